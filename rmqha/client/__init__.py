@@ -1,0 +1,1 @@
+"""Producer and Consumer, for trio and for plain synchronous code."""

@@ -1,0 +1,1 @@
+"""Pure conversions between bytes and values: no socket, no disk, no clock."""

@@ -1,0 +1,80 @@
+"""Every error rmqha raises on purpose, and what the caller should then do.
+
+Expected endings of a send are :class:`~rmqha.store.status.PutMessageStatus` values, not exceptions.
+``assert`` guards what only a bug can break; input from disk, wire or operator is checked and raises one of these.
+"""
+
+
+class RmqhaError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class ConfigError(RmqhaError):
+    """The operator's configuration cannot be used. One line for each problem; the process exits with 2."""
+
+    def __init__(self, problems: "list[str] | str") -> None:
+        self.problems: list[str] = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class ProtocolError(RmqhaError):
+    """Bytes on a connection do not follow the protocol."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke the protocol: drop this peer, keep the rest running."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We were asked to send what the protocol cannot carry: a bug, or a caller's value out of range."""
+
+
+class StoreError(RmqhaError):
+    """The store cannot do what was asked."""
+
+
+class StoreLockedError(StoreError):
+    """Another process holds the store's lock file: stop that process or choose another directory."""
+
+
+class StoreWriteError(StoreError):
+    """A write, allocation or flush failed. Sticky: this process never acknowledges anything afterwards.
+
+    Attributes:
+        errno: the operating system's error number.
+        operation: the call that failed, e.g. ``fdatasync``.
+        path: the file it failed on.
+    """
+
+    def __init__(self, error: OSError, *, operation: str, path: str) -> None:
+        self.errno = error.errno or 0
+        self.operation = operation
+        self.path = path
+        super().__init__(f"{operation} failed on {path}: {error.strerror or error} (errno {self.errno})")
+
+
+class CorruptLogError(StoreError):
+    """The log holds bytes that are no record where one must be.
+
+    Attributes:
+        offset: physical offset of the first bad byte (the start of the bad record).
+        reason: what is wrong there.
+    """
+
+    def __init__(self, offset: int, reason: str) -> None:
+        self.offset = offset
+        self.reason = reason
+        super().__init__(f"corrupt log at physical offset {offset}: {reason}")
+
+
+class DivergedLogError(StoreError):
+    """Two copies of the log hold different bytes at the same offset: replication stops, nothing is cut.
+
+    Attributes:
+        offset: first physical offset at which the copies differ, as far as is known.
+    """
+
+    def __init__(self, offset: int, reason: str) -> None:
+        self.offset = offset
+        self.reason = reason
+        super().__init__(f"diverged log at physical offset {offset}: {reason}")

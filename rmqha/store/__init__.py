@@ -1,0 +1,1 @@
+"""The files: commitlog, consume queues, checkpoint, and their recovery."""
