@@ -1,0 +1,272 @@
+"""The one door to the network: streams, listeners, connecting. A simulator can stand behind it.
+
+Everything above speaks to the :class:`Network`, :class:`Listener` and :class:`Stream` protocols; :class:`TcpNetwork`
+is the real one. A stream is bound once per connection, so the door costs nothing per message.
+
+Errors: ``trio.BrokenResourceError`` (they, or the network, ended it) and ``trio.ClosedResourceError`` (we closed it).
+"""
+
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+if TYPE_CHECKING:
+    from rmqha.store.disk import DataFile
+
+BytesLike = bytes | bytearray | memoryview
+
+SENDFILE_BYTES_MIN: Final = 64 * 1024
+"""From this size on a body goes out by sendfile; below, one gathered send of header and mapped bytes is cheaper."""
+
+_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_GONE_BEFORE_ACCEPT: Final = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EAGAIN})
+_ACCEPT_PAUSE_S: Final = 0.1
+
+
+class Stream(Protocol):
+    """One connection. One task may receive while another sends; not two of the same kind."""
+
+    @property
+    def peer(self) -> str:
+        """The other side as ``ip:port`` (``[ip]:port`` for IPv6)."""
+        ...
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        """Wait for bytes and put them into ``buffer``; returns how many, 0 at the end of the stream."""
+        ...
+
+    async def send_all(self, data: BytesLike) -> None:
+        """Send all of ``data``. If cancelled, an unknown part was sent: the stream must then be closed."""
+        ...
+
+    def send_nowait(self, data: BytesLike) -> int:
+        """Send what fits without waiting; returns how many bytes were taken, 0 if none."""
+        ...
+
+    async def send_file(self, header: bytes, file: "DataFile", at: int, size: int) -> None:
+        """Send ``header`` and then ``size`` bytes of ``file`` from ``at``, without copying them through Python."""
+        ...
+
+    def close(self) -> None:
+        """End the connection now, in both directions. Idempotent; tasks inside get ClosedResourceError."""
+        ...
+
+
+class Listener(Protocol):
+    """A listening socket."""
+
+    @property
+    def port(self) -> int:
+        """The port really bound (of use when 0 was asked for)."""
+        ...
+
+    async def accept(self) -> Stream:
+        """Wait for the next connection. Running out of descriptors is waited out, not raised."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening. Idempotent."""
+        ...
+
+
+class Network(Protocol):
+    """Where connections come from."""
+
+    async def connect(self, host: str, port: int, *, timeout_s: float) -> Stream:
+        """Connect. Raises ``OSError`` when refused, unreachable, unresolvable, or not done within ``timeout_s``."""
+        ...
+
+    async def listen(self, host: str, port: int) -> Listener:
+        """Listen on ``host:port``. Raises ``OSError`` when the address cannot be bound."""
+        ...
+
+
+class TcpStream:
+    """A TCP socket, driven directly: one try, and a wait only if the kernel would block."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket = sock
+        self._peer = _format_address(sock)
+
+    @property
+    def peer(self) -> str:
+        """See :class:`Stream`."""
+        return self._peer
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        """See :class:`Stream`."""
+        sock = self._socket
+        try:
+            count = sock.recv_into(buffer)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise self._broken(error) from error
+        else:
+            await trio.lowlevel.checkpoint()  # a busy peer must not starve the other tasks
+            return count
+        while True:
+            await trio.lowlevel.wait_readable(sock)
+            try:
+                return sock.recv_into(buffer)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise self._broken(error) from error
+
+    async def send_all(self, data: BytesLike) -> None:
+        """See :class:`Stream`."""
+        with memoryview(data).cast("B") as view:
+            sent = self.send_nowait(view)
+            if sent == len(view):
+                await trio.lowlevel.checkpoint()
+            while sent < len(view):
+                await trio.lowlevel.wait_writable(self._socket)
+                sent += self.send_nowait(view[sent:])
+
+    def send_nowait(self, data: BytesLike) -> int:
+        """See :class:`Stream`."""
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._broken(error) from error
+
+    async def send_file(self, header: bytes, file: "DataFile", at: int, size: int) -> None:
+        """See :class:`Stream`."""
+        descriptor = file.fileno()
+        if descriptor is None or size < SENDFILE_BYTES_MIN:
+            await self._send_gathered(header, file.view()[at : at + size])
+            return
+        await self.send_all(header)
+        end = at + size
+        while at < end:
+            try:
+                sent = os.sendfile(self._socket.fileno(), descriptor, at, end - at)
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._socket)
+                continue
+            except OSError as error:
+                raise self._broken(error) from error
+            if sent == 0:
+                raise trio.BrokenResourceError(f"{file.path} ends before {end}: it was cut while being sent")
+            at += sent
+
+    async def _send_gathered(self, header: bytes, body: memoryview) -> None:
+        try:
+            sent = self._socket.sendmsg((header, body))
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            raise self._broken(error) from error
+        if sent < len(header):
+            await self.send_all(header[sent:])
+            sent = len(header)
+        if sent < len(header) + len(body):
+            await self.send_all(body[sent - len(header) :])
+        else:
+            await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        """See :class:`Stream`."""
+        if self._socket.fileno() != -1:
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+    def _broken(self, error: OSError) -> Exception:
+        if self._socket.fileno() == -1:
+            return trio.ClosedResourceError("this connection was closed here")
+        return trio.BrokenResourceError(f"connection to {self._peer}: {error.strerror or error}")
+
+
+class TcpListener:
+    """A listening TCP socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._socket = sock
+        self._port: int = sock.getsockname()[1]
+
+    @property
+    def port(self) -> int:
+        """See :class:`Listener`."""
+        return self._port
+
+    async def accept(self) -> TcpStream:
+        """See :class:`Listener`."""
+        while True:
+            await trio.lowlevel.wait_readable(self._socket)
+            try:
+                sock, _ = self._socket.accept()
+                return TcpStream(sock)
+            except OSError as error:
+                if self._socket.fileno() == -1:
+                    raise trio.ClosedResourceError("this listener was closed") from error
+                if error.errno in _OUT_OF_RESOURCES:
+                    await trio.sleep(_ACCEPT_PAUSE_S)  # descriptors come back when connections end
+                elif error.errno not in _GONE_BEFORE_ACCEPT and not isinstance(error, ConnectionError):
+                    raise
+
+    def close(self) -> None:
+        """See :class:`Listener`."""
+        if self._socket.fileno() != -1:
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+
+class TcpNetwork:
+    """The kernel's TCP."""
+
+    def __init__(self, *, backlog: int = 128) -> None:
+        self._backlog = backlog
+
+    async def connect(self, host: str, port: int, *, timeout_s: float) -> TcpStream:
+        """See :class:`Network`."""
+        with trio.move_on_after(timeout_s):
+            addresses = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            failure: OSError | None = None
+            for family, kind, protocol, _, address in addresses:
+                sock = trio.socket.socket(family, kind, protocol)
+                try:
+                    await sock.connect(address)
+                    return TcpStream(_detach(sock))
+                except OSError as error:
+                    failure = error
+                finally:
+                    sock.close()
+            raise failure or OSError(errno.EADDRNOTAVAIL, f"no address for {host}")
+        raise TimeoutError(errno.ETIMEDOUT, f"no connection to {host}:{port} within {timeout_s:g} s")
+
+    async def listen(self, host: str, port: int) -> TcpListener:
+        """See :class:`Network`."""
+        addresses = await trio.socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(self._backlog)
+        except OSError as error:
+            sock.close()
+            raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+        return TcpListener(sock)
+
+
+def _detach(sock: trio.socket.SocketType) -> socket.socket:
+    """Take the descriptor out of trio's wrapper."""
+    return socket.socket(sock.family, sock.type, sock.proto, fileno=sock.detach())
+
+
+def _format_address(sock: socket.socket) -> str:
+    try:
+        host, port, *_ = sock.getpeername()
+    except OSError:
+        return "unknown"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,125 @@
+"""A watermark answers everyone exactly once: when it passes him, or at his own deadline."""
+
+from math import inf
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.replication.watermark import Watermark
+
+
+class Log:
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, bool, int]] = []
+
+    def waits(self, name: str) -> "Log.Complete":
+        return Log.Complete(self, name)
+
+    class Complete:
+        def __init__(self, log: "Log", name: str) -> None:
+            self.log = log
+            self.name = name
+
+        def __call__(self, reached: bool, value: int) -> None:
+            self.log.answers.append((self.name, reached, value))
+
+
+def test_one_advance_answers_all_it_passes_in_offset_order() -> None:
+    log, mark = Log(), Watermark()
+    mark.add(300, inf, log.waits("c"))
+    mark.add(100, inf, log.waits("a"))
+    mark.add(200, inf, log.waits("b"))
+    mark.advance(200)
+    assert log.answers == [("a", True, 200), ("b", True, 200)]
+    assert mark.waiting == 1
+
+
+def test_an_offset_already_passed_is_answered_at_once() -> None:
+    log, mark = Log(), Watermark(50)
+    mark.add(50, inf, log.waits("a"))
+    assert log.answers == [("a", True, 50)]
+
+
+def test_the_value_never_falls() -> None:
+    mark = Watermark(50)
+    mark.advance(20)
+    assert mark.value == 50
+
+
+def test_a_later_offset_with_an_earlier_deadline_times_out_first() -> None:
+    """No head of line: the one behind does not wait for the one in front."""
+    log, mark = Log(), Watermark()
+    mark.add(100, 9.0, log.waits("long"))
+    mark.add(200, 3.0, log.waits("short"))
+    assert mark.next_deadline() == 3.0
+    mark.expire(3.0)
+    assert log.answers == [("short", False, 0)]
+    assert mark.next_deadline() == 9.0
+
+
+def test_a_deadline_is_not_early() -> None:
+    log, mark = Log(), Watermark()
+    mark.add(100, 3.0, log.waits("a"))
+    mark.expire(2.999)
+    assert log.answers == []
+
+
+def test_a_cancelled_waiter_is_never_answered() -> None:
+    log, mark = Log(), Watermark()
+    mark.add(100, 3.0, log.waits("a")).cancel()
+    mark.advance(100)
+    mark.expire(3.0)
+    mark.fail_all()
+    assert log.answers == []
+    assert mark.next_deadline() == inf
+
+
+def test_fail_all_answers_everyone_and_the_watermark_goes_on() -> None:
+    log, mark = Log(), Watermark()
+    mark.add(100, 3.0, log.waits("a"))
+    mark.add(200, inf, log.waits("b"))
+    mark.fail_all()
+    assert log.answers == [("a", False, 0), ("b", False, 0)]
+    mark.add(10, inf, log.waits("c"))
+    mark.advance(10)
+    assert log.answers[-1] == ("c", True, 10)
+
+
+def test_a_callback_may_add_a_waiter() -> None:
+    log, mark = Log(), Watermark()
+
+    def again(reached: bool, value: int) -> None:
+        mark.add(150, inf, log.waits("next"))
+
+    mark.add(100, inf, again)
+    mark.advance(200)
+    assert log.answers == [("next", True, 200)]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(1, 20), st.integers(1, 20)),
+            st.tuples(st.just("advance"), st.integers(0, 25), st.just(0)),
+            st.tuples(st.just("expire"), st.integers(0, 25), st.just(0)),
+        )
+    )
+)
+def test_everyone_is_answered_exactly_once_and_truthfully(steps: list[tuple[str, int, int]]) -> None:
+    mark = Watermark()
+    answered: dict[int, list[bool]] = {}
+    for number, (step, x, deadline) in enumerate(steps):
+        if step == "add":
+            answers = answered[number] = []
+
+            def complete(reached: bool, value: int, *, x: int = x, answers: list[bool] = answers) -> None:
+                assert not reached or value >= x
+                answers.append(reached)
+
+            mark.add(x, float(deadline), complete)
+        elif step == "advance":
+            mark.advance(x)
+        else:
+            mark.expire(float(x))
+    mark.fail_all()
+    assert all(len(answers) == 1 for answers in answered.values())

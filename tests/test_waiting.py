@@ -1,0 +1,43 @@
+"""Waiting for a watermark in a task takes exactly as long as it must."""
+
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from rmqha.replication.watermark import Complete, Watermark
+from rmqha.waiting import DeadlineService, wait_reached
+
+
+async def test_wait_reached_returns_when_the_offset_passes(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    mark = Watermark()
+    outcome: list[bool] = []
+
+    async def wait() -> None:
+        outcome.append(await wait_reached(mark, 10, deadline=5.0))
+
+    nursery.start_soon(wait)
+    await wait_all_tasks_blocked()
+    mark.advance(10)
+    await wait_all_tasks_blocked()
+    assert (outcome, trio.current_time()) == ([True], 0.0)
+
+
+async def test_wait_reached_gives_up_at_its_deadline(autojump_clock: MockClock) -> None:
+    mark = Watermark()
+    assert not await wait_reached(mark, 10, deadline=5.0)
+    assert (trio.current_time(), mark.waiting) == (5.0, 0)
+
+
+async def test_each_waiter_expires_at_his_own_deadline(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    mark = Watermark()
+    nursery.start_soon(DeadlineService(mark).run)
+    expired: dict[str, float] = {}
+    await wait_all_tasks_blocked()
+
+    def note(name: str) -> Complete:
+        return lambda reached, value: expired.update({name: trio.current_time()})
+
+    for name, deadline in (("late", 4.0), ("early", 1.5)):
+        mark.add(10, deadline, note(name))
+    await trio.sleep(10)
+    assert expired == {"late": 4.0, "early": 1.5}
+    nursery.cancel_scope.cancel()
