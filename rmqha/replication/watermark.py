@@ -8,7 +8,7 @@ somebody else (RocketMQ's GroupTransferService answers strictly one after the ot
 """
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final
 
@@ -16,6 +16,8 @@ Complete = Callable[[bool, int], None]
 """``complete(reached, value)``: called exactly once, with the watermark's value at that moment."""
 
 DeadlineAdded = Callable[[float], None]
+
+_COMPACT_MIN: Final = 64
 
 
 class Waiter:
@@ -51,6 +53,7 @@ class Watermark:
         self._by_offset: list[tuple[int, int, Waiter]] = []
         self._by_deadline: list[tuple[float, int, Waiter]] = []
         self._sequence = 0
+        self._compact_at = _COMPACT_MIN
         self.deadline_added: DeadlineAdded | None = None
         """Called with each finite deadline as it is added; a timer at the edge uses it to wake earlier."""
 
@@ -73,6 +76,8 @@ class Watermark:
         if offset <= self._value:
             waiter.finish(reached=True, value=self._value)
             return waiter
+        if len(self._by_offset) + len(self._by_deadline) >= self._compact_at:
+            self._compact()
         self._sequence += 1
         heappush(self._by_offset, (offset, self._sequence, waiter))
         if deadline != inf:
@@ -109,8 +114,16 @@ class Watermark:
         for _, _, waiter in sorted(by_offset, key=lambda entry: entry[:2]):
             waiter.finish(reached=False, value=self._value)
 
+    def _compact(self) -> None:
+        """Drop the finished waiters below the tops; at most half of what is kept is ever dead (plus a constant)."""
+        self._by_offset = [entry for entry in self._by_offset if entry[2].complete is not None]
+        self._by_deadline = [entry for entry in self._by_deadline if entry[2].complete is not None]
+        heapify(self._by_offset)
+        heapify(self._by_deadline)
+        self._compact_at = 2 * (len(self._by_offset) + len(self._by_deadline)) + _COMPACT_MIN
+
     def _forget_finished(self) -> None:
-        """Drop finished waiters from the tops, so that neither heap outgrows the number of live waiters for long."""
+        """Drop finished waiters from the tops: with equal timeouts that is all of them."""
         by_offset, by_deadline = self._by_offset, self._by_deadline
         while by_offset and by_offset[0][2].complete is None:
             heappop(by_offset)

@@ -123,3 +123,11 @@ def test_everyone_is_answered_exactly_once_and_truthfully(steps: list[tuple[str,
             mark.expire(float(x))
     mark.fail_all()
     assert all(len(answers) == 1 for answers in answered.values())
+
+
+def test_cancelled_waiters_behind_a_live_one_do_not_pile_up() -> None:
+    mark = Watermark()
+    mark.add(1, inf, lambda reached, value: None)
+    for _ in range(10_000):
+        mark.add(2, 5.0, lambda reached, value: None).cancel()
+    assert len(mark._by_offset) + len(mark._by_deadline) < 300

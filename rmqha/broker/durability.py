@@ -1,0 +1,148 @@
+"""Hot path, step 6: answers appended messages when what SEND_OK promises has come true.
+
+A put waits for the disk (SYNC_FLUSH) and for the replicas (SYNC_MASTER) at the same time, by two watermarks; a whole
+batch from one connection waits as one, at the end of its last message. When the last wait is over every message of
+the batch gets its own status: an expired wait still finds those messages good that the watermark has passed.
+
+Source: spec: commitlog §5 step 4, §6.3; ha §6. If both waits fail the replica's status is reported, as in RocketMQ.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rmqha.replication.watermark import Watermark
+from rmqha.store.status import PutMessageStatus
+
+Answer = Callable[[list[PutMessageStatus]], None]
+
+
+class WriteErrorSource(Protocol):
+    """What the store tells about itself: not None from the first failed write or flush on."""
+
+    @property
+    def write_error(self) -> Exception | None:
+        """The first failure; it is final for this process."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FlushPromise:
+    """SYNC_FLUSH: wait until ``flushed`` passes the message."""
+
+    flushed: Watermark
+    request_flush: Callable[[], None]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPromise:
+    """SYNC_MASTER: wait until ``acked`` (held by enough live slaves) passes the message.
+
+    ``is_slave_ok(next_offset)`` says whether there is a point in waiting at all (spec: ha §6 step 2).
+    """
+
+    acked: Watermark
+    is_slave_ok: Callable[[int], bool]
+    timeout_s: float
+
+
+class Durability:
+    """Waits for what the broker's roles promise; one object a broker."""
+
+    def __init__(
+        self,
+        store: WriteErrorSource,
+        *,
+        clock: Callable[[], float],
+        flush: FlushPromise | None,
+        replica: ReplicaPromise | None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._flush = flush
+        self._replica = replica
+
+    def answer_when_durable(self, ends: Sequence[int], answer: Answer) -> None:
+        """Call ``answer`` once, with one status for each message.
+
+        Args:
+            ends: where each message ends in the log, ascending, at least one.
+            answer: may be called before this returns.
+        """
+        pending = _PendingPuts(ends, self._store, answer)
+        now = self._clock()
+        last = ends[-1]
+        replica, flush = self._replica, self._flush
+        if replica is not None:
+            if replica.is_slave_ok(last):
+                pending.await_replica(replica, now)
+            else:
+                pending.replica_failure = PutMessageStatus.SLAVE_NOT_AVAILABLE
+        if flush is not None:
+            flush.flushed.add(last, now + flush.timeout_s, pending.on_flushed)
+            pending.outstanding += 1
+            flush.request_flush()
+        pending.start()
+
+
+class _PendingPuts:
+    """A batch of appended messages on its way to an answer."""
+
+    __slots__ = (
+        "answer", "ends", "flushed_to", "outstanding", "replica_clock", "replica_deadline", "replica_failure",
+        "replicated_to", "started", "store",
+    )  # fmt: skip
+
+    def __init__(self, ends: Sequence[int], store: WriteErrorSource, answer: Answer) -> None:
+        self.ends = ends
+        self.store = store
+        self.answer = answer
+        self.flushed_to = self.replicated_to = ends[-1]
+        self.replica_failure: PutMessageStatus | None = None
+        self.outstanding = 0
+        self.started = False
+
+    def await_replica(self, replica: ReplicaPromise, now: float) -> None:
+        self.outstanding += 1
+        deadline = now + replica.timeout_s
+        replica.acked.add(self.ends[-1], deadline, self.on_replicated)
+
+    def on_flushed(self, reached: bool, value: int) -> None:
+        if not reached:
+            self.flushed_to = value
+        self._one_done()
+
+    def on_replicated(self, reached: bool, value: int) -> None:
+        if not reached:
+            self.replicated_to = value
+        self._one_done()
+
+    def _one_done(self) -> None:
+        self.outstanding -= 1
+        if self.outstanding == 0 and self.started:
+            self._finish()
+
+    def start(self) -> None:
+        self.started = True
+        if self.outstanding == 0:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self.store.write_error is None and self.replica_failure is None and self._reached_all():
+            self.answer([PutMessageStatus.PUT_OK] * len(self.ends))
+        else:
+            self.answer([self._status(end) for end in self.ends])
+
+    def _reached_all(self) -> bool:
+        last = self.ends[-1]
+        return self.flushed_to >= last and self.replicated_to >= last
+
+    def _status(self, end: int) -> PutMessageStatus:
+        if self.replica_failure is not None:
+            return self.replica_failure
+        if end > self.replicated_to:
+            return PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+        if end > self.flushed_to or self.store.write_error is not None:
+            return PutMessageStatus.FLUSH_DISK_TIMEOUT
+        return PutMessageStatus.PUT_OK

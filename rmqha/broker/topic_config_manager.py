@@ -1,0 +1,178 @@
+"""TopicConfigManager: which topics exist, with how many queues and which permissions.
+
+The commitlog is the truth: a topic found in the consume queues but missing here is known again after a restart
+(:meth:`TopicConfigManager.learn_queue`), so losing ``topics.json`` loses no message.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+PERM_PRIORITY: Final = 8
+PERM_READ: Final = 4
+PERM_WRITE: Final = 2
+PERM_INHERIT: Final = 1
+
+AUTO_CREATE_TOPIC_KEY_TOPIC: Final = "TBW102"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+_SCHEDULE_QUEUE_NUMS: Final = 18
+_CLUSTER_TOPIC_QUEUE_NUMS: Final = 16
+_BENCHMARK_QUEUE_NUMS: Final = 1024
+
+FORBIDDEN_SEND_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+"""Topics a producer may not send to (spec: remoting §2.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic. ``perm`` is a sum of 8 priority, 4 read, 2 write, 1 inherit."""
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = PERM_READ | PERM_WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The members as RocketMQ writes them (spec: commitlog §11)."""
+        return {
+            "order": self.order,
+            "perm": self.perm,
+            "readQueueNums": self.read_queue_nums,
+            "topicFilterType": self.topic_filter_type,
+            "topicName": self.topic_name,
+            "topicSysFlag": self.topic_sys_flag,
+            "writeQueueNums": self.write_queue_nums,
+        }
+
+    @classmethod
+    def from_json(cls, name: str, value: dict[str, Any]) -> "TopicConfig":
+        """Read one entry of ``topicConfigTable``; members that are missing keep their defaults."""
+        return cls(
+            topic_name=name,
+            read_queue_nums=int(value.get("readQueueNums", 16)),
+            write_queue_nums=int(value.get("writeQueueNums", 16)),
+            perm=int(value.get("perm", PERM_READ | PERM_WRITE)),
+            topic_filter_type=str(value.get("topicFilterType", "SINGLE_TAG")),
+            topic_sys_flag=int(value.get("topicSysFlag", 0)),
+            order=bool(value.get("order", False)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """What the broker's configuration says about topics."""
+
+    cluster_name: str
+    broker_name: str
+    auto_create_topic_enable: bool = True
+    default_topic_queue_nums: int = 8
+
+
+class TopicConfigManager:
+    """The table of topics of one broker.
+
+    Invariant: ``data_version`` (timestamp ms, counter) changes with every change of the table.
+    """
+
+    def __init__(self, rules: TopicRules, *, now_ms: Callable[[], int]) -> None:
+        self._rules = rules
+        self._now_ms = now_ms
+        self._table: dict[str, TopicConfig] = {}
+        self._dirty = False
+        self.data_version: tuple[int, int] = (now_ms(), 0)
+        for topic in _built_in_topics(rules):
+            self._table[topic.topic_name] = topic
+
+    def __iter__(self) -> Iterator[TopicConfig]:
+        return iter(self._table.values())
+
+    def select(self, topic: str) -> TopicConfig | None:
+        """The topic's configuration, or None if it does not exist."""
+        return self._table.get(topic)
+
+    def create_topic_in_send_message_method(
+        self, topic: str, *, default_topic: str, client_default_topic_queue_nums: int
+    ) -> TopicConfig | None:
+        """The topic's configuration, created on first use as the default topic allows; None if it may not be.
+
+        Source: spec: remoting §2.3, auto topic creation.
+        """
+        known = self._table.get(topic)
+        if known is not None:
+            return known
+        template = self._table.get(default_topic)
+        if template is None or not template.perm & PERM_INHERIT:
+            return None
+        queue_nums = max(0, min(client_default_topic_queue_nums, template.write_queue_nums))
+        created = TopicConfig(topic, queue_nums, queue_nums, template.perm & ~PERM_INHERIT)
+        self._put(created)
+        return created
+
+    def learn_queue(self, topic: str, queue_id: int) -> None:
+        """Take notice that the log holds this queue: the topic exists and has at least that many queues."""
+        known = self._table.get(topic)
+        if known is None:
+            self._put(TopicConfig(topic, queue_id + 1, queue_id + 1))
+        elif known.read_queue_nums <= queue_id:
+            sizes = (queue_id + 1, max(known.write_queue_nums, queue_id + 1))
+            self._put(
+                TopicConfig(topic, *sizes, known.perm, known.topic_filter_type, known.topic_sys_flag, known.order)
+            )
+
+    def _put(self, topic: TopicConfig) -> None:
+        self._table[topic.topic_name] = topic
+        self.data_version = (self._now_ms(), self.data_version[1] + 1)
+        self._dirty = True
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole table, as ``topics.json`` and the answer to request 21 hold it."""
+        timestamp, counter = self.data_version
+        return {
+            "dataVersion": {"counter": counter, "timestamp": timestamp},
+            "topicConfigTable": {name: self._table[name].to_json() for name in sorted(self._table)},
+        }
+
+    def replace_from_json(self, value: dict[str, Any]) -> bool:
+        """Take over a table (our own file, or the master's); False if its version is the one we have."""
+        version = value.get("dataVersion") or {}
+        data_version = (int(version.get("timestamp", 0)), int(version.get("counter", 0)))
+        if data_version == self.data_version:
+            return False
+        table = {name: TopicConfig.from_json(name, entry) for name, entry in value["topicConfigTable"].items()}
+        built_in = {topic.topic_name: topic for topic in _built_in_topics(self._rules)}
+        self._table = built_in | table
+        self.data_version = data_version
+        self._dirty = True
+        return True
+
+    def take_dirty(self) -> bool:
+        """Whether the table changed since the last call: then it is time to save it."""
+        dirty, self._dirty = self._dirty, False
+        return dirty
+
+
+def _built_in_topics(rules: TopicRules) -> Iterator[TopicConfig]:
+    """Topics every broker has (TopicConfigManager.java:61-170; spec: remoting §2.3)."""
+    everything = PERM_READ | PERM_WRITE | PERM_INHERIT
+    yield TopicConfig("SELF_TEST_TOPIC", 1, 1)
+    if rules.auto_create_topic_enable:
+        nums = rules.default_topic_queue_nums
+        yield TopicConfig(AUTO_CREATE_TOPIC_KEY_TOPIC, nums, nums, everything)
+    yield TopicConfig("BenchmarkTest", _BENCHMARK_QUEUE_NUMS, _BENCHMARK_QUEUE_NUMS)
+    yield TopicConfig(rules.cluster_name, _CLUSTER_TOPIC_QUEUE_NUMS, _CLUSTER_TOPIC_QUEUE_NUMS, everything)
+    yield TopicConfig(rules.broker_name, 1, 1, everything)
+    yield TopicConfig("OFFSET_MOVED_EVENT", 1, 1)
+    yield TopicConfig(SCHEDULE_TOPIC, _SCHEDULE_QUEUE_NUMS, _SCHEDULE_QUEUE_NUMS)
+    yield TopicConfig(f"{rules.cluster_name}_REPLY_TOPIC", 1, 1)
