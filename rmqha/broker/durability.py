@@ -90,8 +90,7 @@ class _PendingPuts:
     """A batch of appended messages on its way to an answer."""
 
     __slots__ = (
-        "answer", "ends", "flushed_to", "outstanding", "replica_clock", "replica_deadline", "replica_failure",
-        "replicated_to", "started", "store",
+        "answer", "ends", "flushed_to", "outstanding", "replica_failure", "replicated_to", "started", "store",
     )  # fmt: skip
 
     def __init__(self, ends: Sequence[int], store: WriteErrorSource, answer: Answer) -> None:
@@ -105,8 +104,7 @@ class _PendingPuts:
 
     def await_replica(self, replica: ReplicaPromise, now: float) -> None:
         self.outstanding += 1
-        deadline = now + replica.timeout_s
-        replica.acked.add(self.ends[-1], deadline, self.on_replicated)
+        replica.acked.add(self.ends[-1], now + replica.timeout_s, self.on_replicated)
 
     def on_flushed(self, reached: bool, value: int) -> None:
         if not reached:

@@ -36,8 +36,17 @@ class PullRequestHoldService:
         if end is None:
             end = self._ends[topic, queue_id] = Watermark(queue_end)
         end.advance(queue_end)
-        expiry = self._deadlines.add(1, deadline, lambda _reached, _value: (arrival.cancel(), retry(False)) and None)
-        arrival = end.add(offset + 1, inf, lambda _reached, _value: (expiry.cancel(), retry(True)) and None)
+
+        def on_deadline(_reached: bool, _value: int) -> None:
+            arrival.cancel()
+            retry(False)
+
+        def on_arrival(_reached: bool, _value: int) -> None:
+            expiry.cancel()
+            retry(True)
+
+        expiry = self._deadlines.add(1, deadline, on_deadline)
+        arrival = end.add(offset + 1, inf, on_arrival)
 
     def notify_message_arriving(self, topic: str, queue_id: int, queue_end: int) -> None:
         """The queue now ends at ``queue_end``: whoever waited for that goes on."""
