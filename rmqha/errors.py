@@ -53,6 +53,22 @@ class StoreWriteError(StoreError):
         super().__init__(f"{operation} failed on {path}: {error.strerror or error} (errno {self.errno})")
 
 
+class StoreReadError(StoreError):
+    """A file could not be opened, listed or read.
+
+    Attributes:
+        errno: the operating system's error number.
+        operation: the call that failed, e.g. ``open``.
+        path: the file it failed on.
+    """
+
+    def __init__(self, error: OSError, *, operation: str, path: str) -> None:
+        self.errno = error.errno or 0
+        self.operation = operation
+        self.path = path
+        super().__init__(f"{operation} failed on {path}: {error.strerror or error} (errno {self.errno})")
+
+
 class CorruptLogError(StoreError):
     """The log holds bytes that are no record where one must be.
 

@@ -1,0 +1,410 @@
+"""The one door to files. Everything of the store goes through :class:`Disk` and :class:`DataFile`.
+
+:class:`OsDisk` is the real one; a simulated disk stands behind the same protocols. The rules of this door:
+
+* Writes are ``pwrite``, reads come from a read-only map. A device that fails, fills up or turns read-only is
+  therefore a :class:`~rmqha.errors.StoreWriteError` of a call, never a SIGBUS (spec: commitlog §6.3).
+* What was created, replaced or unlinked is durable when the call returns: file and directory are synced.
+* What blocks on the device has a twin that waits in a worker thread: ``sync_in_thread``, ``create_in_thread``,
+  ``unlink_in_thread``. A cancelled wait still lets the call finish.
+* No file ever shrinks, so a map never loses its pages.
+* New files are private to the user (0600, directories 0700); those that exist keep their modes.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import trio
+
+from rmqha.errors import StoreLockedError, StoreReadError, StoreWriteError
+
+BytesLike = bytes | bytearray | memoryview
+
+_BUFFERS_MAX: Final = 1024  # IOV_MAX of Linux
+_ZEROS: Final = bytes(1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUsage:
+    """How full the file system below a path is; ``used_percent`` is rounded up (spec: commitlog §12)."""
+
+    total: int
+    available: int
+    used_percent: int
+    read_only: bool
+
+
+class Closable(Protocol):
+    """Something held until it is closed."""
+
+    def close(self) -> None:
+        """Let go. Idempotent."""
+        ...
+
+
+class DataFile(Protocol):
+    """One open file of fixed size.
+
+    Whoever holds the object may go on reading after the file was unlinked: the last reference closes it.
+    """
+
+    @property
+    def path(self) -> str:
+        """Where it was opened."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Length in bytes; constant."""
+        ...
+
+    def pwrite(self, buffers: Sequence[BytesLike], at: int) -> None:
+        """Write all ``buffers`` one behind the other at ``at``. Raises StoreWriteError if not all was taken."""
+        ...
+
+    def pread(self, size: int, at: int) -> bytes:
+        """Read up to ``size`` bytes at ``at``; fewer only at the end. Raises StoreReadError."""
+        ...
+
+    def view(self) -> memoryview:
+        """A read-only window on the whole file that shows every later write. Raises StoreReadError."""
+        ...
+
+    def zero_tail(self, at: int) -> None:
+        """Make every byte from ``at`` to the end zero, durably. Raises StoreWriteError."""
+        ...
+
+    def sync(self) -> None:
+        """Force to the device what was written so far. Raises StoreWriteError: believe no later success."""
+        ...
+
+    async def sync_in_thread(self) -> None:
+        """As :meth:`sync`, without holding up the event loop."""
+        ...
+
+    def fileno(self) -> int | None:
+        """A descriptor for sendfile; None: there is none, read from :meth:`view`."""
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back. Windows handed out stay valid. Idempotent."""
+        ...
+
+
+class Disk(Protocol):
+    """A place for files. Reading what is not there raises StoreReadError, failing to change it StoreWriteError."""
+
+    def listdir(self, path: str) -> list[str]:
+        """Sorted names in a directory; empty if there is no such directory."""
+        ...
+
+    def is_dir(self, path: str) -> bool:
+        """Whether ``path`` is a directory."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is at ``path``."""
+        ...
+
+    def file_size(self, path: str) -> int:
+        """Length in bytes."""
+        ...
+
+    def mtime_ms(self, path: str) -> int:
+        """When the file was last written, in milliseconds since the epoch."""
+        ...
+
+    def open(self, path: str, *, writable: bool) -> DataFile:
+        """Open an existing file at its present length."""
+        ...
+
+    def create(self, path: str, size: int, *, sparse: bool = False) -> DataFile:
+        """Make a file of ``size`` zeros that must not exist; its blocks are allocated unless ``sparse``."""
+        ...
+
+    async def create_in_thread(self, path: str, size: int, *, sparse: bool = False) -> DataFile:
+        """As :meth:`create`, without holding up the event loop."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        ...
+
+    async def unlink_in_thread(self, path: str) -> None:
+        """As :meth:`unlink`, without holding up the event loop."""
+        ...
+
+    def read_bytes(self, path: str) -> bytes:
+        """The whole content of a small file."""
+        ...
+
+    def replace_bytes(self, path: str, data: bytes) -> None:
+        """Make ``path`` hold exactly ``data``: after a crash it holds the old or the new content."""
+        ...
+
+    def usage(self, path: str) -> DiskUsage:
+        """How full the file system of ``path`` is."""
+        ...
+
+    def lock(self, path: str) -> Closable:
+        """Take the store's lock file for the life of the process. Raises StoreLockedError."""
+        ...
+
+    def makedirs(self, path: str) -> None:
+        """Make a directory and its parents unless they exist."""
+        ...
+
+
+@contextmanager
+def _writing(operation: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreWriteError(error, operation=operation, path=path) from error
+
+
+@contextmanager
+def _reading(operation: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreReadError(error, operation=operation, path=path) from error
+
+
+class OsDataFile:
+    """A :class:`DataFile` of the operating system."""
+
+    def __init__(self, fd: int, path: str, size: int) -> None:
+        self.path: Final = path
+        self.size: Final = size
+        self._fd = fd
+        self._view: memoryview | None = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def pwrite(self, buffers: Sequence[BytesLike], at: int) -> None:
+        """Hot path: one system call unless the kernel takes less than it was given."""
+        try:
+            if len(buffers) > _BUFFERS_MAX:
+                buffers = [b"".join(buffers)]
+            if os.pwritev(self._fd, buffers, at) != (size := sum(map(len, buffers))):
+                self._pwrite_slowly(b"".join(buffers), at, size)
+        except OSError as error:
+            raise StoreWriteError(error, operation="pwrite", path=self.path) from error
+
+    def _pwrite_slowly(self, data: bytes, at: int, size: int) -> None:
+        """Write piece by piece, from the start: the same bytes twice do no harm."""
+        done, rest = 0, memoryview(data)
+        while done < size:
+            written = os.pwrite(self._fd, rest[done:], at + done)
+            if written == 0:
+                raise OSError(errno.EIO, "the device takes no more bytes")
+            done += written
+
+    def pread(self, size: int, at: int) -> bytes:
+        """One system call; a file on disk gives less only at its end."""
+        with _reading("pread", self.path):
+            return os.pread(self._fd, size, at)
+
+    def view(self) -> memoryview:
+        """Mapped at the first call; the map goes with its last window."""
+        if self._view is None:
+            with _reading("mmap", self.path):
+                self._view = memoryview(mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ))
+        return self._view
+
+    def zero_tail(self, at: int) -> None:
+        """Looks only at what is allocated and writes only where something is not zero yet."""
+        with _writing("zero_tail", self.path):
+            for start, end in self._extents(at):
+                for position in range(start, end, len(_ZEROS)):
+                    zeros = _ZEROS[: min(len(_ZEROS), end - position)]
+                    if os.pread(self._fd, len(zeros), position) != zeros:
+                        self._pwrite_slowly(zeros, position, len(zeros))
+            os.fdatasync(self._fd)
+
+    def _extents(self, at: int) -> Iterator[tuple[int, int]]:
+        """The ranges behind ``at`` that may hold anything but zeros."""
+        while at < self.size:
+            try:
+                start = os.lseek(self._fd, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but a hole up to the end
+                    return
+                raise
+            at = min(os.lseek(self._fd, start, os.SEEK_HOLE), self.size)
+            yield start, at
+
+    def sync(self) -> None:
+        """``os.fdatasync`` releases the GIL, ``mmap.flush`` would not."""
+        with _writing("fdatasync", self.path):
+            os.fdatasync(self._fd)
+
+    async def sync_in_thread(self) -> None:
+        """One worker thread for the time of the call."""
+        await trio.to_thread.run_sync(self.sync)
+
+    def fileno(self) -> int | None:
+        """The descriptor, as long as this object lives and is not closed."""
+        return self._fd
+
+    def close(self) -> None:
+        """The map is left to its windows."""
+        fd, self._fd, self._view = self._fd, -1, None
+        if fd >= 0:
+            os.close(fd)
+
+
+class OsDisk:
+    """The :class:`Disk` of the operating system."""
+
+    def __init__(self) -> None:
+        self._locked: set[str] = set()
+
+    def listdir(self, path: str) -> list[str]:
+        """See :meth:`Disk.listdir`."""
+        with _reading("listdir", path):
+            return sorted(os.listdir(path)) if os.path.isdir(path) else []
+
+    def is_dir(self, path: str) -> bool:
+        """See :meth:`Disk.is_dir`."""
+        return os.path.isdir(path)
+
+    def exists(self, path: str) -> bool:
+        """See :meth:`Disk.exists`."""
+        return os.path.lexists(path)
+
+    def file_size(self, path: str) -> int:
+        """See :meth:`Disk.file_size`."""
+        with _reading("stat", path):
+            return os.stat(path).st_size
+
+    def mtime_ms(self, path: str) -> int:
+        """See :meth:`Disk.mtime_ms`."""
+        with _reading("stat", path):
+            return os.stat(path).st_mtime_ns // 1_000_000
+
+    def open(self, path: str, *, writable: bool) -> OsDataFile:
+        """See :meth:`Disk.open`."""
+        with _reading("open", path):
+            fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+            return OsDataFile(fd, path, os.fstat(fd).st_size)
+
+    def create(self, path: str, size: int, *, sparse: bool = False) -> OsDataFile:
+        """See :meth:`Disk.create`. A half-made file is removed again: one of a wrong length stops a start."""
+        with _writing("create", path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            file = OsDataFile(fd, path, size)
+            try:
+                if sparse:
+                    os.ftruncate(fd, size)
+                else:
+                    os.posix_fallocate(fd, 0, size)
+                os.fsync(fd)
+                _sync_directory(os.path.dirname(path))
+            except OSError:
+                file.close()
+                os.unlink(path)
+                raise
+            return file
+
+    async def create_in_thread(self, path: str, size: int, *, sparse: bool = False) -> OsDataFile:
+        """See :meth:`Disk.create_in_thread`."""
+        return await trio.to_thread.run_sync(lambda: self.create(path, size, sparse=sparse))
+
+    def unlink(self, path: str) -> None:
+        """See :meth:`Disk.unlink`."""
+        with _writing("unlink", path):
+            os.unlink(path)
+            _sync_directory(os.path.dirname(path))
+
+    async def unlink_in_thread(self, path: str) -> None:
+        """See :meth:`Disk.unlink_in_thread`."""
+        await trio.to_thread.run_sync(self.unlink, path)
+
+    def read_bytes(self, path: str) -> bytes:
+        """See :meth:`Disk.read_bytes`."""
+        with _reading("read", path), open(path, "rb") as file:
+            return file.read()
+
+    def replace_bytes(self, path: str, data: bytes) -> None:
+        """See :meth:`Disk.replace_bytes`: temporary file, fsync, rename, fsync of the directory."""
+        temporary = path + ".tmp"
+        with _writing("replace", path):
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with open(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(fd)
+            os.replace(temporary, path)
+            _sync_directory(os.path.dirname(path))
+
+    def usage(self, path: str) -> DiskUsage:
+        """See :meth:`Disk.usage`."""
+        with _reading("statvfs", path):
+            stat = os.statvfs(path)
+        used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+        available = stat.f_bavail * stat.f_frsize
+        percent = -(-used * 100 // max(used + available, 1))
+        return DiskUsage(stat.f_blocks * stat.f_frsize, available, percent, bool(stat.f_flag & os.ST_RDONLY))
+
+    def lock(self, path: str) -> Closable:
+        """A POSIX record lock on byte 0, which Java sees; ``flock`` it does not (spec: commitlog §11).
+
+        Such a lock belongs to the process, and closing any descriptor of the file drops it; hence the set.
+        """
+        real = os.path.realpath(path)
+        if real in self._locked:
+            raise StoreLockedError(f"{path} is already locked by this process")
+        with _writing("lock", path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+                os.pwrite(fd, b"lock", 0)
+            except OSError as error:
+                os.close(fd)
+                if error.errno in {errno.EACCES, errno.EAGAIN}:
+                    raise StoreLockedError(
+                        f"{path} is locked by another process: stop that broker or choose another store"
+                    ) from error
+                raise
+        self._locked.add(real)
+        return _HeldLock(fd, lambda: self._locked.discard(real))
+
+    def makedirs(self, path: str) -> None:
+        """See :meth:`Disk.makedirs`."""
+        with _writing("mkdir", path):
+            missing = []
+            while not os.path.isdir(path):
+                missing.append(path)
+                path = os.path.dirname(path) or "."
+            for directory in reversed(missing):
+                os.mkdir(directory, 0o700)
+                _sync_directory(os.path.dirname(directory) or ".")
+
+
+class _HeldLock:
+    def __init__(self, fd: int, forget: Callable[[], None]) -> None:
+        self._fd = fd
+        self._forget = forget
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+            self._forget()
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,128 @@
+"""MappedFileQueue: consecutive segments of equal size that together are one log of bytes."""
+
+from typing import Final
+
+from rmqha.errors import CorruptLogError
+from rmqha.store.disk import DataFile, Disk
+from rmqha.store.mapped_file import MappedFile, file_name, parse_file_name
+
+
+class MappedFileQueue:
+    """The segments of one directory, oldest first.
+
+    Invariants: ``files[i + 1].file_from_offset == files[i].end_offset``; every file but the last is full;
+    ``start_offset`` is where an empty log will begin, a multiple of ``file_size``.
+    """
+
+    def __init__(self, disk: Disk, directory: str, *, file_size: int) -> None:
+        self.disk: Final = disk
+        self.directory: Final = directory
+        self.file_size: Final = file_size
+        self.files: list[MappedFile] = []
+        self.start_offset = 0
+
+    def load(self, *, writable: bool = True) -> None:
+        """Open every segment as if it were full; recovery then finds the real end and calls :meth:`truncate`.
+
+        A last file that is too short holds nothing that was ever used (a crash inside its creation): it is
+        deleted. Anything else of a wrong name or length stops the start, as it does in Java, and so does a hole.
+
+        Raises:
+            CorruptLogError: a foreign file, a wrong length, or a missing segment.
+            StoreReadError, StoreWriteError: a file cannot be opened, or a short last one not deleted.
+        """
+        assert not self.files, "a queue is loaded once"
+        names = self.disk.listdir(self.directory)
+        for name in names:
+            path = f"{self.directory}/{name}"
+            offset = parse_file_name(name)
+            if offset is None:
+                raise CorruptLogError(self.max_offset, f"{path} is no segment: move it out of this directory")
+            size = self.disk.file_size(path)
+            if size != self.file_size and name == names[-1] and writable and self._is_unborn(path, size):
+                self.disk.unlink(path)
+                continue
+            self._check(path, offset, size)
+            self.files.append(MappedFile(self.disk.open(path, writable=writable), offset, size))
+
+    def _is_unborn(self, path: str, size: int) -> bool:
+        """Whether a last file was left behind half-made: shorter than a segment and nothing in it."""
+        return size < self.file_size and self.disk.read_bytes(path).count(0) == size
+
+    def _check(self, path: str, offset: int, size: int) -> None:
+        if size != self.file_size:
+            raise CorruptLogError(offset, f"{path} has {size} bytes, but segments here have {self.file_size}")
+        if self.files and offset != self.files[-1].end_offset:
+            expected = file_name(self.files[-1].end_offset)
+            raise CorruptLogError(self.files[-1].end_offset, f"segment {expected} is missing before {path}")
+
+    def segment_path(self, offset: int) -> str:
+        """Path of the segment that starts at ``offset``."""
+        return f"{self.directory}/{file_name(offset)}"
+
+    @property
+    def min_offset(self) -> int:
+        """Offset of the first byte; ``start_offset`` without files."""
+        return self.files[0].file_from_offset if self.files else self.start_offset
+
+    @property
+    def max_offset(self) -> int:
+        """Offset behind the last written byte; ``start_offset`` without files."""
+        return self.files[-1].wrote_offset if self.files else self.start_offset
+
+    @property
+    def next_file_offset(self) -> int:
+        """Where the next segment has to start."""
+        return self.files[-1].end_offset if self.files else self.start_offset
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The segment that holds ``offset``, written or not; None if there is none."""
+        index = (offset - self.min_offset) // self.file_size
+        return self.files[index] if 0 <= index < len(self.files) else None
+
+    def add(self, file: DataFile) -> MappedFile:
+        """Let a created file be the next segment; everything before it must be full."""
+        assert not self.files or self.files[-1].is_full, "segments are filled one after the other"
+        mapped = MappedFile(file, self.next_file_offset)
+        self.files.append(mapped)
+        return mapped
+
+    def create_next(self, *, sparse: bool = False) -> MappedFile:
+        """Create the next segment here and now. Raises StoreWriteError."""
+        return self.add(self.disk.create(self.segment_path(self.next_file_offset), self.file_size, sparse=sparse))
+
+    def truncate(self, offset: int) -> None:
+        """Make ``offset`` the end of the log, durably: delete the segments behind, zero the rest of its own.
+
+        Idempotent. The last segment goes from the end backwards, so that a crash in between leaves no hole.
+        A segment that starts exactly at ``offset`` stays, empty.
+
+        Raises:
+            StoreWriteError: the cut is not done; do not write behind it.
+        """
+        while self.files and self.files[-1].file_from_offset > offset:
+            self.delete(self.files[-1])
+        if self.files and offset <= self.files[-1].end_offset:
+            self.files[-1].cut(offset - self.files[-1].file_from_offset)
+
+    def delete(self, mapped: MappedFile) -> None:
+        """Delete the first or the last segment. Raises StoreWriteError; then it is still there."""
+        assert mapped in {self.files[0], self.files[-1]}, "no holes"
+        self.disk.unlink(mapped.file.path)
+        self.files.remove(mapped)
+
+    async def delete_first_in_thread(self) -> None:
+        """Delete the oldest segment without holding up the event loop; whoever reads from it still can."""
+        first = self.files[0]
+        await self.disk.unlink_in_thread(first.file.path)
+        self.files.remove(first)
+
+    def between(self, start: int, end: int) -> list[MappedFile]:
+        """The segments that hold any byte of ``[start, end)``."""
+        return [file for file in self.files if file.file_from_offset < end and start < file.end_offset]
+
+    def close(self) -> None:
+        """Close every file."""
+        for mapped in self.files:
+            mapped.file.close()
+        self.files.clear()

@@ -1,0 +1,211 @@
+"""The real disk door: what it promises about writing, erasing, locking and refusing."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqha.errors import StoreLockedError, StoreReadError, StoreWriteError
+from rmqha.store.disk import OsDisk
+
+
+@pytest.fixture
+def disk() -> OsDisk:
+    return OsDisk()
+
+
+def test_create_allocates_private_zeros_and_refuses_what_exists(disk: OsDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    file = disk.create(path, 8192)
+    stat = Path(path).stat()
+    assert (stat.st_size, stat.st_mode & 0o777, stat.st_blocks * 512 >= 8192) == (8192, 0o600, True)
+    assert bytes(file.view()) == bytes(8192)
+    with pytest.raises(StoreWriteError, match=r"create failed on .*File exists") as caught:
+        disk.create(path, 8192)
+    assert (caught.value.errno, caught.value.operation, caught.value.path) == (errno.EEXIST, "create", path)
+    assert disk.exists(path)
+
+
+def test_a_sparse_file_takes_no_blocks(disk: OsDisk, tmp_path: Path) -> None:
+    disk.create(str(tmp_path / "a"), 1 << 20, sparse=True)
+    stat = (tmp_path / "a").stat()
+    assert (stat.st_size, stat.st_blocks) == (1 << 20, 0)
+
+
+def test_a_file_that_cannot_be_allocated_is_not_left_behind(disk: OsDisk, tmp_path: Path) -> None:
+    with pytest.raises(StoreWriteError):
+        disk.create(str(tmp_path / "a"), 1 << 62)
+    assert disk.listdir(str(tmp_path)) == []
+
+
+def test_the_view_shows_later_writes_and_outlives_close_and_unlink(disk: OsDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    file = disk.create(path, 4096)
+    view = file.view()
+    file.pwrite([b"ab", bytearray(b"cd"), memoryview(b"ef")], 10)
+    assert bytes(view[8:18]) == b"\0\0abcdef\0\0"
+    assert file.view() is view
+    with pytest.raises(TypeError):
+        view[0] = 1
+    disk.unlink(path)
+    assert file.pread(4, 10) == b"abcd"
+    file.close()
+    file.close()
+    assert bytes(view[10:16]) == b"abcdef"
+
+
+def test_many_buffers_are_written_with_one_call(disk: OsDisk, tmp_path: Path) -> None:
+    file = disk.create(str(tmp_path / "a"), 4096)
+    file.pwrite([b"x"] * 3000, 1)
+    assert file.pread(4096, 0) == b"\0" + b"x" * 3000 + bytes(1095)
+
+
+def test_a_short_write_is_completed(disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.create(str(tmp_path / "a"), 64)
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwritev", lambda fd, buffers, at: pwrite(fd, b"ab", at))
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:3], at))
+    file.pwrite([b"abcd", b"efgh"], 4)
+    assert file.pread(16, 0) == b"\0\0\0\0abcdefgh\0\0\0\0"
+
+
+def test_a_device_that_takes_nothing_is_an_error(disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.create(str(tmp_path / "a"), 64)
+    monkeypatch.setattr(os, "pwritev", lambda *_: 0)
+    monkeypatch.setattr(os, "pwrite", lambda *_: 0)
+    with pytest.raises(StoreWriteError, match="takes no more bytes"):
+        file.pwrite([b"abcd"], 0)
+
+
+def test_writing_what_was_opened_for_reading_is_an_error(disk: OsDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    disk.create(path, 64).pwrite([b"abcd"], 0)
+    file = disk.open(path, writable=False)
+    assert bytes(file.view()[:4]) == b"abcd"
+    with pytest.raises(StoreWriteError) as caught:
+        file.pwrite([b"x"], 0)
+    assert caught.value.errno == errno.EBADF
+
+
+def test_zero_tail_erases_everything_behind_and_nothing_before(disk: OsDisk, tmp_path: Path) -> None:
+    size = 5 << 20
+    file = disk.create(str(tmp_path / "a"), size)
+    file.pwrite([b"\xff" * 100], 1000)
+    file.pwrite([b"\xff"], (3 << 20) + 17)
+    file.pwrite([b"\xff"], size - 1)
+    file.zero_tail(1010)
+    data = bytes(file.view())
+    assert (data[1000:1010], data[1010:] == bytes(size - 1010)) == (b"\xff" * 10, True)
+    file.zero_tail(size)
+
+
+def test_reading_what_is_not_there_is_an_error(disk: OsDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "none")
+    assert (disk.exists(path), disk.is_dir(path), disk.listdir(path)) == (False, False, [])
+    with pytest.raises(StoreReadError, match=r"open failed on .*none: No such file or directory"):
+        disk.open(path, writable=False)
+    for read in (disk.file_size, disk.mtime_ms, disk.read_bytes, disk.usage):
+        with pytest.raises(StoreReadError):
+            read(path)
+    with pytest.raises(StoreWriteError):
+        disk.unlink(path)
+
+
+def test_replace_bytes_leaves_no_temporary_file(disk: OsDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    disk.replace_bytes(path, b"one")
+    disk.replace_bytes(path, b"two")
+    assert (disk.read_bytes(path), disk.listdir(str(tmp_path)), disk.file_size(path)) == (b"two", ["a"], 3)
+
+
+def test_makedirs_makes_private_parents(disk: OsDisk, tmp_path: Path) -> None:
+    disk.makedirs(str(tmp_path / "a" / "b"))
+    disk.makedirs(str(tmp_path / "a" / "b"))
+    assert [(tmp_path / p).stat().st_mode & 0o777 for p in ("a", "a/b")] == [0o700, 0o700]
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreWriteError):
+        disk.makedirs(str(tmp_path / "file" / "x"))
+
+
+def test_usage_rounds_up_and_knows_what_is_writable(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.statvfs(tmp_path)
+    assert disk.usage(str(tmp_path)).read_only is False
+
+    class Stat:
+        f_blocks, f_bfree, f_bavail, f_frsize = 1000, 300, 250, 4096
+        f_flag = real.f_flag | os.ST_RDONLY
+
+    monkeypatch.setattr(os, "statvfs", lambda _: Stat)
+    usage = disk.usage("/any")
+    assert (usage.total, usage.available, usage.used_percent, usage.read_only) == (
+        4096000,
+        1024000,
+        74,
+        True,
+    )
+
+
+TAKE_LOCK = """
+import fcntl, sys
+try:
+    fcntl.lockf(open(sys.argv[1], "r+b"), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+except OSError:
+    sys.exit(7)
+"""
+
+
+def test_the_lock_keeps_others_out_and_ourselves(disk: OsDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    held = disk.lock(path)
+    with pytest.raises(StoreLockedError, match="by this process"):
+        disk.lock(path)
+    assert subprocess.run([sys.executable, "-c", TAKE_LOCK, path], check=False).returncode == 7
+    held.close()
+    held.close()
+    assert subprocess.run([sys.executable, "-c", TAKE_LOCK, path], check=False).returncode == 0
+    assert disk.read_bytes(path) == b"lock"
+    disk.lock(path).close()
+
+
+HOLD_LOCK = """
+import fcntl, sys
+f = open(sys.argv[1], "r+b")
+fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_lock_held_by_another_process_is_reported(disk: OsDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    disk.lock(path).close()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_LOCK, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(StoreLockedError, match="by another process: stop that broker"):
+            disk.lock(path)
+        holder.communicate()
+
+
+async def test_the_threaded_twins_do_the_same(disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "a")
+    file = await disk.create_in_thread(path, 64)
+    file.pwrite([b"abcd"], 0)
+    await file.sync_in_thread()
+    assert disk.read_bytes(path)[:4] == b"abcd"
+    await disk.unlink_in_thread(path)
+    assert not disk.exists(path)
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(StoreWriteError, match=r"fdatasync failed on .*errno 5"):
+        await file.sync_in_thread()
