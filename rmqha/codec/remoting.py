@@ -1,0 +1,384 @@
+r"""RemotingCommand: one request or response, and the frames that carry it. Hot path, steps 1 and 9.
+
+    at  size  field          meaning
+     0     4  total_length   bytes after this field: 4 + header + body
+     4     1  serialize      0 JSON header, 1 ROCKETMQ binary header
+     5     3  header_length  unsigned, at most total_length - 4
+     8     n  header         below, or a JSON object
+    ..     m  body           opaque; no bytes means no body
+
+The binary header (all integers big-endian; a length of 0 means null):
+
+     0     2  code           int16
+     2     1  language       LanguageCode
+     3     2  version        int16
+     5     4  opaque         int32, pairs a response with its request
+     9     4  flag           bit 0: response, bit 1: one-way request
+    13   4+n  remark         int32 length, UTF-8
+    ..   4+m  ext_fields     int32 length of all pairs; then (int16 length, key, int32 length, value)...
+
+Source: spec: remoting §1.1-1.4; rocketmq-all-4.9.8 RemotingCommand.java, RocketMQSerializable.java.
+"""
+
+import json
+import struct
+from enum import IntEnum
+from json.encoder import encode_basestring
+from typing import Any, Final
+
+from rmqha.codec.codes import LanguageCode
+from rmqha.errors import LocalProtocolError, RemoteProtocolError
+
+VERSION: Final = 409
+"""The protocol version of RocketMQ 4.9.8, which every frame of ours carries."""
+
+FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
+"""Largest frame, length field included, that a RocketMQ peer accepts."""
+
+HEADER_SIZE_MAX: Final = 128 * 1024
+"""Largest header a server accepts: 32767 bytes of short properties still fit in their escaped JSON form."""
+
+FLAG_RESPONSE: Final = 1
+FLAG_ONEWAY: Final = 2
+
+_PREFIX: Final = struct.Struct(">iI")
+_BINARY: Final = struct.Struct(">hBhiii")
+_FRAME: Final = struct.Struct(">iIhBhiii")
+_PAIR_KEY: Final = struct.Struct(">H")
+_INT32: Final = struct.Struct(">i")
+assert _FRAME.size == _PREFIX.size + _BINARY.size == 29 - 4
+
+_LANGUAGES: Final = tuple(LanguageCode)
+_LANGUAGE_BY_NAME: Final = {language.name: language for language in LanguageCode}
+
+
+class SerializeType(IntEnum):
+    """How a header is written. A response uses the form of its request."""
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+_JSON: Final = int(SerializeType.JSON)
+_ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
+
+
+class RemotingCommand:
+    """One request or response.
+
+    Attributes:
+        code: a RequestCode or a ResponseCode, depending on ``is_response``.
+        opaque: int32 chosen by whoever asks; the answer repeats it.
+        remark: human text, the reason in an answer that says no.
+        ext_raw: the undecoded pairs of a binary header, else None. Hot decoders read it directly.
+        body: no bytes means no body.
+        serialize: a SerializeType (kept as a plain int).
+        size: bytes the frame took on the wire; 0 for a command that was not decoded.
+    """
+
+    __slots__ = (
+        "_ext",
+        "body",
+        "code",
+        "ext_raw",
+        "flag",
+        "language",
+        "opaque",
+        "remark",
+        "serialize",
+        "size",
+        "version",
+    )
+
+    def __init__(  # noqa: PLR0917 - positional, because the hot decoder builds one for each frame
+        self,
+        code: int,
+        opaque: int = 0,
+        flag: int = 0,
+        version: int = VERSION,
+        language: LanguageCode = LanguageCode.JAVA,
+        remark: str | None = None,
+        ext_fields: dict[str, str] | None = None,
+        body: bytes | memoryview = b"",
+        serialize: int = _JSON,
+        ext_raw: bytes | None = None,
+        size: int = 0,
+    ) -> None:
+        self.code = code
+        self.opaque = opaque
+        self.flag = flag
+        self.version = version
+        self.language = language
+        self.remark = remark
+        self._ext = ext_fields
+        self.body = body
+        self.serialize = serialize
+        self.ext_raw = ext_raw
+        self.size = size
+
+    @property
+    def ext_fields(self) -> dict[str, str]:
+        """The header's own fields by name; empty when there are none.
+
+        Raises:
+            RemoteProtocolError: the pairs of a binary header do not parse.
+        """
+        if self._ext is None:
+            if not self.ext_raw:
+                return {}
+            self._ext = decode_ext_fields(self.ext_raw)
+        return self._ext
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request of the receiver."""
+        return self.flag & FLAG_RESPONSE != 0
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether the sender expects no answer."""
+        return self.flag & FLAG_ONEWAY != 0
+
+    def encode(self) -> bytes:
+        """The whole frame.
+
+        Raises:
+            LocalProtocolError: a value does not fit its field, or the frame exceeds 16 MiB.
+        """
+        return b"".join(self.encode_parts())
+
+    def encode_parts(self) -> tuple[bytes, bytes | memoryview]:
+        """The frame as (prefix and header, body), so that a large body need not be copied."""
+        header = self._binary_header() if self.serialize == _ROCKETMQ else self._json_header()
+        return encode_prefix(len(header), len(self.body), serialize=self.serialize) + header, self.body
+
+    def _json_header(self) -> bytes:
+        """Members in the order of their names and without nulls, as fastjson writes them."""
+        ext = "" if self._ext is None and not self.ext_raw else f'"extFields":{_json_object(self.ext_fields)},'
+        remark = "" if self.remark is None else f'"remark":{encode_basestring(self.remark)},'
+        return (
+            f'{{"code":{int(self.code)},{ext}"flag":{self.flag},"language":"{self.language.name}",'
+            f'"opaque":{self.opaque},{remark}"serializeTypeCurrentRPC":"JSON","version":{self.version}}}'
+        ).encode(errors="replace")
+
+    def _binary_header(self) -> bytes:
+        remark = self.remark.encode(errors="replace") if self.remark else b""
+        ext = self.ext_raw if self._ext is None else encode_ext_fields(self._ext)
+        try:
+            fixed = _BINARY.pack(self.code, self.language, self.version, self.opaque, self.flag, len(remark))
+        except struct.error as error:
+            raise LocalProtocolError(f"a value of {self!r} does not fit a binary header: {error}") from None
+        return b"".join((fixed, remark, _INT32.pack(len(ext or b"")), ext or b""))
+
+    def __repr__(self) -> str:
+        kind = "response" if self.is_response else "request"
+        return f"<RemotingCommand {kind} code={int(self.code)} opaque={self.opaque} body={len(self.body)} bytes>"
+
+
+def encode_prefix(header_size: int, body_size: int, *, serialize: int) -> bytes:
+    """The 8 bytes before a header.
+
+    Raises:
+        LocalProtocolError: the frame would exceed 16 MiB, which every RocketMQ peer refuses.
+    """
+    total = 4 + header_size + body_size
+    if total + 4 > FRAME_SIZE_MAX:
+        raise LocalProtocolError(f"a frame of {total + 4} bytes exceeds {FRAME_SIZE_MAX}: send less at once")
+    return _PREFIX.pack(total, serialize << 24 | header_size)
+
+
+def encode_ext_fields(fields: dict[str, str]) -> bytes:
+    """The pairs of a binary header, without the length before them."""
+    parts: list[bytes] = []
+    for name, value in fields.items():
+        key, text = name.encode(errors="replace"), value.encode(errors="replace")
+        parts += (_PAIR_KEY.pack(len(key)), key, _INT32.pack(len(text)), text)
+    return b"".join(parts)
+
+
+def decode_ext_fields(raw: bytes) -> dict[str, str]:
+    """The pairs of a binary header; the last of equal keys counts, null keys and values are left out.
+
+    Raises:
+        RemoteProtocolError: a length points outside, or text is no UTF-8.
+    """
+    fields: dict[str, str] = {}
+    at, end = 0, len(raw)
+    try:
+        while at < end:
+            value_at = at + 6 + _PAIR_KEY.unpack_from(raw, at)[0]
+            (value_size,) = _INT32.unpack_from(raw, value_at - 4)
+            next_at = value_at + value_size
+            if not value_at <= next_at <= end:
+                raise RemoteProtocolError(f"header field of {value_size} bytes at {at} of {end} leaves the header")
+            if value_size and value_at > at + 6:
+                fields[raw[at + 2 : value_at - 4].decode()] = raw[value_at:next_at].decode()
+            at = next_at
+    except (struct.error, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"header fields do not parse at {at} of {end}: {error}") from None
+    return fields
+
+
+def decode_frames(
+    buffer: bytes, *, frame_size_max: int = FRAME_SIZE_MAX, header_size_max: int = HEADER_SIZE_MAX
+) -> tuple[list[RemotingCommand], int]:
+    """All whole frames at the start of ``buffer``, and how many bytes they took.
+
+    Raises:
+        RemoteProtocolError: the stream cannot be followed any further; close the connection.
+    """
+    commands: list[RemotingCommand] = []
+    at, end = 0, len(buffer)
+    while end - at >= 8:
+        total, word = _PREFIX.unpack_from(buffer, at)
+        header_size = word & 0xFFFFFF
+        if not 4 <= total <= frame_size_max - 4 or header_size > total - 4 or header_size > header_size_max:
+            raise RemoteProtocolError(_bad_lengths(total, header_size, frame_size_max, header_size_max))
+        if word >> 24 > _ROCKETMQ:
+            raise RemoteProtocolError(f"serialize type {word >> 24} is neither 0 (JSON) nor 1 (ROCKETMQ)")
+        frame_end = at + 4 + total
+        if frame_end > end:
+            break
+        decode = _decode_binary if word >> 24 else _decode_json
+        commands.append(decode(buffer, at, at + 8 + header_size, frame_end))
+        at = frame_end
+    return commands, at
+
+
+def _bad_lengths(total: int, header_size: int, frame_size_max: int, header_size_max: int) -> str:
+    return (
+        f"frame of {total} bytes with a header of {header_size} bytes; "
+        f"at most {frame_size_max} and {header_size_max} are accepted and a header lies inside its frame"
+    )
+
+
+def _decode_binary(buffer: bytes, at: int, body_at: int, end: int) -> RemotingCommand:
+    if body_at - at < _FRAME.size + 4:
+        raise RemoteProtocolError(f"binary header of {body_at - at - 8} bytes; at least 21 are needed")
+    _, _, code, language, version, opaque, flag, remark_size = _FRAME.unpack_from(buffer, at)
+    ext_at = at + 29 + remark_size
+    if remark_size < 0 or ext_at > body_at:
+        raise RemoteProtocolError(f"remark of {remark_size} bytes leaves the header")
+    (ext_size,) = _INT32.unpack_from(buffer, ext_at - 4)
+    if ext_size < 0 or ext_at + ext_size > body_at:
+        raise RemoteProtocolError(f"header fields of {ext_size} bytes leave the header")
+    return RemotingCommand(
+        code,
+        opaque,
+        flag,
+        version,
+        _LANGUAGES[language] if language < len(_LANGUAGES) else LanguageCode.OTHER,
+        _text(buffer[ext_at - 4 - remark_size : ext_at - 4]) if remark_size else None,
+        None,
+        buffer[body_at:end],
+        _ROCKETMQ,
+        buffer[ext_at : ext_at + ext_size],
+        end - at,
+    )
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"remark is no UTF-8: {error}") from None
+
+
+def _decode_json(buffer: bytes, at: int, body_at: int, end: int) -> RemotingCommand:
+    try:
+        header = json.loads(buffer[at + 8 : body_at])
+    except (ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"JSON header does not parse: {error}") from None
+    if type(header) is not dict:
+        raise RemoteProtocolError("JSON header is no object")
+    remark = header.get("remark")
+    return RemotingCommand(
+        _json_int(header, "code"),
+        _json_int(header, "opaque"),
+        _json_int(header, "flag"),
+        _json_int(header, "version"),
+        _json_language(header.get("language")),
+        remark if remark is None or type(remark) is str else str(remark),
+        _json_fields(header.get("extFields")),
+        buffer[body_at:end],
+        _JSON,
+        None,
+        end - at,
+    )
+
+
+def _json_int(header: dict[str, Any], name: str) -> int:
+    value = header.get(name, 0)
+    if type(value) is not int or not -0x80000000 <= value <= 0x7FFFFFFF:
+        raise RemoteProtocolError(f"{name} of a JSON header is no int32")
+    return value
+
+
+def _json_language(value: object) -> LanguageCode:
+    """By name, or by number as pyrocketmq writes it (spec: remoting §1.6)."""
+    if type(value) is str:
+        return _LANGUAGE_BY_NAME.get(value, LanguageCode.OTHER)
+    return _LANGUAGES[value] if type(value) is int and 0 <= value < len(_LANGUAGES) else LanguageCode.OTHER
+
+
+def _json_fields(value: object) -> dict[str, str] | None:
+    if value is None:
+        return None
+    if type(value) is not dict:
+        raise RemoteProtocolError("extFields of a JSON header is no object")
+    if set(map(type, value.values())) <= {str}:
+        return value
+    return {name: _json_text(field) for name, field in value.items() if field is not None}
+
+
+def _json_text(value: object) -> str:
+    """Numbers and booleans as the strings they should have been."""
+    if type(value) is bool:
+        return "true" if value else "false"
+    if type(value) in (str, int, float):
+        return str(value)
+    raise RemoteProtocolError("a value of extFields is neither text nor number")
+
+
+def _json_object(fields: dict[str, str]) -> str:
+    return "{" + ",".join(f"{encode_basestring(k)}:{encode_basestring(v)}" for k, v in fields.items()) + "}"
+
+
+class FrameDecoder:
+    """Cuts a byte stream into commands, however it was chopped. Knows no socket and no clock.
+
+    Holds at most one incomplete frame, and joins its pieces once when it is complete.
+    """
+
+    def __init__(self, *, frame_size_max: int = FRAME_SIZE_MAX, header_size_max: int = HEADER_SIZE_MAX) -> None:
+        self._frame_size_max = frame_size_max
+        self._header_size_max = header_size_max
+        self._pieces: list[bytes] = []
+        self._wanted = 8
+        self.pending_size = 0
+        """Bytes of a frame that has begun and is not complete."""
+
+    def receive_data(self, data: bytes) -> list[RemotingCommand]:
+        """The commands that ``data`` completes.
+
+        Raises:
+            RemoteProtocolError: the stream cannot be followed any further; close the connection.
+        """
+        if self._pieces or len(data) < self._wanted:
+            self._pieces.append(data)
+            self.pending_size += len(data)
+            if self.pending_size < self._wanted:
+                return []
+            data = b"".join(self._pieces)
+            self._pieces.clear()
+        commands, taken = decode_frames(
+            data, frame_size_max=self._frame_size_max, header_size_max=self._header_size_max
+        )
+        self._keep(data[taken:] if taken else data)
+        return commands
+
+    def _keep(self, rest: bytes) -> None:
+        self.pending_size = len(rest)
+        if rest:
+            self._pieces.append(rest)
+        self._wanted = 4 + _INT32.unpack_from(rest)[0] if len(rest) >= 8 else 8
