@@ -1,0 +1,1 @@
+"""The tests mirror rmqha/; e2e, interop and faults start real processes."""

@@ -1,0 +1,277 @@
+"""Real broker processes for tests and benchmarks: started, watched, stopped or killed, and always reaped.
+
+A :class:`Child` writes its output to a file. If the test process itself dies, the kernel kills its children
+(``setpriv --pdeathsig``), so nothing is left behind even then.
+"""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import trio
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+_POLL_S = 0.02  # another process's log file and ports offer nothing to wait on
+_ports = count(20_000 + os.getpid() * 8 % 10_000, 8)
+
+
+class ProcessFailedError(AssertionError):
+    """A process did not do what the test waits for. The text ends with the last lines it wrote."""
+
+
+class Usage(NamedTuple):
+    """What a process has used so far."""
+
+    cpu_s: float
+    anonymous_bytes: int
+    resident_bytes: int
+
+
+class Ports(NamedTuple):
+    """A broker's ports: RocketMQ takes ``listen - 2`` and ``listen + 1`` as well."""
+
+    listen: int
+    ha: int
+
+
+def free_ports() -> Ports:
+    """Find a group of free ports below the range that the kernel gives to outgoing connections."""
+    for listen in _ports:
+        if all(_is_free(port) for port in (listen - 2, listen, listen + 1)):
+            return Ports(listen, listen + 1)
+    raise AssertionError("unreachable: the counter has no end")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+class Child:
+    """One process. Whoever makes it must call :meth:`reap`; ``children()`` does it for all of a block."""
+
+    def __init__(self, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.log = log
+        self.name = log.stem
+        guard = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
+        self._log_start = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as output:
+            self._popen = subprocess.Popen(
+                [*guard, *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=None if env is None else {**os.environ, **env},
+            )
+        self.pid = self._popen.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        return self._popen.poll()
+
+    def output(self) -> str:
+        """What this process has written so far."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
+    def failed(self, what: str) -> ProcessFailedError:
+        """Make the error that says ``what`` went wrong and shows the end of the log."""
+        tail = "\n".join(self.output().splitlines()[-40:])
+        return ProcessFailedError(f"{self.name} (pid {self.pid}, exit code {self.returncode}): {what}\n{tail}")
+
+    async def wait_output(self, pattern: str, *, timeout_s: float = 60) -> re.Match[str]:
+        """Wait until the output holds ``pattern``.
+
+        Raises:
+            ProcessFailedError: it ended, or the time is over, without.
+        """
+        with trio.move_on_after(timeout_s):
+            while True:
+                ended = self.returncode is not None
+                if found := re.search(pattern, self.output()):
+                    return found
+                if ended:
+                    raise self.failed(f"ended before it wrote {pattern!r}")
+                await trio.sleep(_POLL_S)
+        raise self.failed(f"did not write {pattern!r} within {timeout_s} s")
+
+    async def wait_listening(self, port: int, *, timeout_s: float = 30) -> None:
+        """Wait until somebody accepts connections on ``port``."""
+        with trio.move_on_after(timeout_s):
+            while True:
+                if self.returncode is not None:
+                    raise self.failed(f"ended before it listened on port {port}")
+                try:
+                    stream = await trio.open_tcp_stream("127.0.0.1", port)
+                except OSError:
+                    await trio.sleep(_POLL_S)
+                else:
+                    await stream.aclose()
+                    return
+        raise self.failed(f"did not listen on port {port} within {timeout_s} s")
+
+    async def wait_exit(self, *, timeout_s: float = 30) -> int:
+        """Wait for the end and return the exit code."""
+        if self._popen.poll() is None:
+            pidfd = os.pidfd_open(self.pid)
+            try:
+                with trio.move_on_after(timeout_s):
+                    await trio.lowlevel.wait_readable(pidfd)
+            finally:
+                os.close(pidfd)
+        if (code := self._popen.poll()) is None:
+            raise self.failed(f"did not end within {timeout_s} s")
+        return code
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; nothing happens to a process that has ended."""
+        self._popen.send_signal(number)
+
+    async def stop(self, *, timeout_s: float = 30) -> int:
+        """SIGTERM, and wait for the end."""
+        self.signal(signal.SIGTERM)
+        return await self.wait_exit(timeout_s=timeout_s)
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        self.reap()
+        await trio.lowlevel.checkpoint()
+
+    def reap(self) -> None:
+        """Kill it if it still runs, and collect it. Idempotent."""
+        self._popen.kill()
+        self._popen.wait()
+
+    def usage(self) -> Usage:
+        """CPU time and memory so far, from /proc."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[11]) + int(fields[12])
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        kib = {key: int(value) for key, value in re.findall(r"^(\w+):\s+(\d+) kB", status, re.MULTILINE)}
+        return Usage(ticks / os.sysconf("SC_CLK_TCK"), kib["RssAnon"] * 1024, kib["VmRSS"] * 1024)
+
+
+class Broker:
+    """A broker on loopback with its own directory; it can be started again after it ended.
+
+    ``conf`` holds RocketMQ's keys and is written to ``broker.conf`` at each start, so a test may change it between.
+    """
+
+    def __init__(self, directory: Path, conf: Mapping[str, object], *, ports: Ports | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.ports = ports or free_ports()
+        self.store = directory / "store"
+        self.conf: dict[str, object] = {
+            "brokerName": "pair",
+            "brokerClusterName": "cluster",
+            "brokerId": 0,
+            "listenPort": self.ports.listen,
+            "haListenPort": self.ports.ha,
+            "storePathRootDir": self.store,
+            "storePathCommitLog": self.store / "commitlog",
+            **conf,
+        }
+        self.prefix: Sequence[str] = ()
+        self.child: Child | None = None
+
+    @property
+    def address(self) -> str:
+        """Where clients connect."""
+        return f"127.0.0.1:{self.ports.listen}"
+
+    @property
+    def ha_address(self) -> str:
+        """Where slaves connect."""
+        return f"127.0.0.1:{self.ports.ha}"
+
+    @property
+    def conf_file(self) -> Path:
+        """The file that the broker reads."""
+        return self.directory / "broker.conf"
+
+    @property
+    def running(self) -> Child:
+        """The process; the broker must have been started."""
+        assert self.child is not None, f"{self.directory.name} was never started"
+        return self.child
+
+    def argv(self) -> list[str]:
+        """The command line."""
+        raise NotImplementedError
+
+    async def wait_ready(self) -> None:
+        """Wait until it serves."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Write the files that the process reads at its start."""
+        self.conf_file.write_text("".join(f"{key}={value}\n" for key, value in self.conf.items()))
+
+    async def start(self) -> None:
+        """Start the process and wait until it serves."""
+        self.launch()
+        await self.wait_ready()
+
+    def launch(self) -> Child:
+        """Start the process, without waiting."""
+        assert self.child is None or self.child.returncode is not None, "it still runs"
+        self.prepare()
+        self.child = Child([*self.prefix, *self.argv()], log=self.directory / f"{self.directory.name}.log")
+        return self.child
+
+    async def stop(self, *, timeout_s: float = 30) -> int:
+        """SIGTERM, and wait for the end."""
+        return await self.running.stop(timeout_s=timeout_s)
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        await self.running.kill()
+
+    def reap(self) -> None:
+        """Leave nothing behind."""
+        if self.child is not None:
+            self.child.reap()
+
+    def segments(self) -> dict[str, Path]:
+        """The commitlog's files by name."""
+        return {path.name: path for path in sorted((self.store / "commitlog").iterdir()) if path.name.isdigit()}
+
+
+class RmqhaBroker(Broker):
+    """Our own broker, by its command line."""
+
+    def argv(self) -> list[str]:
+        """``rmqha master`` or ``rmqha slave``, as the role says."""
+        command = "slave" if self.conf.get("brokerRole") == "SLAVE" else "master"
+        return [sys.executable, "-m", "rmqha", command, "-c", str(self.conf_file)]
+
+    async def wait_ready(self) -> None:
+        """The client port opens once the store is recovered."""
+        await self.running.wait_listening(self.ports.listen)
+
+
+@contextmanager
+def reaping(*brokers: Broker) -> Iterator[None]:
+    """Whatever happens inside, no process of these brokers is left."""
+    try:
+        yield
+    finally:
+        for broker in brokers:
+            broker.reap()

@@ -1,0 +1,121 @@
+"""RocketMQ 4.9.7 as a peer: resolved from Maven Central once, started by the tests.
+
+4.9.7 is the newest broker that Maven Central has; its store does not differ from 4.9.8 (no change in replication,
+commitlog or consume queue).
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from tests.e2e.processes import Broker, Ports
+
+VERSION = "4.9.7"
+_COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+_JAVA_OPTIONS = (
+    "--add-exports java.base/sun.nio.ch=ALL-UNNAMED --add-exports java.base/jdk.internal.ref=ALL-UNNAMED "
+    "--add-opens java.base/jdk.internal.ref=ALL-UNNAMED --add-opens java.base/java.nio=ALL-UNNAMED "
+    "--add-opens java.base/sun.nio.ch=ALL-UNNAMED"
+).split()
+_LOGBACK = """<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d{HH:mm:ss.SSS} %-5p %c{0} %m%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="out"/></root>
+</configuration>
+"""
+
+
+class PeerMissingError(Exception):
+    """This machine cannot run RocketMQ; the text says why and what to install."""
+
+
+def _pom() -> str:
+    artifacts = "".join(
+        "<dependency><groupId>org.apache.rocketmq</groupId>"
+        f"<artifactId>rocketmq-{name}</artifactId><version>{VERSION}</version></dependency>"
+        for name in ("broker", "namesrv", "tools")
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>rmqha</groupId><artifactId>peers</artifactId><version>1</version><packaging>pom</packaging>"
+        f"<dependencies>{artifacts}</dependencies></project>"
+    )
+
+
+def _cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "rmqha-tests" / f"rocketmq-{VERSION}"
+
+
+@cache
+def rocketmq_libs() -> Path:
+    """The directory of RocketMQ's jars; the first call on a machine fetches them.
+
+    Raises:
+        PeerMissingError: no Java, or the jars are not there and Maven cannot bring them.
+    """
+    if shutil.which("java") is None:
+        raise PeerMissingError("no `java` on the PATH: install a Java runtime, 17 or newer")
+    libs = _cache_dir()
+    if not libs.is_dir():
+        _fetch(libs)
+    return libs
+
+
+def _fetch(libs: Path) -> None:
+    """Fill a directory beside ``libs`` and rename it, so that a half-filled one is never seen."""
+    if shutil.which("mvn") is None:
+        raise PeerMissingError("no `mvn` on the PATH: install Maven, it fetches RocketMQ's published jars")
+    libs.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=libs.parent, prefix="fetching-") as scratch:
+        (Path(scratch) / "pom.xml").write_text(_pom())
+        command = ["mvn", "-q", "-B", _COPY_DEPENDENCIES, f"-DoutputDirectory={scratch}/lib"]
+        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=900, check=False)
+        if done.returncode != 0:
+            raise PeerMissingError(f"Maven could not fetch RocketMQ {VERSION}: {done.stdout[-2000:]}")
+        try:
+            (Path(scratch) / "lib").rename(libs)
+        except OSError:
+            if not libs.is_dir():  # otherwise another process was faster, which is just as good
+                raise
+
+
+class JavaBroker(Broker):
+    """A RocketMQ broker without a name server. A slave needs ``haMasterAddress`` in its ``conf``."""
+
+    heap = ("-Xms128m", "-Xmx512m")
+
+    def __init__(self, directory: Path, conf: Mapping[str, object], *, ports: Ports | None = None) -> None:
+        local = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "diskMaxUsedSpaceRatio": 95}
+        super().__init__(directory, {**local, **conf}, ports=ports)
+        self.home = directory / "home"
+
+    def prepare(self) -> None:
+        """Also write the logging configuration; without it the broker ends at once."""
+        super().prepare()
+        (self.home / "conf").mkdir(parents=True, exist_ok=True)
+        (self.home / "conf" / "logback_broker.xml").write_text(_LOGBACK)
+
+    def argv(self) -> list[str]:
+        """The JVM's command line."""
+        return [
+            "java",
+            *self.heap,
+            *_JAVA_OPTIONS,
+            f"-Drocketmq.home.dir={self.home}",
+            f"-Duser.home={self.directory}",
+            "-cp",
+            f"{rocketmq_libs()}/*",
+            "org.apache.rocketmq.broker.BrokerStartup",
+            "-c",
+            str(self.conf_file),
+        ]
+
+    async def wait_ready(self) -> None:
+        """RocketMQ says so itself."""
+        await self.running.wait_output("boot success")
