@@ -1,0 +1,191 @@
+"""The keys of the broker itself, and the whole configuration."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rmqha.config.ha_config import HAConfig
+from rmqha.config.key import MASTER, key
+from rmqha.config.kinds import BOOLEAN, BYTES, INTEGER, MILLISECONDS, PERCENT, SECONDS, TEXT, BrokerRole
+from rmqha.config.store_config import StoreConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig(StoreConfig, HAConfig):
+    """Everything an operator can decide, checked. Made by :func:`rmqha.config.load_config` alone.
+
+    Source: spec commitlog §14; rocketmq-all-4.9.8 BrokerConfig.java and NettyServerConfig.java.
+
+    Attributes:
+        notes: sentences to say once at the start: keys accepted without effect, values that were adjusted.
+        origins: where each key was set, e.g. ``broker.conf:7`` or ``command line``; absent for defaults.
+    """
+
+    broker_name: str = key(
+        "brokerName",
+        TEXT,
+        "",
+        derived="the host's name",
+        meaning="Name of the replication group; the same on a master and its slaves.",
+    )
+    broker_cluster_name: str = key(
+        "brokerClusterName",
+        TEXT,
+        "DefaultCluster",
+        meaning="Name of the cluster; stored with every message as its property CLUSTER.",
+    )
+    broker_id: int = key(
+        "brokerId",
+        INTEGER,
+        "",
+        low=0,
+        high=(1 << 63) - 1,
+        derived="0 for a master, 1 for a slave",
+        meaning="0 for the master, a number of its own above 0 for each slave.",
+    )
+    broker_ip1: str = key(
+        "brokerIP1",
+        TEXT,
+        "",
+        derived="127.0.0.1",
+        meaning="Address told to clients, stored with every message as its store host, and listened on "
+        "unless bindAddress is set.",
+    )
+    broker_ip2: str = key(
+        "brokerIP2",
+        TEXT,
+        "",
+        derived="brokerIP1",
+        meaning="Address told to slaves, and listened on unless haBindAddress is set.",
+    )
+    bind_address: str = key(
+        "bindAddress",
+        TEXT,
+        "",
+        derived="brokerIP1, or 127.0.0.1",
+        ours=True,
+        meaning="Address on which listenPort listens.",
+    )
+    listen_port: int = key(
+        "listenPort",
+        INTEGER,
+        "10911",
+        low=0,
+        high=65535,
+        meaning="Port for producers and consumers; listenPort - 2 serves the same for Java slaves and VIP "
+        "clients. 0 takes any free port.",
+    )
+    allow_insecure: bool = key(
+        "allowInsecure",
+        BOOLEAN,
+        "false",
+        ours=True,
+        meaning="Listen on an address other than loopback although nobody has to prove who they are. "
+        "Whoever reaches the ports can read and write everything.",
+    )
+    broker_permission: int = key(
+        "brokerPermission",
+        INTEGER,
+        "6",
+        low=0,
+        high=7,
+        roles=MASTER,
+        meaning="Sum of 4 (may be read) and 2 (may be written).",
+    )
+    auto_create_topic_enable: bool = key(
+        "autoCreateTopicEnable",
+        BOOLEAN,
+        "true",
+        roles=MASTER,
+        meaning="Make a topic at the first send to it.",
+    )
+    default_topic_queue_nums: int = key(
+        "defaultTopicQueueNums",
+        INTEGER,
+        "8",
+        low=1,
+        high=1024,
+        roles=MASTER,
+        meaning="Most queues of a topic made at the first send to it.",
+    )
+    slave_read_enable: bool = key(
+        "slaveReadEnable",
+        BOOLEAN,
+        "false",
+        meaning="Suggest consumers that are far behind to read from a slave. (A slave serves whoever asks "
+        "it in any case.)",
+    )
+    access_message_in_memory_max_ratio: int = key(
+        "accessMessageInMemoryMaxRatio",
+        PERCENT,
+        "40",
+        low=0,
+        high=100,
+        meaning="A consumer is far behind when more than this share of the memory lies between it and the "
+        "end of the log.",
+    )
+    long_polling_enable: bool = key(
+        "longPollingEnable",
+        BOOLEAN,
+        "true",
+        meaning="Hold a pull that finds nothing until a message arrives or its own time is over.",
+    )
+    short_polling_time_s: float = key(
+        "shortPollingTimeMills",
+        MILLISECONDS,
+        "1000",
+        low=1,
+        high=600_000,
+        meaning="How long a pull that finds nothing is held with longPollingEnable=false.",
+    )
+    flush_consumer_offset_interval_s: float = key(
+        "flushConsumerOffsetInterval",
+        MILLISECONDS,
+        "5000",
+        low=100,
+        high=3_600_000,
+        meaning="Pause between two writes of config/consumerOffset.json.",
+    )
+    server_channel_max_idle_time_s: float = key(
+        "serverChannelMaxIdleTimeSeconds",
+        SECONDS,
+        "120",
+        low=1,
+        high=86_400,
+        meaning="A client connection on which nothing moved for so long is closed.",
+    )
+    max_connections: int = key(
+        "maxConnections",
+        INTEGER,
+        "10000",
+        low=1,
+        high=1_000_000,
+        ours=True,
+        meaning="Most client connections at one time; further ones are closed at once.",
+    )
+    max_in_flight_bytes: int = key(
+        "maxInFlightBytes",
+        BYTES,
+        str(64 << 20),
+        low=1 << 20,
+        high=1 << 40,
+        ours=True,
+        meaning="Most bytes of requests not yet answered on one connection; then it is not read further "
+        "until answers have gone out.",
+    )
+    drain_timeout_s: float = key(
+        "drainTimeout",
+        MILLISECONDS,
+        "5000",
+        low=0,
+        high=600_000,
+        ours=True,
+        meaning="After SIGTERM: how long to wait for the answers still due before connections are closed.",
+    )
+
+    notes: tuple[str, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether this broker copies a master and refuses sends."""
+        return self.broker_role is BrokerRole.SLAVE

@@ -1,0 +1,192 @@
+"""What a value in broker.conf can be: how it is read, what unit it has in the file, how it is shown again.
+
+A :class:`Kind` speaks the file's language (milliseconds, hours, ``04;16``) on one side and the program's
+(seconds, tuples, enums) on the other. This is the only place where units are converted.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+
+class BrokerRole(StrEnum):
+    """RocketMQ's three roles."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+class FlushDiskType(StrEnum):
+    """When a send is answered: after fdatasync, or before."""
+
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    SYNC_FLUSH = "SYNC_FLUSH"
+
+
+class HaAck(StrEnum):
+    """What a slave's report means for the bytes below it."""
+
+    RECEIVED = "received"
+    WRITTEN = "written"
+    DURABLE = "durable"
+
+
+class HaStartFrom(StrEnum):
+    """Where a master starts for a slave whose log is empty: its first file, or (as RocketMQ) its last."""
+
+    MIN = "min"
+    LAST = "last"
+
+
+class HaCatchUp(StrEnum):
+    """Whether a starting master first fetches what its peers hold beyond its own end."""
+
+    OFF = "off"
+    TRY = "try"
+    REQUIRE = "require"
+
+
+class HaAheadPolicy(StrEnum):
+    """What a slave does that holds more than its master: raise an alarm and keep it, or save it and cut."""
+
+    ALARM = "alarm"
+    TRUNCATE = "truncate"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One sort of value. ``parse`` raises ValueError with the reason; ``show`` is its inverse."""
+
+    name: str
+    parse: Callable[[str], Any] = field(repr=False)
+    show: Callable[[Any], str] = field(repr=False, default=str)
+    scale: float | None = None  # file units to program units, for numbers only
+    choices: tuple[str, ...] = ()
+    empty: Any = ""  # the attribute's value while a derived default is not known yet
+
+
+def _whole_number(text: str) -> int:
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit()):
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _scaled(name: str, scale: float) -> Kind:
+    return Kind(
+        name,
+        lambda text: _whole_number(text) * scale,
+        lambda value: str(round(value / scale)),
+        scale=scale,
+        empty=0,
+    )
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Split ``host:port`` or ``[v6]:port``.
+
+    Raises:
+        ValueError: it is neither, or the port is outside 1..65535.
+    """
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r} is not host:port; write an IPv6 address as [address]:port")
+    if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise ValueError(f"{text!r} is not host:port")
+    return host, int(port)
+
+
+def _address(text: str) -> str:
+    split_address(text)
+    return text
+
+
+def _parts(text: str, separators: str = ",") -> tuple[str, ...]:
+    for separator in separators[1:]:
+        text = text.replace(separator, separators[0])
+    return tuple(part.strip() for part in text.split(separators[0]) if part.strip())
+
+
+def _networks(text: str) -> tuple[str, ...]:
+    from ipaddress import ip_network  # noqa: PLC0415 - only a configured haAllow pays for it
+
+    return tuple(str(ip_network(part, strict=False)) for part in _parts(text))
+
+
+def _hours_of_day(text: str) -> tuple[int, ...]:
+    hours = tuple(_whole_number(part) for part in _parts(text, ";"))
+    if not hours or not all(0 <= hour <= 23 for hour in hours):
+        raise ValueError(f"{text!r} is not a list of hours 00..23 separated by ';'")
+    return hours
+
+
+_DELAY_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _delay_levels(text: str) -> tuple[float, ...]:
+    levels = []
+    for part in text.split():
+        if part[-1] not in _DELAY_UNITS or not part[:-1].isdigit():
+            raise ValueError(f"{part!r} is not a number followed by s, m, h or d")
+        levels.append(float(int(part[:-1]) * _DELAY_UNITS[part[-1]]))
+    return tuple(levels)
+
+
+def _show_delay_levels(levels: tuple[float, ...]) -> str:
+    shown = []
+    for level in levels:
+        unit = max((u for u in "smhd" if level % _DELAY_UNITS[u] == 0), key=lambda u: _DELAY_UNITS[u])
+        shown.append(f"{int(level) // _DELAY_UNITS[unit]}{unit}")
+    return " ".join(shown)
+
+
+def _path(text: str) -> str:
+    if "," in text:
+        raise ValueError("several directories (a comma) are not supported; name one")
+    if "\0" in text:
+        raise ValueError("a path cannot hold a NUL character")
+    return str(Path(text).expanduser()) if text else ""
+
+
+_E = TypeVar("_E", bound=StrEnum)
+
+
+def choice(values: type[_E]) -> Kind:
+    """One of an enum's values, upper and lower case alike."""
+
+    def parse(text: str) -> _E:
+        for value in values:
+            if value.value.lower() == text.lower():
+                return value
+        raise ValueError(f"{text!r} is not one of {', '.join(values)}")
+
+    return Kind("choice", parse, lambda value: str(value.value), choices=tuple(values))
+
+
+INTEGER: Final = Kind("number", _whole_number, scale=1, empty=0)
+BYTES: Final = Kind("bytes", _whole_number, scale=1, empty=0)
+PERCENT: Final = Kind("percent", _whole_number, scale=1, empty=0)
+MILLISECONDS: Final = _scaled("ms", 0.001)
+SECONDS: Final = _scaled("s", 1.0)
+HOURS: Final = _scaled("hours", 3600.0)
+BOOLEAN: Final = Kind("boolean", _boolean, lambda value: str(value).lower(), empty=False)
+TEXT: Final = Kind("text", str)
+PATH: Final = Kind("path", _path)
+ADDRESS: Final = Kind("host:port", lambda text: _address(text) if text else "")
+ADDRESSES: Final = Kind(
+    "host:port, ...", lambda text: tuple(_address(p) for p in _parts(text, ",;")), ",".join
+)
+NETWORKS: Final = Kind("addresses", _networks, ",".join)
+HOURS_OF_DAY: Final = Kind("hours of day", _hours_of_day, lambda hours: ";".join(f"{h:02}" for h in hours))
+DELAY_LEVELS: Final = Kind("durations", _delay_levels, _show_delay_levels)

@@ -1,0 +1,76 @@
+"""Texts made from the table: the reference page, and a configuration shown again."""
+
+from rmqha.config.broker_config import BrokerConfig
+from rmqha.config.java_properties import format_property
+from rmqha.config.key import Key
+from rmqha.config.load import KEYS
+from rmqha.config.rocketmq_keys import REFUSED, UNUSED
+
+_HEAD = """\
+# Configuration
+
+<!-- Made by `rmqha config reference` from rmqha/config, and compared by a test: change the table, not this page. -->
+
+A broker is configured by RocketMQ's own `broker.conf`: Java .properties, RocketMQ's keys. Every key below can also
+be given on the command line as `--set KEY=VALUE`, which wins over the file. `rmqha config check FILE` says what is
+wrong with a file, `rmqha config show FILE` what comes out of it. Keys marked ◇ are rmqha's own; a RocketMQ broker
+ignores them.
+
+Unknown keys, bad values and combinations that cannot work are refused, each with file, line, reason and the nearest
+known key. Whatever is not set has the default. **Defaults are safe**: all listeners are on loopback until an address
+*and* `allowInsecure=true` are set.
+"""
+
+_TAIL = """\
+## RocketMQ's keys without effect
+
+Accepted, and named once in the log at the start:
+
+{unused}
+
+## RocketMQ's keys that are refused
+
+Unless their value is empty or `false`:
+
+{refused}
+"""
+
+
+def reference_page() -> str:
+    """Return docs/configuration.md."""
+    parts = [_HEAD]
+    for section in dict.fromkeys(key.section for key in KEYS.values()):
+        parts.append(
+            f"## {section}\n\n| Key | Default | Unit, range | Role | Meaning |\n|---|---|---|---|---|"
+        )
+        parts += [_row(key) for key in KEYS.values() if key.section == section]
+        parts.append("")
+    refused = "\n".join(f"- `{name}`: {reason}." for name, reason in REFUSED.items())
+    parts.append(_TAIL.format(unused=", ".join(f"`{name}`" for name in sorted(UNUSED)), refused=refused))
+    return "\n".join(parts)
+
+
+def _row(key: Key) -> str:
+    default = f"`{key.default}`" if key.default else key.derived or "(empty)"
+    named = key.kind.name not in ("choice", "boolean")
+    values = ": ".join(part for part in (key.kind.name if named else "", key.range) if part)
+    mark = " ◇" if key.ours else ""
+    return f"| `{key.name}`{mark} | {default} | {values} | {key.roles} | {key.meaning} |"
+
+
+def shown_config(config: BrokerConfig) -> list[tuple[Key, str, str]]:
+    """Return (key, value as in a file, where it was set or "default") for every key, in the table's order."""
+    return [
+        (key, key.kind.show(getattr(config, key.attribute)), config.origins.get(key.name, "default"))
+        for key in KEYS.values()
+    ]
+
+
+def as_properties(config: BrokerConfig) -> str:
+    """Return the whole configuration as a broker.conf; each line's origin stands above it when it is no default."""
+    lines: list[str] = []
+    for key, value, origin in shown_config(config):
+        if origin != "default":
+            lines.append(f"# {origin}")
+        lines.append(format_property(key.name, value))
+    return "\n".join(lines)

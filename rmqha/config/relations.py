@@ -1,0 +1,147 @@
+"""What must hold between keys. Each rule says what, where it was set, why, and what to do."""
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from rmqha.config.broker_config import BrokerConfig
+from rmqha.config.derive import RECORD_OVERHEAD_MAX
+from rmqha.config.kinds import BrokerRole
+
+
+class Problem(NamedTuple):
+    """``key`` is the one whose place in the file is named, if it was set there."""
+
+    key: str
+    reason: str
+
+
+Problems = Iterator[Problem]
+
+
+def check_relations(config: BrokerConfig) -> list[str]:
+    """Return one line for each combination that cannot work."""
+    problems: list[str] = []
+    for rule in (_roles, _replicas, _timers, _sizes, _disk, _ports, _listeners):
+        for key, reason in rule(config):
+            where = config.origins.get(key)
+            problems.append(f"{where}: {reason}" if where else reason)
+    return list(dict.fromkeys(problems))  # one address can be the cause of two
+
+
+def _roles(config: BrokerConfig) -> Problems:
+    if config.is_slave and config.broker_id == 0:
+        yield Problem(
+            "brokerId",
+            "brokerId=0 means master, but brokerRole is SLAVE; give each slave its own number above 0",
+        )
+    if not config.is_slave and config.broker_id != 0:
+        yield Problem(
+            "brokerId",
+            f"brokerId={config.broker_id} means slave, but brokerRole is {config.broker_role}; "
+            "set brokerId=0, or brokerRole=SLAVE",
+        )
+    if config.is_slave and not config.ha_master_address:
+        yield Problem(
+            "brokerRole",
+            "a SLAVE needs haMasterAddress=host:port, the HA port to copy from "
+            "(masters are not looked up in a name server yet)",
+        )
+
+
+def _replicas(config: BrokerConfig) -> Problems:
+    if config.min_in_sync_replicas > config.in_sync_replicas:
+        yield Problem(
+            "minInSyncReplicas",
+            f"minInSyncReplicas={config.min_in_sync_replicas} is more than "
+            f"inSyncReplicas={config.in_sync_replicas}; a send would need more to start than to succeed",
+        )
+    if config.broker_role is BrokerRole.SYNC_MASTER and config.in_sync_replicas < 2:
+        yield Problem(
+            "inSyncReplicas",
+            "SYNC_MASTER with inSyncReplicas=1 would not wait for any slave; set at least 2, or ASYNC_MASTER",
+        )
+    if config.broker_role is BrokerRole.ASYNC_MASTER and config.in_sync_replicas > 1:
+        yield Problem(
+            "inSyncReplicas",
+            f"inSyncReplicas={config.in_sync_replicas} has no effect on an ASYNC_MASTER; "
+            "set brokerRole=SYNC_MASTER",
+        )
+
+
+def _timers(config: BrokerConfig) -> Problems:
+    if config.ha_send_heartbeat_interval_s >= config.ha_housekeeping_interval_s:
+        yield Problem(
+            "haSendHeartbeatInterval",
+            "haSendHeartbeatInterval must be less than haHousekeepingInterval, "
+            "or idle connections would be closed between two heartbeats",
+        )
+    if (
+        config.broker_role is BrokerRole.SYNC_MASTER
+        and config.slave_timeout_s > config.ha_housekeeping_interval_s
+    ):
+        yield Problem(
+            "slaveTimeout",
+            "slaveTimeout must not exceed haHousekeepingInterval, or sends would wait for slaves long gone",
+        )
+
+
+def _sizes(config: BrokerConfig) -> Problems:
+    room = config.mapped_file_size_commit_log - RECORD_OVERHEAD_MAX
+    if config.max_message_size > room:
+        yield Problem(
+            "maxMessageSize",
+            f"a record of maxMessageSize={config.max_message_size} cannot fit in a file of "
+            f"mappedFileSizeCommitLog={config.mapped_file_size_commit_log}; at most {room} can",
+        )
+
+
+def _disk(config: BrokerConfig) -> Problems:
+    if config.disk_space_clean_forcibly_ratio > config.disk_space_warning_level_ratio:
+        yield Problem(
+            "diskSpaceCleanForciblyRatio",
+            "diskSpaceCleanForciblyRatio must not exceed diskSpaceWarningLevelRatio, "
+            "or sends would be refused before space is made",
+        )
+
+
+def _ports(config: BrokerConfig) -> Problems:
+    same_address = config.bind_address == config.ha_bind_address
+    taken = {config.listen_port, config.listen_port - 2} if config.listen_port else set()
+    if same_address and config.ha_listen_port in taken:
+        yield Problem(
+            "haListenPort",
+            f"haListenPort={config.ha_listen_port} is taken by the client listeners "
+            f"(listenPort={config.listen_port} and listenPort - 2)",
+        )
+    if config.listen_port in (1, 2) or config.ha_listen_port > 65535:
+        yield Problem(
+            "listenPort",
+            f"listenPort={config.listen_port} leaves no room for listenPort - 2 and listenPort + 1",
+        )
+
+
+def _listeners(config: BrokerConfig) -> Problems:
+    if config.allow_insecure:
+        return
+    for address, keys in (
+        (config.bind_address, ("bindAddress", "brokerIP1")),
+        (config.ha_bind_address, ("haBindAddress", "brokerIP2", "brokerIP1")),
+    ):
+        if not _is_loopback(address):
+            decisive = next(key for key in keys if key in config.origins)
+            yield Problem(
+                decisive,
+                f"{decisive}={address} would listen beyond this machine, where whoever reaches the port can "
+                "read and write everything; set allowInsecure=true if the network is trusted, or listen on "
+                "127.0.0.1",
+            )
+
+
+def _is_loopback(address: str) -> bool:
+    if address == "localhost":
+        return True
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False

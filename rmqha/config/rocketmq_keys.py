@@ -1,0 +1,66 @@
+"""Keys that RocketMQ 4.9.8 knows and rmqha does not use.
+
+A broker.conf may hold them: they are accepted, and said once. Some ask for what must not be dropped in silence
+(access control, another store format): those are refused when they do.
+
+Source: rocketmq-all-4.9.8, the setters of BrokerConfig, MessageStoreConfig, NettyServerConfig and
+NettyClientConfig.
+"""
+
+from typing import Final
+
+UNUSED: Final[frozenset[str]] = frozenset(
+    """
+    adminBrokerThreadPoolNums autoCreateSubscriptionGroup autoDeleteUnusedStats
+    bitMapLengthConsumeQueueExt brokerFastFailureEnable brokerTopicEnable channelNotActiveInterval
+    clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
+    clientCloseSocketIfTimeout clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity
+    clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize
+    clientSocketSndBufSize clientWorkerThreads clusterTopicEnable commercialBaseCount commercialBigCount
+    commercialEnable commercialTimerCount commercialTransCount commitCommitLogLeastPages
+    commitCommitLogThoroughInterval commitIntervalCommitLog compressedRegister configBlackList
+    connectTimeoutMillis consumerFallbehindThreshold consumerManageThreadPoolNums
+    consumerManagerThreadPoolQueueCapacity dLegerGroup dLegerPeers dLegerSelfId debugLockEnable
+    defaultQueryMaxNum deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly
+    disableConsumeIfConsumerReadSlowly diskFallRecorded enableBatchPush enableCalcFilterBitMap
+    enableDetailStat enablePropertyFilter enableScheduleAsyncDeliver enableScheduleMessageStats
+    endTransactionPoolQueueCapacity endTransactionThreadPoolNums expectConsumerNumUseFilter
+    fastFailIfNoBufferInStorePool fetchNamesrvAddrByAddressServer filterDataCleanTimeSpan filterServerNums
+    filterSupportRetry flushCommitLogTimed flushConsumeQueueLeastPages flushConsumerOffsetHistoryInterval
+    flushDelayOffsetInterval flushLeastPagesWhenWarmMapedFile forceRegister heartbeatThreadPoolNums
+    heartbeatThreadPoolQueueCapacity highSpeedMode isolateLogEnable mappedFileSizeConsumeQueueExt
+    maxDelayTime maxErrorRateOfBloomFilter maxHashSlotNum maxIndexNum maxLmqConsumeQueueNum
+    maxMsgsNumBatch maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk messageIndexEnable
+    messageIndexSafe msgTraceTopicName namesrvAddr notifyConsumerIdsChangedEnable offsetCheckInSlave
+    osPageCacheBusyTimeOutMills preferredLeaderId processReplyMessageThreadPoolNums
+    pullMessageThreadPoolNums pullThreadPoolQueueCapacity putMessageFutureThreadPoolNums
+    putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
+    queryThreadPoolQueueCapacity redeleteHangedFileInterval regionId registerBrokerTimeoutMills
+    registerNameServerPeriod rejectTransactionMessage replyThreadPoolQueueCapacity rmqAddressServerDomain
+    rmqAddressServerSubGroup rocketmqHome scheduleAsyncDeliverMaxPendingLimit
+    scheduleAsyncDeliverMaxResendNum2Blocked sendMessageThreadPoolNums sendThreadPoolQueueCapacity
+    serverAsyncSemaphoreValue serverCallbackExecutorThreads serverOnewaySemaphoreValue
+    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
+    serverSocketSndBufSize serverWorkerThreads startAcceptSendRequestTimeStamp storePathDLedgerCommitLog
+    storeReplyMessageEnable traceOn traceTopicEnable transactionCheckInterval transactionCheckMax
+    transactionTimeOut transferMsgByHeap transientStorePoolEnable transientStorePoolSize
+    useEpollNativeSelector useReentrantLockWhenPutMessage waitTimeMillsInHeartbeatQueue
+    waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue warmMapedFileEnable
+    writeBufferHighWaterMark writeBufferLowWaterMark
+    """.split()  # noqa: SIM905 - a paragraph reads better than 130 quoted lines
+)
+
+REFUSED: Final[dict[str, str]] = {
+    "aclEnable": "access control is not supported, and leaving it out would open the broker to everybody",
+    "useTLS": "TLS is not supported, and leaving it out would send everything in clear text",
+    "enableDLegerCommitLog": "a DLedger store has another format on disk, which is not supported",
+    "enableConsumeQueueExt": "the extended consume queue is not supported",
+    "enableLmq": "light message queues are not supported",
+    "enableMultiDispatch": "dispatch to several queues is not supported",
+    "duplicationEnable": "the duplication mode is not supported",
+    "messageStorePlugIn": "store plug-ins are Java classes and cannot be loaded",
+    "readOnlyCommitLogStorePaths": "several commitlog directories are not supported",
+}
+"""Keys that are refused unless they are empty or ``false``."""
+
+KNOWN: Final[frozenset[str]] = UNUSED | frozenset(REFUSED)

@@ -1,0 +1,203 @@
+from pathlib import Path
+
+import pytest
+
+from rmqha.config import KEYS, BrokerConfig, BrokerRole, FlushDiskType, load_config, split_address
+from rmqha.config.reference import as_properties, reference_page, shown_config
+from rmqha.config.rocketmq_keys import KNOWN
+from rmqha.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+
+
+def conf(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "broker.conf"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def problems(**overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, overrides)
+    return caught.value.problems
+
+
+def test_defaults_are_safe_and_need_no_file() -> None:
+    config = load_config(None)
+    assert (config.bind_address, config.ha_bind_address) == ("127.0.0.1", "127.0.0.1")
+    assert (config.listen_port, config.ha_listen_port) == (10911, 10912)
+    assert (config.broker_role, config.in_sync_replicas) == (BrokerRole.ASYNC_MASTER, 1)
+    assert config.store_path_commit_log == config.store_path_root_dir + "/commitlog"
+    assert config.notes == ()
+
+
+def test_times_in_the_file_become_seconds(tmp_path: Path) -> None:
+    text = (
+        "slaveTimeout=250\nfileReservedTime=48\nserverChannelMaxIdleTimeSeconds=9\n"
+        "messageDelayLevel=2s 1m 3h 1d\n"
+    )
+    config = load_config(conf(tmp_path, text))
+    assert config.slave_timeout_s == pytest.approx(0.25)
+    assert config.file_reserved_time_s == 48 * 3600
+    assert config.server_channel_max_idle_time_s == 9
+    assert config.message_delay_level == (2, 60, 10800, 86400)
+
+
+def test_every_problem_is_told_with_its_line_and_the_nearest_key(tmp_path: Path) -> None:
+    path = conf(tmp_path, "listnPort=1\nlistenPort=ten\n\nslaveTimeout=0\nbrokerRole=KING\nzzzzzzzzzz=1\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert caught.value.problems == [
+        f"{path}:1: unknown key 'listnPort'; nearest known key: listenPort",
+        f"{path}:2: listenPort: 'ten' is not a whole number",
+        f"{path}:4: slaveTimeout: 0 is outside 1..600000",
+        f"{path}:5: brokerRole: 'KING' is not one of ASYNC_MASTER, SYNC_MASTER, SLAVE",
+        f"{path}:6: unknown key 'zzzzzzzzzz'",
+    ]
+
+
+def test_a_file_that_cannot_be_read_is_one_problem(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.conf: cannot be read: No such file"):
+        load_config(tmp_path / "nowhere.conf")
+
+
+def test_a_broker_conf_of_a_rocketmq_user_is_accepted_and_unused_keys_are_said_once(tmp_path: Path) -> None:
+    path = conf(
+        tmp_path,
+        "brokerClusterName = DefaultCluster\nbrokerName = broker-a\nbrokerId = 0\ndeleteWhen = 04;16\n"
+        "fileReservedTime = 48\nbrokerRole = SYNC_MASTER\nflushDiskType = SYNC_FLUSH\n"
+        "namesrvAddr = 10.0.0.1:9876\nsendMessageThreadPoolNums=64\naclEnable=false\n",
+    )
+    config = load_config(path)
+    assert (config.delete_when, config.flush_disk_type) == ((4, 16), FlushDiskType.SYNC_FLUSH)
+    assert (config.in_sync_replicas, config.ha_send_durable_only) == (2, True)
+    (note,) = config.notes
+    assert f"namesrvAddr ({path}:8), sendMessageThreadPoolNums ({path}:9), aclEnable ({path}:10)" in note
+
+
+def test_access_control_is_never_left_out_in_silence() -> None:
+    (problem,) = problems(aclEnable="true")
+    assert "access control is not supported" in problem
+
+
+def test_the_command_line_wins_over_the_file_and_the_file_over_a_commands_defaults(tmp_path: Path) -> None:
+    path = conf(tmp_path, "listenPort=11\nbrokerName=file\n")
+    config = load_config(
+        path, {"listenPort": "22000"}, defaults={"brokerName": "d", "brokerClusterName": "d"}
+    )
+    assert (config.listen_port, config.broker_name, config.broker_cluster_name) == (22000, "file", "d")
+    assert config.origins == {"listenPort": "command line", "brokerName": f"{path}:2"}
+
+
+def test_a_key_set_twice_is_said(tmp_path: Path) -> None:
+    config = load_config(conf(tmp_path, "brokerName=a\nbrokerName=b\n"))
+    assert config.broker_name == "b"
+    assert "set a second time" in config.notes[0]
+
+
+def test_a_small_file_lowers_the_message_size_unless_it_was_asked_for() -> None:
+    config = load_config(None, {"mappedFileSizeCommitLog": "65536"})
+    assert config.max_message_size == 65536 - 1024
+    assert "maxMessageSize is lowered" in config.notes[0]
+    (problem,) = problems(mappedFileSizeCommitLog="65536", maxMessageSize="65536")
+    assert "cannot fit in a file" in problem
+
+
+def test_the_consume_queue_file_is_rounded_up_to_whole_units() -> None:
+    assert load_config(None, {"mappedFileSizeConsumeQueue": "1001"}).mapped_file_size_consume_queue == 1020
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ({"brokerRole": "SLAVE", "haMasterAddress": "h:1", "brokerId": "0"}, "brokerId=0 means master"),
+        ({"brokerRole": "SLAVE"}, "needs haMasterAddress"),
+        ({"brokerId": "1"}, "brokerId=1 means slave"),
+        ({"brokerRole": "SYNC_MASTER", "inSyncReplicas": "1"}, "would not wait for any slave"),
+        ({"inSyncReplicas": "2"}, "has no effect on an ASYNC_MASTER"),
+        ({"brokerRole": "SYNC_MASTER", "minInSyncReplicas": "3"}, "is more than inSyncReplicas=2"),
+        ({"haSendHeartbeatInterval": "20000"}, "must be less than haHousekeepingInterval"),
+        ({"brokerRole": "SYNC_MASTER", "slaveTimeout": "20001"}, "must not exceed haHousekeepingInterval"),
+        ({"diskSpaceCleanForciblyRatio": "91"}, "must not exceed diskSpaceWarningLevelRatio"),
+        ({"haListenPort": "10909"}, "is taken by the client listeners"),
+        ({"listenPort": "65535"}, "leaves no room"),
+        ({"bindAddress": "0.0.0.0"}, "bindAddress=0.0.0.0 would listen beyond this machine"),
+        ({"haBindAddress": "somewhere"}, "haBindAddress=somewhere would listen"),
+        ({"brokerIP1": "10.1.2.3"}, "brokerIP1=10.1.2.3 would listen"),
+        ({"haMasterAddress": "host"}, "is not host:port"),
+        ({"haMasterAddress": "::1:10912"}, r"write an IPv6 address as [address]:port"),
+        ({"haAllow": "10.0.0.0/33"}, "10.0.0.0/33"),
+        ({"deleteWhen": "24"}, "hours 00..23"),
+        ({"messageDelayLevel": "1x"}, "followed by s, m, h or d"),
+        ({"storePathCommitLog": "/a,/b"}, "several directories"),
+        ({"longPollingEnable": "yes"}, "neither true nor false"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_its_reason(overrides: dict[str, str], reason: str) -> None:
+    (problem,) = problems(**overrides)
+    assert problem.startswith("command line: ")
+    assert reason in problem
+
+
+def test_listening_beyond_the_machine_is_possible_when_asked_for() -> None:
+    config = load_config(None, {"brokerIP1": "10.1.2.3", "bindAddress": "0.0.0.0", "allowInsecure": "true"})
+    assert (config.bind_address, config.ha_bind_address) == ("0.0.0.0", "10.1.2.3")
+
+
+def test_loopback_needs_no_permission() -> None:
+    config = load_config(None, {"bindAddress": "localhost", "haBindAddress": "::1"})
+    assert config.ha_bind_address == "::1"
+
+
+@pytest.mark.parametrize("name", ["master", "slave"])
+def test_the_shipped_files_work_as_they_are(name: str) -> None:
+    config = load_config(ROOT / "conf" / f"{name}.conf")
+    assert config.is_slave == (name == "slave")
+    assert config.notes == ()
+
+
+def test_the_shipped_slave_follows_the_shipped_master() -> None:
+    master, slave = (load_config(ROOT / "conf" / f"{name}.conf") for name in ("master", "slave"))
+    assert split_address(slave.ha_master_address) == (master.broker_ip2, master.ha_listen_port)
+    assert split_address(slave.master_address) == (master.broker_ip1, master.listen_port)
+    assert slave.mapped_file_size_commit_log == master.mapped_file_size_commit_log
+    assert slave.store_path_root_dir != master.store_path_root_dir
+
+
+def test_every_value_shown_reads_back_as_itself(tmp_path: Path) -> None:
+    text = "brokerRole=SLAVE\nhaMasterAddress=[::1]:10912\nhaPeers=a:1,b:2\n"
+        "haAllow=10.0.0.1,fe80::/10\nbrokerName=a b\n"
+    config = load_config(conf(tmp_path, text))
+    again = load_config(conf(tmp_path, as_properties(config)))
+    assert again == config
+
+
+def test_show_tells_where_each_value_comes_from(tmp_path: Path) -> None:
+    path = conf(tmp_path, "slaveTimeout=1500\n")
+    shown = {key.name: (value, origin) for key, value, origin in shown_config(load_config(path))}
+    assert shown["slaveTimeout"] == ("1500", f"{path}:1")
+    assert shown["listenPort"] == ("10911", "default")
+    assert shown["haListenPort"] == ("10912", "default")
+
+
+def test_the_reference_page_is_current() -> None:
+    """Run ``rmqha config reference > docs/configuration.md`` when this fails."""
+    assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == reference_page()
+
+
+def test_the_table_is_sound() -> None:
+    config = load_config(None)
+    assert not KNOWN & set(KEYS)
+    for key in KEYS.values():
+        assert key.meaning.endswith((".", ")")), key.name
+        assert key.kind.scale is None or (key.low is not None and key.high is not None), key.name
+        assert hasattr(config, key.attribute)
+        assert bool(key.default) + bool(key.derived) <= 1, key.name
+        if key.kind.name in ("ms", "s", "hours"):
+            assert key.attribute.endswith("_s"), key.name
+
+
+def test_a_config_cannot_be_changed() -> None:
+    config: BrokerConfig = load_config(None)
+    with pytest.raises(AttributeError):
+        config.listen_port = 1  # type: ignore[misc]
