@@ -1,6 +1,4 @@
-"""Interop tests need Java and Maven: elsewhere they skip and say why; with RMQHA_REQUIRE_ALL=1 that is a failure."""
-
-import os
+"""Interop tests need Java and Maven; elsewhere they skip and say what is missing."""
 
 import pytest
 
@@ -12,6 +10,4 @@ def _rocketmq() -> None:
     try:
         rocketmq_libs()
     except PeerMissingError as missing:
-        if os.environ.get("RMQHA_REQUIRE_ALL") == "1":
-            raise
         pytest.skip(str(missing))
