@@ -130,8 +130,7 @@ class HAConfig:
         high=100,
         roles=MASTER,
         ours=True,
-        meaning="With fewer live replicas than this, the master counted, a send is refused before "
-        "anything is stored.",
+        meaning="With fewer live replicas than this, the master counted, a send is refused before anything is stored.",
     )
     ha_ack: HaAck = key(
         "haAck",
@@ -149,16 +148,14 @@ class HAConfig:
         derived="true with SYNC_FLUSH, otherwise false",
         roles=MASTER,
         ours=True,
-        meaning="Send slaves only what this broker has forced to its own disk, so no slave can ever be "
-        "ahead of it.",
+        meaning="Send slaves only what this broker has forced to its own disk, so no slave can ever be ahead of it.",
     )
     ha_start_from: HaStartFrom = key(
         "haStartFrom",
         choice(HaStartFrom),
         "min",
         ours=True,
-        meaning="What an empty slave gets: the whole log (min), or the last file only, as RocketMQ does "
-        "(last).",
+        meaning="What an empty slave gets: the whole log (min), or the last file only, as RocketMQ does (last).",
     )
     ha_peers: tuple[str, ...] = key(
         "haPeers",

@@ -184,9 +184,7 @@ BOOLEAN: Final = Kind("boolean", _boolean, lambda value: str(value).lower(), emp
 TEXT: Final = Kind("text", str)
 PATH: Final = Kind("path", _path)
 ADDRESS: Final = Kind("host:port", lambda text: _address(text) if text else "")
-ADDRESSES: Final = Kind(
-    "host:port, ...", lambda text: tuple(_address(p) for p in _parts(text, ",;")), ",".join
-)
+ADDRESSES: Final = Kind("host:port, ...", lambda text: tuple(_address(p) for p in _parts(text, ",;")), ",".join)
 NETWORKS: Final = Kind("addresses", _networks, ",".join)
 HOURS_OF_DAY: Final = Kind("hours of day", _hours_of_day, lambda hours: ";".join(f"{h:02}" for h in hours))
 DELAY_LEVELS: Final = Kind("durations", _delay_levels, _show_delay_levels)

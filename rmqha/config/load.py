@@ -96,9 +96,7 @@ def _parse_settings(
     for setting in settings:
         name, value, where = setting
         if name in winning and where not in (COMMAND_LINE, "default") and winning[name].where != "default":
-            notes.append(
-                f"{where}: {name} is set a second time; this value replaces the one at {winning[name].where}"
-            )
+            notes.append(f"{where}: {name} is set a second time; this value replaces the one at {winning[name].where}")
         if name in KEYS:
             winning[name] = setting
             try:

@@ -9,16 +9,16 @@ from rmqha.config.rocketmq_keys import REFUSED, UNUSED
 _HEAD = """\
 # Configuration
 
-<!-- Made by `rmqha config reference` from rmqha/config, and compared by a test: change the table, not this page. -->
+<!-- Made by `rmqha config reference`, compared by a test: change the table in rmqha/config. -->
 
-A broker is configured by RocketMQ's own `broker.conf`: Java .properties, RocketMQ's keys. Every key below can also
-be given on the command line as `--set KEY=VALUE`, which wins over the file. `rmqha config check FILE` says what is
-wrong with a file, `rmqha config show FILE` what comes out of it. Keys marked ◇ are rmqha's own; a RocketMQ broker
-ignores them.
+A broker is configured by RocketMQ's own `broker.conf`: Java .properties, RocketMQ's keys. Every key
+below can also be given on the command line as `--set KEY=VALUE`, which wins over the file. `rmqha config
+check FILE` says what is wrong with a file, `rmqha config show FILE` what comes out of it. Keys marked ◇
+are rmqha's own; a RocketMQ broker ignores them.
 
-Unknown keys, bad values and combinations that cannot work are refused, each with file, line, reason and the nearest
-known key. Whatever is not set has the default. **Defaults are safe**: all listeners are on loopback until an address
-*and* `allowInsecure=true` are set.
+Unknown keys, bad values and combinations that cannot work are refused, each with file, line, reason and
+the nearest known key. Whatever is not set has the default. **Defaults are safe**: all listeners are on
+loopback until an address *and* `allowInsecure=true` are set.
 """
 
 _TAIL = """\
@@ -40,9 +40,7 @@ def reference_page() -> str:
     """Return docs/configuration.md."""
     parts = [_HEAD]
     for section in dict.fromkeys(key.section for key in KEYS.values()):
-        parts.append(
-            f"## {section}\n\n| Key | Default | Unit, range | Role | Meaning |\n|---|---|---|---|---|"
-        )
+        parts.append(f"## {section}\n\n| Key | Default | Unit, range | Role | Meaning |\n|---|---|---|---|---|")
         parts += [_row(key) for key in KEYS.values() if key.section == section]
         parts.append("")
     refused = "\n".join(f"- `{name}`: {reason}." for name, reason in REFUSED.items())
@@ -59,7 +57,7 @@ def _row(key: Key) -> str:
 
 
 def shown_config(config: BrokerConfig) -> list[tuple[Key, str, str]]:
-    """Return (key, value as in a file, where it was set or "default") for every key, in the table's order."""
+    """Return (key, value as in a file, where it was set or "default") for every key."""
     return [
         (key, key.kind.show(getattr(config, key.attribute)), config.origins.get(key.name, "default"))
         for key in KEYS.values()
@@ -67,7 +65,7 @@ def shown_config(config: BrokerConfig) -> list[tuple[Key, str, str]]:
 
 
 def as_properties(config: BrokerConfig) -> str:
-    """Return the whole configuration as a broker.conf; each line's origin stands above it when it is no default."""
+    """Return the whole configuration as a broker.conf; origins stand above what is no default."""
     lines: list[str] = []
     for key, value, origin in shown_config(config):
         if origin != "default":

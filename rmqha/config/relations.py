@@ -64,8 +64,7 @@ def _replicas(config: BrokerConfig) -> Problems:
     if config.broker_role is BrokerRole.ASYNC_MASTER and config.in_sync_replicas > 1:
         yield Problem(
             "inSyncReplicas",
-            f"inSyncReplicas={config.in_sync_replicas} has no effect on an ASYNC_MASTER; "
-            "set brokerRole=SYNC_MASTER",
+            f"inSyncReplicas={config.in_sync_replicas} has no effect on an ASYNC_MASTER; set brokerRole=SYNC_MASTER",
         )
 
 
@@ -76,10 +75,7 @@ def _timers(config: BrokerConfig) -> Problems:
             "haSendHeartbeatInterval must be less than haHousekeepingInterval, "
             "or idle connections would be closed between two heartbeats",
         )
-    if (
-        config.broker_role is BrokerRole.SYNC_MASTER
-        and config.slave_timeout_s > config.ha_housekeeping_interval_s
-    ):
+    if config.broker_role is BrokerRole.SYNC_MASTER and config.slave_timeout_s > config.ha_housekeeping_interval_s:
         yield Problem(
             "slaveTimeout",
             "slaveTimeout must not exceed haHousekeepingInterval, or sends would wait for slaves long gone",

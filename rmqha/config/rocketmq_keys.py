@@ -1,7 +1,7 @@
 """Keys that RocketMQ 4.9.8 knows and rmqha does not use.
 
-A broker.conf may hold them: they are accepted, and said once. Some ask for what must not be dropped in silence
-(access control, another store format): those are refused when they do.
+A broker.conf may hold them: they are accepted, and said once. Some ask for what must not be dropped in
+silence (access control, another store format): those are refused when they do.
 
 Source: rocketmq-all-4.9.8, the setters of BrokerConfig, MessageStoreConfig, NettyServerConfig and
 NettyClientConfig.

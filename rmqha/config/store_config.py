@@ -69,8 +69,7 @@ class StoreConfig:
         "flushDiskType",
         choice(FlushDiskType),
         "ASYNC_FLUSH",
-        meaning="SYNC_FLUSH answers a send after fdatasync of its bytes (group commit); ASYNC_FLUSH "
-        "answers before.",
+        meaning="SYNC_FLUSH answers a send after fdatasync of its bytes (group commit); ASYNC_FLUSH answers before.",
     )
     sync_flush_timeout_s: float = key(
         "syncFlushTimeout",
@@ -112,8 +111,7 @@ class StoreConfig:
         "1000",
         low=1,
         high=600_000,
-        meaning="Pause between two looks at consume queues that are not yet on disk. They can always be "
-        "rebuilt.",
+        meaning="Pause between two looks at consume queues that are not yet on disk. They can always be rebuilt.",
     )
     flush_consume_queue_thorough_interval_s: float = key(
         "flushConsumeQueueThoroughInterval",

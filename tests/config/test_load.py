@@ -32,10 +32,7 @@ def test_defaults_are_safe_and_need_no_file() -> None:
 
 
 def test_times_in_the_file_become_seconds(tmp_path: Path) -> None:
-    text = (
-        "slaveTimeout=250\nfileReservedTime=48\nserverChannelMaxIdleTimeSeconds=9\n"
-        "messageDelayLevel=2s 1m 3h 1d\n"
-    )
+    text = "slaveTimeout=250\nfileReservedTime=48\nserverChannelMaxIdleTimeSeconds=9\nmessageDelayLevel=2s 1m 3h 1d\n"
     config = load_config(conf(tmp_path, text))
     assert config.slave_timeout_s == pytest.approx(0.25)
     assert config.file_reserved_time_s == 48 * 3600
@@ -82,9 +79,7 @@ def test_access_control_is_never_left_out_in_silence() -> None:
 
 def test_the_command_line_wins_over_the_file_and_the_file_over_a_commands_defaults(tmp_path: Path) -> None:
     path = conf(tmp_path, "listenPort=11\nbrokerName=file\n")
-    config = load_config(
-        path, {"listenPort": "22000"}, defaults={"brokerName": "d", "brokerClusterName": "d"}
-    )
+    config = load_config(path, {"listenPort": "22000"}, defaults={"brokerName": "d", "brokerClusterName": "d"})
     assert (config.listen_port, config.broker_name, config.broker_cluster_name) == (22000, "file", "d")
     assert config.origins == {"listenPort": "command line", "brokerName": f"{path}:2"}
 
@@ -165,8 +160,9 @@ def test_the_shipped_slave_follows_the_shipped_master() -> None:
 
 
 def test_every_value_shown_reads_back_as_itself(tmp_path: Path) -> None:
-    text = "brokerRole=SLAVE\nhaMasterAddress=[::1]:10912\nhaPeers=a:1,b:2\n"
-        "haAllow=10.0.0.1,fe80::/10\nbrokerName=a b\n"
+    text = (
+        "brokerRole=SLAVE\nhaMasterAddress=[::1]:10912\nhaPeers=a:1,b:2\nhaAllow=10.0.0.1,fe80::/10\nbrokerName=a b\n"
+    )
     config = load_config(conf(tmp_path, text))
     again = load_config(conf(tmp_path, as_properties(config)))
     assert again == config
