@@ -197,10 +197,10 @@ def encode_ext_fields(fields: dict[str, str]) -> bytes:
 
 
 def decode_ext_fields(raw: bytes) -> dict[str, str]:
-    """The pairs of a binary header; the last of equal keys counts, null keys and values are left out.
+    """The pairs of a binary header; the last of equal keys counts, nulls are left out, bad UTF-8 is replaced.
 
     Raises:
-        RemoteProtocolError: a length points outside, or text is no UTF-8.
+        RemoteProtocolError: a length points outside.
     """
     fields: dict[str, str] = {}
     at, end = 0, len(raw)
@@ -212,9 +212,11 @@ def decode_ext_fields(raw: bytes) -> dict[str, str]:
             if not value_at <= next_at <= end:
                 raise RemoteProtocolError(f"header field of {value_size} bytes at {at} of {end} leaves the header")
             if value_size and value_at > at + 6:
-                fields[raw[at + 2 : value_at - 4].decode()] = raw[value_at:next_at].decode()
+                fields[raw[at + 2 : value_at - 4].decode(errors="replace")] = raw[value_at:next_at].decode(
+                    errors="replace"
+                )
             at = next_at
-    except (struct.error, UnicodeDecodeError) as error:
+    except struct.error as error:
         raise RemoteProtocolError(f"header fields do not parse at {at} of {end}: {error}") from None
     return fields
 
@@ -268,20 +270,13 @@ def _decode_binary(buffer: bytes, at: int, body_at: int, end: int) -> RemotingCo
         flag,
         version,
         _LANGUAGES[language] if language < len(_LANGUAGES) else LanguageCode.OTHER,
-        _text(buffer[ext_at - 4 - remark_size : ext_at - 4]) if remark_size else None,
+        buffer[ext_at - 4 - remark_size : ext_at - 4].decode(errors="replace") if remark_size else None,
         None,
         buffer[body_at:end],
         _ROCKETMQ,
         buffer[ext_at : ext_at + ext_size],
         end - at,
     )
-
-
-def _text(raw: bytes) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        raise RemoteProtocolError(f"remark is no UTF-8: {error}") from None
 
 
 def _decode_json(buffer: bytes, at: int, body_at: int, end: int) -> RemotingCommand:

@@ -1,0 +1,212 @@
+"""Typed headers: the recorded ones read as recorded, and bad ones are refused with a reason."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.codec.headers import (
+    ConsumerSendMsgBackRequestHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    PullSysFlag,
+    RegisterBrokerRequestHeader,
+    UnregisterClientRequestHeader,
+    decode_header,
+    encode_header,
+)
+from rmqha.codec.remoting import RemotingCommand, SerializeType, decode_frames
+from rmqha.codec.send_headers import (
+    SendMessageRequestDecoder,
+    SendMessageRequestEncoder,
+    SendMessageRequestHeader,
+    SendMessageResponseEncoder,
+    decode_send_response,
+)
+from rmqha.errors import RemoteProtocolError
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "remoting"
+
+
+def recorded(session: str, **wanted: Any) -> list[tuple[RemotingCommand, dict[str, Any]]]:
+    frames = []
+    for line in (GOLDEN / session / "frames.jsonl").read_text().splitlines():
+        frame = json.loads(line)
+        if all(frame.get(name) == value for name, value in wanted.items()):
+            (connection,) = (GOLDEN / session).glob(f"conn-{frame['conn']}-*")
+            raw = (connection / f"{frame['dir']}.bin").read_bytes()[frame["at"] : frame["at"] + frame["length"]]
+            frames.append((decode_frames(raw)[0][0], frame))
+    assert frames
+    return frames
+
+
+@pytest.mark.parametrize("session", ["push-consumer", "push-consumer-binary"])
+def test_a_recorded_pull_request(session: str) -> None:
+    command, frame = recorded(session, code=11)[0]
+    header = decode_header(PullMessageRequestHeader, command)
+    assert header.consumer_group == "CG_WORKERS_PUSH"
+    assert header.topic == "TopicTest"
+    assert header.max_msg_nums == 32
+    assert header.sys_flag == PullSysFlag.SUSPEND
+    assert header.suspend_timeout_millis == 15000
+    assert header.subscription is None
+    assert encode_header(header) == frame["extFields"]
+
+
+def test_recorded_headers_of_other_kinds_are_written_as_they_were_read() -> None:
+    for session, code, kind in (
+        ("push-consumer", 36, ConsumerSendMsgBackRequestHeader),
+        ("push-consumer", 35, UnregisterClientRequestHeader),
+        ("slave-sync", 103, RegisterBrokerRequestHeader),
+    ):
+        command, frame = recorded(session, code=code)[0]
+        fields = {name: value for name, value in frame["extFields"].items() if name != "bname"}
+        assert encode_header(decode_header(kind, command)) == fields
+
+
+def test_an_absent_field_and_a_number_that_is_none_are_named() -> None:
+    fields = encode_header(PullMessageResponseHeader(0, 1, 2, 3))
+    del fields["minOffset"]
+    with pytest.raises(RemoteProtocolError, match="minOffset is absent"):
+        decode_header(PullMessageResponseHeader, RemotingCommand(0, ext_fields=fields))
+    for text in ("x", "9" * 19, "1" * 5000):
+        with pytest.raises(RemoteProtocolError, match="minOffset is no"):
+            decode_header(PullMessageResponseHeader, RemotingCommand(0, ext_fields={**fields, "minOffset": text}))
+
+
+@pytest.mark.parametrize("session", ["producer-json", "producer-binary"])
+def test_recorded_sends(session: str) -> None:
+    decoder = SendMessageRequestDecoder()
+    for _ in range(3):  # the second and third round find the repeating parts remembered
+        for command, frame in recorded(session, code=310):
+            fields = frame["extFields"]
+            assert decoder.decode(command) == SendMessageRequestHeader(
+                fields["a"],
+                fields["b"],
+                fields["c"],
+                int(fields["d"]),
+                int(fields["e"]),
+                int(fields["f"]),
+                int(fields["g"]),
+                int(fields["h"]),
+                fields["i"].encode(),
+                int(fields["j"]),
+                fields["k"] == "true",
+                None,
+                fields["m"] == "true",
+                fields["n"],
+            )
+
+
+def test_the_first_version_of_the_header_reads_alike() -> None:
+    names = [
+        "producerGroup",
+        "topic",
+        "defaultTopic",
+        "defaultTopicQueueNums",
+        "queueId",
+        "sysFlag",
+        "bornTimestamp",
+        "flag",
+    ]
+    fields = dict(zip(names, ["g", "t", "TBW102", "4", "1", "0", "1700000000000", "7"], strict=True))
+    header = SendMessageRequestDecoder().decode(RemotingCommand(10, ext_fields=fields))
+    assert header[:8] == ("g", "t", "TBW102", 4, 1, 0, 1700000000000, 7)
+    assert header[8:] == (b"", 0, False, None, False, None)
+
+
+@pytest.mark.parametrize("session", ["producer-json", "producer-binary"])
+def test_answers_are_the_recorded_ones_byte_for_byte(session: str) -> None:
+    encoder = SendMessageResponseEncoder()
+    for command, frame in recorded(session, answersTo="SEND_MESSAGE_V2"):
+        fields = frame["extFields"]
+        raw = encoder.encode(
+            command,
+            frame["code"],
+            msg_id=fields["msgId"],
+            queue_id=int(fields["queueId"]),
+            queue_offset=int(fields["queueOffset"]),
+        )
+        assert raw == command.encode()
+        assert decode_send_response(command).msg_id == fields["msgId"]
+
+
+@pytest.mark.parametrize("serialize", SerializeType)
+def test_an_answer_with_a_transaction(serialize: SerializeType) -> None:
+    raw = SendMessageResponseEncoder().encode(
+        RemotingCommand(310, 9, serialize=serialize), 0, msg_id="A,B", queue_id=0, queue_offset=5, transaction_id='x"'
+    )
+    (command,), _ = decode_frames(raw)
+    assert command.opaque == 9
+    assert decode_send_response(command) == ("A,B", 0, 5, 'x"')
+
+
+def encode_send(**changes: Any) -> RemotingCommand:
+    arguments = {
+        "opaque": 1,
+        "queue_id": 2,
+        "sys_flag": 1,
+        "flag": -3,
+        "properties": b"k\1v",
+        "born_timestamp_ms": 1795176270095,
+    }
+    encoder = SendMessageRequestEncoder("PG", default_topic="TBW102", default_topic_queue_nums=4)
+    (command,), _ = decode_frames(encoder.encode("T", b"body", **{**arguments, **changes}))
+    return command
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_what_our_producer_encodes_decodes_the_same_at_first_and_when_remembered(batch: bool) -> None:
+    decoder = SendMessageRequestDecoder()
+    for flag in (0, -3, 2147483647):
+        command = encode_send(batch=batch, flag=flag)
+        assert (command.code, command.body) == (320 if batch else 310, b"body")
+        expected = ("PG", "T", "TBW102", 4, 2, 1, 1795176270095, flag, b"k\1v", 0, False, None, batch, None)
+        assert decoder.decode(command) == expected
+    assert encode_send(oneway=True).is_oneway
+
+
+def test_a_group_that_looks_like_a_field_misleads_nobody() -> None:
+    """The key of field g, and what follows it, inside the value of field a."""
+    trap = "\0\1g\0\0\0\x0d1795176270095\0\1h\0\0\0\0019\0\1i\0\0\0\1z"
+    encoder = SendMessageRequestEncoder(trap, default_topic="D", default_topic_queue_nums=4)
+    raw = encoder.encode(
+        "T", b"", opaque=1, queue_id=2, sys_flag=1, flag=5, properties=b"p", born_timestamp_ms=1795176270001
+    )
+    decoder = SendMessageRequestDecoder()
+    for _ in range(3):
+        header = decoder.decode(decode_frames(raw)[0][0])
+        assert (header.producer_group, header.topic, header.flag, header.properties) == (trap, "T", 5, b"p")
+
+
+def test_properties_are_stored_as_valid_text() -> None:
+    decoder = SendMessageRequestDecoder()
+    for _ in range(3):
+        assert decoder.decode(encode_send(properties=b"k\1\xff")).properties == "k\1\ufffd".encode()
+
+
+@given(st.data())
+def test_damaged_send_headers_raise_only_our_error_and_leave_the_memory_sound(data: st.DataObject) -> None:
+    decoder = SendMessageRequestDecoder()
+    sound = encode_send()
+    for _ in range(3):
+        expected = decoder.decode(sound)
+    raw = bytearray(sound.ext_raw or b"")
+    for at in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=4)):
+        raw[at] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(raw)))
+    damaged = RemotingCommand(310, serialize=1, ext_raw=bytes(raw[:cut]))
+    fresh: object
+    try:
+        fresh = SendMessageRequestDecoder().decode(RemotingCommand(310, serialize=1, ext_raw=bytes(raw[:cut])))
+    except RemoteProtocolError:
+        fresh = RemoteProtocolError
+    for _ in range(2):
+        try:
+            assert decoder.decode(damaged) == fresh
+        except RemoteProtocolError:
+            assert fresh is RemoteProtocolError
+    assert decoder.decode(sound) == expected
