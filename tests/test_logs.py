@@ -1,0 +1,86 @@
+import errno
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from rmqha.logs import escaped, setup_logging
+
+
+@pytest.fixture(autouse=True)
+def _structlog_as_before() -> Iterator[None]:
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_without_a_terminal_each_event_is_one_line_of_json() -> None:
+    stream = io.StringIO()
+    setup_logging(stream=stream)
+    structlog.get_logger().warning("ha_connection.failed", peer="10.0.0.1:7", offset=12)
+    event = json.loads(stream.getvalue())
+    assert event.pop("timestamp").endswith("Z")
+    assert event == {"event": "ha_connection.failed", "level": "warning", "peer": "10.0.0.1:7", "offset": 12}
+
+
+def test_on_a_terminal_events_are_readable() -> None:
+    stream = Terminal()
+    setup_logging(stream=stream)
+    structlog.get_logger().info("broker.started", port=10911)
+    assert "broker.started" in stream.getvalue()
+    assert "10911" in stream.getvalue()
+    assert "{" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_a_value_from_outside_cannot_forge_a_line_or_move_the_cursor(log_format: str) -> None:
+    stream = io.StringIO()
+    setup_logging(log_format=log_format, stream=stream)
+    structlog.get_logger().info("a.b", topic="x\n2026 forged\x1b[2J\x9b\u202e")
+    assert stream.getvalue().count("\n") == 1
+    assert all(char.isprintable() for char in stream.getvalue().rstrip("\n"))
+
+
+def test_ordinary_text_is_left_alone() -> None:
+    assert escaped("Grüße, 标签") == "Grüße, 标签"
+    assert escaped("a\tb\ud800") == "a\\tb\\ud800"
+
+
+def test_events_below_the_level_are_dropped() -> None:
+    stream = io.StringIO()
+    setup_logging(level="warning", stream=stream)
+    structlog.get_logger().info("a.b")
+    assert stream.getvalue() == ""
+
+
+class FullDisk(io.StringIO):
+    written = 0
+
+    def write(self, text: str) -> int:
+        self.written += len(text)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_log_that_cannot_be_written_does_not_stop_the_process() -> None:
+    stream = FullDisk()
+    setup_logging(stream=stream)
+    structlog.get_logger().info("a.b")
+    assert stream.written > 0
+
+
+def test_a_traceback_keeps_its_lines_on_the_console() -> None:
+    stream = Terminal()
+    setup_logging(stream=stream)
+    try:
+        int("why")
+    except ValueError:
+        structlog.get_logger().exception("broker.failed")
+    assert "ValueError: invalid literal" in stream.getvalue()
+    assert stream.getvalue().count("\n") > 2
