@@ -1,0 +1,94 @@
+"""An independent reader of commitlog files: it shares no code with rmqha, so it can contradict it.
+
+Source: spec: commitlog §2 (the record), §3 (the blank at a file's end).
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import trio
+
+MESSAGE_MAGIC: Final = 0xDAA320A7
+BLANK_MAGIC: Final = 0xCBD43194
+
+
+class Record(NamedTuple):
+    """One message as it stands in the log."""
+
+    physical_offset: int
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    body: bytes
+
+
+def segment_files(directory: Path) -> list[Path]:
+    """The commitlog's files in order."""
+    return sorted(path for path in directory.iterdir() if path.name.isdigit())
+
+
+def read_records(directory: Path) -> Iterator[Record]:
+    """Every record from the first file's start to the end of the log; each one's CRC and offset must be right."""
+    for path in segment_files(directory):
+        data = path.read_bytes()
+        base = int(path.name)
+        at = 0
+        while at + 8 <= len(data):
+            size, magic = struct.unpack_from(">iI", data, at)
+            if magic != MESSAGE_MAGIC:
+                assert (size, magic) == (0, 0) or magic == BLANK_MAGIC, f"{path.name}: magic {magic:08x} at {at}"
+                break
+            yield _decode(data[at : at + size], base + at)
+            at += size
+
+
+def _decode(record: bytes, offset: int) -> Record:
+    crc, queue_id, _flag, queue_offset, physical_offset, sys_flag = struct.unpack_from(">IiiqqI", record, 8)
+    at = 48 + (20 if sys_flag & 0x10 else 8) + 8 + (20 if sys_flag & 0x20 else 8) + 12
+    (body_size,) = struct.unpack_from(">i", record, at)
+    body = record[at + 4 : at + 4 + body_size]
+    at += 4 + body_size
+    topic = record[at + 1 : at + 1 + record[at]].decode()
+    assert physical_offset == offset, f"record at {offset} says it is at {physical_offset}"
+    assert zlib.crc32(body) & 0x7FFFFFFF == crc, f"body CRC of the record at {offset}"
+    return Record(offset, len(record), topic, queue_id, queue_offset, body)
+
+
+def log_end(directory: Path) -> int:
+    """Where the last record ends."""
+    return max((record.physical_offset + record.size for record in read_records(directory)), default=0)
+
+
+def first_difference(one: Path, other: Path) -> int | None:
+    """The first physical offset at which two logs differ, over the files that both have; None if they agree."""
+    names = {path.name for path in segment_files(one)} & {path.name for path in segment_files(other)}
+    assert names, f"no file is in both {one} and {other}"
+    for name in sorted(names):
+        left, right = (one / name).read_bytes(), (other / name).read_bytes()
+        if left != right:
+            return int(name) + next(
+                (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
+            )
+    return None
+
+
+async def wait_identical(one: Path, other: Path, *, timeout_s: float = 30) -> None:
+    """Wait until two logs hold the same bytes, over the files that both have, the newest among them."""
+    with trio.move_on_after(timeout_s):
+        while True:
+            newest = [[path.name for path in segment_files(log) if _holds_data(path)][-1:] for log in (one, other)]
+            if newest[0] == newest[1] and first_difference(one, other) is None:
+                return
+            await trio.sleep(0.2)
+    ends = [f"{log}: {[path.name for path in segment_files(log)]}" for log in (one, other)]
+    raise AssertionError(f"logs differ at {first_difference(one, other)} after {timeout_s} s; " + "; ".join(ends))
+
+
+def _holds_data(path: Path) -> bool:
+    """Whether a file holds anything: the next one is made ahead of time, and is all zero."""
+    with path.open("rb") as file:
+        return file.read(8) != bytes(8)
