@@ -1,5 +1,7 @@
 """Texts made from the table: the reference page, and a configuration shown again."""
 
+import json
+
 from rmqha.config.broker_config import BrokerConfig
 from rmqha.config.java_properties import format_property
 from rmqha.config.key import Key
@@ -64,11 +66,23 @@ def shown_config(config: BrokerConfig) -> list[tuple[Key, str, str]]:
     ]
 
 
-def as_properties(config: BrokerConfig) -> str:
-    """Return the whole configuration as a broker.conf; origins stand above what is no default."""
+def as_properties(config: BrokerConfig, *, changed: bool = False) -> str:
+    """Return the configuration as a broker.conf; origins stand above what is no default."""
     lines: list[str] = []
     for key, value, origin in shown_config(config):
         if origin != "default":
             lines.append(f"# {origin}")
+        elif changed:
+            continue
         lines.append(format_property(key.name, value))
     return "\n".join(lines)
+
+
+def as_json(config: BrokerConfig, *, changed: bool = False) -> str:
+    """Return ``{key: {"value", "unit", "origin"}}`` as text; values as in a file."""
+    shown = {
+        key.name: {"value": value, "unit": key.kind.name, "origin": origin}
+        for key, value, origin in shown_config(config)
+        if not (changed and origin == "default")
+    }
+    return json.dumps(shown, indent=2, ensure_ascii=False)

@@ -1,0 +1,47 @@
+"""What the operator is told when something fails: what, where, why, and what to do next; and with which exit code."""
+
+import sys
+from typing import IO, Any, Final
+
+import click
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_UNREACHABLE: Final = 3
+
+
+class CliError(click.ClickException):
+    """One failure in the operator's words.
+
+    Attributes:
+        why: the cause, if the message does not already say it.
+        hint: what to do next.
+    """
+
+    exit_code = EXIT_FAILED
+
+    def __init__(self, what: str, *, why: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.why = why
+        self.hint = hint
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write it to stderr, one line for each part."""
+        target = file if file is not None else sys.stderr
+        click.echo(f"{click.style('Error:', fg='red')} {self.message}", file=target)
+        for name, text in (("Why: ", self.why), ("Next:", self.hint)):
+            if text:
+                click.echo(f"{name}  {text}", file=target)
+
+
+class UnreachableError(CliError):
+    """Nothing answers at a broker's address."""
+
+    exit_code = EXIT_UNREACHABLE
+
+    def __init__(self, address: str, why: str) -> None:
+        super().__init__(
+            f"the broker at {address} cannot be reached",
+            why=why,
+            hint="is it running, and is this its listenPort? Name another with --broker HOST:PORT",
+        )

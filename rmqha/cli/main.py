@@ -1,0 +1,75 @@
+"""The command ``rmqha``: names, one-line helps, and the one place where errors become words and exit codes."""
+
+import sys
+from typing import Final
+
+import click
+
+from rmqha import __version__
+from rmqha.cli.errors import EXIT_FAILED, EXIT_USAGE, CliError
+from rmqha.cli.lazy import LazyGroup
+from rmqha.errors import ConfigError, RmqhaError
+
+COMMANDS: Final = {
+    "master": ("rmqha.cli.run_broker:master", "Start a master: take messages, replicate them to slaves."),
+    "slave": ("rmqha.cli.run_broker:slave", "Start a slave: copy a master's log, serve consumers."),
+    "send": ("rmqha.cli.send:send", "Send messages: lines of stdin, a file, or generated ones."),
+    "tail": ("rmqha.cli.tail:tail", "Print the messages of a topic, and follow it."),
+    "status": ("rmqha.cli.status:status", "Say how a broker and its replicas are."),
+    "log": ("rmqha.cli.log:log", "Look into a store on disk: dump its messages, verify it."),
+    "replay": ("rmqha.cli.replay:replay", "Replay a store with Spark into Parquet or JSON."),
+    "config": ("rmqha.cli.config:config", "Check or show a broker.conf; print the reference of all keys."),
+    "completion": ("rmqha.cli.completion:completion", "Print the completion script for a shell."),
+}
+
+EPILOG: Final = """\b
+Examples:
+  rmqha master --store /data/m --set brokerRole=SYNC_MASTER
+  rmqha slave  --store /data/s --ha-master 127.0.0.1:10912
+  seq 1000 | rmqha send orders
+  rmqha tail orders --from start
+  rmqha status
+  rmqha log verify /data/s
+  rmqha replay /data/s --out /lake/orders
+
+\b
+Exit codes: 0 good, 1 degraded or failed, 2 wrong usage or configuration,
+3 broker unreachable.
+"""
+
+
+@click.group(
+    cls=LazyGroup,
+    commands_at=COMMANDS,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="rmqha")
+def cli() -> None:
+    """A master/slave HA commitlog server, compatible with Apache RocketMQ 4.9 on disk and wire."""
+
+
+def main() -> None:
+    """Run the command line; never returns."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code; every error of ours is told in words, a bug keeps its traceback."""
+    try:
+        code = cli.main(args=arguments, prog_name="rmqha", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        click.echo("Interrupted.", err=True)
+        return 130
+    except ConfigError as error:
+        for problem in error.problems:
+            click.echo(f"{click.style('Error:', fg='red')} {problem}", err=True)
+        click.echo("Next:  every key is described by 'rmqha config reference'", err=True)
+        return EXIT_USAGE
+    except RmqhaError as error:
+        CliError(str(error)).show()
+        return EXIT_FAILED
+    return code if isinstance(code, int) else 0

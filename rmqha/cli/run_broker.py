@@ -1,0 +1,154 @@
+"""``rmqha master`` and ``rmqha slave``: one process, one broker."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rmqha.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rmqha.config import BrokerConfig
+
+_LOG_FORMATS: Final = ["auto", "console", "json"]
+_LOG_LEVELS: Final = ["debug", "info", "warning", "error"]
+_WILDCARDS: Final = ("0.0.0.0", "::", "")  # noqa: S104 - recognised here, not bound
+
+_MASTER_EPILOG: Final = """\b
+Examples:
+  rmqha master -c conf/master.conf
+  rmqha master --store /data/m --set brokerRole=SYNC_MASTER --set flushDiskType=SYNC_FLUSH
+  rmqha master --listen 10.0.0.5:10911 --ha-listen 10.0.0.5:10912 --set allowInsecure=true
+
+SIGTERM or ctrl-c ends it after the answers that are still due; a second one ends it at once.
+"""
+
+_SLAVE_EPILOG: Final = """\b
+Examples:
+  rmqha slave -c conf/slave.conf
+  rmqha slave --ha-master 127.0.0.1:10912 --store /data/s --listen 127.0.0.1:10921
+
+Without a file, --store is ~/store-slave and --listen is 127.0.0.1:10921, so that a master on the same
+machine keeps its own. SIGTERM or ctrl-c ends it; a second one ends it at once.
+"""
+
+
+def _listen(_ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, str] | None:
+    """Split ``[host:]port``; port 0 asks the system for a free one."""
+    if value is None:
+        return None
+    host, _, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise click.BadParameter(f"{value!r} is neither PORT nor HOST:PORT", param=param)
+    return host, port
+
+
+def _settings(_ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE", param=param)
+        settings[key.strip()] = text
+    return settings
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what master and slave have in common."""
+    conf_type = click.Path(exists=True, dir_okay=False, path_type=Path)
+    options = (
+        click.option("-c", "--config", "path", type=conf_type, help="A broker.conf with RocketMQ's keys."),
+        click.option("--store", help="Directory of the store (storePathRootDir)."),
+        click.option("--listen", metavar="[HOST:]PORT", callback=_listen, help="For clients."),
+        click.option("--ha-listen", metavar="[HOST:]PORT", callback=_listen, help="For slaves."),
+        click.option(
+            "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=_settings,
+            help="Any key of broker.conf; wins over the file. Can be repeated.",
+        ),
+        click.option("--log-format", type=click.Choice(_LOG_FORMATS), default="auto", show_default=True),
+        click.option("--log-level", type=click.Choice(_LOG_LEVELS), default="info", show_default=True),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(epilog=_MASTER_EPILOG)
+@_options
+def master(**options: Any) -> None:
+    """Start a master: it takes messages, replicates them to slaves, and serves consumers.
+
+    Configured by -c FILE, by options, or by both (options win). Logs go to stderr.
+    """
+    _run(build_config("master", **_without_logging(options)), options)
+
+
+@click.command(epilog=_SLAVE_EPILOG)
+@click.option("--ha-master", metavar="HOST:PORT", help="The HA port to copy from (haMasterAddress).")
+@_options
+def slave(**options: Any) -> None:
+    """Start a slave: it copies a master's log, acknowledges what it has on disk, and serves consumers.
+
+    Configured by -c FILE, by options, or by both (options win). Logs go to stderr.
+    """
+    _run(build_config("slave", **_without_logging(options)), options)
+
+
+def _without_logging(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in ("log_format", "log_level")}
+
+
+def build_config(
+    command: str,
+    *,
+    path: Path | None,
+    store: str | None = None,
+    listen: tuple[str, str] | None = None,
+    ha_listen: tuple[str, str] | None = None,
+    ha_master: str | None = None,
+    settings: dict[str, str] | None = None,
+) -> "BrokerConfig":
+    """Return the configuration that the options and the file give ``command`` ("master" or "slave").
+
+    Raises:
+        ConfigError: something in them is wrong, or the file is for the other command.
+    """
+    from rmqha.config import load_config  # noqa: PLC0415 - not for --help
+
+    overrides: dict[str, str] = {}
+    defaults: dict[str, str] = {}
+    if command == "slave":
+        defaults["brokerRole"] = "SLAVE"
+        if path is None:
+            defaults |= {"listenPort": "10921", "storePathRootDir": "~/store-slave"}
+    for place, bind, port, advertised in (
+        (listen, "bindAddress", "listenPort", "brokerIP1"),
+        (ha_listen, "haBindAddress", "haListenPort", "brokerIP2"),
+    ):
+        if place is not None:
+            overrides[port] = place[1]
+            if place[0]:
+                overrides[bind] = place[0]
+            if place[0] not in _WILDCARDS:
+                defaults[advertised] = place[0]
+    if store is not None:
+        overrides |= {"storePathRootDir": store, "storePathCommitLog": ""}
+    if ha_master is not None:
+        overrides["haMasterAddress"] = ha_master
+    config = load_config(path, overrides | (settings or {}), defaults=defaults)
+    if config.is_slave != (command == "slave"):
+        where = config.origins.get("brokerRole", "the default")
+        other = "slave" if config.is_slave else "master"
+        raise ConfigError(f"'rmqha {command}' was given brokerRole={config.broker_role} ({where}); use 'rmqha {other}'")
+    return config
+
+
+def _run(config: "BrokerConfig", options: dict[str, Any]) -> None:
+    from rmqha.broker.main import run_broker  # noqa: PLC0415 - trio and the store: not for --help
+    from rmqha.logs import setup_logging  # noqa: PLC0415
+
+    setup_logging(log_format=options["log_format"], level=options["log_level"])
+    sys.exit(run_broker(config))
