@@ -1,0 +1,53 @@
+"""The 20-byte units of a consume queue: where the messages of one queue lie in the commitlog.
+
+    at  size  field              type
+     0     8  commitlog offset   int64
+     8     4  TOTALSIZE          int32
+    12     8  tagsCode           int64, the tag's hash or a delivery time (codec/dispatch.py)
+
+Unit ``i`` lies at byte ``20 * i`` of the logical queue; there is no header and no checksum, and unused space is zero.
+A queue that starts later than 0 begins with fillers up to its first unit.
+
+Source: spec: commitlog §8; rocketmq-all-4.9.8 ConsumeQueue.java:34-43, 388-397.
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from rmqha.codec.scan import Buffer
+
+UNIT: Final = struct.Struct(">qiq")
+UNIT_SIZE: Final = UNIT.size
+assert UNIT_SIZE == 20
+FILLER_SIZE: Final = 0x7FFFFFFF
+FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
+
+
+class ConsumeQueueUnit(NamedTuple):
+    """One message of the queue."""
+
+    commit_log_offset: int
+    msg_size: int
+    tags_code: int
+
+    @property
+    def is_filler(self) -> bool:
+        """True for a unit that only takes the place of messages this log never had."""
+        return self.commit_log_offset == 0 and self.msg_size == FILLER_SIZE
+
+    @property
+    def is_written(self) -> bool:
+        """False for the zeros of unused space, and for what cannot be a unit. Fillers are written, too."""
+        return self.commit_log_offset >= 0 and self.msg_size > 0
+
+
+def decode_units(buffer: Buffer, start: int = 0, end: int | None = None) -> list[ConsumeQueueUnit]:
+    """Every unit of ``buffer[start:end]``, used or not; a last part of a unit is left out."""
+    view = memoryview(buffer)[start:end]
+    return [ConsumeQueueUnit(*fields) for fields in UNIT.iter_unpack(view[: len(view) // UNIT_SIZE * UNIT_SIZE])]
+
+
+def encode_units(units: Iterable[tuple[int, int, int]]) -> bytes:
+    """The bytes of ``(commitlog offset, size, tagsCode)`` units."""
+    return b"".join([UNIT.pack(*unit) for unit in units])

@@ -1,0 +1,48 @@
+"""Addresses inside records: the IP (4 or 16 bytes), then the port as int32.
+
+    at  size     field
+     0  4 or 16  IP address
+     4 or 16  4  port, int32
+
+Source: spec: commitlog §2.1; rocketmq-all-4.9.8 MessageExt.java:79-108.
+"""
+
+import struct
+from ipaddress import IPv6Address, ip_address
+
+from rmqha.errors import LocalProtocolError
+
+
+def encode_host(ip: str, port: int) -> bytes:
+    """8 bytes for an IPv4 address, 20 for an IPv6 one; a zone (``%eth0``) is dropped.
+
+    Raises:
+        LocalProtocolError: ``ip`` is no IP address.
+    """
+    try:
+        address = ip_address(ip.partition("%")[0])
+    except ValueError:
+        raise LocalProtocolError(f"{ip!r} is no IP address: give an IPv4 or IPv6 address") from None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).packed + struct.pack(">i", port)
+
+
+def parse_host(text: str) -> bytes:
+    """:func:`encode_host` for ``ip:port``; an IPv6 address may stand in brackets.
+
+    Raises:
+        LocalProtocolError: it is not of that form.
+    """
+    ip, _, port = text.rpartition(":")
+    if not port.isdecimal():
+        raise LocalProtocolError(f"{text!r} is not of the form ip:port")
+    return encode_host(ip.strip("[]"), int(port))
+
+
+def decode_host(raw: bytes) -> str:
+    """``ip:port`` as Java shows it: ``127.0.0.1:10911``, ``[2001:db8:45:0:0:0:0:1]:10911``."""
+    (port,) = struct.unpack(">i", raw[-4:])
+    if len(raw) == 8:
+        return f"{raw[0]}.{raw[1]}.{raw[2]}.{raw[3]}:{port}"
+    groups = ":".join(f"{group:x}" for group in struct.unpack(">8H", raw[:16]))
+    return f"[{groups}]:{port}"

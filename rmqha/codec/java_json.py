@@ -1,0 +1,160 @@
+"""JSON as fastjson writes it, which is more than JSON: integers and whole objects as keys, and references.
+
+    {"offsetTable":{"TopicTest@g1":{0:5280,1:5312}}}                    integer keys, unquoted
+    {"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:{...}}}  objects as keys
+    [{"a":1},{"$ref":"$[0]"}]                                           the same object again
+
+:func:`loads` reads all of it and plain JSON; :func:`dumps` writes integer and object keys as Java does.
+
+Source: spec: commitlog §11, remoting.
+"""
+
+import json
+import re
+from typing import Any, Final
+
+from rmqha.errors import RemoteProtocolError
+
+DEPTH_MAX: Final = 64
+
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_INTEGER_KEY: Final = re.compile(r"-?\d+(?=[ \t\r\n]*:)")
+_BARE_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?=[ \t\r\n]*:)")
+_REFERENCE_STEP: Final = re.compile(r"\.([A-Za-z0-9_@%|-]+)|\[(\d+)\]")
+_decoder: Final = json.JSONDecoder()
+_scalar = _decoder.raw_decode
+
+
+class ObjectKey(str):
+    """A key that is an object: its JSON text. Pass it to :func:`loads` for the values."""
+
+    __slots__ = ()
+
+
+def loads(raw: str | bytes | bytearray | memoryview) -> Any:
+    """Decode; unquoted integer keys become ``int``, object keys :class:`ObjectKey`.
+
+    Raises:
+        RemoteProtocolError: it is neither JSON nor what fastjson makes of it.
+    """
+    try:
+        text = raw if isinstance(raw, str) else str(raw, "utf-8")
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"JSON is not UTF-8: {error}") from None
+    try:
+        value = json.loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        value, end = _value(text, _skip(text, 0), 0)
+        if _skip(text, end) != len(text):
+            raise RemoteProtocolError(f"JSON: unexpected text at character {end}") from None
+    return _resolved(value) if '"$ref"' in text else value
+
+
+def dumps(value: Any) -> str:
+    """Encode compactly, with unquoted integer and object keys wherever a key is ``int`` or :class:`ObjectKey`."""
+    if isinstance(value, dict):
+        return "{" + ",".join([f"{_key_text(key)}:{dumps(item)}" for key, item in value.items()]) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join([dumps(item) for item in value]) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _key_text(key: object) -> str:
+    if isinstance(key, ObjectKey) or (isinstance(key, int) and not isinstance(key, bool)):
+        return str(key)
+    return json.dumps(str(key), ensure_ascii=False)
+
+
+def _skip(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()
+
+
+def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
+    if depth > DEPTH_MAX:
+        raise RemoteProtocolError(f"JSON is nested deeper than {DEPTH_MAX}")
+    if text.startswith("{", at):
+        return _object(text, at, depth)
+    if text.startswith("[", at):
+        return _array(text, at, depth)
+    try:
+        return _scalar(text, at)
+    except (json.JSONDecodeError, ValueError):
+        raise RemoteProtocolError(f"JSON: no value at character {at}") from None
+
+
+def _object(text: str, at: int, depth: int) -> tuple[dict[Any, Any], int]:
+    members: dict[Any, Any] = {}
+    at = _skip(text, at + 1)
+    while not text.startswith("}", at):
+        key, at = _key(text, at, depth)
+        at = _skip(text, at)
+        if not text.startswith(":", at):
+            raise RemoteProtocolError(f"JSON: ':' expected at character {at}")
+        members[key], at = _value(text, _skip(text, at + 1), depth + 1)
+        at = _after_item(text, at, "}")
+    return members, at + 1
+
+
+def _array(text: str, at: int, depth: int) -> tuple[list[Any], int]:
+    items: list[Any] = []
+    at = _skip(text, at + 1)
+    while not text.startswith("]", at):
+        item, at = _value(text, at, depth + 1)
+        items.append(item)
+        at = _after_item(text, at, "]")
+    return items, at + 1
+
+
+def _after_item(text: str, at: int, closing: str) -> int:
+    at = _skip(text, at)
+    if text.startswith(",", at):
+        return _skip(text, at + 1)
+    if not text.startswith(closing, at):
+        raise RemoteProtocolError(f"JSON: ',' or '{closing}' expected at character {at}")
+    return at
+
+
+def _key(text: str, at: int, depth: int) -> tuple[int | str, int]:
+    if text.startswith("{", at):
+        _, end = _object(text, at, depth + 1)
+        return ObjectKey(text[at:end]), end
+    if match := _INTEGER_KEY.match(text, at):
+        return int(match.group()), match.end()
+    if match := _BARE_KEY.match(text, at):
+        return match.group(), match.end()
+    key, end = _value(text, at, depth)
+    if not isinstance(key, str):
+        raise RemoteProtocolError(f"JSON: a key expected at character {at}")
+    return key, end
+
+
+def _resolved(root: Any) -> Any:
+    """``root`` with each ``{"$ref": path}`` replaced by what it points to."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, dict):
+            reference = value.get("$ref") if len(value) == 1 else None
+            if isinstance(reference, str):
+                return _follow(root, reference)
+            return {key: walk(item) for key, item in value.items()}
+        return [walk(item) for item in value] if isinstance(value, list) else value
+
+    return walk(root)
+
+
+def _follow(root: Any, reference: str) -> Any:
+    """Only paths from the root are followed: the others (``@``, ``..``) mean cycles, which no message has."""
+    steps = _REFERENCE_STEP.findall(reference)
+    if not reference.startswith("$") or "".join(f".{n}" if n else f"[{i}]" for n, i in steps) != reference[1:]:
+        raise RemoteProtocolError(f"JSON: reference {reference!r} is not supported")
+    value = root
+    for name, index in steps:
+        try:
+            value = value[name] if name else value[int(index)]
+        except (KeyError, IndexError, TypeError):
+            raise RemoteProtocolError(f"JSON: reference {reference!r} points nowhere") from None
+    if isinstance(value, dict) and "$ref" in value:
+        raise RemoteProtocolError(f"JSON: reference {reference!r} points to another reference")
+    return value

@@ -1,0 +1,113 @@
+"""The bytes of one record in the commitlog, and of the blank that ends every full file.
+
+``B`` and ``S`` are the lengths of BORNHOST and STOREHOSTADDRESS: 8 for IPv4, 20 for IPv6 (see :class:`SysFlag`).
+Everything is big-endian; records follow each other without padding, and never cross a file.
+
+    at            size  field              type    meaning
+     0               4  TOTALSIZE          int32   length of the whole record: 75 + B + S + L + T + P
+     4               4  MAGICCODE          int32   MESSAGE_MAGIC
+     8               4  BODYCRC            int32   CRC-32 of the stored body & 0x7FFFFFFF; 0 when it is empty
+    12               4  QUEUEID            int32   queue of the topic
+    16               4  FLAG               int32   the application's own
+    20               8  QUEUEOFFSET        int64   number of the unit in the consume queue
+    28               8  PHYSICALOFFSET     int64   commitlog offset of this record's first byte
+    36               4  SYSFLAG            int32   SysFlag
+    40               8  BORNTIMESTAMP      int64   producer's clock, ms
+    48               B  BORNHOST           bytes   IP, then port as int32
+    48+B             8  STORETIMESTAMP     int64   clock of the master that stored it, ms
+    56+B             S  STOREHOSTADDRESS   bytes   that master's IP, then port as int32
+    56+B+S           4  RECONSUMETIMES     int32   how often it was delivered again
+    60+B+S           8  PREPAREDTRANSACTIONOFFSET  int64  offset of the half message, or 0
+    68+B+S         4+L  BODY               int32 length, bytes as stored (possibly compressed)
+    72+B+S+L       1+T  TOPIC              int8 length 0..127, ASCII
+    73+B+S+L+T     2+P  PROPERTIES         int16 length 0..32767, UTF-8 as a rule (codec/properties.py)
+
+A blank fills what is left of a file:
+
+    at  size  field      meaning
+     0     4  size       int32, bytes from here to the end of the file
+     4     4  MAGICCODE  BLANK_MAGIC
+     8     -  rest       anything
+
+Source: spec: commitlog §2, §4.2; rocketmq-all-4.9.8 CommitLog.java:1544-1632, MessageDecoder.java:262-330.
+"""
+
+import re
+import struct
+from typing import Final
+
+MESSAGE_MAGIC: Final = 0xDAA320A7 - (1 << 32)
+"""Marks a message record, as the signed int32 that ``struct`` reads."""
+MESSAGE_MAGIC_V2: Final = 0xDAA320AB - (1 << 32)
+"""RocketMQ 5.x with 2-byte topic lengths: recognised, and refused."""
+BLANK_MAGIC: Final = 0xCBD43194 - (1 << 32)
+BLANK_SIZE_MIN: Final = 8
+"""A record of ``n`` bytes fits into a file only if ``n + BLANK_SIZE_MIN`` bytes are free."""
+
+RECORD_OVERHEAD_V4: Final = 91
+"""TOTALSIZE of an IPv4 record without body, topic and properties."""
+IPV6_EXTRA: Final = 12
+"""What each IPv6 host adds."""
+RECORD_SIZE_MIN: Final = RECORD_OVERHEAD_V4
+FIXED_SIZE_V4: Final = 88
+"""Where an IPv4 record's body starts."""
+
+MESSAGE_SIZE_MAX: Final = 4 * 1024 * 1024
+"""Default of maxMessageSize: the body of one message, or the whole body of a batch."""
+RECORD_SIZE_EXTRA_MAX: Final = 64 * 1024
+"""A record may be this much larger than maxMessageSize."""
+TOPIC_SIZE_MAX: Final = 127
+PROPERTIES_SIZE_MAX: Final = 32767
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+"""Delayed messages wait here; its queue units carry delivery times instead of tag hashes."""
+
+
+class SysFlag:
+    """Bits of SYSFLAG. Unknown bits are stored as they were sent."""
+
+    COMPRESSED: Final = 0x001
+    MULTI_TAGS: Final = 0x002
+    TRANSACTION_TYPE: Final = 0x00C
+    TRANSACTION_PREPARED: Final = 0x004
+    TRANSACTION_COMMIT: Final = 0x008
+    TRANSACTION_ROLLBACK: Final = 0x00C
+    BORN_HOST_V6: Final = 0x010
+    STORE_HOST_V6: Final = 0x020
+    HOSTS_V6: Final = 0x030
+    COMPRESSION_TYPE: Final = 0x700
+    COMPRESSION_TYPE_SHIFT: Final = 8
+
+
+_FIXED: Final = {
+    0: struct.Struct(">iiiiiqqiq8sq8siqi"),
+    SysFlag.BORN_HOST_V6: struct.Struct(">iiiiiqqiq20sq8siqi"),
+    SysFlag.STORE_HOST_V6: struct.Struct(">iiiiiqqiq8sq20siqi"),
+    SysFlag.HOSTS_V6: struct.Struct(">iiiiiqqiq20sq20siqi"),
+}
+assert _FIXED[0].size == FIXED_SIZE_V4
+
+_TOPIC: Final = re.compile(rb"[%|a-zA-Z0-9_-]{0,127}")
+
+
+def fixed_part(sys_flag: int) -> struct.Struct:
+    """The fields TOTALSIZE .. BODY LENGTH of a record with this SYSFLAG, in the order of the table above."""
+    return _FIXED[sys_flag & SysFlag.HOSTS_V6]
+
+
+def record_size(body_size: int, topic_size: int, *, properties_size: int, sys_flag: int = 0) -> int:
+    """TOTALSIZE of such a record. Sizes are bytes."""
+    return fixed_part(sys_flag).size + 3 + body_size + topic_size + properties_size
+
+
+def is_legal_topic(topic: bytes) -> bool:
+    """True if the topic holds only ``% | a-z A-Z 0-9 _ -`` and at most 127 of them."""
+    return _TOPIC.fullmatch(topic) is not None
+
+
+_BLANK: Final = struct.Struct(">ii")
+
+
+def encode_blank(size: int) -> bytes:
+    """The 8-byte header of a blank that reaches ``size`` bytes to the end of its file."""
+    return _BLANK.pack(size, BLANK_MAGIC)

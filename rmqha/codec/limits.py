@@ -1,0 +1,41 @@
+"""Limits of a put, spec: commitlog §2.9. Each check returns the problem as a sentence, or an empty string."""
+
+from rmqha.codec.layout import (
+    BLANK_SIZE_MIN,
+    PROPERTIES_SIZE_MAX,
+    RECORD_SIZE_EXTRA_MAX,
+    TOPIC_SIZE_MAX,
+    is_legal_topic,
+)
+
+
+def topic_problem(topic: str) -> str:
+    """A stored topic is not empty and holds only legal characters."""
+    if not topic:
+        return "the topic is empty"
+    if len(topic) > TOPIC_SIZE_MAX:
+        return f"the topic is longer than {TOPIC_SIZE_MAX} characters"
+    if not is_legal_topic(topic.encode("ascii", "replace")):
+        return f"the topic {topic!r} may only hold % | a-z A-Z 0-9 _ -"
+    return ""
+
+
+def properties_problem(properties_size: int) -> str:
+    """Properties have a 2-byte length; of a batch record, the merged ones count (RocketMQ lets that wrap)."""
+    if properties_size > PROPERTIES_SIZE_MAX:
+        return f"properties of {properties_size} bytes, at most {PROPERTIES_SIZE_MAX} can be stored"
+    return ""
+
+
+def size_problem(body_size: int, record_size: int, *, message_size_max: int, file_size: int) -> str:
+    """Sizes of one message, or summed over a batch.
+
+    What cannot fit into an empty file is refused; RocketMQ burns two files on it, and answers PUT_OK.
+    """
+    if body_size > message_size_max:
+        return f"body of {body_size} bytes, maxMessageSize is {message_size_max}"
+    if record_size > message_size_max + RECORD_SIZE_EXTRA_MAX:
+        return f"record of {record_size} bytes, at most maxMessageSize + {RECORD_SIZE_EXTRA_MAX} can be stored"
+    if record_size + BLANK_SIZE_MIN > file_size:
+        return f"{record_size} bytes and {BLANK_SIZE_MIN} more do not fit into a commitlog file of {file_size}"
+    return ""
