@@ -1,0 +1,141 @@
+"""What the benchmarks share: one blocking client for every server, pairs of brokers, /proc readings, tables."""
+
+import socket
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+
+from tests.e2e.load import SEND_OK, Sends, wait_in_sync
+from tests.e2e.processes import Broker, RmqhaBroker, Usage
+from tests.interop.peers import JavaBroker
+
+MIB = 1 << 20
+
+
+class Run(NamedTuple):
+    """One measurement of one pair. CPU is user + system time per acknowledged message."""
+
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    master_cpu_us: float
+    slave_cpu_us: float
+    refused: int
+
+
+class Flow(NamedTuple):
+    """What the client itself saw."""
+
+    messages: int
+    refused: int
+    seconds: float
+    latencies_s: list[float]
+
+
+def constant_body(size: int) -> Callable[[int], bytes]:
+    """The same bytes for every message: the client's own work is kept small."""
+    body = bytes(i % 251 for i in range(size))
+    return lambda _number: body
+
+
+def send_for(port: int, sends: Sends, *, window: int, batch: int, seconds: float, messages_max: float = inf) -> Flow:
+    """Keep ``window`` requests in flight on one connection for a time; answers in flight at the end count too."""
+    sent_at: dict[int, float] = {}
+    latencies: list[float] = []
+    refused = 0
+    with closing(socket.create_connection(("127.0.0.1", port))) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        start = now = perf_counter()
+        missing, in_flight = window, 0
+        while True:
+            if now - start < seconds and sends.sent * batch < messages_max:
+                first = sends.sent
+                frames = b"".join([sends.request() for _ in range(missing)])
+                sent_at.update(dict.fromkeys(range(first, sends.sent), now))
+                sock.sendall(frames)
+                in_flight += missing
+            if in_flight == 0:
+                break
+            data = sock.recv(1 << 20)
+            if not data:
+                raise ConnectionError(f"port {port} hung up")
+            now = perf_counter()
+            answers = sends.receive(data)
+            missing = len(answers)
+            in_flight -= missing
+            for answer in answers:
+                latencies.append(now - sent_at.pop(answer.number))
+                refused += answer.code != SEND_OK
+    return Flow(len(latencies) * batch, refused * batch, now - start, latencies)
+
+
+@dataclass
+class Pair:
+    """A master and its slave, both running."""
+
+    name: str
+    master: Broker
+    slave: Broker
+
+    async def start(self) -> None:
+        """Start both and wait until the first message is acknowledged."""
+        await self.master.start()
+        await self.slave.start()
+        await wait_in_sync(self.master.ports.listen)
+
+    def usage(self) -> tuple[Usage, Usage]:
+        """Master's and slave's resources so far."""
+        return self.master.running.usage(), self.slave.running.usage()
+
+    def measure(self, *, size: int, window: int, batch: int, seconds: float) -> Run:
+        """Send for a while, and put the client's figures beside the processes'."""
+        warm_up = Sends("bench", constant_body(size), batch=batch)
+        port = self.master.ports.listen
+        send_for(port, warm_up, window=window, batch=batch, seconds=min(1.0, seconds))
+        before = self.usage()
+        sends = Sends("bench", constant_body(size), batch=batch)
+        flow = send_for(port, sends, window=window, batch=batch, seconds=seconds)
+        after = self.usage()
+        good = max(1, flow.messages - flow.refused)
+        cpu = [(b.cpu_s - a.cpu_s) * 1e6 / good for a, b in zip(before, after, strict=True)]
+        ordered = sorted(flow.latencies_s)
+        p50, p99 = (ordered[int(len(ordered) * q)] * 1000 for q in (0.5, 0.99))
+        return Run(good / flow.seconds, p50, p99, cpu[0], cpu[1], flow.refused)
+
+
+def median_run(runs: Sequence[Run]) -> Run:
+    """The median of every figure; refused messages are summed."""
+    rate, p50, p99, master, slave, _ = (statistics.median(column) for column in zip(*runs, strict=True))
+    return Run(rate, p50, p99, master, slave, sum(run.refused for run in runs))
+
+
+def make_pair(peer: str, directory: Path, **conf: object) -> Pair:
+    """Make, but do not start, a pair of ``rmqha`` or ``rocketmq`` brokers."""
+    kind = RmqhaBroker if peer == "rmqha" else JavaBroker
+    common: dict[str, object] = {"diskMaxUsedSpaceRatio": 95, **conf}
+    master = kind(directory / "master", {"brokerRole": "SYNC_MASTER", **common})
+    slave_conf = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address, **common}
+    slave = kind(directory / "slave", slave_conf)
+    if isinstance(master, JavaBroker) and isinstance(slave, JavaBroker):
+        master.heap = slave.heap = ("-Xms512m", "-Xmx1g")
+    return Pair(directory.name, master, slave)
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print aligned columns: the first to the left, figures to the right."""
+    texts = [list(head), *[[_text(cell) for cell in row] for row in rows]]
+    widths = [max(len(row[column]) for row in texts) for column in range(len(head))]
+    for row in texts:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        print("  ".join(cells).rstrip(), flush=True)
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, float):
+        return f"{cell:,.0f}" if cell >= 100 else f"{cell:.2f}"
+    return f"{cell:,}" if isinstance(cell, int) else str(cell)

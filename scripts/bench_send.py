@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""How fast a SYNC_MASTER with one slave acknowledges sends; `--peer rocketmq` does the same to RocketMQ, in turns.
+
+One blocking client on one connection drives every server, so that figures of one run compare. Only ratios of one run
+mean anything: machines differ by a factor of three from day to day.
+
+    scripts/bench_send.py                              all of rmqha's modes
+    scripts/bench_send.py --peer rocketmq --rounds 3   like for like, and the durable modes beside it
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import trio
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from scripts.bench_common import MIB, Pair, Run, make_pair, median_run, print_table
+from tests.e2e.processes import reaping
+
+RATE_RATIO_MIN = 1.2
+CPU_RATIO_MAX = 0.75
+LIKE_FOR_LIKE = ("rmqha async written", "rocketmq async")
+
+
+class Case(NamedTuple):
+    """What is sent, and how."""
+
+    size: int
+    window: int
+    batch: int = 1
+
+    def __str__(self) -> str:
+        batch = f", batches of {self.batch}" if self.batch > 1 else ""
+        return f"{self.size} B, window {self.window}{batch}"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", choices=["rocketmq"], help="measure a real RocketMQ pair as well (Java, Maven)")
+    parser.add_argument("--seconds", type=float, default=4, help="length of one measurement (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each case (default %(default)s)")
+    parser.add_argument("--warm-up", type=float, default=5, help="seconds for each pair (default %(default)s)")
+    parser.add_argument("--sizes", default="1024,100", help="body sizes in bytes (default %(default)s)")
+    parser.add_argument("--windows", default="1,64,1000", help="requests in flight (default %(default)s)")
+    parser.add_argument("--batch", type=int, default=32, help="messages of a batch, 0 for none (default %(default)s)")
+    parser.add_argument("--only", default="", help="only pairs whose name contains this, e.g. async")
+    parser.add_argument("--dir", default=None, help="where the stores are made, and removed (default: a temporary one)")
+    return parser.parse_args()
+
+
+def make_pairs(directory: Path, peer: str | None) -> list[Pair]:
+    pairs = [
+        make_pair("rmqha", directory / "rmqha async written", flushDiskType="ASYNC_FLUSH", haAck="written"),
+        make_pair("rmqha", directory / "rmqha async durable", flushDiskType="ASYNC_FLUSH", haAck="durable"),
+        make_pair("rmqha", directory / "rmqha sync durable", flushDiskType="SYNC_FLUSH", haAck="durable"),
+    ]
+    if peer:
+        pairs.append(make_pair(peer, directory / "rocketmq async", flushDiskType="ASYNC_FLUSH"))
+        pairs.append(make_pair(peer, directory / "rocketmq sync", flushDiskType="SYNC_FLUSH"))
+    return pairs
+
+
+def cases(arguments: argparse.Namespace) -> list[Case]:
+    sizes = [int(size) for size in arguments.sizes.split(",")]
+    windows = [int(window) for window in arguments.windows.split(",")]
+    singles = [Case(size, window) for size in sizes for window in windows]
+    return singles + ([Case(size, 16, arguments.batch) for size in sizes] if arguments.batch > 1 else [])
+
+
+def measure_case(case: Case, pairs: list[Pair], *, rounds: int, seconds: float) -> dict[str, Run]:
+    runs: dict[str, list[Run]] = {pair.name: [] for pair in pairs}
+    for _ in range(rounds):
+        for pair in pairs:  # in turns, so that a slow minute hits all of them
+            measured = pair.measure(size=case.size, window=case.window, batch=case.batch, seconds=seconds)
+            runs[pair.name].append(measured)
+    return {name: median_run(measured) for name, measured in runs.items()}
+
+
+def print_case(case: Case, results: dict[str, Run]) -> None:
+    print(f"\n{case}")
+    head = ["", "msg/s", "p50 ms", "p99 ms", "master us/msg", "slave us/msg", "not OK"]
+    print_table(head, [[name, *run] for name, run in results.items()])
+    ours, theirs = (results.get(name) for name in LIKE_FOR_LIKE)
+    if ours and theirs:
+        rate = ours.rate / theirs.rate
+        cpu = (ours.master_cpu_us + ours.slave_cpu_us) / max(0.01, theirs.master_cpu_us + theirs.slave_cpu_us)
+        verdict = "met" if rate >= RATE_RATIO_MIN and cpu <= CPU_RATIO_MAX else "NOT MET"
+        print(
+            f"like for like: rate {rate:.2f} x RocketMQ (at least {RATE_RATIO_MIN}), "
+            f"CPU per message {cpu:.2f} x (at most {CPU_RATIO_MAX}): {verdict}",
+            flush=True,
+        )
+
+
+def print_memory(pairs: list[Pair]) -> None:
+    print("\nanonymous memory at the end, MiB (rmqha: at most 150 a broker)")
+    usages = [(pair.name, *pair.usage()) for pair in pairs]
+    rows = [[name, *(use.anonymous_bytes / MIB for use in both)] for name, *both in usages]
+    print_table(["", "master", "slave"], rows)
+
+
+async def main() -> None:
+    """Start every pair, measure them in turns, print."""
+    arguments = parse_arguments()
+    with tempfile.TemporaryDirectory(dir=arguments.dir, prefix="rmqha-bench-") as directory:
+        pairs = [pair for pair in make_pairs(Path(directory), arguments.peer) if arguments.only in pair.name]
+        with reaping(*(broker for pair in pairs for broker in (pair.master, pair.slave))):
+            for pair in pairs:
+                await pair.start()
+                pair.measure(size=1024, window=64, batch=1, seconds=arguments.warm_up)
+            for case in cases(arguments):
+                results = measure_case(case, pairs, rounds=arguments.rounds, seconds=arguments.seconds)
+                print_case(case, results)
+            print_memory(pairs)
+
+
+if __name__ == "__main__":
+    trio.run(main)
