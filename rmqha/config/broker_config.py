@@ -156,21 +156,39 @@ class BrokerConfig(StoreConfig, HAConfig):
     max_connections: int = key(
         "maxConnections",
         INTEGER,
-        "10000",
+        "4096",
         low=1,
         high=1_000_000,
         ours=True,
         meaning="Most client connections at one time; further ones are closed at once.",
     )
+    max_connections_per_address: int = key(
+        "maxConnectionsPerAddress",
+        INTEGER,
+        "1024",
+        low=1,
+        high=1_000_000,
+        ours=True,
+        meaning="Most client connections from one address.",
+    )
     max_in_flight_bytes: int = key(
         "maxInFlightBytes",
+        BYTES,
+        str(512 << 20),
+        low=1 << 20,
+        high=1 << 40,
+        ours=True,
+        meaning="Most bytes of requests not yet answered, all connections together; above it nothing more is "
+        "read until answers have gone out.",
+    )
+    max_in_flight_bytes_per_connection: int = key(
+        "maxInFlightBytesPerConnection",
         BYTES,
         str(64 << 20),
         low=1 << 20,
         high=1 << 40,
         ours=True,
-        meaning="Most bytes of requests not yet answered on one connection; then it is not read further "
-        "until answers have gone out.",
+        meaning="The same for one connection.",
     )
     drain_timeout_s: float = key(
         "drainTimeout",

@@ -87,11 +87,20 @@ class HAConfig:
     ha_transfer_batch_size: int = key(
         "haTransferBatchSize",
         BYTES,
-        "1048576",
+        "32768",
         low=1,
         high=FRAME_SIZE_MAX,
-        meaning="Most bytes in one frame to a slave. RocketMQ's default is 32768; frames stay small by "
-        "themselves while the slave keeps up.",
+        meaning="Most bytes in one frame to a slave that keeps up.",
+    )
+    ha_transfer_size_max: int = key(
+        "haTransferSizeMax",
+        BYTES,
+        str(FRAME_SIZE_MAX),
+        low=1,
+        high=FRAME_SIZE_MAX,
+        ours=True,
+        meaning="Most bytes in one frame to a slave that catches up; the default is the most that a RocketMQ "
+        "slave can take.",
     )
     ha_slave_fallbehind_max: int = key(
         "haSlaveFallbehindMax",
@@ -195,7 +204,7 @@ class HAConfig:
     max_ha_connections: int = key(
         "maxHaConnections",
         INTEGER,
-        "32",
+        "64",
         low=1,
         high=10_000,
         ours=True,

@@ -10,9 +10,9 @@ from rmqha.config.kinds import BrokerRole
 
 
 class Problem(NamedTuple):
-    """``key`` is the one whose place in the file is named, if it was set there."""
+    """``keys``, separated by blanks, are what it is about; the first of them that was set is named with its place."""
 
-    key: str
+    keys: str
     reason: str
 
 
@@ -22,9 +22,9 @@ Problems = Iterator[Problem]
 def check_relations(config: BrokerConfig) -> list[str]:
     """Return one line for each combination that cannot work."""
     problems: list[str] = []
-    for rule in (_roles, _replicas, _timers, _sizes, _disk, _ports, _listeners):
-        for key, reason in rule(config):
-            where = config.origins.get(key)
+    for rule in (_roles, _replicas, _timers, _sizes, _transfer, _disk, _ports, _listeners):
+        for keys, reason in rule(config):
+            where = next((config.origins[key] for key in keys.split() if key in config.origins), "")
             problems.append(f"{where}: {reason}" if where else reason)
     return list(dict.fromkeys(problems))  # one address can be the cause of two
 
@@ -32,12 +32,12 @@ def check_relations(config: BrokerConfig) -> list[str]:
 def _roles(config: BrokerConfig) -> Problems:
     if config.is_slave and config.broker_id == 0:
         yield Problem(
-            "brokerId",
+            "brokerId brokerRole",
             "brokerId=0 means master, but brokerRole is SLAVE; give each slave its own number above 0",
         )
     if not config.is_slave and config.broker_id != 0:
         yield Problem(
-            "brokerId",
+            "brokerId brokerRole",
             f"brokerId={config.broker_id} means slave, but brokerRole is {config.broker_role}; "
             "set brokerId=0, or brokerRole=SLAVE",
         )
@@ -52,7 +52,7 @@ def _roles(config: BrokerConfig) -> Problems:
 def _replicas(config: BrokerConfig) -> Problems:
     if config.min_in_sync_replicas > config.in_sync_replicas:
         yield Problem(
-            "minInSyncReplicas",
+            "minInSyncReplicas inSyncReplicas",
             f"minInSyncReplicas={config.min_in_sync_replicas} is more than "
             f"inSyncReplicas={config.in_sync_replicas}; a send would need more to start than to succeed",
         )
@@ -71,13 +71,13 @@ def _replicas(config: BrokerConfig) -> Problems:
 def _timers(config: BrokerConfig) -> Problems:
     if config.ha_send_heartbeat_interval_s >= config.ha_housekeeping_interval_s:
         yield Problem(
-            "haSendHeartbeatInterval",
+            "haSendHeartbeatInterval haHousekeepingInterval",
             "haSendHeartbeatInterval must be less than haHousekeepingInterval, "
             "or idle connections would be closed between two heartbeats",
         )
     if config.broker_role is BrokerRole.SYNC_MASTER and config.slave_timeout_s > config.ha_housekeeping_interval_s:
         yield Problem(
-            "slaveTimeout",
+            "slaveTimeout haHousekeepingInterval",
             "slaveTimeout must not exceed haHousekeepingInterval, or sends would wait for slaves long gone",
         )
 
@@ -86,16 +86,26 @@ def _sizes(config: BrokerConfig) -> Problems:
     room = config.mapped_file_size_commit_log - RECORD_OVERHEAD_MAX
     if config.max_message_size > room:
         yield Problem(
-            "maxMessageSize",
+            "maxMessageSize mappedFileSizeCommitLog",
             f"a record of maxMessageSize={config.max_message_size} cannot fit in a file of "
             f"mappedFileSizeCommitLog={config.mapped_file_size_commit_log}; at most {room} can",
+        )
+
+
+def _transfer(config: BrokerConfig) -> Problems:
+    if config.ha_transfer_batch_size > config.ha_transfer_size_max:
+        yield Problem("haTransferBatchSize haTransferSizeMax", "haTransferBatchSize must not exceed haTransferSizeMax")
+    if config.max_in_flight_bytes_per_connection > config.max_in_flight_bytes:
+        yield Problem(
+            "maxInFlightBytesPerConnection maxInFlightBytes",
+            "maxInFlightBytesPerConnection must not exceed maxInFlightBytes",
         )
 
 
 def _disk(config: BrokerConfig) -> Problems:
     if config.disk_space_clean_forcibly_ratio > config.disk_space_warning_level_ratio:
         yield Problem(
-            "diskSpaceCleanForciblyRatio",
+            "diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio",
             "diskSpaceCleanForciblyRatio must not exceed diskSpaceWarningLevelRatio, "
             "or sends would be refused before space is made",
         )
@@ -106,7 +116,7 @@ def _ports(config: BrokerConfig) -> Problems:
     taken = {config.listen_port, config.listen_port - 2} if config.listen_port else set()
     if same_address and config.ha_listen_port in taken:
         yield Problem(
-            "haListenPort",
+            "haListenPort listenPort",
             f"haListenPort={config.ha_listen_port} is taken by the client listeners "
             f"(listenPort={config.listen_port} and listenPort - 2)",
         )

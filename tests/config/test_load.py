@@ -114,6 +114,8 @@ def test_the_consume_queue_file_is_rounded_up_to_whole_units() -> None:
         ({"haSendHeartbeatInterval": "20000"}, "must be less than haHousekeepingInterval"),
         ({"brokerRole": "SYNC_MASTER", "slaveTimeout": "20001"}, "must not exceed haHousekeepingInterval"),
         ({"diskSpaceCleanForciblyRatio": "91"}, "must not exceed diskSpaceWarningLevelRatio"),
+        ({"haTransferSizeMax": "1000"}, "must not exceed haTransferSizeMax"),
+        ({"maxInFlightBytes": "1048576"}, "must not exceed maxInFlightBytes"),
         ({"haListenPort": "10909"}, "is taken by the client listeners"),
         ({"listenPort": "65535"}, "leaves no room"),
         ({"bindAddress": "0.0.0.0"}, "bindAddress=0.0.0.0 would listen beyond this machine"),

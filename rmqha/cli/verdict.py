@@ -1,0 +1,115 @@
+"""From what a broker says of itself to a verdict an operator can act on. Pure: no network, no clock.
+
+A broker of ours answers GET_BROKER_RUNTIME_INFO with RocketMQ's table and, in it, one more entry ``rmqhaStatus``:
+a JSON object with the facts below. Times are seconds, offsets and sizes bytes; None means "does not apply".
+
+    version broker_name broker_cluster_name broker_id role address flush_disk_type in_sync_replicas up_s
+    min_offset max_offset flushed_offset confirm_offset dispatched_offset
+    write_refusal    why sends are refused (write error, disk full), or None; a slave's own role is no reason here
+    disk_used_percent
+    ha               asdict(HAServiceInfo): port, connections, refused, push2_slave_max_offset, replicated_offset
+    ha_client        asdict(HAClientInfo) on a slave, else None
+
+A RocketMQ broker answers without that entry; then less can be said.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+STATUS_KEY: Final = "rmqhaStatus"
+IN_SYNC: Final = "in-sync"
+
+_SLAVE_GOOD: Final = ("transfer",)
+_SLAVE_STARTING: Final = ("connecting", "comparing")
+_SLAVE_ADVICE: Final = {
+    "ahead": "it holds more than its master; nothing is cut. See docs/operations.md, 'Slave ahead of the master'",
+    "below-min": "the master no longer has what comes next here; this slave must be rebuilt from an empty store",
+    "diverged": "its log differs from the master's; replication has stopped. Find out which one is right",
+    "disk-full": "its disk is full; it goes on when there is space",
+    "failed": "its own store failed; see write_refusal and the log",
+    "no-master": "no master's address is known; set haMasterAddress",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``level`` is ok, degraded or failed; ``in_sync`` is what ``--wait in-sync`` waits for."""
+
+    level: str
+    summary: str
+    reasons: tuple[str, ...]
+    in_sync: bool
+
+
+def read_status(table: dict[str, str]) -> dict[str, Any]:
+    """Return the facts of one broker from its runtime table, whoever wrote it."""
+    if STATUS_KEY in table:
+        facts: dict[str, Any] = json.loads(table[STATUS_KEY])
+        return facts
+    return {
+        "version": f"RocketMQ {table.get('brokerVersionDesc', 'of unknown version')}",
+        "min_offset": _number(table.get("commitLogMinOffset")),
+        "max_offset": _number(table.get("commitLogMaxOffset")),
+        "disk_used_percent": _percent(table.get("commitLogDiskRatio")),
+        "unflushed": table.get("remainHowManyDataToFlush"),
+        "unsent_dispatch": _number(table.get("dispatchBehindBytes")),
+    }
+
+
+def judge(facts: dict[str, Any]) -> Verdict:
+    """Decide how the broker is."""
+    if "role" not in facts:
+        return Verdict("ok", f"{facts['version']}: answers; it tells nothing about its replicas", (), in_sync=False)
+    name = f"{facts['role']} {facts['broker_name']} (id {facts['broker_id']})"
+    if facts.get("ha_client"):
+        return _judge_slave(facts, name)
+    return _judge_master(facts, name)
+
+
+def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
+    needed = facts["in_sync_replicas"] - 1 if facts["role"] == "SYNC_MASTER" else 0
+    connections = facts["ha"]["connections"]
+    current = sum(1 for connection in connections if connection["state"] == IN_SYNC)
+    reasons = []
+    if facts.get("write_refusal"):
+        reasons.append(f"sends are refused: {facts['write_refusal']}")
+    if current < needed:
+        reasons.append(f"{current} of the {needed} slaves that a send needs are in sync")
+    reasons += [
+        f"{connection['peer']} lags behind by {connection['lag_bytes']} bytes"
+        for connection in connections
+        if connection["state"] != IN_SYNC
+    ]
+    reasons += [f"{refused['address']} is turned away: {refused['message']}" for refused in facts["ha"]["refused"]]
+    level = "failed" if facts.get("write_refusal") else "degraded" if reasons else "ok"
+    summary = f"{name}, slaves in sync: {current} of {len(connections)} connected, {needed} needed for SEND_OK"
+    in_sync = not facts.get("write_refusal") and current >= max(needed, 1) and current == len(connections)
+    return Verdict(level, summary, tuple(reasons), in_sync=in_sync)
+
+
+def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
+    client = facts["ha_client"]
+    state = client["state"]
+    reasons = []
+    if facts.get("write_refusal"):
+        reasons.append(f"it cannot write: {facts['write_refusal']}")
+    if state not in _SLAVE_GOOD:
+        told = _SLAVE_ADVICE.get(state) or client["last_error"] or "not connected to its master yet"
+        reasons.append(f"{state}: {told}")
+    failed = facts.get("write_refusal") or state in ("ahead", "below-min", "diverged", "failed")
+    level = "failed" if failed else "degraded" if reasons else "ok"
+    behind = client["received_offset"] - client["durable_offset"]
+    in_sync = not reasons and behind == 0
+    return Verdict(level, f"{name}, {state} from {client['master']}", tuple(reasons), in_sync=in_sync)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.lstrip("-").isdigit() else None
+
+
+def _percent(text: str | None) -> float | None:
+    try:
+        return round(float(text) * 100, 1) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,89 @@
+import json
+from typing import Any
+
+import pytest
+
+from rmqha.cli.verdict import STATUS_KEY, judge, read_status
+
+
+def connection(state: str = "in-sync", **more: Any) -> dict[str, Any]:
+    facts = {
+        "peer": "10.0.0.2:5000", "state": state, "connected_s": 3.0, "slave_ack_offset": 90, "lag_bytes": 10,
+        "next_transfer_from_where": 100, "lag_s": 0.5, "rate_bytes_s": 20.0, "eta_s": 0.5,
+    }  # fmt: skip
+    return facts | more
+
+
+def master(*connections: dict[str, Any], role: str = "SYNC_MASTER", **more: Any) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "version": "rmqha 0.1.0", "role": role, "broker_name": "a", "broker_id": 0, "in_sync_replicas": 2,
+        "min_offset": 0, "max_offset": 100, "flushed_offset": 100, "confirm_offset": 90, "dispatched_offset": 90,
+        "write_refusal": None, "ha_client": None, "ha": {"connections": list(connections), "refused": []},
+    }  # fmt: skip
+    return facts | more
+
+
+def slave(state: str, **more: Any) -> dict[str, Any]:
+    client = {"state": state, "master": "10.0.0.1:10912", "last_error": "", "received_offset": 5, "durable_offset": 5}
+    return master(role="SLAVE", broker_id=1) | {"ha_client": client} | more
+
+
+@pytest.mark.parametrize(
+    ("facts", "level", "in_sync", "reason"),
+    [
+        (master(connection()), "ok", True, ""),
+        (master(), "degraded", False, "0 of the 1 slaves that a send needs are in sync"),
+        (master(connection("catch-up")), "degraded", False, "lags behind by 10 bytes"),
+        (master(role="ASYNC_MASTER"), "ok", False, ""),
+        (master(connection(), role="ASYNC_MASTER"), "ok", True, ""),
+        (master(connection(), connection("catch-up")), "degraded", False, "lags behind"),
+        (
+            master(connection(), write_refusal="fdatasync failed"),
+            "failed",
+            False,
+            "sends are refused: fdatasync failed",
+        ),
+        (slave("transfer"), "ok", True, ""),
+        (slave("connecting"), "degraded", False, "not connected"),
+        (slave("diverged"), "failed", False, "its log differs"),
+        (slave("ahead"), "failed", False, "holds more than its master"),
+        (slave("transfer", write_refusal="disk"), "failed", False, "it cannot write: disk"),
+    ],
+)
+def test_the_verdict_follows_from_the_facts(facts: dict[str, Any], level: str, in_sync: bool, reason: str) -> None:
+    verdict = judge(facts)
+    assert (verdict.level, verdict.in_sync) == (level, in_sync)
+    assert reason in " | ".join(verdict.reasons)
+    assert bool(verdict.reasons) == (level != "ok")
+
+
+def test_a_slave_that_holds_what_it_has_not_flushed_is_not_in_sync() -> None:
+    facts = slave("transfer")
+    facts["ha_client"]["durable_offset"] = 4
+    assert not judge(facts).in_sync
+
+
+def test_refused_addresses_are_told() -> None:
+    facts = master(connection())
+    facts["ha"]["refused"] = [{"address": "10.9.9.9", "message": "slave ahead by 7 bytes"}]
+    assert judge(facts).reasons == ("10.9.9.9 is turned away: slave ahead by 7 bytes",)
+
+
+def test_our_brokers_facts_come_from_their_own_entry() -> None:
+    assert read_status({STATUS_KEY: json.dumps(master()), "commitLogMaxOffset": "7"}) == master()
+
+
+def test_a_rocketmq_brokers_table_is_read_as_far_as_it_goes() -> None:
+    table = {
+        "brokerVersionDesc": "V4_9_8", "commitLogMinOffset": "0", "commitLogMaxOffset": "26030",
+        "commitLogDiskRatio": "0.39", "remainHowManyDataToFlush": "0 B", "dispatchBehindBytes": "0",
+    }  # fmt: skip
+    facts = read_status(table)
+    assert (facts["min_offset"], facts["max_offset"], facts["disk_used_percent"]) == (0, 26030, 39.0)
+    assert judge(facts).level == "ok"
+    assert "RocketMQ V4_9_8" in judge(facts).summary
+
+
+@pytest.mark.parametrize("table", [{}, {"commitLogMaxOffset": "x", "commitLogDiskRatio": "NaN%"}])
+def test_a_table_with_less_or_odd_values_is_still_read(table: dict[str, str]) -> None:
+    assert read_status(table)["max_offset"] is None
