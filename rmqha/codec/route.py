@@ -1,0 +1,109 @@
+"""TopicRouteData: who serves a topic, and with how many queues. The body that answers 105.
+
+    {"brokerDatas":[{"brokerAddrs":{KEY:"ip:port"},"brokerName":S,"cluster":S}],"filterServerTable":{},
+     "queueDatas":[{"brokerName":S,"perm":I,"readQueueNums":I,"topicSysFlag":I,"writeQueueNums":I}]}
+
+KEY is a broker id: 0 the master, larger the slaves; quoted for clients of version 401 and later, bare for older ones,
+of which some take only the bare form. No space, no null, and no boolean before version 413: decoders in the field
+split this text by hand.
+
+Source: spec: remoting §2.3.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rmqha.codec import java_json
+from rmqha.errors import RemoteProtocolError
+
+MASTER_ID: Final = 0
+_STANDARD_JSON_VERSION: Final = 401
+_ACTING_MASTER_VERSION: Final = 413
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerData:
+    """A master and its slaves: ``broker_addrs`` maps broker ids to ``ip:port``."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueData:
+    """A topic's queues on one broker; ``perm`` as in TopicConfig."""
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRouteData:
+    """Everything about one topic's route."""
+
+    broker_datas: tuple[BrokerData, ...]
+    queue_datas: tuple[QueueData, ...]
+
+
+def encode_route(route: TopicRouteData, *, version: int, accept_standard_json_only: bool = False) -> bytes:
+    """The body for a client of this protocol ``version``."""
+    quoted = version >= _STANDARD_JSON_VERSION or accept_standard_json_only
+    return java_json.dumps(
+        {
+            "brokerDatas": [_broker_json(broker, quoted=quoted, version=version) for broker in route.broker_datas],
+            "filterServerTable": {},
+            "queueDatas": [_queue_json(queue) for queue in route.queue_datas],
+        }
+    )
+
+
+def _broker_json(broker: BrokerData, *, quoted: bool, version: int) -> dict[str, Any]:
+    addrs = {str(key) if quoted else key: addr for key, addr in sorted(broker.broker_addrs.items())}
+    acting = {"enableActingMaster": False} if version >= _ACTING_MASTER_VERSION else {}
+    return {"brokerAddrs": addrs, "brokerName": broker.broker_name, "cluster": broker.cluster, **acting}
+
+
+def _queue_json(queue: QueueData) -> dict[str, Any]:
+    return {
+        "brokerName": queue.broker_name,
+        "perm": queue.perm,
+        "readQueueNums": queue.read_queue_nums,
+        "topicSysFlag": queue.topic_sys_flag,
+        "writeQueueNums": queue.write_queue_nums,
+    }
+
+
+def decode_route(body: bytes) -> TopicRouteData:
+    """A route as any broker or name server sends it.
+
+    Raises:
+        RemoteProtocolError: it does not have this shape.
+    """
+    value = java_json.loads(body)
+    try:
+        return TopicRouteData(
+            tuple(
+                BrokerData(
+                    str(entry.get("cluster", "")),
+                    str(entry["brokerName"]),
+                    {int(key): str(addr) for key, addr in entry["brokerAddrs"].items()},
+                )
+                for entry in value["brokerDatas"]
+            ),
+            tuple(
+                QueueData(
+                    str(entry["brokerName"]),
+                    read_queue_nums=int(entry["readQueueNums"]),
+                    write_queue_nums=int(entry["writeQueueNums"]),
+                    perm=int(entry["perm"]),
+                    topic_sys_flag=int(entry.get("topicSysFlag", 0)),
+                )
+                for entry in value["queueDatas"]
+            ),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RemoteProtocolError(f"route data does not parse: {error!r}") from None
