@@ -30,7 +30,7 @@ class BrokerData:
     broker_addrs: dict[int, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class QueueData:
     """A topic's queues on one broker; ``perm`` as in TopicConfig."""
 
@@ -58,7 +58,7 @@ def encode_route(route: TopicRouteData, *, version: int, accept_standard_json_on
             "filterServerTable": {},
             "queueDatas": [_queue_json(queue) for queue in route.queue_datas],
         }
-    )
+    ).encode()
 
 
 def _broker_json(broker: BrokerData, *, quoted: bool, version: int) -> dict[str, Any]:
