@@ -1,0 +1,5 @@
+"""``python -m rmqha`` is ``rmqha``."""
+
+from rmqha.cli.main import main
+
+main()

@@ -1,0 +1,56 @@
+"""A broker's facts as lines for eyes. Pure."""
+
+from typing import Any, Final
+
+from rmqha.cli.verdict import Verdict
+
+_OFFSETS: Final = ("min", "max", "flushed", "confirm", "dispatched")
+_CLIENT_OFFSETS: Final = ("received", "verified", "durable", "reported")
+
+
+def render_status(facts: dict[str, Any], verdict: Verdict) -> str:
+    """Return the verdict, its reasons, and the facts, one line each."""
+    lines = [f"{verdict.level}: {verdict.summary}"]
+    lines += [f"  because  {reason}" for reason in verdict.reasons]
+    lines.append("  log      " + "  ".join(_offsets(facts, _OFFSETS)))
+    if facts.get("disk_used_percent") is not None:
+        lines.append(f"  disk     {facts['disk_used_percent']} % used")
+    lines += [f"  replica  {_replica(connection)}" for connection in (facts.get("ha") or {}).get("connections", ())]
+    if facts.get("ha_client"):
+        lines.append(f"  master   {_master(facts['ha_client'])}")
+    return "\n".join(lines)
+
+
+def _offsets(facts: dict[str, Any], names: tuple[str, ...]) -> list[str]:
+    shown = ((name, facts.get(f"{name}_offset")) for name in names)
+    return [f"{name} {offset:,}" for name, offset in shown if offset is not None]
+
+
+def _replica(connection: dict[str, Any]) -> str:
+    parts = [
+        connection["peer"],
+        connection["state"],
+        f"ack {connection['slave_ack_offset']:,}",
+        f"lag {human_bytes(connection['lag_bytes'])}, {connection['lag_s']:.1f} s",
+        f"{human_bytes(connection['rate_bytes_s'])}/s",
+    ]
+    if connection["eta_s"] is not None and connection["lag_bytes"] > 0:
+        parts.append(f"in sync in {connection['eta_s']:.0f} s")
+    return "  ".join(parts)
+
+
+def _master(client: dict[str, Any]) -> str:
+    parts = [client["master"] or "(none)", client["state"], *_offsets(client, _CLIENT_OFFSETS)]
+    if client["last_error"]:
+        parts.append(f"last error: {client['last_error']}")
+    return "  ".join(parts)
+
+
+def human_bytes(size: float) -> str:
+    """Return ``512 B``, ``1.5 KiB``, ``3.0 GiB``."""
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(amount) < 1024:
+            return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
