@@ -1,0 +1,198 @@
+"""HAClient: the slave's side. It connects, replicates, and comes back when that ends."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, assert_never
+
+import structlog
+import trio
+
+from rmqha.errors import DivergedLogError, RemoteProtocolError, StoreError
+from rmqha.ha.log_receiver import own_tail
+from rmqha.ha.options import HAClientOptions
+from rmqha.ha.replicated_log import ReplicatedLog
+from rmqha.ha.runtime_info import ClientState, HAClientInfo
+from rmqha.ha.slave_connection import SlaveConnection, UnfitMasterError
+from rmqha.replication.backoff import Backoff
+from rmqha.replication.master_session import LogRange
+from rmqha.replication.overlap import SlaveAhead, SlaveBelowMin, StreamStart, choose_start
+from rmqha.replication.slave_session import CorruptStreamError
+from rmqha.transport import Network
+
+logger = structlog.get_logger()
+
+_FINAL_STATES: Final = frozenset({ClientState.DIVERGED, ClientState.FAILED})
+
+
+class MasterAddress(NamedTuple):
+    """Where a broker's HA port is."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+ProbeMaster = Callable[[MasterAddress], Awaitable[LogRange | None]]
+"""Asks the broker with this HA address, by remoting (code 28), what its log holds; None if it does not say."""
+
+
+async def ask_nobody(_address: MasterAddress) -> LogRange | None:
+    """A :data:`ProbeMaster` for where no remoting address is known."""
+    return None
+
+
+def choose_start_at(log: ReplicatedLog, master: LogRange | None, *, overlap_size: int) -> StreamStart:
+    """Where to begin a stream that continues ``log``.
+
+    Raises:
+        UnfitMasterError: the master is shorter, or begins later.
+        CorruptLogError: the own log does not end with a whole record.
+    """
+    start = choose_start(own_tail(log, overlap_size=overlap_size), master)
+    match start:
+        case StreamStart():
+            return start
+        case SlaveAhead(by):
+            raise UnfitMasterError(
+                ClientState.AHEAD,
+                f"the master's log ends {by} bytes before this one, which ends at {log.max_offset}: it lost its tail. "
+                "Nothing is cut here; let the master catch up from this slave (haPeers) before it takes messages",
+            )
+        case SlaveBelowMin(min_offset):
+            raise UnfitMasterError(
+                ClientState.BELOW_MIN,
+                f"the master's log begins at {min_offset} by now, but this one ends at {log.max_offset}: "
+                "move this store away and start empty",
+            )
+        case _:
+            assert_never(start)
+
+
+class HAClient:
+    """Follows one master at a time, for the life of a slave.
+
+    Start: ``nursery.start_soon(client.run)``, and tell it the master with :meth:`update_master_address`.
+    :meth:`run` returns when replication is over for good because the logs diverged or the own store failed;
+    :meth:`info` says why. Stop: cancel it.
+
+    Source: rocketmq-all-4.9.8 HAService.java:342-600; spec: ha §3, §8-§11.
+    """
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        network: Network,
+        *,
+        options: HAClientOptions,
+        chance: Callable[[], float],
+        probe_master: ProbeMaster = ask_nobody,
+    ) -> None:
+        self._log: Final = log
+        self._network: Final = network
+        self._options: Final = options
+        self._probe_master: Final = probe_master
+        self._backoff: Final = Backoff(chance)
+        self._address: MasterAddress | None = None
+        self._address_known: Final = trio.Event()
+        self._attempt = trio.CancelScope()
+        self._state = ClientState.NO_MASTER
+        self._last_error = ""
+        self._connection: SlaveConnection | None = None
+        self._reported_offset = -1
+        self._connections = 0
+        self._corrupt_streams = 0
+        self._diverged_at: int | None = None
+
+    def update_master_address(self, host: str, port: int) -> None:
+        """Follow the master at this address; a connection to another one is closed (spec: ha §15 row 20)."""
+        address = MasterAddress(host, port)
+        if address != self._address:
+            self._address = address
+            self._address_known.set()
+            self._attempt.cancel()
+
+    async def run(self) -> None:
+        """Follow the master until cancelled, or until that can never go on."""
+        try:
+            await self._address_known.wait()
+            while self._state not in _FINAL_STATES:
+                with trio.CancelScope() as self._attempt:
+                    await self._attempt_once()
+                    if self._state not in _FINAL_STATES:
+                        await trio.sleep(self._backoff.next_pause_s())
+        finally:
+            if self._state not in _FINAL_STATES:
+                self._state = ClientState.STOPPED
+
+    async def _attempt_once(self) -> None:
+        """Connect and replicate until that ends; afterwards the state says how it stands."""
+        assert self._address is not None, "run() waits for an address first"
+        if self._state not in {ClientState.AHEAD, ClientState.BELOW_MIN}:
+            self._state = ClientState.CONNECTING
+        try:
+            await self._follow(self._address)
+        except DivergedLogError as error:
+            self._diverged_at = error.offset
+            self._give_up(ClientState.DIVERGED, error)
+        except StoreError as error:
+            self._give_up(ClientState.FAILED, error)
+        except UnfitMasterError as error:
+            self._pause(error.state, error)
+        except (RemoteProtocolError, OSError, trio.BrokenResourceError) as error:
+            self._corrupt_streams += isinstance(error, CorruptStreamError)
+            self._pause(ClientState.WAITING, error)
+
+    def _give_up(self, state: ClientState, error: Exception) -> None:
+        self._state, self._last_error = state, str(error)
+        logger.error("ha_client.stopped", state=state.value, master=str(self._address), reason=str(error))
+
+    def _pause(self, state: ClientState, error: Exception) -> None:
+        """Note why to wait; logged when that changes, not at every attempt (spec: ha §15 row 15)."""
+        if str(error) != self._last_error:
+            logger.warning("ha_client.disconnected", state=state.value, master=str(self._address), reason=str(error))
+        self._state, self._last_error = state, str(error)
+
+    async def _follow(self, address: MasterAddress) -> None:
+        options = self._options
+        master = await self._probe_master(address)
+        start = choose_start_at(self._log, master, overlap_size=options.overlap_size)
+        stream = await self._network.connect(address.host, address.port, timeout_s=options.connect_timeout_s)
+        started_at, end = trio.current_time(), self._log.max_offset
+        self._connections += 1
+        connection = self._connection = SlaveConnection(
+            self._log, stream, start=start, options=options, silence_max_s=options.housekeeping_s
+        )
+        logger.debug("ha_client.connected", master=str(address), first_report=start.first_report)
+        try:
+            await connection.run()
+        finally:
+            stream.close()
+            self._connection = None
+            self._reported_offset = connection.reported_offset
+            has_lasted = trio.current_time() - started_at >= options.housekeeping_s
+            if self._log.max_offset > end or (has_lasted and not connection.session.is_comparing):
+                self._backoff.on_progress()
+
+    def info(self) -> HAClientInfo:
+        """Replication as an operator sees it."""
+        log, connection = self._log, self._connection
+        session = None if connection is None else connection.session
+        return HAClientInfo(
+            state=self._state_now(connection),
+            master=None if self._address is None else str(self._address),
+            last_error=self._last_error,
+            received_offset=log.max_offset if session is None else max(session.position, log.max_offset),
+            verified_offset=log.max_offset,
+            durable_offset=log.flushed.value,
+            reported_offset=self._reported_offset if connection is None else connection.reported_offset,
+            connections=self._connections,
+            corrupt_streams=self._corrupt_streams,
+            diverged_at=self._diverged_at,
+        )
+
+    def _state_now(self, connection: SlaveConnection | None) -> ClientState:
+        if connection is None:
+            return self._state
+        is_unfit = self._state in {ClientState.AHEAD, ClientState.BELOW_MIN}
+        return self._state if is_unfit and connection.session.is_comparing else connection.state

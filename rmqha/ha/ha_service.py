@@ -1,0 +1,131 @@
+"""HAService: what a broker does for the slaves that connect to it. A slave runs one too, for slaves of its own."""
+
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.ha.accept_socket_service import AcceptSocketService
+from rmqha.ha.group_transfer_service import GroupTransferService
+from rmqha.ha.ha_connection import HAConnection
+from rmqha.ha.options import HAOptions
+from rmqha.ha.refused_peers import RefusedPeers
+from rmqha.ha.replicated_log import ReplicatedLog
+from rmqha.ha.runtime_info import HAServiceInfo
+from rmqha.replication.in_sync import InSyncReplicas, address_of
+from rmqha.replication.master_session import MasterSettings
+from rmqha.replication.progress import EndHistory
+from rmqha.replication.watermark import Watermark
+from rmqha.transport import Network, Stream
+
+logger = structlog.get_logger()
+
+
+class HAService:
+    """Serves the log to slaves and counts their acknowledgements.
+
+    Start: ``await nursery.start(service.run)`` returns once slaves are accepted. Stop: :meth:`stop` or cancel it.
+    Whoever then still waits for replication is answered, and all connections are closed.
+
+    Source: rocketmq-all-4.9.8 HAService.java:40-158.
+    """
+
+    def __init__(self, log: ReplicatedLog, network: Network, options: HAOptions) -> None:
+        self.log: Final = log
+        self.options: Final = options
+        self.settings: Final = MasterSettings(
+            file_size=log.file_size,
+            heartbeat_s=options.heartbeat_s,
+            housekeeping_s=options.housekeeping_s,
+            transfer_batch_size=options.transfer_batch_size,
+            transfer_size_max=options.transfer_size_max,
+            start_from=options.start_from,
+        )
+        self.sendable: Final[Watermark] = log.flushed if options.send_durable_only else log.wrote
+        """Slaves get what is below it: a slave never knows what this master may still forget, if so wished."""
+        self.history: Final = EndHistory()
+        self.connections: Final[dict[str, HAConnection]] = {}
+        self.port = options.port
+        self._network: Final = network
+        self._in_sync: Final = InSyncReplicas(options.in_sync_replicas, options.slave_fallbehind_max)
+        self.group_transfer: Final = GroupTransferService(self._in_sync)
+        self._refused: Final = RefusedPeers()
+        self._scope: Final = trio.CancelScope()
+        self._accepting: Final = AcceptSocketService(
+            self._serve,
+            allow=options.allow,
+            connections_max=options.connections_max,
+            per_address_max=options.connections_per_address_max,
+            refused=self._refused,
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen and serve until stopped; reports the bound port when it listens.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        with self._scope:
+            listener = await self._network.listen(self.options.listen_host, self.options.port)
+            self.port = listener.port
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.group_transfer.run)
+                nursery.start_soon(self._accepting.run, listener)
+                logger.info("ha_service.started", host=self.options.listen_host, port=self.port)
+                task_status.started(self.port)
+        logger.info("ha_service.stopped", port=self.port)
+
+    def stop(self) -> None:
+        """Close the port and all connections; answer whoever waits."""
+        self._scope.cancel()
+
+    async def _serve(self, stream: Stream) -> None:
+        connection = HAConnection(self, stream)
+        peer, address = connection.peer, address_of(connection.peer)
+        self.connections[peer] = connection
+        self._in_sync.add(peer)
+        logger.info("ha_connection.opened", peer=peer)
+        try:
+            await connection.run()
+        finally:
+            del self.connections[peer]
+            self._in_sync.remove(peer)
+        if connection.refusal is None:
+            if connection.session.is_transferring:
+                self._refused.forget(address)
+        elif self._refused.note(address, connection.refusal, now=trio.current_time()):
+            logger.warning(
+                "ha_connection.refused",
+                peer=peer,
+                refusal=connection.refusal.refusal.value,
+                reason=str(connection.refusal),
+            )
+
+    @property
+    def push2_slave_max_offset(self) -> int:
+        """The largest acknowledgement of any live connection; 0 without one."""
+        return self._in_sync.push2_slave_max_offset()
+
+    def is_slave_ok(self, next_offset: int) -> bool:
+        """Whether enough slaves are there, and close enough, to wait for them to acknowledge ``next_offset``."""
+        return self.group_transfer.is_slave_ok(next_offset)
+
+    def notify_transfer_some(self, peer: str, offset: int) -> None:
+        """Hot path, step 7: a live connection acknowledged ``offset``."""
+        self._in_sync.acknowledge(peer, offset)
+        self.group_transfer.notify_transfer_some()
+
+    def oldest_needed_offset(self) -> int | None:
+        """The lowest offset a connected slave has not acknowledged; cleaning should spare it. None: no slave."""
+        acked = [c.session.slave_ack_offset for c in self.connections.values() if c.session.is_transferring]
+        return min(acked, default=None)
+
+    def info(self) -> HAServiceInfo:
+        """Replication as an operator sees it."""
+        return HAServiceInfo(
+            port=self.port,
+            connections=tuple(connection.info() for connection in self.connections.values()),
+            refused=self._refused.info(now=trio.current_time()),
+            push2_slave_max_offset=self.push2_slave_max_offset,
+            replicated_offset=self._in_sync.value(),
+        )

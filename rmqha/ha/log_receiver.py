@@ -1,0 +1,92 @@
+"""LogReceiver: takes a master's stream into the own log, checked and in order. Shared by HAClient and catch-up."""
+
+from typing import Final
+
+import trio
+
+from rmqha.errors import DivergedLogError, RemoteProtocolError
+from rmqha.ha.replicated_log import ReplicatedLog
+from rmqha.replication.overlap import StreamStart, find_overlap
+from rmqha.replication.slave_session import AppendChunk, CompareChunk, SlaveSession
+from rmqha.transport import Stream
+
+
+def own_tail(log: ReplicatedLog, *, overlap_size: int) -> StreamStart | None:
+    """The end of the own log and where to ask for an overlap; None if nothing was ever received.
+
+    Raises:
+        CorruptLogError: the log does not end with a whole record; it needs recovery first.
+    """
+    end = log.max_offset
+    if end == log.min_offset:
+        return StreamStart(end, end, end, end) if end > 0 else None
+    file_offset = (end - 1) // log.file_size * log.file_size
+    view = log.view_range(file_offset, end - file_offset)
+    return find_overlap(view, file_offset, file_size=log.file_size, overlap_size=overlap_size)
+
+
+def first_difference(here: bytes, there: bytes) -> int:
+    """Index of the first byte that differs; the length of the shorter if none does."""
+    low, high = 0, min(len(here), len(there))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if here[low:middle] == there[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+class SilentMasterError(RemoteProtocolError):
+    """Nothing came for too long: the connection may be half open."""
+
+
+class LogReceiver:
+    """One connection's stream on its way into the log.
+
+    Invariant: the log ends with a whole record after each :meth:`receive`, except inside a blank that is too large
+    to be held back.
+    """
+
+    def __init__(self, log: ReplicatedLog, stream: Stream, *, start: StreamStart, silence_max_s: float) -> None:
+        self.session: Final = SlaveSession(start, file_size=log.file_size)
+        self._log: Final = log
+        self._stream: Final = stream
+        self._silence_max_s: Final = silence_max_s
+
+    async def receive(self) -> bool:
+        """Wait for bytes and take them into the log; False at the end of the stream.
+
+        Raises:
+            RemoteProtocolError: the stream is no replication stream, or holds bytes that are no records.
+            SilentMasterError: it was silent for too long.
+            DivergedLogError: other bytes than the own log's; nothing was changed.
+            StoreWriteError: the own store failed.
+            trio.BrokenResourceError: the connection failed.
+        """
+        with trio.move_on_after(self._silence_max_s) as deadline:
+            count = await self._stream.receive_into(self.session.space())
+        if deadline.cancelled_caught:
+            raise SilentMasterError(f"the master sent nothing for {self._silence_max_s:g} s, not even a heartbeat")
+        if count == 0:
+            return False
+        self.session.on_received(count)
+        while (chunk := self.session.next_chunk()) is not None:
+            match chunk:
+                case AppendChunk(phy_offset, data):
+                    self._log.append_raw(data, phy_offset)
+                case CompareChunk(phy_offset, data):
+                    self._compare(phy_offset, bytes(data))
+        return True
+
+    def _compare(self, phy_offset: int, there: bytes) -> None:
+        if not there:
+            return
+        here = bytes(self._log.view_range(phy_offset, len(there)))
+        if here != there:
+            offset = phy_offset + first_difference(here, there)
+            raise DivergedLogError(
+                offset,
+                "the master holds other bytes here than this slave; nothing was cut. "
+                "Find out which of the two is right before you rebuild the other",
+            )

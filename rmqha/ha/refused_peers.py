@@ -1,0 +1,61 @@
+"""RefusedPeers: who was turned away and why, remembered for the operator and to keep the log quiet."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from rmqha.ha.runtime_info import RefusedInfo
+from rmqha.replication.master_session import Refusal, RefusedSlaveError
+
+_ADDRESSES_MAX: Final = 256
+_PAUSE_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class _Refused:
+    error: RefusedSlaveError
+    count: int
+    last_at: float
+
+
+class RefusedPeers:
+    """Bounded: the address that was refused the longest time ago is forgotten first."""
+
+    def __init__(self) -> None:
+        self._by_address: dict[str, _Refused] = {}
+
+    def note(self, address: str, error: RefusedSlaveError, *, now: float) -> bool:
+        """Remember a refusal; True if it says something new about this address and belongs in the log."""
+        known = self._by_address.pop(address, None)
+        is_new = known is None or known.error.refusal is not error.refusal
+        self._by_address[address] = _Refused(error, 1 if known is None else known.count + 1, now)
+        if len(self._by_address) > _ADDRESSES_MAX:
+            del self._by_address[next(iter(self._by_address))]
+        return is_new
+
+    def forget(self, address: str) -> None:
+        """A slave at this address was accepted."""
+        self._by_address.pop(address, None)
+
+    def serve_at(self, address: str) -> float:
+        """When to look at a new connection from here: a moment later if its log did not fit ours just now.
+
+        A slave of RocketMQ reconnects without any pause, so somebody has to make one (spec: ha §10, §15 row 15).
+        """
+        known = self._by_address.get(address)
+        if known is None or known.error.refusal not in {Refusal.AHEAD, Refusal.BELOW_MIN}:
+            return 0.0
+        return known.last_at + _PAUSE_S
+
+    def info(self, *, now: float) -> tuple[RefusedInfo, ...]:
+        """All of them, the latest last."""
+        return tuple(
+            RefusedInfo(
+                address=address,
+                reason=refused.error.refusal.value,
+                message=str(refused.error),
+                count=refused.count,
+                offset=refused.error.offset,
+                last_s_ago=now - refused.last_at,
+            )
+            for address, refused in self._by_address.items()
+        )

@@ -1,0 +1,100 @@
+"""What an operator sees of replication: plain values, made on request."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class ConnectionState(Enum):
+    """How a master sees a slave's connection."""
+
+    FIRST_REPORT_AWAITED = "first-report-awaited"
+    """Connected and silent. A RocketMQ slave is, for 5 to 6 s."""
+    CATCH_UP = "catch-up"
+    """Receiving what was written some time ago."""
+    IN_SYNC = "in-sync"
+    """Holds everything that was written up to a moment ago."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionInfo:
+    """One slave, connected now."""
+
+    peer: str
+    state: ConnectionState
+    connected_s: float
+    slave_ack_offset: int
+    """-1 before the first report."""
+    next_transfer_from_where: int
+    lag_bytes: int
+    lag_s: float
+    """How long the master has had something this slave has not acknowledged."""
+    rate_bytes_s: float
+    eta_s: float | None
+    """Until in sync, if it goes on like this; None if nothing moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedInfo:
+    """An address that was turned away."""
+
+    address: str
+    reason: str
+    message: str
+    count: int
+    offset: int
+    """What it reported, if a report was the reason."""
+    last_s_ago: float
+
+
+@dataclass(frozen=True, slots=True)
+class HAServiceInfo:
+    """The serving side of replication."""
+
+    port: int
+    connections: tuple[ConnectionInfo, ...]
+    refused: tuple[RefusedInfo, ...]
+    push2_slave_max_offset: int
+    replicated_offset: int
+    """Held by as many live slaves as ``in_sync_replicas`` asks for; -1 when there are not enough."""
+
+
+class ClientState(Enum):
+    """How a slave stands to its master."""
+
+    NO_MASTER = "no-master"
+    CONNECTING = "connecting"
+    COMPARING = "comparing"
+    """Checks that the last bytes here and there are the same."""
+    TRANSFER = "transfer"
+    WAITING = "waiting"
+    """Between two attempts; see ``last_error``."""
+    DISK_FULL = "disk-full"
+    """Connected, and not reading until there is space."""
+    AHEAD = "ahead"
+    """The master's log is shorter than this one. Nothing is cut; the tail may hold acknowledged messages."""
+    BELOW_MIN = "below-min"
+    """The master no longer has what comes next here: this slave must be rebuilt empty."""
+    DIVERGED = "diverged"
+    """Master and slave hold different bytes at the same offsets. Replication has stopped for good."""
+    FAILED = "failed"
+    """The own store failed. Replication has stopped for good."""
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class HAClientInfo:
+    """The receiving side of replication."""
+
+    state: ClientState
+    master: str | None
+    last_error: str
+    received_offset: int
+    verified_offset: int
+    durable_offset: int
+    reported_offset: int
+    connections: int
+    """How many were made since the start."""
+    corrupt_streams: int
+    """How many ended because the master's bytes were no records."""
+    diverged_at: int | None
+    """Set with ``DIVERGED``: master and slave differ from here on; serve reads only below it."""

@@ -1,0 +1,130 @@
+"""SlaveConnection: one connection to a master, from the first report to the end."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import trio
+
+from rmqha.errors import ProtocolError, RemoteProtocolError, StoreError
+from rmqha.ha.log_receiver import LogReceiver
+from rmqha.ha.options import HaAck, HAClientOptions
+from rmqha.ha.replicated_log import ReplicatedLog
+from rmqha.ha.report_sender import ReportSender
+from rmqha.ha.runtime_info import ClientState
+from rmqha.replication.overlap import StreamStart
+from rmqha.transport import Stream
+
+
+class UnfitMasterError(RemoteProtocolError):
+    """This master's log does not continue the own one; nothing was changed on either side.
+
+    Attributes:
+        state: how the slave stands while it waits for that to change.
+    """
+
+    def __init__(self, state: ClientState, message: str) -> None:
+        self.state: Final = state
+        super().__init__(message)
+
+
+class SlaveConnection:
+    """Receives, stores and acknowledges; the three run side by side, so the stream flows while a flush runs.
+
+    Several frames share a flush: whatever was appended while one ran is made durable by the next.
+    """
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        stream: Stream,
+        *,
+        start: StreamStart,
+        options: HAClientOptions,
+        silence_max_s: float,
+    ) -> None:
+        self._log: Final = log
+        self._ack: Final = options.ack
+        self._receiver: Final = LogReceiver(log, stream, start=start, silence_max_s=silence_max_s)
+        self._reports: Final = ReportSender(stream, start.first_report, heartbeat_s=options.heartbeat_s)
+        self._appended = trio.Event()
+        self._failure: Exception | None = None
+        self._has_received = False
+        self.session: Final = self._receiver.session
+
+    @property
+    def state(self) -> ClientState:
+        """How it goes."""
+        if self._log.is_disk_full:
+            return ClientState.DISK_FULL
+        return ClientState.COMPARING if self.session.is_comparing else ClientState.TRANSFER
+
+    @property
+    def reported_offset(self) -> int:
+        """The last acknowledgement."""
+        return self._reports.reported_offset
+
+    async def run(self) -> None:
+        """Replicate until something fails, and raise that.
+
+        Raises:
+            RemoteProtocolError: the master's bytes cannot be taken, or it was silent.
+            UnfitMasterError: the master has less than the own log.
+            DivergedLogError: the master has other bytes than the own log.
+            StoreWriteError: the own store failed; nothing is acknowledged any more.
+            trio.BrokenResourceError: the connection ended.
+        """
+        async with trio.open_nursery() as nursery:
+            for part in (self._receive, self._make_durable, self._reports.run):
+                nursery.start_soon(self._run_part, part, nursery.cancel_scope)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _run_part(self, part: Callable[[], Awaitable[None]], others: trio.CancelScope) -> None:
+        """Run one of the three; the first failure ends them all and is the connection's."""
+        try:
+            await part()
+        except (ProtocolError, StoreError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._failure = self._failure or error
+            others.cancel()
+
+    async def _receive(self) -> None:
+        await self._reports.send_first()
+        while True:
+            await self._log.wait_writable()
+            if not await self._receiver.receive():
+                raise trio.BrokenResourceError(self._why_ended())
+            self._has_received = True
+            self._acknowledge()
+            if self.session.is_master_shorter:
+                raise UnfitMasterError(
+                    ClientState.AHEAD,
+                    f"the master has nothing more to send at offset {self.session.position}, but this log goes on to "
+                    f"{self._log.max_offset}: it lost its tail, or begins later. Nothing is cut here",
+                )
+
+    def _why_ended(self) -> str:
+        if self._has_received:
+            return "the master ended the connection"
+        return (
+            f"the master ended the connection when asked for offset {self._reports.reported_offset}: its log may end "
+            "before this one, or begin after it; its own log says which"
+        )
+
+    def _acknowledge(self) -> None:
+        """Report what has become true by the bytes just stored."""
+        match self._ack:
+            case HaAck.DURABLE:
+                self._appended.set()
+            case HaAck.WRITTEN:
+                self._reports.report(self.session.boundary_offset)
+            case HaAck.RECEIVED:
+                self._reports.report(self.session.position)
+
+    async def _make_durable(self) -> None:
+        """Flush what was appended, then acknowledge it; never the other way round."""
+        while True:
+            await self._appended.wait()
+            self._appended = trio.Event()
+            offset = self.session.boundary_offset
+            await self._log.wait_flushed(offset)
+            self._reports.report(offset)

@@ -1,0 +1,49 @@
+"""How far behind, in seconds, and how fast: figures for an operator, never for a decision about an acknowledgement."""
+
+from bisect import bisect_right
+from collections import deque
+from math import inf
+
+
+class EndHistory:
+    """When the log's end passed which offset, at a resolution of ``resolution_s`` and over the last ``size`` steps."""
+
+    def __init__(self, *, resolution_s: float = 0.1, size: int = 4096) -> None:
+        self._resolution_s = resolution_s
+        self._noted_at: deque[float] = deque(maxlen=size)
+        self._ends: deque[int] = deque(maxlen=size)
+
+    def note(self, end: int, *, now: float) -> None:
+        """The log ends at ``end`` now."""
+        if not self._ends:
+            self._noted_at.append(-inf)
+            self._ends.append(end)
+        elif end > self._ends[-1]:
+            if now - self._noted_at[-1] < self._resolution_s:
+                self._ends[-1] = end
+            else:
+                self._noted_at.append(now)
+                self._ends.append(end)
+
+    def lag_s(self, offset: int, *, now: float) -> float:
+        """How long the log has gone beyond ``offset``: 0 if it does not, ``inf`` if longer than anything noted."""
+        at = bisect_right(self._ends, offset)
+        return max(now - self._noted_at[at], 0.0) if at < len(self._ends) else 0.0
+
+
+class RateMeter:
+    """Bytes a second over the last ``window_s`` to twice that."""
+
+    def __init__(self, value: int, *, now: float, window_s: float = 5.0) -> None:
+        self._window_s = window_s
+        self._older = self._newer = (now, value)
+
+    def note(self, value: int, *, now: float) -> None:
+        """The counter stands at ``value`` now."""
+        if now - self._newer[0] >= self._window_s:
+            self._older, self._newer = self._newer, (now, value)
+
+    def rate(self, value: int, *, now: float) -> float:
+        """Growth per second up to ``value`` now; 0 if no time has passed."""
+        started_at, started = self._older
+        return (value - started) / (now - started_at) if now > started_at else 0.0
