@@ -1,0 +1,1 @@
+"""A deterministic simulator: the real trio code on a simulated disk, network and clock."""

@@ -1,0 +1,37 @@
+"""The journal of one simulated run: every event goes into a digest, so two runs can be compared bit for bit."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+
+
+class NodeDied(BaseException):
+    """The process this code runs in does not exist any more. Nothing in the product may catch it."""
+
+
+class Journal:
+    """Takes every event of a run. ``digest`` depends on the events, their order and their virtual times alone."""
+
+    def __init__(self, *, now: Callable[[], float] = lambda: 0.0, keep: bool = False) -> None:
+        self.now = now
+        self.events: list[str] | None = [] if keep else None
+        self.counts: Counter[str] = Counter()
+        """How often each kind of event, and each state marked by :meth:`mark`, was reached."""
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def record(self, kind: str, *facts: object) -> None:
+        """Note that something happened."""
+        self.counts[kind] += 1
+        line = f"{self.now():.9f} {kind} {facts}\n"
+        self._hash.update(line.encode())
+        if self.events is not None:
+            self.events.append(line.rstrip())
+
+    def mark(self, state: str) -> None:
+        """Count that a state worth reaching was reached (coverage of states, not part of the digest)."""
+        self.counts[state] += 1
+
+    @property
+    def digest(self) -> str:
+        """The fingerprint of everything recorded so far."""
+        return self._hash.hexdigest()

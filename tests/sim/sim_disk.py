@@ -1,0 +1,474 @@
+"""A simulated disk behind rmqha.store.disk's doors: what a device and a kernel may do to a store, and no more.
+
+A file is two byte strings: ``cache`` (what processes see) and ``durable`` (what the device holds), compared in
+sectors of 512 bytes. What the model takes from the world:
+
+* A power cut keeps each dirty sector, loses it, or tears it (new bytes up to some point, old ones behind).
+* fdatasync that fails reports once, takes the pages for clean, and may have lost them ("ghosts": still seen in
+  the cache, not on the device). The next fdatasync succeeds. Killing the process may or may not evict ghosts.
+* Creating, replacing and unlinking are atomic and durable when they return, as the door promises; a power cut
+  inside the call leaves either outcome, and a half-made file.
+* Every call is a crash point (:attr:`SimDisk.crash_at`), and every call of a dead process ends in NodeDied.
+"""
+
+import errno
+import os
+import posixpath
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+import trio
+
+from rmqha.errors import StoreLockedError, StoreReadError, StoreWriteError
+from rmqha.store.disk import BytesLike, DiskUsage
+from tests.sim.journal import Journal, NodeDied
+
+SECTOR: Final = 512
+_LATENCY_S: Final = (0.0004, 0.004)
+
+
+@dataclass(eq=False)
+class Inode:
+    """One file as the device and the page cache have it."""
+
+    size: int
+    sparse: bool = False
+    mtime_ms: int = 0
+    cache: bytearray = field(init=False)
+    durable: bytearray = field(init=False)
+    dirty: dict[int, None] = field(default_factory=dict)
+    """Sectors whose cached bytes the device may not have; a dict for its order."""
+    ghosts: dict[int, None] = field(default_factory=dict)
+    """Sectors that a failed fdatasync took for clean without writing them."""
+
+    def __post_init__(self) -> None:
+        self.cache = bytearray(self.size)
+        self.durable = bytearray(self.size)
+
+    def write(self, data: BytesLike, at: int) -> None:
+        """Into the cache; the sectors touched become dirty, ghosts among them come back to life."""
+        end = at + len(data)
+        self.cache[at:end] = data
+        for sector in range(at // SECTOR, -(-end // SECTOR)):
+            self.dirty[sector] = None
+            if self.ghosts:
+                self.ghosts.pop(sector, None)
+
+    def sector(self, number: int) -> bytes:
+        """The cached bytes of a sector."""
+        return bytes(self.cache[number * SECTOR : (number + 1) * SECTOR])
+
+    def snapshot(self) -> dict[int, bytes]:
+        """What an fdatasync issued now has to write."""
+        return {number: self.sector(number) for number in self.dirty}
+
+    def settle(self, number: int, data: bytes) -> None:
+        """The device has ``data`` in this sector; it is clean unless it was written again meanwhile."""
+        at = number * SECTOR
+        self.durable[at : at + len(data)] = data
+        if self.cache[at : at + len(data)] == data:
+            self.dirty.pop(number, None)
+
+    def haunt(self, number: int, data: bytes) -> None:
+        """Writing this sector failed: clean for the kernel, unknown to the device."""
+        if self.sector(number) == data:
+            self.dirty.pop(number, None)
+            self.ghosts[number] = None
+
+    def lose_power(self, keep: Callable[[int, bytes, bytes], bytes]) -> None:
+        """``keep(number, old, new)`` says what the device holds of each dirty sector; then the cache is gone."""
+        for number in self.dirty:
+            at = number * SECTOR
+            old = bytes(self.durable[at : at + SECTOR])
+            self.durable[at : at + SECTOR] = keep(number, old, self.sector(number))
+        self._forget_cache()
+
+    def evict_ghosts(self, random: Random) -> None:
+        """Memory pressure: what was believed to be clean is read from the device again."""
+        if not self.ghosts:
+            return
+        fresh = bytearray(self.cache)  # windows of the dead process keep the old object
+        for number in self.ghosts:
+            if random.random() < 0.5:
+                fresh[number * SECTOR : (number + 1) * SECTOR] = self.durable[number * SECTOR : (number + 1) * SECTOR]
+        self.cache = fresh
+        self.ghosts = {number: None for number in self.ghosts if self.sector(number) != self._held(number)}
+
+    def _held(self, number: int) -> bytes:
+        return bytes(self.durable[number * SECTOR : (number + 1) * SECTOR])
+
+    def _forget_cache(self) -> None:
+        self.cache = bytearray(self.durable)
+        self.dirty.clear()
+        self.ghosts.clear()
+
+
+@dataclass
+class DiskFaults:
+    """What is wrong with the device at the moment; the nemesis turns these knobs."""
+
+    sync_errors: int = 0
+    """So many of the next fdatasync calls fail with EIO, each reporting once."""
+    write_errors: int = 0
+    """So many of the next writes stop short: some of the bytes, then EIO."""
+    full: bool = False
+    read_only: bool = False
+    slowness: float = 1.0
+
+    def heal(self) -> None:
+        """Repair everything."""
+        self.sync_errors = self.write_errors = 0
+        self.full = self.read_only = False
+        self.slowness = 1.0
+
+
+class SimDisk:
+    """The device of one machine. It outlives processes; each process works on it through its own :meth:`mount`."""
+
+    def __init__(
+        self,
+        random: Random | None = None,
+        *,
+        journal: Journal | None = None,
+        name: str = "disk",
+        now_ms: Callable[[], int] = lambda: 0,
+        latency_s: tuple[float, float] = _LATENCY_S,
+    ) -> None:
+        self.random: Final = random or Random(0)
+        self.journal: Final = journal or Journal()
+        self.name: Final = name
+        self.now_ms = now_ms
+        self.latency_s: Final = latency_s
+        self.files: dict[str, Inode] = {}
+        self.directories: dict[str, None] = {"/": None}
+        self.faults = DiskFaults()
+        self.epoch = 0
+        """Counts processes; whatever belongs to an earlier one is dead."""
+        self.calls = 0
+        self.crash_at: int | None = None
+        """The power goes in the middle of the call with this number."""
+        self.on_crash: Callable[[], None] = self.power_cut
+        """What a crash point does; a world takes the whole machine down."""
+        self.died = trio.Event()
+        self.locked: set[str] = set()
+
+    def mount(self) -> "SimMount":
+        """The disk as one new process sees it; earlier ones are dead from now on."""
+        self._next_process()
+        return SimMount(self, self.epoch)
+
+    def kill(self) -> None:
+        """The process dies (kill -9): the kernel still has its writes."""
+        self._next_process()
+        for inode in self.files.values():
+            inode.evict_ghosts(self.random)
+
+    def power_cut(self) -> None:
+        """The machine dies: of each dirty sector the device keeps the new bytes, the old ones, or a torn mix."""
+        self._next_process()
+        keep = self.random.choice((0.0, 0.2, 0.5, 0.8, 1.0))
+        tear = self.random.choice((0.0, 0.0, 0.2))
+        self.lose_power(lambda _path, _number, old, new: self._kept(old, new, keep=keep, tear=tear))
+
+    def lose_power(self, keep: Callable[[str, int, bytes, bytes], bytes]) -> None:
+        """As :meth:`power_cut`, but ``keep(path, sector, old, new)`` decides what the device holds."""
+        self._next_process()
+        for path, inode in self.files.items():
+            inode.lose_power(lambda number, old, new, path=path: keep(path, number, old, new))  # type: ignore[misc]
+
+    def _kept(self, old: bytes, new: bytes, *, keep: float, tear: float) -> bytes:
+        if self.random.random() < tear:
+            self.journal.mark("sector torn")
+            at = self.random.randrange(1, SECTOR)
+            return new[:at] + old[at:]
+        return new if self.random.random() < keep else old
+
+    def dirty_sectors(self) -> list[tuple[str, int]]:
+        """Every sector a power cut might lose."""
+        return [(path, number) for path, inode in self.files.items() for number in inode.dirty]
+
+    def _next_process(self) -> None:
+        self.epoch += 1
+        self.locked.clear()
+        self.died.set()
+        self.died = trio.Event()
+
+
+class SimMount:
+    """rmqha.store.disk.Disk for one process."""
+
+    def __init__(self, disk: SimDisk, epoch: int) -> None:
+        self.disk: Final = disk
+        self.epoch: Final = epoch
+        self.died: Final = disk.died
+
+    def enter(self, operation: str, path: str) -> None:
+        """Begin a call: it counts, it is on record, and the dead do not make any."""
+        disk = self.disk
+        self.check_alive()
+        disk.calls += 1
+        disk.journal.record(operation, disk.name, path)
+
+    def check_alive(self) -> None:
+        """A process that died does nothing more."""
+        if self.epoch != self.disk.epoch:
+            raise NodeDied(self.disk.name)
+
+    def crash_point(self) -> None:
+        """The middle of a call."""
+        disk = self.disk
+        if disk.calls == disk.crash_at:
+            disk.journal.mark("crash point hit")
+            disk.on_crash()
+            raise NodeDied(disk.name)
+
+    async def latency(self) -> None:
+        """The time a worker thread is busy; neither cancellation nor anything but death ends it early."""
+        low, high = self.disk.latency_s
+        duration = self.disk.random.uniform(low, high) * self.disk.faults.slowness
+        with trio.move_on_after(duration, shield=True):
+            await self.died.wait()
+        self.check_alive()
+
+    def refuse(self, operation: str, path: str, error: int) -> StoreWriteError:
+        """An error of a writing call."""
+        self.disk.journal.record("disk.refused", operation, error)
+        return StoreWriteError(OSError(error, os.strerror(error)), operation=operation, path=path)
+
+    def check_changeable(self, operation: str, path: str, *, needs_space: bool) -> None:
+        """Read-only and full devices refuse."""
+        if self.disk.faults.read_only:
+            raise self.refuse(operation, path, errno.EROFS)
+        if needs_space and self.disk.faults.full:
+            raise self.refuse(operation, path, errno.ENOSPC)
+
+    def listdir(self, path: str) -> list[str]:
+        """See rmqha.store.disk.Disk."""
+        self.check_alive()
+        prefix = path.rstrip("/") + "/"
+        every = (*self.disk.files, *self.disk.directories)
+        return sorted({name[len(prefix) :].split("/")[0] for name in every if name.startswith(prefix)} - {""})
+
+    def is_dir(self, path: str) -> bool:
+        """See rmqha.store.disk.Disk."""
+        self.check_alive()
+        return path in self.disk.directories
+
+    def exists(self, path: str) -> bool:
+        """See rmqha.store.disk.Disk."""
+        self.check_alive()
+        return path in self.disk.files or path in self.disk.directories
+
+    def inode(self, path: str, operation: str) -> Inode:
+        """The file at ``path``. Raises StoreReadError."""
+        self.check_alive()
+        try:
+            return self.disk.files[path]
+        except KeyError:
+            error = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+            raise StoreReadError(error, operation=operation, path=path) from None
+
+    def file_size(self, path: str) -> int:
+        """See rmqha.store.disk.Disk."""
+        return self.inode(path, "stat").size
+
+    def mtime_ms(self, path: str) -> int:
+        """See rmqha.store.disk.Disk."""
+        return self.inode(path, "stat").mtime_ms
+
+    def open(self, path: str, *, writable: bool) -> "SimDataFile":
+        """See rmqha.store.disk.Disk."""
+        return SimDataFile(self, path, self.inode(path, "open"), writable=writable)
+
+    def create(self, path: str, size: int, *, sparse: bool = False) -> "SimDataFile":
+        """See rmqha.store.disk.Disk."""
+        self.enter("create", path)
+        self.check_changeable("create", path, needs_space=True)
+        if self.exists(path):
+            raise self.refuse("create", path, errno.EEXIST)
+        if posixpath.dirname(path) not in self.disk.directories:
+            raise self.refuse("create", path, errno.ENOENT)
+        if self.disk.calls == self.disk.crash_at:
+            half_made = self.disk.random.choice((None, 0, size // 2, size))
+            if half_made is not None:
+                self.disk.files[path] = Inode(half_made, mtime_ms=self.disk.now_ms())
+        self.crash_point()
+        inode = self.disk.files[path] = Inode(size, sparse=sparse, mtime_ms=self.disk.now_ms())
+        return SimDataFile(self, path, inode, writable=True)
+
+    async def create_in_thread(self, path: str, size: int, *, sparse: bool = False) -> "SimDataFile":
+        """See rmqha.store.disk.Disk."""
+        await self.latency()
+        return self.create(path, size, sparse=sparse)
+
+    def unlink(self, path: str) -> None:
+        """See rmqha.store.disk.Disk."""
+        self.enter("unlink", path)
+        self.check_changeable("unlink", path, needs_space=False)
+        if path not in self.disk.files:
+            raise self.refuse("unlink", path, errno.ENOENT)
+        if self.disk.calls == self.disk.crash_at and self.disk.random.random() < 0.5:
+            del self.disk.files[path]
+        self.crash_point()
+        del self.disk.files[path]
+
+    async def unlink_in_thread(self, path: str) -> None:
+        """See rmqha.store.disk.Disk."""
+        await self.latency()
+        self.unlink(path)
+
+    def read_bytes(self, path: str) -> bytes:
+        """See rmqha.store.disk.Disk."""
+        return bytes(self.inode(path, "read").cache)
+
+    def replace_bytes(self, path: str, data: bytes) -> None:
+        """See rmqha.store.disk.Disk."""
+        self.enter("replace", path)
+        self.check_changeable("replace", path, needs_space=True)
+        if posixpath.dirname(path) not in self.disk.directories:
+            raise self.refuse("replace", path, errno.ENOENT)
+        inode = Inode(len(data), mtime_ms=self.disk.now_ms())
+        inode.cache[:] = inode.durable[:] = data
+        if self.disk.calls == self.disk.crash_at:
+            outcome = self.disk.random.choice((None, path, path + ".tmp"))
+            if outcome is not None:
+                self.disk.files[outcome] = inode
+        self.crash_point()
+        self.disk.files.pop(path + ".tmp", None)
+        self.disk.files[path] = inode
+
+    async def replace_bytes_in_thread(self, path: str, data: bytes) -> None:
+        """See rmqha.store.disk.Disk."""
+        await self.latency()
+        self.replace_bytes(path, data)
+
+    def usage(self, path: str) -> DiskUsage:
+        """See rmqha.store.disk.Disk."""
+        self.check_alive()
+        total = 1 << 40
+        available = 0 if self.disk.faults.full else total // 2
+        return DiskUsage(total, available, -(-(total - available) * 100 // total), self.disk.faults.read_only)
+
+    def lock(self, path: str) -> "_Lock":
+        """See rmqha.store.disk.Disk."""
+        self.enter("lock", path)
+        if path in self.disk.locked:
+            raise StoreLockedError(f"{path} is already locked by this process")
+        if path not in self.disk.files:
+            self.check_changeable("lock", path, needs_space=True)
+            inode = self.disk.files[path] = Inode(4)
+            inode.write(b"lock", 0)
+        self.disk.locked.add(path)
+        return _Lock(self.disk.locked, path)
+
+    def makedirs(self, path: str) -> None:
+        """See rmqha.store.disk.Disk."""
+        self.check_alive()
+        if path in self.disk.directories:
+            return
+        self.enter("mkdir", path)
+        self.check_changeable("mkdir", path, needs_space=True)
+        while path not in self.disk.directories:
+            self.disk.directories[path] = None
+            path = posixpath.dirname(path)
+
+
+class _Lock:
+    def __init__(self, locked: set[str], path: str) -> None:
+        self._locked = locked
+        self._path = path
+
+    def close(self) -> None:
+        self._locked.discard(self._path)
+
+
+class SimDataFile:
+    """rmqha.store.disk.DataFile for one process."""
+
+    def __init__(self, mount: SimMount, path: str, inode: Inode, *, writable: bool) -> None:
+        self.path: Final = path
+        self.size: Final = inode.size
+        self._mount = mount
+        self._disk = mount.disk
+        self._inode = inode
+        self._writable = writable
+        self._view: memoryview | None = None
+
+    def pwrite(self, buffers: Sequence[BytesLike], at: int) -> None:
+        """All into the cache, or part of it and an error."""
+        mount, faults = self._mount, self._disk.faults
+        mount.check_alive()
+        data = b"".join(buffers)
+        self._disk.calls += 1
+        self._disk.journal.record("pwrite", self._disk.name, self.path, at, len(data))
+        assert at + len(data) <= self.size, "no file ever grows"
+        if not self._writable:
+            raise mount.refuse("pwrite", self.path, errno.EBADF)
+        mount.check_changeable("pwrite", self.path, needs_space=self._inode.sparse)
+        if faults.write_errors:
+            faults.write_errors -= 1
+            self._inode.write(data[: self._disk.random.randrange(len(data) + 1)], at)
+            raise mount.refuse("pwrite", self.path, errno.EIO)
+        self._inode.write(data, at)
+        self._inode.mtime_ms = self._disk.now_ms()
+        mount.crash_point()
+
+    def pread(self, size: int, at: int) -> bytes:
+        """From the cache."""
+        self._mount.check_alive()
+        return bytes(self._inode.cache[at : at + size])
+
+    def view(self) -> memoryview:
+        """A window on the cache; after a power cut it shows what the dead process saw last."""
+        if self._view is None:
+            self._view = memoryview(self._inode.cache).toreadonly()
+        return self._view
+
+    def zero_tail(self, at: int) -> None:
+        """Zeros where there are none yet, then fdatasync."""
+        self._mount.enter("zero_tail", self.path)
+        self._mount.check_changeable("zero_tail", self.path, needs_space=False)
+        for sector in range(at // SECTOR, -(-self.size // SECTOR)):
+            start, end = max(at, sector * SECTOR), min(self.size, (sector + 1) * SECTOR)
+            if self._inode.cache.count(0, start, end) != end - start:
+                self._inode.write(bytes(end - start), start)
+        self._mount.crash_point()
+        self._finish_sync("zero_tail", self._inode.snapshot())
+
+    def sync(self) -> None:
+        """At once, without latency."""
+        self._mount.enter("fdatasync", self.path)
+        self._mount.crash_point()
+        self._finish_sync("fdatasync", self._inode.snapshot())
+
+    async def sync_in_thread(self) -> None:
+        """What was dirty when it was called is durable, or lost and reported, when it returns."""
+        self._mount.enter("fdatasync", self.path)
+        snapshot = self._inode.snapshot()
+        self._mount.crash_point()
+        await self._mount.latency()
+        self._finish_sync("fdatasync", snapshot)
+
+    def _finish_sync(self, operation: str, snapshot: dict[int, bytes]) -> None:
+        disk, inode = self._disk, self._inode
+        error = errno.EROFS if disk.faults.read_only else errno.EIO if disk.faults.sync_errors else None
+        if error is None:
+            for number, data in snapshot.items():
+                inode.settle(number, data)
+            return
+        disk.faults.sync_errors = max(disk.faults.sync_errors - 1, 0)
+        for number, data in snapshot.items():
+            if disk.random.random() < 0.5 and error == errno.EIO:
+                inode.settle(number, data)
+            else:
+                inode.haunt(number, data)
+        raise self._mount.refuse(operation, self.path, error)
+
+    def fileno(self) -> int | None:
+        """No descriptor: senders read from the view."""
+        return None
+
+    def close(self) -> None:
+        """Nothing to give back."""

@@ -1,0 +1,423 @@
+"""A simulated network behind rmqha.transport's doors: ordered byte pipes between hosts that may die.
+
+What the model takes from the world of TCP:
+
+* Bytes arrive in order, after a latency, in pieces of any size; a bounded number is under way (back-pressure).
+* A direction between two hosts may be a black hole: what is sent waits in the sender's kernel and arrives after
+  the hole is closed. Connections survive that unless somebody loses patience.
+* A process that dies sends FIN or RST. A machine that loses power sends nothing: the peer's connection is stale
+  until it sends something to the rebooted machine, which answers with RST.
+* Connecting is refused where nobody listens, and times out where nobody is.
+
+There is no task and no timer in here: bytes carry their time of arrival, and receivers wait for it.
+"""
+
+import errno
+from collections import deque
+from math import inf
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rmqha.transport import BytesLike
+from tests.sim.journal import Journal, NodeDied
+
+if TYPE_CHECKING:
+    from rmqha.store.disk import DataFile
+
+CAPACITY: Final = 64 * 1024
+_LATENCY_S: Final = (0.0001, 0.002)
+_PIECES: Final = (1, 7, 8, 12, 13, 512, 32 * 1024)
+
+
+class SimNet:
+    """All hosts and everything between them."""
+
+    def __init__(
+        self,
+        random: Random | None = None,
+        *,
+        journal: Journal | None = None,
+        capacity: int = CAPACITY,
+        latency_s: tuple[float, float] = _LATENCY_S,
+        chopping: float = 0.1,
+    ) -> None:
+        self.random: Final = random or Random(0)
+        self.journal: Final = journal or Journal()
+        self.capacity: Final = capacity
+        self.latency_s: Final = latency_s
+        self.chopping: Final = chopping
+        """How often a receiver gets a small odd piece instead of all that is there."""
+        self.hosts: dict[str, SimHost] = {}
+        self.holes: set[tuple[str, str]] = set()
+        """Directions ``(from, to)`` in which nothing arrives; only ever asked for membership."""
+        self.listeners: dict[tuple[str, int], SimListener] = {}
+        self.connections: list[Connection] = []
+        self.changed = trio.Event()
+        self._next_port = 40000
+
+    def host(self, address: str) -> "SimHost":
+        """The machine with this address, running from the start."""
+        if address not in self.hosts:
+            self.hosts[address] = SimHost(self, address)
+        return self.hosts[address]
+
+    def latency(self) -> float:
+        """The time one segment is under way."""
+        return self.random.uniform(*self.latency_s)
+
+    def next_port(self) -> int:
+        """A port nobody has used in this run."""
+        self._next_port += 1
+        return self._next_port
+
+    def wake(self) -> None:
+        """Let everybody who waits look again."""
+        self.changed.set()
+        self.changed = trio.Event()
+        for connection in self.connections:
+            connection.wake()
+
+    def cut(self, sender: str, receiver: str) -> None:
+        """From now on nothing gets from one host to the other (one way)."""
+        self.journal.record("net.cut", sender, receiver)
+        self.holes.add((sender, receiver))
+        self.wake()
+
+    def heal(self) -> None:
+        """Close all black holes."""
+        self.journal.record("net.healed")
+        self.holes.clear()
+        self.wake()
+
+    def passes(self, sender: str, receiver: str) -> bool:
+        """Whether bytes get through in this direction."""
+        return (sender, receiver) not in self.holes
+
+    def forget_finished(self) -> None:
+        """Drop connections that are over at both ends."""
+        self.connections = [c for c in self.connections if not (c.ends[0].gone and c.ends[1].gone)]
+
+    def reset_between(self, one: str, other: str) -> None:
+        """Break every connection of two hosts with an RST to both."""
+        for connection in self.connections:
+            if {end.host.address for end in connection.ends} == {one, other}:
+                connection.reset()
+
+
+class SimHost:
+    """One machine: the incarnation counter of its process and the connections this process has."""
+
+    def __init__(self, net: SimNet, address: str) -> None:
+        self.net: Final = net
+        self.address: Final = address
+        self.up = True
+        self.epoch = 0
+
+    def mount(self) -> "SimNetwork":
+        """The network as one new process on this machine sees it; the machine is up from now on."""
+        self.epoch += 1
+        self.up = True
+        for connection in self.net.connections:
+            connection.answer_stale(self)
+        self.net.wake()
+        return SimNetwork(self, self.epoch)
+
+    def kill(self) -> None:
+        """The process dies; the kernel tells every peer, by FIN, or by RST if something was unread."""
+        self.epoch += 1
+        for connection in self.net.connections:
+            for end in connection.ends:
+                if end.host is self and not end.gone:
+                    end.hang_up(reset=bool(end.incoming.chunks))
+        self._stop_listening()
+
+    def power_cut(self) -> None:
+        """The machine is gone, and nobody is told."""
+        self.epoch += 1
+        self.up = False
+        for connection in self.net.connections:
+            for end in connection.ends:
+                if end.host is self and not end.gone:
+                    end.gone = True
+                    end.other.stale = True
+        self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        for key, listener in list(self.net.listeners.items()):
+            if key[0] == self.address:
+                listener.stop()
+        self.net.forget_finished()
+        self.net.wake()
+
+
+class Pipe:
+    """One direction of a connection. A chunk is ``(time of arrival, bytes)``; FIN is a chunk without bytes."""
+
+    def __init__(self) -> None:
+        self.chunks: deque[tuple[float, bytes]] = deque()
+        self.size = 0
+        self.last_arrival = -inf
+
+    def put(self, data: bytes, *, arrival: float) -> None:
+        """Send behind everything sent before."""
+        self.last_arrival = max(self.last_arrival, arrival)
+        self.chunks.append((self.last_arrival, data))
+        self.size += len(data)
+
+
+class Connection:
+    """Two ends and the bytes between them."""
+
+    def __init__(self, net: SimNet, client: SimHost, server: SimHost, port: int) -> None:
+        self.net: Final = net
+        there, back = Pipe(), Pipe()
+        self.ends: Final = (
+            SimStream(self, client, incoming=back, outgoing=there, peer=f"{server.address}:{port}"),
+            SimStream(self, server, incoming=there, outgoing=back, peer=f"{client.address}:{net.next_port()}"),
+        )
+        self.ends[0].other, self.ends[1].other = self.ends[1], self.ends[0]
+        net.connections.append(self)
+
+    def wake(self) -> None:
+        """Let both ends look again."""
+        for end in self.ends:
+            end.wake()
+
+    def reset(self) -> None:
+        """An RST to both."""
+        for end in self.ends:
+            end.break_at(trio.current_time())
+
+    def answer_stale(self, rebooted: SimHost) -> None:
+        """A machine is back: what its old peers still try to send is answered with RST."""
+        for end in self.ends:
+            if end.stale and end.other.host is rebooted and end.outgoing.size:
+                end.break_at(trio.current_time() + self.net.latency())
+
+
+class SimStream:
+    """rmqha.transport.Stream: one end of a connection, owned by one incarnation of one process."""
+
+    other: "SimStream"
+
+    def __init__(self, connection: Connection, host: SimHost, *, incoming: Pipe, outgoing: Pipe, peer: str) -> None:
+        self.peer: Final = peer
+        self.host: Final = host
+        self.incoming: Final = incoming
+        self.outgoing: Final = outgoing
+        self.closed = False
+        self.gone = False
+        """Nothing is read here any more: closed here, or the process died."""
+        self.stale = False
+        """The other machine lost power and does not know this connection."""
+        self._net = connection.net
+        self._epoch = host.epoch
+        self._broken_at = inf
+        self._changed: trio.Event | None = None
+
+    def wake(self) -> None:
+        """Whoever waits at this end looks again."""
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    def break_at(self, moment: float) -> None:
+        """An RST arrives here at this moment."""
+        self._broken_at = min(self._broken_at, moment)
+        self.wake()
+
+    def hang_up(self, *, reset: bool) -> None:
+        """Nothing is sent or read here any more; the other end learns of it."""
+        self.gone = True
+        arrival = trio.current_time() + self._net.latency()
+        if reset:
+            self.other.break_at(max(arrival, self.outgoing.last_arrival))
+        else:
+            self.outgoing.put(b"", arrival=arrival)
+        self.other.wake()
+
+    async def _wait(self, deadline: float) -> None:
+        if self._changed is None:
+            self._changed = trio.Event()
+        changed = self._changed
+        if deadline == inf:
+            await changed.wait()
+        else:
+            with trio.move_on_at(deadline):
+                await changed.wait()
+        self._check_usable()
+
+    def _check_usable(self) -> None:
+        if self._epoch != self.host.epoch:
+            raise NodeDied(self.host.address)
+        if self.closed:
+            raise trio.ClosedResourceError("this connection was closed here")
+
+    def _check_unbroken(self) -> None:
+        if trio.current_time() >= self._broken_at and self._net.passes(self.other.host.address, self.host.address):
+            self.gone = True
+            raise trio.BrokenResourceError(f"connection to {self.peer}: reset")
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        """See rmqha.transport.Stream."""
+        await trio.lowlevel.checkpoint()
+        while True:
+            self._check_usable()
+            self._check_unbroken()
+            deadline = self._broken_at if self._broken_at > trio.current_time() else inf
+            if self._net.passes(self.other.host.address, self.host.address) and self.incoming.chunks:
+                arrival = self.incoming.chunks[0][0]
+                if arrival <= trio.current_time():
+                    return self._take(buffer)
+                deadline = min(deadline, arrival)
+            await self._wait(deadline)
+
+    def _take(self, buffer: memoryview) -> int:
+        arrival, chunk = self.incoming.chunks.popleft()
+        if not chunk:
+            self.incoming.chunks.append((arrival, chunk))  # the end of the stream stays the end
+            return 0
+        limit = len(buffer)
+        if self._net.random.random() < self._net.chopping:
+            limit = min(limit, self._net.random.choice(_PIECES))
+        taken = min(len(chunk), limit)
+        buffer[:taken] = chunk[:taken]
+        if taken < len(chunk):
+            self.incoming.chunks.appendleft((arrival, chunk[taken:]))
+        self.incoming.size -= taken
+        self._net.journal.record("net.received", self.host.address, self.peer, taken)
+        self.other.wake()
+        return taken
+
+    async def send_all(self, data: BytesLike) -> None:
+        """See rmqha.transport.Stream."""
+        await trio.lowlevel.checkpoint()
+        rest = memoryview(data)
+        while rest:
+            taken = self.send_nowait(rest)
+            rest = rest[taken:]
+            if rest:
+                await self._wait(self._broken_at if self._broken_at > trio.current_time() else inf)
+
+    def send_nowait(self, data: BytesLike) -> int:
+        """See rmqha.transport.Stream."""
+        self._check_usable()
+        self._check_unbroken()
+        if self.other.gone and not self.stale:
+            self.break_at(trio.current_time() + 2 * self._net.latency())  # the other kernel answers RST
+        taken = min(len(data), self._net.capacity - self.outgoing.size)
+        if taken <= 0:
+            return 0
+        self.outgoing.put(bytes(data[:taken]), arrival=trio.current_time() + self._net.latency())
+        self.other.wake()
+        if self.stale and self.other.host.up:
+            self.break_at(trio.current_time() + 2 * self._net.latency())
+        return taken
+
+    async def send_file(self, header: bytes, file: "DataFile", at: int, size: int) -> None:
+        """See rmqha.transport.Stream."""
+        await self.send_all(header + bytes(file.view()[at : at + size]))
+
+    def close(self) -> None:
+        """See rmqha.transport.Stream. Unread bytes turn the FIN into an RST, as in a real kernel."""
+        if self.closed or self._epoch != self.host.epoch:
+            return
+        self.closed = True
+        if not self.gone:
+            self.hang_up(reset=any(chunk for _, chunk in self.incoming.chunks))
+        self.wake()
+        self._net.forget_finished()
+
+
+class SimListener:
+    """rmqha.transport.Listener. The kernel accepts connections before the process does."""
+
+    def __init__(self, host: SimHost, port: int) -> None:
+        self.port: Final = port
+        self._host = host
+        self._epoch = host.epoch
+        self._backlog: deque[SimStream] = deque()
+        self._changed = trio.Event()
+        self._closed = False
+
+    def offer(self, stream: SimStream) -> None:
+        """A client connected."""
+        self._backlog.append(stream)
+        self._wake()
+
+    async def accept(self) -> SimStream:
+        """See rmqha.transport.Listener."""
+        await trio.lowlevel.checkpoint()
+        while True:
+            if self._epoch != self._host.epoch:
+                raise NodeDied(self._host.address)
+            if self._closed:
+                raise trio.ClosedResourceError("this listener was closed")
+            if self._backlog:
+                return self._backlog.popleft()
+            await self._changed.wait()
+
+    def stop(self) -> None:
+        """The port is free again, connections not accepted yet are reset."""
+        self._host.net.listeners.pop((self._host.address, self.port), None)
+        self._closed = True
+        for stream in self._backlog:
+            if not stream.gone:
+                stream.hang_up(reset=True)
+        self._backlog.clear()
+        self._wake()
+
+    def close(self) -> None:
+        """See rmqha.transport.Listener."""
+        if not self._closed and self._epoch == self._host.epoch:
+            self.stop()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+class SimNetwork:
+    """rmqha.transport.Network for one process."""
+
+    def __init__(self, host: SimHost, epoch: int) -> None:
+        self.host: Final = host
+        self._epoch = epoch
+
+    def _check_alive(self) -> None:
+        if self._epoch != self.host.epoch:
+            raise NodeDied(self.host.address)
+
+    async def connect(self, host: str, port: int, *, timeout_s: float) -> SimStream:
+        """See rmqha.transport.Network: half the round trip there, half back; SYNs are sent again meanwhile."""
+        self._check_alive()
+        net, server = self.host.net, self.host.net.host(host)
+        net.journal.record("net.connect", self.host.address, host, port)
+        deadline = trio.current_time() + timeout_s
+        await trio.sleep(2 * net.latency())
+        while not (server.up and net.passes(self.host.address, host) and net.passes(host, self.host.address)):
+            with trio.move_on_at(deadline):
+                await net.changed.wait()
+            self._check_alive()
+            if trio.current_time() >= deadline:
+                raise TimeoutError(errno.ETIMEDOUT, f"no connection to {host}:{port} within {timeout_s:g} s")
+        self._check_alive()
+        listener = net.listeners.get((host, port))
+        if listener is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {host}:{port}")
+        connection = Connection(net, self.host, server, port)
+        listener.offer(connection.ends[1])
+        return connection.ends[0]
+
+    async def listen(self, host: str, port: int) -> SimListener:
+        """See rmqha.transport.Network. The address is this machine's, whatever ``host`` says."""
+        await trio.lowlevel.checkpoint()
+        self._check_alive()
+        net = self.host.net
+        port = port or net.next_port()
+        if (self.host.address, port) in net.listeners:
+            raise OSError(errno.EADDRINUSE, f"port {port} is taken")
+        listener = net.listeners[self.host.address, port] = SimListener(self.host, port)
+        return listener
