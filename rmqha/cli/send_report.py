@@ -1,0 +1,63 @@
+"""What came of a series of sends: counts by status, and how long they took. Pure."""
+
+from array import array
+from collections import Counter
+from typing import Any
+
+SEND_OK = "SEND_OK"
+
+
+class SendReport:
+    """Counts every answer; times are from the send to its answer."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.bytes_sent = 0
+        self._latencies_s = array("d")
+
+    def add(self, status: str, *, latency_s: float, body_size: int) -> None:
+        """Count one message's answer."""
+        self.counts[status] += 1
+        self.bytes_sent += body_size
+        self._latencies_s.append(latency_s)
+
+    @property
+    def total(self) -> int:
+        """How many were answered, whatever the answer."""
+        return self.counts.total()
+
+    @property
+    def all_ok(self) -> bool:
+        """Whether every message was answered SEND_OK."""
+        return self.total == self.counts[SEND_OK]
+
+    def as_dict(self, *, elapsed_s: float) -> dict[str, Any]:
+        """Return the figures; times in milliseconds, None without messages."""
+        ordered = sorted(self._latencies_s)
+        return {
+            "messages": self.total,
+            "statuses": dict(self.counts.most_common()),
+            "elapsedSeconds": round(elapsed_s, 3),
+            "messagesPerSecond": round(self.total / elapsed_s, 1) if elapsed_s > 0 else None,
+            "bytesPerSecond": round(self.bytes_sent / elapsed_s) if elapsed_s > 0 else None,
+            "p50Ms": _percentile_ms(ordered, 0.5),
+            "p99Ms": _percentile_ms(ordered, 0.99),
+            "maxMs": _percentile_ms(ordered, 1.0),
+        }
+
+    def as_text(self, *, elapsed_s: float) -> str:
+        """Return one line for each status, and one with the times."""
+        figures = self.as_dict(elapsed_s=elapsed_s)
+        lines = [f"{status:<24}{count:>12,}" for status, count in self.counts.most_common()]
+        if self.total:
+            lines.append(
+                f"p50 {figures['p50Ms']:.2f} ms   p99 {figures['p99Ms']:.2f} ms   max {figures['maxMs']:.2f} ms   "
+                f"{self.total / max(elapsed_s, 1e-9):,.0f} msg/s"
+            )
+        return "\n".join(lines) or "nothing was sent"
+
+
+def _percentile_ms(ordered: list[float], share: float) -> float | None:
+    if not ordered:
+        return None
+    return round(ordered[min(int(len(ordered) * share), len(ordered) - 1)] * 1000, 3)
