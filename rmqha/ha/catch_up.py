@@ -55,7 +55,7 @@ async def catch_up_at_start(
     for peer in peers:
         end = log.max_offset
         result = await _catch_up_from(peer, log, network, options, probe_peer)
-        await log.wait_flushed(log.max_offset)
+        await log.flush_now(log.max_offset)
         logger.info(
             "catch_up.finished",
             peer=str(peer),

@@ -205,8 +205,9 @@ class WriteSocketService:
         header = encode_frame_header(offset, size)
         with trio.move_on_after(limit_s) as deadline:
             if size:
-                file, position, readable = connection.service.log.segment_at(offset)
-                assert size <= readable, "a session never asks for more than is written"
+                segment = connection.service.log.segment_at(offset)
+                assert segment is not None, "a session asks only for what is written and not yet deleted"
+                file, position, _ = segment
                 await connection.stream.send_file(header, file, position, size)
             else:
                 await connection.stream.send_all(header)

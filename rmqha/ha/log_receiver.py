@@ -12,14 +12,14 @@ from rmqha.transport import Stream
 
 
 def own_tail(log: ReplicatedLog, *, overlap_size: int) -> StreamStart | None:
-    """The end of the own log and where to ask for an overlap; None if nothing was ever received.
+    """The end of the own log and where to ask for an overlap; None if the log is empty.
 
     Raises:
         CorruptLogError: the log does not end with a whole record; it needs recovery first.
     """
     end = log.max_offset
     if end == log.min_offset:
-        return StreamStart(end, end, end, end) if end > 0 else None
+        return None
     file_offset = (end - 1) // log.file_size * log.file_size
     view = log.view_range(file_offset, end - file_offset)
     return find_overlap(view, file_offset, file_size=log.file_size, overlap_size=overlap_size)
@@ -61,7 +61,7 @@ class LogReceiver:
             RemoteProtocolError: the stream is no replication stream, or holds bytes that are no records.
             SilentMasterError: it was silent for too long.
             DivergedLogError: other bytes than the own log's; nothing was changed.
-            StoreWriteError: the own store failed.
+            StoreError: the own store failed.
             trio.BrokenResourceError: the connection failed.
         """
         with trio.move_on_after(self._silence_max_s) as deadline:
@@ -74,10 +74,19 @@ class LogReceiver:
         while (chunk := self.session.next_chunk()) is not None:
             match chunk:
                 case AppendChunk(phy_offset, data):
-                    self._log.append_raw(data, phy_offset)
+                    await self._append(data, phy_offset)
                 case CompareChunk(phy_offset, data):
                     self._compare(phy_offset, bytes(data))
         return True
+
+    async def _append(self, data: memoryview, phy_offset: int) -> None:
+        log = self._log
+        if log.max_offset != phy_offset and log.max_offset == log.min_offset:
+            log.start_at(phy_offset)
+        taken = log.append_raw(data, phy_offset)
+        while taken < len(data):
+            await log.wait_allocated()
+            taken += log.append_raw(data[taken:], phy_offset + taken)
 
     def _compare(self, phy_offset: int, there: bytes) -> None:
         if not there:

@@ -42,23 +42,36 @@ class ReplicatedLog(Protocol):
         """Whether :meth:`wait_writable` waits for space."""
         ...
 
-    def segment_at(self, offset: int) -> tuple[DataFile, int, int]:
-        """The file that holds ``offset``, the position in it, and how many written bytes follow there."""
-        ...
+    def segment_at(self, offset: int) -> tuple[DataFile, int, int] | None:
+        """The file that holds ``offset``, the position in it, and how many written bytes follow there.
 
-    def view_range(self, offset: int, size: int) -> memoryview:
-        """``size`` written bytes from ``offset``; they lie in one file."""
-        ...
-
-    def append_raw(self, data: memoryview, phy_offset: int) -> None:
-        """Put bytes of one file at the end, which is ``phy_offset``; in an empty log that is a file's start.
-
-        Raises:
-            StoreWriteError: the store takes and acknowledges nothing any more.
+        None if nothing is written there. The file stays usable while it is held, even if it gets deleted.
         """
         ...
 
-    async def wait_flushed(self, offset: int) -> None:
+    def view_range(self, offset: int, size: int) -> memoryview:
+        """Up to ``size`` written bytes from ``offset``, of one file."""
+        ...
+
+    def start_at(self, phy_offset: int) -> None:
+        """Let the empty log begin at ``phy_offset``, the start of a file."""
+        ...
+
+    def append_raw(self, data: memoryview, phy_offset: int) -> int:
+        """Put bytes of one file at the end, which is ``phy_offset``; returns how many were taken.
+
+        Fewer than all are taken while the next file is being created: ``await wait_allocated()``, append the rest.
+
+        Raises:
+            StoreError: the store takes and acknowledges nothing any more.
+        """
+        ...
+
+    async def wait_allocated(self) -> None:
+        """Return when the next file is there. Raises StoreWriteError if it cannot be made; that is final."""
+        ...
+
+    async def flush_now(self, offset: int) -> None:
         """Flush, and return when everything before ``offset`` is durable; calls during one flush share the next.
 
         Raises:
@@ -67,5 +80,5 @@ class ReplicatedLog(Protocol):
         ...
 
     async def wait_writable(self) -> None:
-        """Return when an append would not run into a full disk or a file that is still being created."""
+        """Return when the disk is not too full to take more."""
         ...

@@ -70,7 +70,7 @@ class SlaveConnection:
             RemoteProtocolError: the master's bytes cannot be taken, or it was silent.
             UnfitMasterError: the master has less than the own log.
             DivergedLogError: the master has other bytes than the own log.
-            StoreWriteError: the own store failed; nothing is acknowledged any more.
+            StoreError: the own store failed; nothing is acknowledged any more.
             trio.BrokenResourceError: the connection ended.
         """
         async with trio.open_nursery() as nursery:
@@ -126,5 +126,5 @@ class SlaveConnection:
             await self._appended.wait()
             self._appended = trio.Event()
             offset = self.session.boundary_offset
-            await self._log.wait_flushed(offset)
+            await self._log.flush_now(offset)
             self._reports.report(offset)

@@ -79,6 +79,8 @@ class MemoryLog:
         self.flushes = 0
         self.write_error: OSError | None = None
         self.flush_error: OSError | None = None
+        self.allocated = trio.Event()
+        self.allocated.set()
         self.space = trio.Event()
         self.space.set()
 
@@ -131,21 +133,31 @@ class MemoryLog:
         assert size <= readable
         return file.view()[at : at + size]
 
-    def append_raw(self, data: memoryview, phy_offset: int) -> None:
+    def start_at(self, phy_offset: int) -> None:
+        assert self.max_offset == self.min_offset
+        assert phy_offset % self.file_size == 0
+        self.start = phy_offset
+        self.wrote.advance(phy_offset)
+        self.flushed.advance(phy_offset)
+
+    def append_raw(self, data: memoryview, phy_offset: int) -> int:
         if self.write_error is not None:
             raise StoreWriteError(self.write_error, operation="pwrite", path="memory")
-        if not self.files and not self.max_offset:
-            self.start = phy_offset
-        else:
-            assert phy_offset == self.max_offset
+        assert phy_offset == self.max_offset
         at = phy_offset % self.file_size
         if at == 0:
+            if not self.allocated.is_set():
+                return 0
             self.files[phy_offset] = MemoryFile(self.file_size, f"{phy_offset:020d}")
         assert at + len(data) <= self.file_size
         self.files[phy_offset - at].pwrite([data], at)
         self.wrote.advance(phy_offset + len(data))
+        return len(data)
 
-    async def wait_flushed(self, offset: int) -> None:
+    async def wait_allocated(self) -> None:
+        await self.allocated.wait()
+
+    async def flush_now(self, offset: int) -> None:
         await trio.lowlevel.checkpoint()
         if offset <= self.flushed.value:
             return

@@ -1,14 +1,14 @@
 """Master and slave together, over an in-memory network."""
 
 import trio
-from tests.fakes import MemoryNetwork
-from tests.ha.fakes import MemoryLog, records
 from trio.testing import MockClock
 
 from rmqha.ha.ha_client import HAClient
 from rmqha.ha.ha_service import HAService
 from rmqha.ha.options import HAClientOptions, HAOptions
 from rmqha.waiting import wait_reached
+from tests.fakes import MemoryNetwork
+from tests.ha.fakes import MemoryLog, records
 
 
 async def test_a_slave_gets_everything(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
@@ -24,5 +24,4 @@ async def test_a_slave_gets_everything(nursery: trio.Nursery, autojump_clock: Mo
         assert await wait_reached(service.group_transfer.acked, len(data))
     assert slave.content() == data
     assert slave.flushed.value == len(data)
-    print(service.info(), client.info())
     nursery.cancel_scope.cancel()
