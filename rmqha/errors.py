@@ -94,3 +94,58 @@ class DivergedLogError(StoreError):
         self.offset = offset
         self.reason = reason
         super().__init__(f"diverged log at physical offset {offset}: {reason}")
+
+
+class RemotingError(RmqhaError):
+    """A request got no answer. Whether the peer acted on it is unknown, unless a subclass says otherwise.
+
+    Attributes:
+        address: the peer that was asked, as ``host:port``.
+        retryable: whether asking again, perhaps elsewhere, may help.
+    """
+
+    retryable = True
+
+    def __init__(self, address: str, reason: str) -> None:
+        self.address = address
+        super().__init__(f"{address}: {reason}")
+
+
+class RemotingConnectError(RemotingError):
+    """No connection could be made: the request was never sent. Try another address, or later."""
+
+
+class RemotingSendRequestError(RemotingError):
+    """The connection ended before the answer came: the request may or may not have been carried out."""
+
+
+class RemotingTimeoutError(RemotingError):
+    """No answer within the time allowed: the request may or may not have been carried out."""
+
+
+class MQBrokerError(RmqhaError):
+    """A broker answered, and its answer is no.
+
+    Attributes:
+        code: a :class:`~rmqha.codec.codes.ResponseCode`, or a number this version does not know.
+        remark: the broker's own words.
+        retryable: whether another broker, or this one later, may say yes.
+    """
+
+    _RETRYABLE = frozenset({1, 2, 14, 16, 17, 204, 205, 215})
+
+    def __init__(self, code: int, remark: str | None) -> None:
+        self.code = code
+        self.remark = remark or ""
+        self.retryable = code in self._RETRYABLE
+        super().__init__(f"broker answered {getattr(code, 'name', code)}: {self.remark or 'no reason given'}")
+
+
+class MQClientError(RmqhaError):
+    """The client itself cannot do what was asked: an argument no broker would take, or no broker to ask."""
+
+    retryable = False
+
+
+class NoRouteError(MQClientError):
+    """No address asked knows a broker for the topic: create the topic, or check the addresses."""

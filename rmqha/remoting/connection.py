@@ -1,0 +1,310 @@
+"""Connection: one client of a RemotingServer. Hot path, steps 1 and 9."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol, TypeVarTuple
+
+import trio
+
+from rmqha.codec.remoting import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    FRAME_SIZE_MAX,
+    HEADER_SIZE_MAX,
+    FrameDecoder,
+    RemotingCommand,
+)
+from rmqha.errors import RemotingError
+from rmqha.remoting.outgoing import OutgoingQueue
+from rmqha.remoting.response_table import Outcome, ResponseTable
+from rmqha.transport import BytesLike, Stream
+
+Arguments = TypeVarTuple("Arguments")
+
+
+@dataclass(frozen=True, slots=True)
+class RemotingLimits:
+    """What a server grants its clients. Nothing a client does can make it hold more.
+
+    A request is in flight from its arrival until its answer is queued. Over a limit a server stops reading, and the
+    client's own TCP window holds it back.
+    """
+
+    connections_max: int = 4096
+    connections_per_host_max: int = 1024
+    in_flight_bytes_max: int = 512 * 1024 * 1024
+    connection_in_flight_bytes_max: int = 64 * 1024 * 1024
+    connection_in_flight_requests_max: int = 32768
+    connection_outgoing_bytes_max: int = 16 * 1024 * 1024
+    """Reading pauses while more than this waits to be sent to a client."""
+    frame_size_max: int = FRAME_SIZE_MAX
+    header_size_max: int = HEADER_SIZE_MAX
+    receive_size: int = 256 * 1024
+    idle_timeout_s: float = 120.0
+    """Neither side sent anything for this long (spec: remoting §1.8)."""
+    frame_timeout_s: float = 10.0
+    """A frame that has begun must be complete within this time."""
+    write_timeout_s: float = 30.0
+    """A client must take up to 1 MiB within this time."""
+
+
+class RequestHandler(Protocol):
+    """Who answers the requests."""
+
+    def process(self, connection: "Connection", requests: list[RemotingCommand]) -> None:
+        """Handle what arrived at once. Each request but a one-way one gets exactly one answer, now or later."""
+        ...
+
+    def connection_closed(self, connection: "Connection") -> None:
+        """Forget ``connection``; answers to it go nowhere from now on."""
+        ...
+
+
+class Capacity:
+    """Bytes in flight on all connections of a server together."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.used_bytes = 0
+        self.released = trio.lowlevel.ParkingLot()
+
+    def release(self, size: int) -> None:
+        """Give back, and wake the readers that wait for it."""
+        self.used_bytes -= size
+        if self.released and self.used_bytes < self.bytes_max:
+            self.released.unpark_all()
+
+
+class Connection:
+    """One client's connection: a reader task, a writer task, and no task per request.
+
+    Attributes:
+        peer: the client as ``ip:port``.
+        in_flight: two-way requests not answered yet; ``in_flight_bytes`` is what they took on the wire. An answer
+            gives back an equal share, so that answering needs no table; with none left nothing is held.
+        requests: how many arrived in all, one-way ones included.
+    """
+
+    def __init__(self, stream: Stream, *, handler: RequestHandler, limits: RemotingLimits, capacity: Capacity) -> None:
+        self.peer = stream.peer
+        self.in_flight = 0
+        self.in_flight_bytes = 0
+        self.requests = 0
+        self.closed = False
+        self.close_reason = "closed by the client"
+        self._stream = stream
+        self._handler = handler
+        self._limits = limits
+        self._capacity = capacity
+        self._outgoing = OutgoingQueue(stream, write_timeout_s=limits.write_timeout_s)
+        self._responses = ResponseTable(stream.peer)
+        self._answered = trio.lowlevel.ParkingLot()
+        self._reader = trio.CancelScope()
+        self._draining = False
+        self._nursery: trio.Nursery | None = None
+
+    def send_response(self, *parts: BytesLike) -> None:
+        """Queue the answer to one request; answers queued meanwhile go out together."""
+        if self.closed:
+            return
+        self._release_one()
+        for part in parts:
+            self._outgoing.put(part)
+
+    def send_nowait(self, *parts: BytesLike) -> None:
+        """As :meth:`send_response`, but at once if nothing is queued: for a lone answer."""
+        if self.closed:
+            return
+        self._release_one()
+        for part in parts:
+            self._outgoing.put_nowait(part)
+
+    def respond(
+        self,
+        request: RemotingCommand,
+        code: int,
+        *,
+        remark: str | None = None,
+        ext_fields: dict[str, str] | None = None,
+        body: bytes = b"",
+    ) -> None:
+        """Answer ``request`` in its own form; a one-way request is never answered."""
+        self.send_reply(request, RemotingCommand(code, remark=remark, ext_fields=ext_fields, body=body))
+
+    def send_reply(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        """Send ``response`` as the answer to ``request``, in its form; a one-way request is never answered."""
+        if request.flag & FLAG_ONEWAY:
+            return
+        response.opaque = request.opaque
+        response.flag = FLAG_RESPONSE
+        response.serialize = request.serialize
+        self.send_nowait(response.encode())
+
+    def send_oneway(self, request: RemotingCommand) -> None:
+        """Tell the client something that it does not answer."""
+        request.opaque = self._responses.add(0.0, _ignore)
+        self._responses.discard(request.opaque)
+        request.flag = FLAG_ONEWAY
+        self._outgoing.put(request.encode())
+
+    async def invoke(self, request: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
+        """Ask the client something.
+
+        Raises:
+            RemotingTimeoutError: no answer in time.
+            RemotingSendRequestError: the connection ended first.
+        """
+        return await invoke(self._responses, self._outgoing, request, timeout_s=timeout_s)
+
+    def start_soon(self, async_fn: Callable[[*Arguments], Awaitable[object]], *args: *Arguments) -> None:
+        """Run a task that ends, at the latest, with this connection."""
+        if self._nursery is not None and not self.closed:
+            self._nursery.start_soon(async_fn, *args)
+
+    def close(self, reason: str) -> None:
+        """End this connection now; what is queued is dropped."""
+        if not self.closed and self._nursery is not None:
+            self.close_reason = reason
+            self._nursery.cancel_scope.cancel()
+
+    def drain(self, reason: str) -> None:
+        """Read nothing more; end this connection when everything in flight is answered and sent."""
+        self.close_reason = reason
+        self._draining = True
+        self._reader.cancel()
+
+    async def run(self) -> None:
+        """Serve until the client leaves, breaks the protocol, idles or does not take its answers.
+
+        Raises:
+            RemoteProtocolError: the client broke the protocol.
+            trio.BrokenResourceError: the client is gone, or does not take its answers.
+        """
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._outgoing.run)
+                self._nursery.start_soon(self._responses.expire)
+                with self._reader:
+                    await self._read()
+                while self._draining and self.in_flight:
+                    await self._answered.park()
+                await self._outgoing.wait_below(1)
+                self._nursery.cancel_scope.cancel()
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        self.closed = True
+        self._stream.close()
+        self._outgoing.close()
+        self._capacity.release(self.in_flight_bytes)
+        self.in_flight = self.in_flight_bytes = 0
+        self._answered.unpark_all()
+        self._responses.fail_all("the client's connection ended")
+        self._handler.connection_closed(self)
+
+    async def _read(self) -> None:
+        limits = self._limits
+        decoder = FrameDecoder(frame_size_max=limits.frame_size_max, header_size_max=limits.header_size_max)
+        view = memoryview(bytearray(limits.receive_size))
+        frame_begun_at = inf
+        while True:
+            if self._is_full():
+                await self._wait_capacity()
+                frame_begun_at = trio.current_time()
+            held = decoder.pending_size
+            count = await self._receive(view, frame_begun_at if held else inf)
+            if count == 0:
+                return
+            commands = decoder.receive_data(bytes(view[:count]))
+            if commands:
+                self._take(commands, held + count - decoder.pending_size)
+            if commands or not held:
+                frame_begun_at = trio.current_time()
+
+    async def _receive(self, view: memoryview, frame_begun_at: float) -> int:
+        """Wait for bytes; 0 when the client left or its time is over."""
+        begun_at = trio.current_time()
+        limits = self._limits
+        while True:
+            idle_at = max(begun_at, self._outgoing.sent_at) + limits.idle_timeout_s
+            with trio.CancelScope(deadline=min(idle_at, frame_begun_at + limits.frame_timeout_s)):
+                return await self._stream.receive_into(view)
+            if trio.current_time() >= frame_begun_at + limits.frame_timeout_s:
+                self.close_reason = f"a frame begun was not complete after {limits.frame_timeout_s:g} s"
+                return 0
+            if trio.current_time() >= max(begun_at, self._outgoing.sent_at) + limits.idle_timeout_s:
+                self.close_reason = f"idle for {limits.idle_timeout_s:g} s"
+                return 0
+
+    def _take(self, commands: list[RemotingCommand], size: int) -> None:
+        requests = commands
+        two_way = len(commands)
+        if any(command.flag for command in commands):
+            for command in commands:
+                if command.flag & FLAG_RESPONSE:
+                    self._responses.complete(command)
+            requests = [command for command in commands if not command.flag & FLAG_RESPONSE]
+            two_way = sum(not command.flag & FLAG_ONEWAY for command in requests)
+        if two_way:
+            self.in_flight += two_way
+            self.in_flight_bytes += size
+            self._capacity.used_bytes += size
+        if requests:
+            self.requests += len(requests)
+            self._handler.process(self, requests)
+
+    def _release_one(self) -> None:
+        if self.in_flight:
+            share = self.in_flight_bytes // self.in_flight
+            self.in_flight -= 1
+            self.in_flight_bytes -= share
+            self._capacity.release(share)
+            if self._answered:
+                self._answered.unpark_all()
+
+    def _is_full(self) -> bool:
+        limits = self._limits
+        return (
+            self.in_flight_bytes >= limits.connection_in_flight_bytes_max
+            or self.in_flight >= limits.connection_in_flight_requests_max
+            or self._outgoing.size >= limits.connection_outgoing_bytes_max
+            or self._capacity.used_bytes >= self._capacity.bytes_max
+        )
+
+    async def _wait_capacity(self) -> None:
+        limits = self._limits
+        while self._is_full():
+            if self._outgoing.size >= limits.connection_outgoing_bytes_max:
+                await self._outgoing.wait_below(limits.connection_outgoing_bytes_max)
+            elif self._capacity.used_bytes >= self._capacity.bytes_max:
+                await self._capacity.released.park()
+            else:
+                await self._answered.park()
+
+
+def _ignore(_outcome: Outcome) -> None:
+    """Nobody awaits it."""
+
+
+async def invoke(
+    responses: ResponseTable, outgoing: OutgoingQueue, request: RemotingCommand, *, timeout_s: float
+) -> RemotingCommand:
+    """Send ``request`` and wait for its answer; see :meth:`Connection.invoke`."""
+    outcomes: list[Outcome] = []
+    finished = trio.Event()
+
+    def on_outcome(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        finished.set()
+
+    request.opaque = responses.add(trio.current_time() + timeout_s, on_outcome)
+    try:
+        outgoing.put_nowait(request.encode())
+        await finished.wait()
+    finally:
+        responses.discard(request.opaque)
+    if isinstance(outcomes[0], RemotingError):
+        raise outcomes[0]
+    return outcomes[0]

@@ -1,0 +1,110 @@
+"""OutgoingQueue: what waits to be sent on one connection, and the one task that sends it."""
+
+from collections.abc import Iterator
+
+import trio
+
+from rmqha.transport import BytesLike, Stream
+
+_GATHERED_BYTES_MAX = 1024 * 1024
+_COPIED_BYTES_MAX = 32 * 1024
+
+
+class OutgoingQueue:
+    """Bytes leave in the order they were put, gathered into few sends.
+
+    Invariant: ``size`` is the sum of what was put and has not been handed to the kernel.
+    """
+
+    def __init__(self, stream: Stream, *, write_timeout_s: float) -> None:
+        self._stream = stream
+        self._write_timeout_s = write_timeout_s
+        self._parts: list[BytesLike] = []
+        self._sending = False
+        self._closed = False
+        self._writer = trio.lowlevel.ParkingLot()
+        self._drained = trio.lowlevel.ParkingLot()
+        self.size = 0
+        self.sent_at = trio.current_time()
+        """When bytes were last handed to the kernel (trio's clock)."""
+
+    def put(self, data: BytesLike) -> None:
+        """Queue ``data``; it goes out with whatever else is queued until the writer task runs."""
+        if self._closed:
+            return
+        self._parts.append(data)
+        self.size += len(data)
+        if self._writer:
+            self._writer.unpark()
+
+    def put_nowait(self, data: BytesLike) -> None:
+        """Send ``data`` now if nothing is before it, which saves a task switch; queue what does not fit."""
+        if self._sending or self._parts or self._closed:
+            self.put(data)
+            return
+        try:
+            taken = self._stream.send_nowait(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            taken = 0  # the writer task will meet the same error, and can raise it
+        self.sent_at = trio.current_time()
+        if taken < len(data):
+            self.put(memoryview(data)[taken:])
+
+    async def wait_below(self, size: int) -> None:
+        """Wait until fewer than ``size`` bytes are queued, or the queue is closed."""
+        while self.size >= size and not self._closed:
+            await self._drained.park()
+
+    async def run(self) -> None:
+        """Send what is put, until :meth:`close`.
+
+        Raises:
+            trio.BrokenResourceError: the peer is gone, or took nothing for ``write_timeout_s``.
+        """
+        try:
+            while True:
+                while not self._parts:
+                    if self._closed:
+                        return
+                    await self._writer.park()
+                parts, self._parts = self._parts, []
+                self._sending = True
+                for data in _gather(parts):
+                    await self._send(data)
+                self._sending = False
+        finally:
+            self.close()
+
+    async def _send(self, data: BytesLike) -> None:
+        with trio.move_on_after(self._write_timeout_s) as scope:
+            await self._stream.send_all(data)
+        if scope.cancelled_caught:
+            raise trio.BrokenResourceError(f"slow reader: {len(data)} bytes not taken in {self._write_timeout_s:g} s")
+        self.sent_at = trio.current_time()
+        self.size -= len(data)
+        self._drained.unpark_all()
+
+    def close(self) -> None:
+        """Take nothing more. What is queued still goes out while :meth:`run` is running."""
+        self._closed = True
+        self._writer.unpark_all()
+        self._drained.unpark_all()
+
+
+def _gather(parts: list[BytesLike]) -> Iterator[BytesLike]:
+    """Join small neighbours; leave large ones, such as mapped log bytes, uncopied; send no more than 1 MiB at once."""
+    small: list[BytesLike] = []
+    size = 0
+    for part in parts:
+        if len(part) <= _COPIED_BYTES_MAX:
+            small.append(part)
+            size += len(part)
+        if small and (len(part) > _COPIED_BYTES_MAX or size >= _GATHERED_BYTES_MAX):
+            yield small[0] if len(small) == 1 else b"".join(small)
+            small, size = [], 0
+        if len(part) > _COPIED_BYTES_MAX:
+            view = memoryview(part)
+            for at in range(0, len(view), _GATHERED_BYTES_MAX):
+                yield view[at : at + _GATHERED_BYTES_MAX]
+    if small:
+        yield small[0] if len(small) == 1 else b"".join(small)

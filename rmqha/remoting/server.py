@@ -1,0 +1,118 @@
+"""RemotingServer: accepts clients, up to a limit, and serves each of them until it leaves."""
+
+import structlog
+import trio
+
+from rmqha.errors import RemoteProtocolError
+from rmqha.remoting.connection import Capacity, Connection, RemotingLimits, RequestHandler
+from rmqha.transport import Listener, Stream
+
+logger = structlog.get_logger()
+
+_REFUSALS_LOGGED_EVERY_S = 1.0
+
+
+class RemotingServer:
+    """The 4.x framing over any listener. One server may serve several listeners, which then share its limits."""
+
+    def __init__(self, handler: RequestHandler, *, limits: RemotingLimits | None = None) -> None:
+        self._handler = handler
+        self._limits = limits or RemotingLimits()
+        self._capacity = Capacity(self._limits.in_flight_bytes_max)
+        self._per_host: dict[str, int] = {}
+        self._listeners: list[Listener] = []
+        self._left = trio.lowlevel.ParkingLot()
+        self._refusal_logged_at = float("-inf")
+        self.connections: dict[Connection, None] = {}
+        """Whoever is connected, in order of arrival."""
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bytes of requests that are not answered yet."""
+        return self._capacity.used_bytes
+
+    async def serve(self, listener: Listener, *, handler: RequestHandler | None = None) -> None:
+        """Accept and serve clients of ``listener`` until it is closed; ``handler`` defaults to the server's."""
+        self._listeners.append(listener)
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    stream = await listener.accept()
+                except trio.ClosedResourceError:
+                    break
+                if self._is_welcome(stream):
+                    nursery.start_soon(self._serve_connection, self._admit(stream, handler or self._handler))
+                else:
+                    stream.close()
+
+    async def close(self, *, grace_s: float) -> None:
+        """Accept nobody, let everything in flight be answered for at most ``grace_s``, then end all connections."""
+        for listener in self._listeners:
+            listener.close()
+        for connection in self.connections:
+            connection.drain("the server is shutting down")
+        with trio.move_on_after(grace_s):
+            while self.connections:
+                await self._left.park()
+        for connection in self.connections:
+            connection.close("the server is shutting down")
+
+    def _is_welcome(self, stream: Stream) -> bool:
+        limits = self._limits
+        host = _host_of(stream.peer)
+        if len(self.connections) >= limits.connections_max:
+            reason = f"{limits.connections_max} clients are connected"
+        elif self._per_host.get(host, 0) >= limits.connections_per_host_max:
+            reason = f"{limits.connections_per_host_max} clients of this host are connected"
+        else:
+            return True
+        if trio.current_time() >= self._refusal_logged_at + _REFUSALS_LOGGED_EVERY_S:
+            self._refusal_logged_at = trio.current_time()
+            logger.warning("remoting_connection.refused", peer=stream.peer, reason=reason)
+        return False
+
+    def _admit(self, stream: Stream, handler: RequestHandler) -> Connection:
+        connection = Connection(stream, handler=handler, limits=self._limits, capacity=self._capacity)
+        host = _host_of(stream.peer)
+        self._per_host[host] = self._per_host.get(host, 0) + 1
+        self.connections[connection] = None
+        return connection
+
+    async def _serve_connection(self, connection: Connection) -> None:
+        opened_at = trio.current_time()
+        try:
+            await connection.run()
+        except* RemoteProtocolError as errors:
+            connection.close_reason = _first(errors)
+            logger.warning("remoting_connection.protocol_broken", peer=connection.peer, reason=connection.close_reason)
+        except* trio.BrokenResourceError as errors:
+            connection.close_reason = _first(errors)
+        finally:
+            self._forget(connection)
+            logger.info(
+                "remoting_connection.closed",
+                peer=connection.peer,
+                reason=connection.close_reason,
+                requests=connection.requests,
+                open_s=round(trio.current_time() - opened_at, 3),
+            )
+
+    def _forget(self, connection: Connection) -> None:
+        host = _host_of(connection.peer)
+        del self.connections[connection]
+        self._left.unpark_all()
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
+
+
+def _host_of(peer: str) -> str:
+    return peer.rpartition(":")[0]
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> str:
+    """The sentence of the first error; a connection has only a reader and a writer to fail."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)

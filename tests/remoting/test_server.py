@@ -1,0 +1,336 @@
+"""RemotingServer over the in-memory network: answers, limits, deadlines and its end."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import structlog
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FrameDecoder, RemotingCommand, SerializeType
+from rmqha.errors import RemotingSendRequestError, RemotingTimeoutError, StoreError
+from rmqha.remoting.connection import Connection, RemotingLimits
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.server import RemotingServer
+from tests.fakes import MemoryNetwork, MemoryStream
+
+PORT = 10911
+
+
+@pytest.fixture
+def logs() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs() as captured:
+        yield captured
+
+
+class Client:
+    """Plain frames in and out, no RemotingClient."""
+
+    def __init__(self, stream: MemoryStream) -> None:
+        self.stream = stream
+        self.decoder = FrameDecoder()
+        self.received: list[RemotingCommand] = []
+
+    async def send(self, *commands: RemotingCommand) -> None:
+        await self.stream.send_all(b"".join(command.encode() for command in commands))
+
+    async def receive(self, count: int = 1) -> list[RemotingCommand]:
+        buffer = memoryview(bytearray(1 << 16))
+        while len(self.received) < count:
+            size = await self.stream.receive_into(buffer)
+            if size == 0:
+                break
+            self.received += self.decoder.receive_data(bytes(buffer[:size]))
+        taken, self.received = self.received[:count], self.received[count:]
+        return taken
+
+    async def is_closed(self) -> bool:
+        return await self.receive() == []
+
+
+class Echo(RequestDispatcher):
+    """1: echo at once. 2: hold. 3: fail. 4: hold in batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[tuple[Connection, RemotingCommand]] = []
+        self.batches: list[int] = []
+        self.ended: list[Connection] = []
+        self.register(1, self.echo)
+        self.register(2, self.hold)
+        self.register(3, self.fail)
+        self.register_batch([4, 5], self.take_batch)
+        self.on_closed(self.ended.append)
+
+    def echo(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand(0, ext_fields=request.ext_fields, body=request.body)
+
+    def hold(self, connection: Connection, request: RemotingCommand) -> None:
+        self.held.append((connection, request))
+
+    def fail(self, connection: Connection, request: RemotingCommand) -> None:
+        raise StoreError("the disk is on fire")
+
+    def take_batch(self, connection: Connection, requests: list[RemotingCommand]) -> None:
+        self.batches.append(len(requests))
+        for request in requests:
+            connection.send_response(RemotingCommand(0, request.opaque, FLAG_RESPONSE).encode())
+
+    def answer_held(self) -> None:
+        held, self.held = self.held, []
+        for connection, request in held:
+            connection.respond(request, 0)
+
+
+Connect = Callable[[], Any]
+
+
+@asynccontextmanager
+async def serving(
+    handler: Echo | None = None, *, capacity: int = 1 << 20, **limits: Any
+) -> AsyncIterator[tuple[RemotingServer, Connect]]:
+    network = MemoryNetwork(capacity=capacity)
+    server = RemotingServer(handler or Echo(), limits=RemotingLimits(**limits))
+    with trio.fail_after(1000):
+        async with trio.open_nursery() as nursery:
+            listener = await network.listen("10.0.0.1", PORT)
+            nursery.start_soon(server.serve, listener)
+
+            async def connect() -> Client:
+                stream = await network.connect("10.0.0.1", PORT, timeout_s=1)
+                return Client(stream)
+
+            yield server, connect
+            nursery.cancel_scope.cancel()
+
+
+def request(code: int, opaque: int = 1, **more: Any) -> RemotingCommand:
+    return RemotingCommand(code, opaque, **more)
+
+
+@pytest.mark.parametrize("serialize", SerializeType)
+async def test_an_answer_has_the_opaque_and_the_form_of_its_request(
+    serialize: SerializeType, autojump_clock: MockClock
+) -> None:
+    async with serving() as (_, connect):
+        client = await connect()
+        await client.send(request(1, 77, ext_fields={"k": "v"}, body=b"b", serialize=serialize))
+        (answer,) = await client.receive()
+        assert (answer.code, answer.opaque, answer.flag, answer.serialize) == (0, 77, 1, serialize)
+        assert (answer.ext_fields, answer.body) == ({"k": "v"}, b"b")
+
+
+async def test_requests_that_arrive_together_are_handled_together_and_all_answered(autojump_clock: MockClock) -> None:
+    echo = Echo()
+    async with serving(echo) as (server, connect):
+        client = await connect()
+        await client.send(*(request(4, n) for n in range(50)), request(1, 50), *(request(5, n) for n in range(51, 60)))
+        answers = await client.receive(60)
+        assert sorted(answer.opaque for answer in answers) == list(range(60))
+        assert echo.batches == [50, 9]
+        assert server.in_flight_bytes == 0
+
+
+async def test_unknown_codes_and_failures_are_answered_one_way_requests_are_not(autojump_clock: MockClock) -> None:
+    async with serving() as (_, connect):
+        client = await connect()
+        oneway = [request(code, 9, flag=FLAG_ONEWAY) for code in (1, 3, 999)]
+        await client.send(*oneway, request(999, 1), request(3, 2))
+        unknown, failed = await client.receive(2)
+        assert (unknown.code, unknown.opaque, unknown.remark) == (3, 1, " request type 999 not supported")
+        assert (failed.code, failed.opaque, failed.remark) == (1, 2, "the disk is on fire")
+
+
+async def test_a_client_that_breaks_the_protocol_is_dropped_and_the_others_are_not(
+    logs: list[Any], autojump_clock: MockClock
+) -> None:
+    echo = Echo()
+    async with serving(echo) as (_, connect):
+        good, bad = await connect(), await connect()
+        await bad.stream.send_all(b"GET / HTTP/1.1\r\n")
+        assert await bad.is_closed()
+        await good.send(request(1))
+        assert len(await good.receive()) == 1
+        assert len(echo.ended) == 1
+    assert logs[0]["event"] == "remoting_connection.protocol_broken"
+
+
+async def test_clients_beyond_the_limits_are_refused(logs: list[Any], autojump_clock: MockClock) -> None:
+    async with serving(connections_max=5, connections_per_host_max=2) as (server, connect):
+        clients = [await connect() for _ in range(2)]
+        refused = await connect()
+        assert await refused.is_closed()
+        assert len(server.connections) == 2
+        clients[0].stream.close()
+        await trio.testing.wait_all_tasks_blocked()
+        welcome = await connect()
+        await welcome.send(request(1))
+        assert len(await welcome.receive()) == 1
+    assert any(log["event"] == "remoting_connection.refused" for log in logs)
+
+
+async def test_reading_pauses_while_too_much_is_in_flight(autojump_clock: MockClock) -> None:
+    echo = Echo()
+    async with serving(echo, connection_in_flight_requests_max=10) as (server, connect):
+        client = await connect()
+        for n in range(30):
+            await client.send(request(2, n))
+            await trio.testing.wait_all_tasks_blocked()
+        assert len(echo.held) == 10
+        opaques: set[int] = set()
+        while len(opaques) < 30:
+            echo.answer_held()
+            opaques |= {answer.opaque for answer in await client.receive()}
+            await trio.testing.wait_all_tasks_blocked()
+        assert opaques == set(range(30))
+        assert server.in_flight_bytes == 0
+
+
+async def test_reading_pauses_while_all_clients_together_have_too_much_in_flight(autojump_clock: MockClock) -> None:
+    echo = Echo()
+    async with serving(echo, in_flight_bytes_max=1000) as (_, connect):
+        first, second = await connect(), await connect()
+        await first.send(request(2, 1, body=bytes(2000)))
+        await trio.testing.wait_all_tasks_blocked()
+        await second.send(request(1, 2))
+        await trio.testing.wait_all_tasks_blocked()  # it was waiting for bytes: this one request is taken
+        await second.send(request(1, 3))
+        assert [answer.opaque for answer in await second.receive()] == [2]
+        await trio.testing.wait_all_tasks_blocked()
+        assert second.stream.incoming.size == 0
+        echo.answer_held()
+        assert [answer.opaque for answer in await second.receive()] == [3]
+
+
+async def test_a_client_that_takes_nothing_is_dropped(autojump_clock: MockClock) -> None:
+    echo = Echo()
+    async with serving(echo, capacity=4096, write_timeout_s=5, connection_outgoing_bytes_max=10_000) as (_, connect):
+        client = await connect()
+        await client.send(request(1, 1, body=bytes(3000)))
+        await client.send(request(1, 2, body=bytes(3000)))
+        await trio.testing.wait_all_tasks_blocked()
+        begun_at = trio.current_time()
+        await trio.sleep(4.9)
+        assert not echo.ended
+        await trio.sleep(0.2)
+        assert trio.current_time() - begun_at == pytest.approx(5.1)
+        assert "slow reader" in echo.ended[0].close_reason
+
+
+async def test_an_idle_client_is_dropped_after_120_s(autojump_clock: MockClock) -> None:
+    echo = Echo()
+    async with serving(echo) as (_, connect):
+        client = await connect()
+        await trio.sleep(100)
+        await client.send(request(1))
+        await client.receive()
+        last_at = trio.current_time()
+        assert await client.is_closed()
+        assert trio.current_time() - last_at == pytest.approx(120)
+        assert echo.ended[0].close_reason == "idle for 120 s"
+
+
+async def test_what_the_server_sends_keeps_a_connection_alive(autojump_clock: MockClock) -> None:
+    echo = Echo()
+    async with serving(echo) as (_, connect):
+        client = await connect()
+        await client.send(request(2))
+        await trio.sleep(100)
+        echo.answer_held()
+        await client.receive()
+        await trio.sleep(100)
+        assert not echo.ended
+        assert await client.is_closed()
+        assert trio.current_time() == pytest.approx(220)
+
+
+async def test_a_frame_begun_must_be_completed_in_10_s(autojump_clock: MockClock) -> None:
+    echo = Echo()
+    async with serving(echo) as (_, connect):
+        client = await connect()
+        frame = request(1).encode()
+        for at in range(9):
+            await client.stream.send_all(frame[at : at + 1])  # one byte a second does not help
+            await trio.sleep(1)
+        assert await client.is_closed()
+        assert trio.current_time() == pytest.approx(10)
+        assert "not complete" in echo.ended[0].close_reason
+
+
+async def test_at_the_end_everything_in_flight_is_answered_first(autojump_clock: MockClock) -> None:
+    echo = Echo()
+    async with serving(echo) as (server, connect):
+        client = await connect()
+        await client.send(request(2, 5))
+        await trio.testing.wait_all_tasks_blocked()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: server.close(grace_s=10))
+            await trio.sleep(1)
+            await client.send(request(1, 6))  # comes too late
+            with pytest.raises(OSError, match="nobody listens"):
+                await connect()
+            echo.answer_held()
+            assert [answer.opaque for answer in await client.receive(2)] == [5]
+        assert trio.current_time() == pytest.approx(1)
+        assert not server.connections
+
+
+async def test_a_grace_is_no_longer_than_granted(autojump_clock: MockClock) -> None:
+    echo = Echo()
+    async with serving(echo) as (server, connect):
+        client = await connect()
+        await client.send(request(2))
+        await trio.testing.wait_all_tasks_blocked()
+        await server.close(grace_s=3)
+        assert await client.is_closed()
+        assert trio.current_time() == pytest.approx(3)
+
+
+async def test_the_server_asks_its_client(autojump_clock: MockClock) -> None:
+    echo = Echo()
+    outcomes: list[Any] = []
+
+    async def ask(connection: Connection) -> None:
+        for _ in range(3):
+            try:
+                outcomes.append(await connection.invoke(RemotingCommand(307), timeout_s=5))
+            except (RemotingTimeoutError, RemotingSendRequestError) as error:
+                outcomes.append(error)
+
+    async with serving(echo) as (_, connect), trio.open_nursery() as nursery:
+        client = await connect()
+        await client.send(request(2))
+        await trio.testing.wait_all_tasks_blocked()
+        ((connection, _),) = echo.held
+        nursery.start_soon(ask, connection)
+        (question,) = await client.receive()
+        await client.send(RemotingCommand(0, question.opaque, FLAG_RESPONSE, body=b"state"))
+        await client.receive()
+        await trio.sleep(6)  # the second question is not answered
+        await client.receive()
+        client.stream.close()
+        await trio.testing.wait_all_tasks_blocked()
+    assert outcomes[0].body == b"state"
+    assert isinstance(outcomes[1], RemotingTimeoutError)
+    assert isinstance(outcomes[2], RemotingSendRequestError)
+
+
+async def test_a_push_is_one_way_and_answers_after_the_end_go_nowhere(autojump_clock: MockClock) -> None:
+    echo = Echo()
+    async with serving(echo) as (server, connect):
+        client = await connect()
+        await client.send(request(2))
+        await trio.testing.wait_all_tasks_blocked()
+        ((connection, held),) = echo.held
+        connection.send_oneway(RemotingCommand(40, ext_fields={"consumerGroup": "g"}))
+        (push,) = await client.receive()
+        assert (push.code, push.is_oneway) == (40, True)
+        client.stream.reset()
+        await trio.testing.wait_all_tasks_blocked()
+        assert connection.closed
+        connection.respond(held, 0)
+        connection.send_oneway(RemotingCommand(40))
+        assert server.in_flight_bytes == 0
