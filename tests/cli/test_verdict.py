@@ -4,28 +4,7 @@ from typing import Any
 import pytest
 
 from rmqha.cli.verdict import STATUS_KEY, judge, read_status
-
-
-def connection(state: str = "in-sync", **more: Any) -> dict[str, Any]:
-    facts = {
-        "peer": "10.0.0.2:5000", "state": state, "connected_s": 3.0, "slave_ack_offset": 90, "lag_bytes": 10,
-        "next_transfer_from_where": 100, "lag_s": 0.5, "rate_bytes_s": 20.0, "eta_s": 0.5,
-    }  # fmt: skip
-    return facts | more
-
-
-def master(*connections: dict[str, Any], role: str = "SYNC_MASTER", **more: Any) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "version": "rmqha 0.1.0", "role": role, "broker_name": "a", "broker_id": 0, "in_sync_replicas": 2,
-        "min_offset": 0, "max_offset": 100, "flushed_offset": 100, "confirm_offset": 90, "dispatched_offset": 90,
-        "write_refusal": None, "ha_client": None, "ha": {"connections": list(connections), "refused": []},
-    }  # fmt: skip
-    return facts | more
-
-
-def slave(state: str, **more: Any) -> dict[str, Any]:
-    client = {"state": state, "master": "10.0.0.1:10912", "last_error": "", "received_offset": 5, "durable_offset": 5}
-    return master(role="SLAVE", broker_id=1) | {"ha_client": client} | more
+from tests.cli.facts import connection, master, slave
 
 
 @pytest.mark.parametrize(

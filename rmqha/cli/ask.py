@@ -1,0 +1,54 @@
+"""One question to one broker, in plain blocking code: a command that asks once need not start an event loop."""
+
+import socket
+import time
+
+from rmqha.cli.errors import CliError, UnreachableError
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.java_json import loads
+from rmqha.codec.remoting import FrameDecoder, RemotingCommand
+from rmqha.config.kinds import split_address
+from rmqha.errors import RemoteProtocolError
+
+
+def ask_broker(address: str, request: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
+    """Return the broker's answer, whatever its code.
+
+    Raises:
+        UnreachableError: nobody answers within ``timeout_s``, or what answers is no broker.
+    """
+    deadline = time.monotonic() + timeout_s
+    decoder = FrameDecoder()
+    try:
+        with socket.create_connection(split_address(address), timeout_s) as connection:
+            connection.sendall(request.encode())
+            while True:
+                connection.settimeout(max(deadline - time.monotonic(), 0.001))
+                data = connection.recv(65536)
+                if not data:
+                    raise UnreachableError(address, "it closed the connection without an answer")
+                for answer in decoder.receive_data(data):
+                    if answer.is_response and answer.opaque == request.opaque:
+                        return answer
+    except TimeoutError:
+        raise UnreachableError(address, f"no answer within {timeout_s:g} s") from None
+    except OSError as error:
+        raise UnreachableError(address, error.strerror or str(error)) from None
+    except RemoteProtocolError as error:
+        raise UnreachableError(address, f"what listens there is no broker: {error}") from None
+
+
+def runtime_table(address: str, *, timeout_s: float) -> dict[str, str]:
+    """Return what GET_BROKER_RUNTIME_INFO answers.
+
+    Raises:
+        UnreachableError: nobody answers.
+        CliError: the answer is no such table.
+    """
+    answer = ask_broker(address, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO, opaque=1), timeout_s=timeout_s)
+    if answer.code != ResponseCode.SUCCESS:
+        raise CliError(f"the broker at {address} does not tell its status", why=f"code {answer.code}: {answer.remark}")
+    document = loads(bytes(answer.body))
+    if not isinstance(document, dict) or not isinstance(document.get("table"), dict):
+        raise CliError(f"the broker at {address} does not tell its status", why="its answer holds no table")
+    return {str(key): str(value) for key, value in document["table"].items()}

@@ -1,0 +1,29 @@
+"""Options that several commands share."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_BROKER = "127.0.0.1:10911"
+
+
+def _address(_ctx: click.Context, param: click.Parameter, value: str) -> str:
+    from rmqha.config.kinds import split_address  # noqa: PLC0415 - not for --help
+
+    text = value if ":" in value else f"{value}:10911"
+    try:
+        split_address(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from None
+    return text
+
+
+def broker_option(command: F) -> F:
+    """Add ``--broker HOST[:PORT]``, which arrives as the argument ``address``."""
+    return click.option(
+        "-b", "--broker", "address", metavar="HOST[:PORT]", default=DEFAULT_BROKER, envvar="RMQHA_BROKER",
+        show_default=True, show_envvar=True, callback=_address, help="The broker's listenPort.",
+    )(command)  # fmt: skip

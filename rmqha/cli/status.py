@@ -1,0 +1,80 @@
+"""``rmqha status``: ask one broker how it is."""
+
+import json
+import time
+from typing import Any, Final
+
+import click
+
+from rmqha.cli.errors import EXIT_FAILED, CliError, UnreachableError
+from rmqha.cli.options import broker_option
+
+ASK_AGAIN_AFTER_S: Final = 0.2
+"""The protocol has no way to be told, so ``--wait`` asks again."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqha status
+  rmqha status --broker 10.0.0.5:10911 --format json
+  rmqha status --wait in-sync --timeout 60 && start-the-producers
+
+\b
+Exit codes: 0 ok, 1 degraded or failed, 2 wrong usage, 3 unreachable.
+A RocketMQ broker is asked the same way and tells less.
+"""
+)
+@broker_option
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--wait", type=click.Choice(["in-sync"]), help="Ask until the replicas are in sync, or --timeout.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0.01), default=None, metavar="SECONDS",
+              help="For the answer (5), or for --wait (60).")  # fmt: skip
+@click.pass_context
+def status(ctx: click.Context, address: str, output: str, wait: str | None, timeout_s: float | None) -> None:
+    """Say how a broker and its replicas are: the verdict first, then why, then the figures."""
+    from rmqha.cli.status_text import render_status  # noqa: PLC0415
+
+    if wait is None:
+        facts, verdict = _ask(address, timeout_s=timeout_s or 5.0)
+    else:
+        facts, verdict = _wait_in_sync(address, timeout_s=timeout_s or 60.0)
+    if output == "json":
+        judged = {"verdict": verdict.level, "summary": verdict.summary, "reasons": list(verdict.reasons)}
+        click.echo(json.dumps(judged | {"inSync": verdict.in_sync} | facts, ensure_ascii=False))
+    else:
+        click.echo(render_status(facts, verdict))
+    if verdict.level != "ok":
+        ctx.exit(EXIT_FAILED)
+
+
+def _ask(address: str, *, timeout_s: float) -> tuple[dict[str, Any], Any]:
+    from rmqha.cli.ask import runtime_table  # noqa: PLC0415 - the codec is not for --help
+    from rmqha.cli.verdict import judge, read_status  # noqa: PLC0415
+
+    facts = read_status(runtime_table(address, timeout_s=timeout_s))
+    return facts, judge(facts)
+
+
+def _wait_in_sync(address: str, *, timeout_s: float) -> tuple[dict[str, Any], Any]:
+    """Ask until the verdict says in sync; a broker that is just starting may be unreachable meanwhile.
+
+    Raises:
+        UnreachableError: nobody answered at the end.
+        CliError: it was reachable, and not in sync in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            facts, verdict = _ask(address, timeout_s=max(min(left_s, 5.0), 0.01))
+        except UnreachableError:
+            if left_s <= ASK_AGAIN_AFTER_S:
+                raise
+        else:
+            if verdict.in_sync:
+                return facts, verdict
+            if left_s <= ASK_AGAIN_AFTER_S:
+                why = "; ".join(verdict.reasons) or verdict.summary
+                raise CliError(f"not in sync within {timeout_s:g} s", why=why, hint="is the slave running?")
+        time.sleep(ASK_AGAIN_AFTER_S)
