@@ -54,6 +54,7 @@ class Watermark:
         self._by_deadline: list[tuple[float, int, Waiter]] = []
         self._sequence = 0
         self._compact_at = _COMPACT_MIN
+        self._subscribers: list[Callable[[], None]] = []
         self.deadline_added: DeadlineAdded | None = None
         """Called with each finite deadline as it is added; a timer at the edge uses it to wake earlier."""
 
@@ -66,6 +67,10 @@ class Watermark:
     def waiting(self) -> int:
         """How many are still waiting (a look at every entry: for status and tests, not for the hot path)."""
         return sum(1 for _, _, waiter in self._by_offset if waiter.complete is not None)
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` after every advance, when those it passed have been answered."""
+        self._subscribers.append(callback)
 
     def add(self, offset: int, deadline: float, complete: Complete) -> Waiter:
         """Wait until ``value >= offset`` or until :meth:`expire` is called at or after ``deadline``.
@@ -95,6 +100,8 @@ class Watermark:
         while by_offset and by_offset[0][0] <= self._value:
             heappop(by_offset)[2].finish(reached=True, value=self._value)
         self._forget_finished()
+        for callback in self._subscribers:
+            callback()
 
     def expire(self, now: float) -> None:
         """Answer everyone whose deadline is ``now`` or earlier with ``reached=False``."""

@@ -131,3 +131,13 @@ def test_cancelled_waiters_behind_a_live_one_do_not_pile_up() -> None:
     for _ in range(10_000):
         mark.add(2, 5.0, lambda reached, value: None).cancel()
     assert len(mark._by_offset) + len(mark._by_deadline) < 300
+
+
+def test_subscribers_hear_of_every_advance_after_the_waiters() -> None:
+    log, mark = Log(), Watermark()
+    mark.subscribe(lambda: log.answers.append(("subscriber", True, mark.value)))
+    mark.add(10, inf, log.waits("a"))
+    mark.advance(10)
+    mark.advance(10)
+    mark.advance(12)
+    assert log.answers == [("a", True, 10), ("subscriber", True, 10), ("subscriber", True, 12)]
