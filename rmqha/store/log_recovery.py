@@ -1,0 +1,269 @@
+"""Find the end of the commitlog at a start, and cut away only what cannot have been acknowledged for good.
+
+What RocketMQ does at the first bad record (call it the end, whatever follows) loses messages silently; docs/recovery.md
+compares the two case by case. Here a bad record is
+
+* cut, with everything behind it, if nothing says that it was durable: a crash in the middle of a write;
+* a :class:`~rmqha.errors.CorruptLogError` if something does, and then nothing is changed:
+  after a clean stop, records the consume queues know; after a crash, a durable mark beyond it, a later record that the
+  checkpoint proves durable, or one stored so much later that the bad one must have been flushed by then.
+
+Source: spec: commitlog §7.1, §7.2; rocketmq-all-4.9.8 CommitLog.java:168-275, 430-560.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rmqha.codec.checkpoint import Checkpoint
+from rmqha.codec.layout import BLANK_MAGIC, BLANK_SIZE_MIN, encode_blank
+from rmqha.codec.resync import claims_its_place, find_record
+from rmqha.codec.scan import Stop, scan_records
+from rmqha.errors import CorruptLogError
+from rmqha.store.mapped_file import MappedFile
+from rmqha.store.mapped_file_queue import MappedFileQueue
+
+_SEGMENTS_AFTER_CLEAN_STOP: Final = 3
+_UNFLUSHED_MS_MAX: Final = 60_000
+"""RocketMQ flushes at least every 10 s, so what is this much older than the newest record is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecovery:
+    """What recovery found, and did."""
+
+    scanned_from: int
+    """Offset from which on every record was verified."""
+    end: int
+    """The log's end: offset behind the last good record or blank."""
+    records: int = 0
+    """Good records in ``[scanned_from, end)``."""
+    last_store_timestamp_ms: int = 0
+    """Of the last of them; 0 if there is none."""
+    stop: Stop = Stop.END
+    reason: str = ""
+    """What is wrong at ``end``; empty for a log that simply ends."""
+    dropped_records: int = 0
+    """Whole and good records behind ``end`` that went with the cut."""
+    repaired_blanks: tuple[int, ...] = ()
+    """Offsets of blanks whose header was damaged and has been written again."""
+
+
+@dataclass(frozen=True, slots=True)
+class DurableKnowledge:
+    """What is known about the log from outside of it."""
+
+    clean: bool
+    """The last process stopped cleanly: all it wrote is durable, and its queues are complete."""
+    checkpoint: Checkpoint
+    queues_end: int = 0
+    """Where the newest record known to any consume queue ends; 0 without queues."""
+    durable_offset: int = 0
+    """The log is known to be durable up to here; 0 if nothing is known."""
+
+
+def recover_commit_log(
+    queue: MappedFileQueue,
+    *,
+    known: DurableKnowledge,
+    check_crc: bool = True,
+    accept_loss: bool = False,
+) -> LogRecovery:
+    """Set the end of a loaded log; what lies behind it is erased durably. Idempotent.
+
+    Args:
+        queue: the commitlog's segments, loaded.
+        known: tells a crash's leftovers from damage.
+        check_crc: verify bodies.
+        accept_loss: the operator has decided: cut, even what should be there.
+
+    Raises:
+        CorruptLogError: the log is damaged where it was durable, and nothing was changed: restore the store from a
+            replica.
+        StoreWriteError: the cut is not done.
+    """
+    if not queue.files:
+        if known.queues_end and not accept_loss:
+            raise CorruptLogError(
+                queue.start_offset,
+                f"there is no commitlog segment in {queue.directory}, but the consume queues know records up to "
+                f"{known.queues_end}: is the right disk mounted there?",
+            )
+        return LogRecovery(queue.start_offset, queue.start_offset)
+    recovery = _walk(queue.files[_first_to_examine(queue.files, known) :], check_crc)
+    runs = _look_beyond(queue, recovery) if _is_worth_a_look(recovery, known) else []
+    refusal = _why_refuse(queue, recovery, known=known, runs=runs)
+    if refusal and not accept_loss:
+        raise CorruptLogError(recovery.end, refusal)
+    _repair_blanks(queue, recovery.repaired_blanks)
+    queue.truncate(recovery.end)
+    return replace(recovery, dropped_records=sum(run.records for run in runs))
+
+
+def _first_to_examine(files: list[MappedFile], known: DurableKnowledge) -> int:
+    """Index of the segment to start with.
+
+    After a crash it is one before the last whose first record is older than the checkpoint's times: those come from a
+    clock, and going over a segment twice does no harm.
+    """
+    if known.clean:
+        return max(0, len(files) - _SEGMENTS_AFTER_CLEAN_STOP)
+    for index in range(len(files) - 1, 0, -1):
+        if 0 < _first_store_timestamp_ms(files[index]) <= known.checkpoint.min_timestamp_ms:
+            return index - 1
+    return 0
+
+
+def _first_store_timestamp_ms(mapped: MappedFile) -> int:
+    """Store time of the first record, 0 if there is no good one."""
+    size = int.from_bytes(mapped.view[:4], "big", signed=True)
+    end = min(mapped.size, max(size, 0))
+    return scan_records(mapped.view, 0, end, phy_offset_base=mapped.file_from_offset).last_store_timestamp_ms
+
+
+def _walk(files: list[MappedFile], check_crc: bool) -> LogRecovery:
+    """Go over the records until something is not one."""
+    records, last_ms, blanks = 0, 0, []
+    for index, mapped in enumerate(files):
+        base = mapped.file_from_offset
+        scan = scan_records(
+            mapped.view, 0, mapped.size, phy_offset_base=base, file_end=mapped.size, check_crc=check_crc
+        )
+        records, last_ms = records + scan.records, scan.last_store_timestamp_ms or last_ms
+        if scan.stop in {Stop.BLANK, Stop.END}:
+            continue
+        if scan.stop is Stop.CORRUPT and _was_a_blank(mapped, scan.end, following=files[index + 1 : index + 2]):
+            blanks.append(base + scan.end)
+            continue
+        end = base + scan.end
+        break
+    else:
+        # A blank at the end of the last segment is part of the log, even though RocketMQ takes it back.
+        end, scan = files[-1].end_offset, scan._replace(stop=Stop.END)
+    return LogRecovery(
+        scanned_from=files[0].file_from_offset,
+        end=end,
+        records=records,
+        last_store_timestamp_ms=last_ms,
+        stop=scan.stop,
+        reason=scan.reason,
+        repaired_blanks=tuple(blanks),
+    )
+
+
+def _was_a_blank(mapped: MappedFile, at: int, *, following: list[MappedFile]) -> bool:
+    """Whether bytes that are no blank must once have been one.
+
+    The log went on in the next segment; and half of the header is left, or there is no room for anything else.
+    """
+    left = mapped.size - at
+    size, magic = (int.from_bytes(mapped.view[i : i + 4], "big", signed=True) for i in (at, at + 4))
+    looks_like_one = left == BLANK_SIZE_MIN or (left > BLANK_SIZE_MIN and (size == left or magic == BLANK_MAGIC))
+    return looks_like_one and bool(following) and _first_store_timestamp_ms(following[0]) > 0
+
+
+def _repair_blanks(queue: MappedFileQueue, offsets: tuple[int, ...]) -> None:
+    """Write blanks' headers again. They hold nothing that is not known, so this restores the very bytes."""
+    for offset in offsets:
+        mapped = queue.find(offset)
+        assert mapped is not None, "it was found in a segment"
+        mapped.file.pwrite([encode_blank(mapped.end_offset - offset)], offset - mapped.file_from_offset)
+        mapped.file.sync()
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Good records behind the end."""
+
+    offset: int
+    records: int
+    first_store_timestamp_ms: int
+    last_store_timestamp_ms: int
+
+
+def _is_worth_a_look(recovery: LogRecovery, known: DurableKnowledge) -> bool:
+    """The queues of a clean stop know where the log ended; else whatever is behind the end has to be looked at."""
+    return recovery.stop is not Stop.END and not (known.clean and known.queues_end)
+
+
+def _look_beyond(queue: MappedFileQueue, recovery: LogRecovery) -> list[_Run]:
+    """Runs of good records behind the end.
+
+    Records older than the last good one are leftovers of an earlier cut (RocketMQ does not erase them): not counted.
+    """
+    runs = []
+    for mapped in queue.files:
+        at: int | None = max(0, recovery.end - mapped.file_from_offset)
+        base = mapped.file_from_offset
+        while at is not None and at < mapped.size:
+            at = find_record(mapped.view, at, mapped.size, phy_offset_base=base)
+            if at is None:
+                break
+            size = int.from_bytes(mapped.view[at : at + 4], "big")
+            first = scan_records(mapped.view, at, at + size, phy_offset_base=base)
+            run = scan_records(mapped.view, at, mapped.size, phy_offset_base=base)
+            if first.last_store_timestamp_ms >= recovery.last_store_timestamp_ms:
+                times = first.last_store_timestamp_ms, run.last_store_timestamp_ms
+                runs.append(_Run(base + at, run.records, *times))
+            at = run.end
+    return runs
+
+
+def _why_refuse(queue: MappedFileQueue, recovery: LogRecovery, *, known: DurableKnowledge, runs: list[_Run]) -> str:
+    """Why the log must not be cut at ``recovery.end``; empty if it may."""
+    here = recovery.reason or "the log ends here"
+    path = queue.segment_path(recovery.end - recovery.end % queue.file_size)
+    place = f"{here} ({path}, position {recovery.end % queue.file_size})"
+    if recovery.stop is Stop.FOREIGN:
+        return f"{here} ({path})"
+    if recovery.end < known.durable_offset:
+        return f"{place}; but the log was durable up to {known.durable_offset}. {_WHAT_NEXT}"
+    if known.clean:
+        proof = _proof_after_clean_stop(queue, recovery, known=known, runs=runs)
+    else:
+        proof = _proof_after_crash(queue, recovery, known=known, runs=runs)
+    return f"{place}; but {proof}. {_WHAT_NEXT}" if proof else ""
+
+
+_WHAT_NEXT: Final = (
+    "This is damage, not a crash's leftover: nothing was changed. Restore this store from its replica or a backup"
+)
+
+
+def _proof_after_clean_stop(
+    queue: MappedFileQueue, recovery: LogRecovery, *, known: DurableKnowledge, runs: list[_Run]
+) -> str:
+    if known.queues_end > recovery.end:
+        return f"the consume queues know records up to {known.queues_end}, and the last stop was clean"
+    if runs:
+        return f"good records follow at {runs[0].offset}, and the last stop was clean"
+    mapped = queue.find(recovery.end)
+    if known.queues_end or mapped is None or recovery.stop is not Stop.CORRUPT:
+        return ""
+    if claims_its_place(mapped.view, recovery.end - mapped.file_from_offset, phy_offset=recovery.end):
+        return "a record was written here, and the last stop was clean"
+    return ""
+
+
+def _proof_after_crash(
+    queue: MappedFileQueue, recovery: LogRecovery, *, known: DurableKnowledge, runs: list[_Run]
+) -> str:
+    for run in runs:
+        if run.first_store_timestamp_ms < known.checkpoint.commit_log_timestamp_ms:
+            return f"the record at {run.offset} behind it was durable, says the checkpoint"
+        unflushed_ms = run.last_store_timestamp_ms - recovery.last_store_timestamp_ms
+        if not known.durable_offset and recovery.records and unflushed_ms > _UNFLUSHED_MS_MAX:
+            return f"records stored up to {unflushed_ms} ms later follow at {run.offset}"
+    mapped = queue.find(recovery.end)
+    if not runs or mapped is None:
+        return ""
+    at = recovery.end - mapped.file_from_offset
+    size = int.from_bytes(mapped.view[at : at + 4], "big")
+    if runs[0].offset == recovery.end + size and _is_good_elsewhere(mapped, at, size):
+        return "the record is whole and good otherwise, and others follow it"
+    return ""
+
+
+def _is_good_elsewhere(mapped: MappedFile, at: int, size: int) -> bool:
+    """Whether only the PHYSICALOFFSET is wrong: no torn write does that."""
+    claimed = int.from_bytes(mapped.view[at + 28 : at + 36], "big", signed=True)
+    return scan_records(mapped.view, at, at + size, phy_offset_base=claimed - at).records == 1
