@@ -6,7 +6,7 @@
   therefore a :class:`~rmqha.errors.StoreWriteError` of a call, never a SIGBUS (spec: commitlog §6.3).
 * What was created, replaced or unlinked is durable when the call returns: file and directory are synced.
 * What blocks on the device has a twin that waits in a worker thread: ``sync_in_thread``, ``create_in_thread``,
-  ``unlink_in_thread``. A cancelled wait still lets the call finish.
+  ``unlink_in_thread``, ``replace_bytes_in_thread``. A cancelled wait still lets the call finish.
 * No file ever shrinks, so a map never loses its pages.
 * New files are private to the user (0600, directories 0700); those that exist keep their modes.
 """
@@ -146,6 +146,10 @@ class Disk(Protocol):
 
     def replace_bytes(self, path: str, data: bytes) -> None:
         """Make ``path`` hold exactly ``data``: after a crash it holds the old or the new content."""
+        ...
+
+    async def replace_bytes_in_thread(self, path: str, data: bytes) -> None:
+        """As :meth:`replace_bytes`, without holding up the event loop."""
         ...
 
     def usage(self, path: str) -> DiskUsage:
@@ -345,6 +349,10 @@ class OsDisk:
                 os.fsync(fd)
             os.replace(temporary, path)
             _sync_directory(os.path.dirname(path))
+
+    async def replace_bytes_in_thread(self, path: str, data: bytes) -> None:
+        """See :meth:`Disk.replace_bytes_in_thread`."""
+        await trio.to_thread.run_sync(self.replace_bytes, path, data)
 
     def usage(self, path: str) -> DiskUsage:
         """See :meth:`Disk.usage`."""

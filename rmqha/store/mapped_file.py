@@ -23,7 +23,7 @@ class MappedFile:
     Invariant: ``0 <= wrote_position <= size``; bytes below it belong to the log, bytes behind it are nobody's.
     """
 
-    __slots__ = ("file", "file_from_offset", "last_store_timestamp_ms", "size", "view", "wrote_position")
+    __slots__ = ("file", "file_from_offset", "size", "view", "wrote_position")
 
     def __init__(self, file: DataFile, file_from_offset: int, wrote_position: int = 0) -> None:
         self.file: Final = file
@@ -32,8 +32,6 @@ class MappedFile:
         self.view: Final = file.view()
         """The whole file, read-only; a slice stays valid even after the file was deleted."""
         self.wrote_position = wrote_position
-        self.last_store_timestamp_ms = 0
-        """Store time of the last record appended by this process; 0 if there is none."""
 
     @property
     def end_offset(self) -> int:
@@ -51,7 +49,7 @@ class MappedFile:
         return self.wrote_position == self.size
 
     def append(self, buffers: list[BytesLike], size: int) -> None:
-        """Put ``size`` bytes at the write position and move it.
+        """Put ``buffers`` at the write position and move it by ``size``, which is more if a blank ends them.
 
         Raises:
             StoreWriteError: the position has not moved; what is behind it on disk is unknown.

@@ -89,11 +89,25 @@ class MappedFileQueue:
 
     def create_next(self, *, sparse: bool = False) -> MappedFile:
         """Create the next segment here and now. Raises StoreWriteError."""
-        return self.add(self.disk.create(self.segment_path(self.next_file_offset), self.file_size, sparse=sparse))
+        path = self.segment_path(self.next_file_offset)
+        return self.add(self.disk.create(path, self.file_size, sparse=sparse))
+
+    async def create_next_in_thread(self, *, sparse: bool = False) -> MappedFile:
+        """As :meth:`create_next`, without holding up the event loop. Only one task may do so at a time."""
+        path = self.segment_path(self.next_file_offset)
+        return self.add(await self.disk.create_in_thread(path, self.file_size, sparse=sparse))
+
+    def set_end(self, offset: int) -> None:
+        """Take ``offset`` for the end of the log, in memory only: for reading a store without changing it."""
+        while self.files and self.files[-1].file_from_offset > offset:
+            self.files.pop().file.close()
+        if self.files:
+            self.files[-1].wrote_position = offset - self.files[-1].file_from_offset
 
     def truncate(self, offset: int) -> None:
-        """Make ``offset`` the end of the log, durably: delete the segments behind, zero the rest of its own.
+        """Make ``offset``, at most :attr:`max_offset`, the end: delete the segments behind, zero the rest of its own.
 
+        Durable when this returns.
         Idempotent. The last segment goes from the end backwards, so that a crash in between leaves no hole.
         A segment that starts exactly at ``offset`` stays, empty.
 
@@ -102,7 +116,7 @@ class MappedFileQueue:
         """
         while self.files and self.files[-1].file_from_offset > offset:
             self.delete(self.files[-1])
-        if self.files and offset <= self.files[-1].end_offset:
+        if self.files:
             self.files[-1].cut(offset - self.files[-1].file_from_offset)
 
     def delete(self, mapped: MappedFile) -> None:

@@ -1,0 +1,127 @@
+"""AllocateMappedFileService: makes the next segment ahead of its need, so that no append waits for the device."""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.errors import StoreWriteError
+from rmqha.store.disk import DataFile
+from rmqha.store.mapped_file_queue import MappedFileQueue
+
+logger = structlog.get_logger()
+
+
+class _Attempt:
+    """One creation. It is over once ``file`` or ``error`` is set; then everyone who waits is told."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset: Final = offset
+        self.file: DataFile | None = None
+        self.error: StoreWriteError | None = None
+        self.waiters: list[Callable[[], None]] = []
+
+
+class AllocateMappedFileService:
+    """Creates segments of ``queue`` in a worker thread, one at a time.
+
+    Invariant: at most one file exists that is not in the queue yet, and it is the queue's next.
+    A creation that fails ahead of its need is only a warning, tried again when the segment is needed; the failure of
+    one that is waited for is final.
+    """
+
+    def __init__(self, queue: MappedFileQueue, *, fail: Callable[[StoreWriteError], None]) -> None:
+        self._queue = queue
+        self._fail = fail
+        self._attempt: _Attempt | None = None
+        self._requested = trio.Event()
+        self._closed = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether :meth:`take` will give the next segment."""
+        return self._attempt is not None and self._attempt.file is not None
+
+    def prepare(self) -> None:
+        """Ask for the queue's next segment, unless that was done before."""
+        if self._attempt is None:
+            self._request()
+
+    def _request(self) -> _Attempt:
+        self._attempt = _Attempt(self._queue.next_file_offset)
+        self._requested.set()
+        return self._attempt
+
+    def take(self) -> DataFile | None:
+        """The next segment if it is ready; the caller adds it to the queue."""
+        attempt = self._attempt
+        if attempt is None or attempt.file is None:
+            return None
+        assert attempt.offset == self._queue.next_file_offset, "prepared for another place"
+        self._attempt = None
+        return attempt.file
+
+    def when_allocated(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` once, when the next segment is ready, or when it is clear that it never will be."""
+        attempt = self._attempt
+        if attempt is None or attempt.error is not None:
+            attempt = self._request()
+        if attempt.file is not None or self._closed:
+            tell()
+        else:
+            attempt.waiters.append(tell)
+
+    async def wait_allocated(self) -> None:
+        """Return when the next segment is ready, or when it is clear that it never will be."""
+        done = trio.Event()
+        self.when_allocated(done.set)
+        await done.wait()
+
+    async def run(self) -> None:
+        """Create what is asked for until cancelled; an unused file is then deleted, and who waits is told."""
+        try:
+            while True:
+                await self._requested.wait()
+                self._requested = trio.Event()
+                if self._attempt is not None:
+                    await self._create(self._attempt)
+        finally:
+            self._closed = True
+            self.discard()
+
+    async def _create(self, attempt: _Attempt) -> None:
+        path = self._queue.segment_path(attempt.offset)
+        try:
+            attempt.file = await self._queue.disk.create_in_thread(path, self._queue.file_size)
+        except StoreWriteError as error:
+            attempt.error = error
+            logger.warning("allocate_mapped_file_service.failed", path=path, errno=error.errno)
+            if attempt.waiters:
+                self._fail(error)
+        if attempt is not self._attempt:
+            self._delete(attempt)
+        _tell_all(attempt)
+
+    def discard(self) -> None:
+        """Forget what was asked for: a file made for it is deleted, and who waits is told."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            self._delete(attempt)
+            _tell_all(attempt)
+
+    def _delete(self, attempt: _Attempt) -> None:
+        """Delete an unused file, if it was made; one that cannot be deleted is all zeros and does no harm."""
+        file, attempt.file = attempt.file, None
+        if file is not None:
+            file.close()
+            try:
+                self._queue.disk.unlink(file.path)
+            except StoreWriteError as error:
+                logger.warning("allocate_mapped_file_service.discard_failed", path=file.path, errno=error.errno)
+
+
+def _tell_all(attempt: _Attempt) -> None:
+    waiters, attempt.waiters = attempt.waiters, []
+    for tell in waiters:
+        tell()

@@ -1,0 +1,245 @@
+"""CommitLog. Hot path, step 3: encode a whole list of messages behind the log's end and write it at once.
+
+There is one event loop and nothing here waits, so an append needs no lock, and queue offset, physical offset and
+store time are known when a record is encoded: one ``struct.pack`` a record, one write a segment.
+
+Source: spec: commitlog §4.2, §5; rocketmq-all-4.9.8 CommitLog.java:623-794, 1507-1690.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
+
+from rmqha.codec.layout import BLANK_SIZE_MIN, RECORD_SIZE_EXTRA_MAX, SysFlag, encode_blank
+from rmqha.codec.limits import size_problem, topic_problem
+from rmqha.codec.record_encoder import PreparedRecord
+from rmqha.errors import StoreError, StoreWriteError
+from rmqha.store.allocate_service import AllocateMappedFileService
+from rmqha.store.consume_queue_table import QueueKey
+from rmqha.store.disk import BytesLike
+from rmqha.store.mapped_file import MappedFile
+from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.status import AppendResult, PutMessageStatus
+
+PutRequest = PreparedRecord | Sequence[PreparedRecord]
+"""One message; or a batch for one queue, which gets consecutive offsets and lies in one segment, or is not stored."""
+
+
+class CommitLog:
+    """The log of all messages of all topics.
+
+    Invariants: the write position moves only after a successful write; ``topic_queue_table[topic, queue_id]`` is the
+    QUEUEOFFSET the next record of that queue gets; a record never crosses a segment, and every full segment ends with
+    a blank.
+    """
+
+    def __init__(
+        self,
+        queue: MappedFileQueue,
+        allocate: AllocateMappedFileService,
+        *,
+        message_size_max: int,
+        now_ms: Callable[[], int],
+        fail: Callable[[StoreWriteError], None],
+    ) -> None:
+        self.queue: Final = queue
+        self.topic_queue_table: dict[QueueKey, int] = {}
+        self.last_store_timestamp_ms = 0
+        self._allocate = allocate
+        self._message_size_max = message_size_max
+        self._now_ms = now_ms
+        self._fail = fail
+        self._record_size_max = min(message_size_max + RECORD_SIZE_EXTRA_MAX, queue.file_size - BLANK_SIZE_MIN)
+
+    @property
+    def min_offset(self) -> int:
+        """Offset of the first byte that is still there."""
+        return self.queue.min_offset
+
+    @property
+    def max_offset(self) -> int:
+        """Offset behind the last byte written."""
+        return self.queue.max_offset
+
+    def put_messages(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
+        """Append what can be appended now; one result for each message that was dealt with, in order.
+
+        The list is shorter than ``requests`` if the next segment is not made yet: put the rest again after
+        :meth:`AllocateMappedFileService.wait_allocated`.
+        """
+        results: list[AppendResult] = []
+        now_ms = self._now_ms()
+        while len(results) < len(requests):
+            first = len(results)
+            segment = self._segment_to_write()
+            try:
+                if segment is None or not self._fill(segment, requests, results=results, now_ms=now_ms):
+                    break
+            except StoreWriteError as error:
+                self._take_back(requests, results, first=first)
+                self._fail(error)
+                refusal = AppendResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(error))
+                results += [refusal] * (len(requests) - first)
+        self._prepare_ahead()
+        return results
+
+    def _segment_to_write(self) -> MappedFile | None:
+        files = self.queue.files
+        if files and not files[-1].is_full:
+            return files[-1]
+        file = self._allocate.take()
+        return None if file is None else self.queue.add(file)
+
+    def _prepare_ahead(self) -> None:
+        """Have the next segment made when the current one is half full: early enough, and no sooner."""
+        files = self.queue.files
+        if not files or files[-1].wrote_position * 2 >= files[-1].size:
+            self._allocate.prepare()
+
+    def _fill(
+        self, segment: MappedFile, requests: Sequence[PutRequest], *, results: list[AppendResult], now_ms: int
+    ) -> bool:
+        """Encode messages into ``segment`` until it is full or all are in, and write them with one call.
+
+        Returns:
+            False if the next segment is needed and not ready.
+
+        Raises:
+            StoreWriteError: nothing of it counts as appended; the results added have to be taken back.
+        """
+        parts: list[BytesLike] = []
+        position, room = segment.wrote_position, segment.size - BLANK_SIZE_MIN
+        goes_on = True
+        for request in islice(requests, len(results), None):
+            if isinstance(request, PreparedRecord):
+                size, problem = request.size, self._problem(request)
+            else:
+                size, problem = sum([record.size for record in request]), self._batch_problem(request)
+            if problem:
+                results.append(AppendResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=problem))
+                continue
+            if position + size > room:
+                goes_on = self._allocate.is_ready
+                if goes_on:
+                    parts.append(encode_blank(segment.size - position))
+                    position = segment.size
+                break
+            offset = segment.file_from_offset + position
+            if isinstance(request, PreparedRecord):
+                queue_offset = self._encode(request, parts, offset=offset, now_ms=now_ms)
+                results.append(AppendResult(PutMessageStatus.PUT_OK, offset, size, queue_offset, now_ms))
+            else:
+                results.append(self._encode_batch(request, parts, offset=offset, now_ms=now_ms))
+            position += size
+        if parts:
+            segment.append([b"".join(parts)], position - segment.wrote_position)
+            self.last_store_timestamp_ms = now_ms
+        return goes_on
+
+    def _problem(self, record: PreparedRecord) -> str:
+        """Why this record cannot be stored in any segment, empty if it can (spec: commitlog §2.9)."""
+        if (
+            record.size > self._record_size_max
+            or len(record.body) > self._message_size_max
+            or record.queue_id < 0
+            or not record.topic
+        ):
+            if record.queue_id < 0:
+                return f"there is no queue {record.queue_id}"
+            return topic_problem(record.topic) or self._size_problem(len(record.body), record.size)
+        return ""
+
+    def _batch_problem(self, records: Sequence[PreparedRecord]) -> str:
+        for record in records:
+            if (record.topic, record.queue_id) != (records[0].topic, records[0].queue_id):
+                return "the messages of a batch belong to one queue"
+            if problem := self._problem(record):
+                return problem
+        size = sum([record.size for record in records])
+        if size + BLANK_SIZE_MIN > self.queue.file_size:
+            return self._size_problem(0, size)
+        return "" if records else "the batch is empty"
+
+    def _size_problem(self, body_size: int, record_size: int) -> str:
+        return size_problem(
+            body_size,
+            record_size,
+            message_size_max=self._message_size_max,
+            file_size=self.queue.file_size,
+        )
+
+    def _encode_batch(
+        self, records: Sequence[PreparedRecord], parts: list[BytesLike], *, offset: int, now_ms: int
+    ) -> AppendResult:
+        offsets, queue_offsets = [], []
+        end = offset
+        for record in records:
+            offsets.append(end)
+            queue_offsets.append(self._encode(record, parts, offset=end, now_ms=now_ms))
+            end += record.size
+        return AppendResult(
+            PutMessageStatus.PUT_OK, offset, end - offset, queue_offsets[0], now_ms, batch_offsets=tuple(offsets)
+        )
+
+    def _encode(self, record: PreparedRecord, parts: list[BytesLike], *, offset: int, now_ms: int) -> int:
+        """Add the record's bytes, to stand at ``offset``, to ``parts``; returns the queue offset it gets here."""
+        queue_offset = 0
+        if not record.sys_flag & SysFlag.TRANSACTION_PREPARED:  # PREPARED and ROLLBACK enter no queue
+            key = (record.topic, record.queue_id)
+            queue_offset = self.topic_queue_table.get(key, 0)
+            self.topic_queue_table[key] = queue_offset + 1
+        record.append_to(parts, queue_offset=queue_offset, physical_offset=offset, store_timestamp_ms=now_ms)
+        return queue_offset
+
+    def _take_back(self, requests: Sequence[PutRequest], results: list[AppendResult], *, first: int) -> None:
+        """Forget the results from ``first`` on and give their queue offsets back."""
+        for request, result in reversed([*zip(requests[first:], results[first:], strict=False)]):
+            record = request if isinstance(request, PreparedRecord) else request[0]
+            if result.status is PutMessageStatus.PUT_OK and not record.sys_flag & SysFlag.TRANSACTION_PREPARED:
+                self.topic_queue_table[record.topic, record.queue_id] = result.queue_offset
+        del results[first:]
+
+    def note_store_timestamp(self, timestamp_ms: int) -> None:
+        """A record of that store time was read from the log: how a slave, or a restarted master, learns the time."""
+        self.last_store_timestamp_ms = max(self.last_store_timestamp_ms, timestamp_ms)
+
+    def append_raw(self, data: memoryview, phy_offset: int) -> int:
+        """Append bytes of a master's log, which may end anywhere; returns how many were taken.
+
+        Fewer than all are taken if the next segment is not made yet (see :meth:`put_messages`).
+
+        Raises:
+            StoreError: they do not continue this log.
+            StoreWriteError: of what was not taken nothing counts.
+        """
+        if phy_offset != self.max_offset:
+            raise StoreError(f"bytes of offset {phy_offset} do not continue a log that ends at {self.max_offset}")
+        taken = 0
+        while taken < len(data) and (segment := self._segment_to_write()) is not None:
+            size = min(len(data) - taken, segment.size - segment.wrote_position)
+            try:
+                segment.append([data[taken : taken + size]], size)
+            except StoreWriteError as error:
+                self._fail(error)
+                raise
+            taken += size
+        self._prepare_ahead()
+        return taken
+
+    def start_at(self, phy_offset: int) -> None:
+        """Let an empty log begin at ``phy_offset``, where a segment of the master's begins.
+
+        Raises:
+            StoreError: the log is not empty, or no segment can begin there.
+        """
+        if self.max_offset != self.min_offset:
+            raise StoreError(f"the log holds {self.min_offset}..{self.max_offset} and cannot begin at {phy_offset}")
+        if phy_offset < 0 or phy_offset % self.queue.file_size:
+            raise StoreError(
+                f"no segment begins at {phy_offset}: is mappedFileSizeCommitLog ({self.queue.file_size}) the master's?"
+            )
+        if phy_offset != self.max_offset:
+            self._allocate.discard()
+            while self.queue.files:
+                self.queue.delete(self.queue.files[-1])
+            self.queue.start_offset = phy_offset

@@ -1,0 +1,107 @@
+"""ConsumeQueueTable: all consume queues of a store, ``DIRECTORY/TOPIC/QUEUEID/``."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from rmqha.codec.layout import is_legal_topic
+from rmqha.errors import CorruptLogError
+from rmqha.store.consume_queue import ConsumeQueue
+from rmqha.store.disk import Disk
+
+QueueKey = tuple[str, int]
+
+
+class ConsumeQueueTable:
+    """Finds a queue by topic and number, and does what concerns all of them.
+
+    Topic names come from peers: only those of RocketMQ's alphabet, which holds neither ``.`` nor ``/``, become paths.
+    """
+
+    def __init__(self, disk: Disk, directory: str, *, file_size: int) -> None:
+        self._disk: Final = disk
+        self._directory: Final = directory
+        self._file_size: Final = file_size
+        self._queues: dict[QueueKey, ConsumeQueue] = {}
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(self._queues.values())
+
+    def load(self, *, writable: bool = True) -> None:
+        """Open every queue and find its end. Names that are no queue's are left alone.
+
+        Raises:
+            CorruptLogError: a queue's files do not fit together. Queues can be built again from the log.
+        """
+        for topic in self._disk.listdir(self._directory):
+            for name in self._disk.listdir(f"{self._directory}/{topic}"):
+                if name.isascii() and name.isdigit() and is_legal_topic(topic.encode()):
+                    self._load_queue(topic, int(name), writable=writable)
+
+    def _load_queue(self, topic: str, queue_id: int, *, writable: bool) -> None:
+        queue = self._new(topic, queue_id)
+        try:
+            queue.load(writable=writable)
+        except CorruptLogError as error:
+            raise CorruptLogError(
+                error.offset,
+                f"consume queue {topic}/{queue_id}: {error.reason}. If the commitlog is sound, move "
+                f"{self._directory} away and start again: all queues are then built from the log",
+            ) from error
+
+    def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
+        path = f"{self._directory}/{topic}/{queue_id}"
+        queue = ConsumeQueue(self._disk, path, topic=topic, queue_id=queue_id, file_size=self._file_size)
+        self._queues[topic, queue_id] = queue
+        return queue
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if there ever was a message in it."""
+        return self._queues.get((topic, queue_id))
+
+    def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue; a new one gets its directory here.
+
+        Raises:
+            CorruptLogError: no queue can have such a name.
+            StoreWriteError: the directory cannot be made.
+        """
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            if not is_legal_topic(topic.encode()) or not topic or queue_id < 0:
+                raise CorruptLogError(0, f"no queue can be named {topic!r}/{queue_id}")
+            self._disk.makedirs(f"{self._directory}/{topic}/{queue_id}")
+            queue = self._new(topic, queue_id)
+        return queue
+
+    @property
+    def max_physic_offset(self) -> int:
+        """Where the newest record known to any queue ends; 0 without units."""
+        return max((queue.max_physic_offset for queue in self), default=0)
+
+    def cut(self, phy_offset: int) -> None:
+        """Make every queue forget the records at or behind ``phy_offset``. Raises StoreWriteError."""
+        for queue in self:
+            queue.cut(phy_offset)
+
+    def correct_min_offset(self, phy_min_offset: int) -> None:
+        """Make every queue forget, in memory, the records before ``phy_min_offset``."""
+        for queue in self:
+            queue.correct_min_offset(phy_min_offset)
+
+    def next_offsets(self) -> dict[QueueKey, int]:
+        """For each queue the offset its next message will get."""
+        return {key: queue.max_offset_in_queue for key, queue in self._queues.items()}
+
+    async def delete_expired_files_in_thread(self, *, pause_s: float) -> int:
+        """Delete queue files whose messages are all gone; returns how many. Raises StoreWriteError."""
+        return sum([await q.delete_expired_files_in_thread(pause_s=pause_s) for q in list(self)])
+
+    def flush(self) -> None:
+        """Make every queue durable, here and now. Raises StoreWriteError."""
+        for queue in self:
+            queue.flush()
+
+    def close(self) -> None:
+        """Close every file."""
+        for queue in self:
+            queue.queue.close()

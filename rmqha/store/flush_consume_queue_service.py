@@ -1,0 +1,81 @@
+"""FlushConsumeQueueService: makes the queues durable now and then, and the checkpoint after them."""
+
+from typing import Final
+
+import trio
+
+from rmqha.errors import StoreWriteError
+from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.store.flush_service import FlushCommitLogService
+from rmqha.store.reput_message_service import ReputMessageService
+from rmqha.store.running_flags import RunningFlags
+from rmqha.store.store_checkpoint import StoreCheckpoint
+
+
+class FlushConsumeQueueService:
+    """Every ``interval_s`` the queues with much to flush, every ``thorough_interval_s`` all and the checkpoint.
+
+    The queues can be built again from the log, so a failing flush stops dispatching and nothing else
+    (spec: commitlog §6.3 rule 9, §8.3); the checkpoint then stays where it is.
+    """
+
+    def __init__(
+        self,
+        queues: ConsumeQueueTable,
+        checkpoint: StoreCheckpoint,
+        *,
+        flush_service: FlushCommitLogService,
+        reput: ReputMessageService,
+        flags: RunningFlags,
+        interval_s: float,
+        least_pages: int,
+        thorough_interval_s: float,
+    ) -> None:
+        self._queues: Final = queues
+        self._checkpoint: Final = checkpoint
+        self._flush_service: Final = flush_service
+        self._reput: Final = reput
+        self._flags: Final = flags
+        self._interval_s = interval_s
+        self._least_pages = least_pages
+        self._thorough_interval_s = thorough_interval_s
+
+    async def run(self) -> None:
+        """Flush until cancelled, or until a flush fails."""
+        thorough_at = trio.current_time() + self._thorough_interval_s
+        while self._flags.dispatch_error is None:
+            await trio.sleep(self._interval_s)
+            if trio.current_time() >= thorough_at:
+                await self.flush_all()
+                thorough_at = trio.current_time() + self._thorough_interval_s
+            else:
+                await self._flush(least_pages=self._least_pages)
+
+    async def flush_all(self) -> bool:
+        """Make every queue durable, then say so in the checkpoint; False if that failed, now or before."""
+        flushed, log_timestamp_ms = self._flush_service.flushed.value, self._flush_service.flushed_timestamp_ms
+        queues_timestamp_ms = self._reput.dispatched_timestamp_ms
+        if not await self._flush(least_pages=0):
+            return False
+        try:
+            await self._checkpoint.update_in_thread(
+                commit_log_timestamp_ms=log_timestamp_ms,
+                consume_queue_timestamp_ms=queues_timestamp_ms,
+                flushed_offset=flushed,
+            )
+        except StoreWriteError as error:
+            self._flags.fail(error)
+            return False
+        return True
+
+    async def _flush(self, *, least_pages: int) -> bool:
+        if self._flags.dispatch_error is not None:
+            return False
+        try:
+            for queue in list(self._queues):
+                if queue.flushed_offset < queue.queue.max_offset and queue.dirty_pages >= least_pages:
+                    await queue.flush_in_thread()
+        except StoreWriteError as error:
+            self._flags.fail_dispatch(error)
+            return False
+        return True

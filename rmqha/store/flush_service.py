@@ -1,0 +1,129 @@
+"""Hot path, step 4: flush services turn what is written into what is durable.
+
+Rules (spec: commitlog §6.3): the flushed position moves only after a successful fdatasync, and only to what was
+written before that call was issued; the first failure is final, and no flush is tried again after it.
+"""
+
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+import trio
+
+from rmqha.errors import StoreWriteError
+from rmqha.replication.watermark import Watermark
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.running_flags import RunningFlags
+
+_PAGE_BYTES: Final = 4096
+
+
+class FlushCommitLogService:
+    """What both flush services share. One task runs it, so at most one fdatasync of the log is under way.
+
+    Invariants: ``flushed.value <= commit_log.max_offset``; ``flushed_timestamp_ms`` is the store time of a record
+    below ``flushed``.
+    """
+
+    def __init__(self, commit_log: CommitLog, flags: RunningFlags, *, on_flushed: Callable[[], None]) -> None:
+        self._commit_log = commit_log
+        self._flags = flags
+        self._on_flushed = on_flushed
+        self._requested = trio.Event()
+        self.flushed: Final = Watermark()
+        self.flushed_timestamp_ms = 0
+        flags.on_write_error.append(lambda _: self.flushed.fail_all())
+
+    def request_flush(self) -> None:
+        """Flush what is written now as soon as possible; requests made during a flush share the next one."""
+        self._requested.set()
+
+    async def wait_flushed(self, offset: int) -> None:
+        """Return when everything below ``offset`` is durable.
+
+        Raises:
+            StoreWriteError: it never will be in this process.
+        """
+        done = trio.Event()
+        if self._flags.write_error is None:
+            waiter = self.flushed.add(offset, inf, lambda _reached, _value: done.set())
+            self.request_flush()
+            try:
+                await done.wait()
+            finally:
+                waiter.cancel()
+        if self.flushed.value < offset:
+            assert self._flags.write_error is not None, "nobody gives up waiting for another reason"
+            raise self._flags.write_error
+
+    async def run(self) -> None:
+        """Flush when this kind of service should, until cancelled or until a flush fails."""
+        raise NotImplementedError
+
+    async def flush(self) -> bool:
+        """Make durable what is written at the time of the call; False: this, or something before, failed."""
+        log = self._commit_log
+        end, timestamp_ms = log.max_offset, log.last_store_timestamp_ms
+        if self._flags.write_error is not None:
+            return False
+        try:
+            for segment in log.queue.between(self.flushed.value, end):
+                await segment.file.sync_in_thread()
+                self.flushed.advance(min(segment.end_offset, end))
+        except StoreWriteError as error:
+            self._flags.fail(error)
+            return False
+        self.flushed_timestamp_ms = timestamp_ms
+        self._on_flushed()
+        return True
+
+
+class GroupCommitService(FlushCommitLogService):
+    """SYNC_FLUSH: flush at every request; all that were made during one flush are served by the next."""
+
+    async def run(self) -> None:
+        """See :meth:`FlushCommitLogService.run`."""
+        while self._flags.write_error is None:
+            await self._requested.wait()
+            self._requested = trio.Event()
+            await self.flush()
+
+
+class FlushRealTimeService(FlushCommitLogService):
+    """ASYNC_FLUSH: flush every ``interval_s`` if enough is dirty, every ``thorough_interval_s`` whatever there is.
+
+    A request is served at once, as in :class:`GroupCommitService`: a slave acknowledges what is durable.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        flags: RunningFlags,
+        *,
+        on_flushed: Callable[[], None],
+        interval_s: float,
+        least_pages: int,
+        thorough_interval_s: float,
+    ) -> None:
+        super().__init__(commit_log, flags, on_flushed=on_flushed)
+        self._interval_s = interval_s
+        self._least_pages = least_pages
+        self._thorough_interval_s = thorough_interval_s
+
+    async def run(self) -> None:
+        """See :meth:`FlushCommitLogService.run`."""
+        thorough_at = trio.current_time() + self._thorough_interval_s
+        while self._flags.write_error is None:
+            with trio.move_on_after(self._interval_s) as pause:
+                await self._requested.wait()
+                self._requested = trio.Event()
+            if not pause.cancelled_caught or trio.current_time() >= thorough_at or self._is_much_dirty():
+                await self.flush()
+                thorough_at = trio.current_time() + self._thorough_interval_s
+
+    def _is_much_dirty(self) -> bool:
+        flushed, end = self.flushed.value, self._commit_log.max_offset
+        rolled = flushed < end and flushed // self._commit_log.queue.file_size != (
+            end // self._commit_log.queue.file_size
+        )
+        return rolled or end // _PAGE_BYTES - flushed // _PAGE_BYTES >= self._least_pages

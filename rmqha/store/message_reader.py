@@ -1,0 +1,171 @@
+"""Reading by queue and by offset: what pulls, offset queries and message lookups ask of the store.
+
+Answers are windows on the mapped segments, undecoded and uncopied; they stay valid while somebody holds them.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from rmqha.codec.consume_queue import UNIT_SIZE
+from rmqha.codec.layout import MESSAGE_MAGIC, RECORD_SIZE_MIN, SysFlag
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.consume_queue import ConsumeQueue
+from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.store.status import GetMessageResult, GetMessageStatus
+
+_EXAMINED_BYTES_MIN: Final = 16_000
+IN_MEMORY_BYTES_MAX: Final = 262_144
+IN_MEMORY_COUNT_MAX: Final = 32
+ON_DISK_BYTES_MAX: Final = 65_536
+ON_DISK_COUNT_MAX: Final = 8
+
+_HEAD: Final = struct.Struct(">ii20xqi")  # TOTALSIZE, MAGICCODE, PHYSICALOFFSET, SYSFLAG
+_INT64: Final = struct.Struct(">q")
+
+
+class MessageReader:
+    """Reads what is dispatched, and nothing else: consumers see nothing that could still vanish.
+
+    ``visible_offset()`` is the end of that part of the log. Of it, the last ``in_memory_bytes`` are taken to be in the
+    page cache and may be sent in larger portions (spec: remoting §2.5, batch limits).
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueTable,
+        *,
+        visible_offset: Callable[[], int],
+        in_memory_bytes: int,
+        corrects_offsets: bool,
+    ) -> None:
+        self._commit_log = commit_log
+        self._queues = queues
+        self._visible_offset = visible_offset
+        self._in_memory_bytes = in_memory_bytes
+        self._corrects_offsets = corrects_offsets
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        max_msg_nums: int = IN_MEMORY_COUNT_MAX,
+        max_bytes: int = IN_MEMORY_BYTES_MAX,
+        code_set: frozenset[int] | None = None,
+    ) -> GetMessageResult:
+        """The messages of a queue from ``offset`` on, as many as one answer may hold, at least the first that matches.
+
+        Args:
+            topic: of the queue.
+            queue_id: of the queue.
+            offset: where to begin, in the queue.
+            max_msg_nums: at most so many messages.
+            max_bytes: at most so many bytes, unless the first message alone is larger.
+            code_set: the wanted tag hashes as signed int32; None takes every message.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or queue.max_offset_in_queue == 0:
+            status = GetMessageStatus.NO_MATCHED_LOGIC_QUEUE if queue is None else GetMessageStatus.NO_MESSAGE_IN_QUEUE
+            return GetMessageResult(status, self._corrected(offset, 0), 0, 0)
+        first, end = queue.min_offset_in_queue, queue.max_offset_in_queue
+        if offset < first:
+            return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, self._corrected(offset, first), first, end)
+        if offset == end:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset, first, end)
+        if offset > end:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, self._corrected(offset, end), first, end)
+        return self._collect(queue, offset, max_msg_nums=max_msg_nums, max_bytes=max_bytes, code_set=code_set)
+
+    def _corrected(self, offset: int, better: int) -> int:
+        """A slave, which may merely be late, does not tell consumers to go elsewhere."""
+        return better if self._corrects_offsets else offset
+
+    def _collect(
+        self, queue: ConsumeQueue, offset: int, *, max_msg_nums: int, max_bytes: int, code_set: frozenset[int] | None
+    ) -> GetMessageResult:
+        views: list[memoryview] = []
+        total, examined = 0, 0
+        status = GetMessageStatus.NO_MATCHED_MESSAGE
+        log = self._commit_log.queue
+        min_offset, in_memory_from = log.min_offset, log.max_offset - self._in_memory_bytes
+        for phy_offset, size, tags_code in queue.units(offset, max(_EXAMINED_BYTES_MIN // UNIT_SIZE, max_msg_nums)):
+            if views:
+                in_memory = phy_offset >= in_memory_from
+                bytes_max = min(max_bytes, IN_MEMORY_BYTES_MAX if in_memory else ON_DISK_BYTES_MAX)
+                count_max = min(max_msg_nums, IN_MEMORY_COUNT_MAX if in_memory else ON_DISK_COUNT_MAX)
+                if len(views) >= count_max or total + size > bytes_max:
+                    break
+            examined += 1
+            if phy_offset < min_offset:
+                status = GetMessageStatus.MESSAGE_WAS_REMOVING
+                continue
+            if code_set is not None and _as_int32(tags_code) not in code_set:
+                continue
+            segment = log.find(phy_offset)
+            assert segment is not None, "what is in a queue is in the log"
+            position = phy_offset - segment.file_from_offset
+            views.append(segment.view[position : position + size])
+            total += size
+        if views:
+            status = GetMessageStatus.FOUND
+        return GetMessageResult(
+            status,
+            offset + examined,
+            queue.min_offset_in_queue,
+            queue.max_offset_in_queue,
+            tuple(views),
+            total,
+        )
+
+    def look_message_by_offset(self, phy_offset: int) -> memoryview | None:
+        """The record that starts at ``phy_offset``; None if none does, or if it may not be seen."""
+        segment = self._commit_log.queue.find(phy_offset)
+        if segment is None:
+            return None
+        position = phy_offset - segment.file_from_offset
+        end = min(self._visible_offset() - segment.file_from_offset, segment.wrote_position)
+        if position + RECORD_SIZE_MIN > end:
+            return None
+        size, magic, claimed, _ = _HEAD.unpack_from(segment.view, position)
+        if magic != MESSAGE_MAGIC or claimed != phy_offset or not RECORD_SIZE_MIN <= size <= end - position:
+            return None
+        return segment.view[position : position + size]
+
+    def physical_offset_of(self, record: memoryview) -> int:
+        """Where a record that was read here lies in the log."""
+        return int(_HEAD.unpack_from(record)[2])
+
+    def store_time_of(self, phy_offset: int) -> int:
+        """Store time of the record at ``phy_offset`` in milliseconds, -1 if there is none."""
+        record = self.look_message_by_offset(phy_offset)
+        if record is None:
+            return -1
+        (*_, sys_flag) = _HEAD.unpack_from(record)
+        (timestamp_ms,) = _INT64.unpack_from(record, 68 if sys_flag & SysFlag.BORN_HOST_V6 else 56)
+        return int(timestamp_ms)
+
+    def earliest_message_time_ms(self) -> int:
+        """Store time of the first record of the log, -1 if there is none."""
+        return self.store_time_of(self._commit_log.min_offset)
+
+    def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """Offset of the next message to be seen; 0 for a queue that does not exist."""
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.max_offset_in_queue
+
+    def get_min_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """Offset of the first message that is still there; 0 for a queue that does not exist."""
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.min_offset_in_queue
+
+    def get_offset_in_queue_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """See :meth:`ConsumeQueue.get_offset_in_queue_by_time`; 0 for a queue that does not exist."""
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.get_offset_in_queue_by_time(timestamp_ms, self.store_time_of)
+
+
+def _as_int32(tags_code: int) -> int:
+    return (tags_code + 0x8000_0000 & 0xFFFF_FFFF) - 0x8000_0000

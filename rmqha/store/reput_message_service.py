@@ -1,0 +1,198 @@
+"""ReputMessageService: hot path, step 7: what may be seen of the log goes into the consume queues.
+
+Read in bulk from the mapped segment, grouped by queue, one write a queue. Two rules: nothing beyond the confirm offset
+is dispatched, as consumers must not see what could still vanish; and a unit is written only at exactly its
+QUEUEOFFSET. What breaks a rule stops dispatching and is flagged, nothing is ever skipped (spec: commitlog §8.2, §9).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import trio
+
+from rmqha.codec.consume_queue import UNIT
+from rmqha.codec.dispatch import DispatchRequest, read_dispatch
+from rmqha.codec.layout import SysFlag
+from rmqha.codec.scan import Stop, scan_records
+from rmqha.errors import CorruptLogError, StoreError
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.consume_queue import ConsumeQueue
+from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
+from rmqha.store.mapped_file import MappedFile
+from rmqha.store.running_flags import RunningFlags
+
+ArrivalListener = Callable[[str, int, int], None]
+"""``listener(topic, queue_id, queue_end)``: that queue now ends at ``queue_end``; once a queue and round."""
+
+_ROUND_BYTES: Final = 256 * 1024
+"""How much is dispatched at once: about a millisecond's work."""
+
+
+class _Group:
+    """The units of one queue in this round; ``next`` is the queue offset the next one must have."""
+
+    __slots__ = ("max_physic_offset", "next", "queue", "units")
+
+    def __init__(self, queue: ConsumeQueue) -> None:
+        self.queue: Final = queue
+        self.next = queue.max_offset_in_queue
+        self.max_physic_offset = queue.max_physic_offset
+        self.units = bytearray()
+
+
+class _Round(NamedTuple):
+    groups: list[_Group]
+    end: int
+    """Where the next round begins."""
+    store_timestamp_ms: int
+
+
+class ReputMessageService:
+    """Dispatches the log to the queues; a record that is in its queue already is skipped.
+
+    Invariants: every record before ``reput_from_offset`` is in its queue; that offset was within the confirm offset
+    when it was moved.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueTable,
+        *,
+        flags: RunningFlags,
+        confirm_offset: Callable[[], int],
+        delay_levels_ms: Sequence[int],
+    ) -> None:
+        self._commit_log = commit_log
+        self._queues = queues
+        self._flags = flags
+        self._confirm_offset = confirm_offset
+        self._delay_levels_ms = delay_levels_ms
+        self._wakeup = trio.Event()
+        self.reput_from_offset = 0
+        """Where dispatch goes on; whoever opens the store sets it."""
+        self.dispatched_timestamp_ms = 0
+        """Store time of the last record dispatched; 0 if there is none."""
+        self.on_arrival: list[ArrivalListener] = []
+
+    def wakeup(self) -> None:
+        """The log may have grown, or the confirm offset may have moved."""
+        self._wakeup.set()
+
+    async def run(self) -> None:
+        """Dispatch whatever may be seen, as it comes, until cancelled; an error ends it and is flagged."""
+        while self._flags.dispatch_error is None:
+            await self._wakeup.wait()
+            self._wakeup = trio.Event()
+            try:
+                while (this := self._next_round()) is not None:
+                    for queue in _write(this.groups):
+                        await queue.create_file_in_thread()
+                    self._finish(this)
+                    await trio.lowlevel.checkpoint()
+            except StoreError as error:
+                self._flags.fail_dispatch(error)
+
+    def catch_up(self) -> None:
+        """Dispatch all that may be seen, here and now: for starting.
+
+        Raises:
+            CorruptLogError: the log cannot be read on, or a record has no place in its queue.
+            StoreWriteError: a queue cannot be written.
+        """
+        while (this := self._next_round()) is not None:
+            for queue in _write(this.groups):
+                queue.create_file()
+            self._finish(this)
+
+    def _next_round(self) -> _Round | None:
+        """Read what comes next and find its places; None if nothing more may be seen now."""
+        self.reput_from_offset = max(self.reput_from_offset, self._commit_log.min_offset)
+        segment = self._commit_log.queue.find(self.reput_from_offset)
+        if segment is None:
+            return None
+        requests, position = self._read(segment)
+        end = segment.file_from_offset + position
+        if end == self.reput_from_offset:
+            return None
+        timestamp_ms = requests[-1].store_timestamp_ms if requests else self.dispatched_timestamp_ms
+        return _Round(self._group(requests), end, timestamp_ms)
+
+    def _read(self, segment: MappedFile) -> tuple[list[DispatchRequest], int]:
+        base = segment.file_from_offset
+        start = self.reput_from_offset - base
+        limit = min(self._confirm_offset() - base, segment.wrote_position)
+        for end in (min(start + _ROUND_BYTES, limit), limit):  # the second, if one record is larger than a round
+            requests, position = read_dispatch(
+                segment.view, start, end, phy_offset_base=base, delay_levels_ms=self._delay_levels_ms
+            )
+            if requests:
+                return requests, position
+        return [], self._behind_blank(segment, start, limit) if start < limit else start
+
+    def _behind_blank(self, segment: MappedFile, start: int, limit: int) -> int:
+        """Where to go on when no record can be read at ``start``: behind a blank, or there, once more has come.
+
+        Raises:
+            CorruptLogError: it is neither a blank nor the beginning of a record.
+        """
+        base = segment.file_from_offset
+        scan = scan_records(segment.view, start, limit, phy_offset_base=base, file_end=segment.size, check_crc=False)
+        if scan.stop is Stop.INCOMPLETE or scan.end > start:
+            return start
+        if scan.stop is Stop.BLANK:
+            return segment.size if limit == segment.size else start
+        raise CorruptLogError(base + start, scan.reason or "zeros where a record should be")
+
+    def _group(self, requests: Iterable[DispatchRequest]) -> list[_Group]:
+        groups: dict[QueueKey, _Group] = {}
+        pack = UNIT.pack
+        for request in requests:
+            topic, queue_id, phy_offset, size, tags_code, _, queue_offset, sys_flag, _ = request
+            if sys_flag & SysFlag.TRANSACTION_PREPARED:  # PREPARED and ROLLBACK enter no queue
+                continue
+            group = groups.get((topic, queue_id))
+            if group is None:
+                group = groups[topic, queue_id] = _Group(self._queues.find_or_create(topic, queue_id))
+            if queue_offset != group.next and not self._is_acceptable(group, request):
+                continue
+            group.units += pack(phy_offset, size, tags_code)
+            group.next += 1
+            group.max_physic_offset = phy_offset + size
+        return [group for group in groups.values() if group.units]
+
+    def _is_acceptable(self, group: _Group, request: DispatchRequest) -> bool:
+        """A record that is not the queue's next: True for the first of a queue that begins later, False for a repeat.
+
+        Raises:
+            CorruptLogError: units before it are missing, or its place is taken by another record.
+        """
+        queue, phy_offset = group.queue, request.commit_log_offset
+        if phy_offset + request.msg_size <= group.max_physic_offset:
+            return False
+        if not group.units and not queue.has_units:
+            group.units += queue.start_at(request.queue_offset)
+            group.next = request.queue_offset
+            return True
+        where = f"queue {queue.topic}/{queue.queue_id} ends at {group.next}, this record is its {request.queue_offset}"
+        if request.queue_offset > group.next:
+            raise CorruptLogError(phy_offset, f"{where}: units before it are missing")
+        raise CorruptLogError(phy_offset, f"{where}: that place belongs to another record")
+
+    def _finish(self, this: _Round) -> None:
+        for group in this.groups:
+            group.queue.max_physic_offset = group.max_physic_offset
+        self.reput_from_offset = this.end
+        self.dispatched_timestamp_ms = this.store_timestamp_ms
+        self._commit_log.note_store_timestamp(this.store_timestamp_ms)
+        for listener in self.on_arrival:
+            for group in this.groups:
+                listener(group.queue.topic, group.queue.queue_id, group.next)
+
+
+def _write(groups: list[_Group]) -> Iterator[ConsumeQueue]:
+    """Write every group; whenever a queue needs its next file it is yielded, and the caller makes that file."""
+    for group in groups:
+        rest = memoryview(group.units)
+        while rest := rest[group.queue.append(rest) :]:
+            yield group.queue

@@ -1,0 +1,93 @@
+"""RunningFlags: why a store refuses puts or gets, and the first error, which is final."""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.errors import StoreError, StoreWriteError
+
+logger = structlog.get_logger()
+
+NOT_READABLE: Final = 1
+NOT_WRITEABLE: Final = 1 << 1
+WRITE_LOGICS_QUEUE_ERROR: Final = 1 << 2
+WRITE_INDEX_FILE_ERROR: Final = 1 << 3
+DISK_FULL: Final = 1 << 4
+
+_REFUSES_PUTS: Final = NOT_WRITEABLE | WRITE_LOGICS_QUEUE_ERROR | WRITE_INDEX_FILE_ERROR | DISK_FULL
+
+
+class RunningFlags:
+    """The bits of RocketMQ's class of this name (spec: commitlog §13) with the reasons behind them.
+
+    Invariants: ``NOT_WRITEABLE`` is set iff ``write_error`` is; neither is ever taken back by this process, and the
+    same holds for ``WRITE_LOGICS_QUEUE_ERROR`` and ``dispatch_error``. Only DISK_FULL comes and goes.
+    """
+
+    def __init__(self) -> None:
+        self.bits = 0
+        self.write_error: StoreWriteError | None = None
+        self.dispatch_error: StoreError | None = None
+        self.on_write_error: list[Callable[[StoreWriteError], None]] = []
+        """Called once each, in order, by the first write error."""
+        self._has_space = trio.Event()
+        self._has_space.set()
+
+    def fail(self, error: StoreWriteError) -> None:
+        """A write, allocation or flush failed: from now on nothing is acknowledged (spec: commitlog §6.3).
+
+        Said once; whatever fails afterwards is a consequence.
+        """
+        if self.write_error is not None:
+            return
+        self.write_error = error
+        self.bits |= NOT_WRITEABLE
+        logger.error("store.write_failed", operation=error.operation, path=error.path, errno=error.errno)
+        for tell in self.on_write_error:
+            tell(error)
+
+    def fail_dispatch(self, error: StoreError) -> None:
+        """The log cannot be dispatched any further; consumers see nothing new until a restart."""
+        if self.dispatch_error is None:
+            self.dispatch_error = error
+            self.bits |= WRITE_LOGICS_QUEUE_ERROR
+            logger.error("reput_message_service.failed", reason=str(error))
+
+    def set_disk_full(self, full: bool) -> None:
+        """Puts are refused while the disk is too full."""
+        if full != self.is_disk_full:
+            self.bits ^= DISK_FULL
+            if full:
+                self._has_space = trio.Event()
+            else:
+                self._has_space.set()
+            logger.warning("store.disk_full_changed", full=full)
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether the disk is above the ratio at which puts are refused."""
+        return bool(self.bits & DISK_FULL)
+
+    async def wait_disk_not_full(self) -> None:
+        """Return when the disk is not too full any more."""
+        await self._has_space.wait()
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether pulls are served."""
+        return not self.bits & NOT_READABLE
+
+    @property
+    def is_writeable(self) -> bool:
+        """Whether puts are taken."""
+        return not self.bits & _REFUSES_PUTS
+
+    def refusal(self) -> str:
+        """Why puts are refused, for the answer's remark; empty if they are not."""
+        if self.write_error is not None:
+            return f"the store is not writable: {self.write_error}"
+        if self.dispatch_error is not None:
+            return f"the store cannot dispatch to its consume queues: {self.dispatch_error}"
+        return "the disk is too full" if self.is_disk_full else ""

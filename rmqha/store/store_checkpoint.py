@@ -1,0 +1,44 @@
+"""StoreCheckpoint: up to which store time log and queues are known to be durable."""
+
+from dataclasses import replace
+
+from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from rmqha.store.disk import Disk
+
+
+class StoreCheckpoint:
+    """The checkpoint file and what it should say next.
+
+    Invariant: a time is moved only after what it describes is durable (spec: commitlog §6.3 rule 7, §11).
+    """
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self.durable = Checkpoint()
+        """What the file says."""
+
+    def load(self) -> None:
+        """Read the file; if it is missing nothing is known, and recovery scans everything."""
+        if self._disk.exists(self._path):
+            self.durable = decode_checkpoint(self._disk.read_bytes(self._path))
+
+    def forget(self) -> None:
+        """The log is empty: nothing is known. Raises StoreWriteError."""
+        if self.durable != Checkpoint():
+            self._disk.replace_bytes(self._path, encode_checkpoint(Checkpoint()))
+            self.durable = Checkpoint()
+
+    async def update_in_thread(
+        self, *, commit_log_timestamp_ms: int, consume_queue_timestamp_ms: int, flushed_offset: int
+    ) -> None:
+        """Make new values durable; a time that is 0 stays as it was. Raises StoreWriteError."""
+        updated = replace(
+            self.durable,
+            commit_log_timestamp_ms=commit_log_timestamp_ms or self.durable.commit_log_timestamp_ms,
+            consume_queue_timestamp_ms=consume_queue_timestamp_ms or self.durable.consume_queue_timestamp_ms,
+            master_flushed_offset=flushed_offset,
+        )
+        if updated != self.durable:
+            await self._disk.replace_bytes_in_thread(self._path, encode_checkpoint(updated))
+            self.durable = updated
