@@ -6,6 +6,8 @@ from rmqha.replication.in_sync import InSyncReplicas
 from rmqha.replication.watermark import Watermark
 from rmqha.waiting import DeadlineService
 
+_NOBODY_IS_NEEDED: Final = 2**63 - 1
+
 
 class GroupTransferService:
     """Hot path, step 7: an acknowledgement moves :attr:`acked`, and every put at or below it is answered.
@@ -18,7 +20,7 @@ class GroupTransferService:
     """
 
     def __init__(self, in_sync: InSyncReplicas) -> None:
-        self.acked: Final = Watermark()
+        self.acked: Final = Watermark(0 if in_sync.slaves_needed else _NOBODY_IS_NEEDED)
         """Everything below it was held by enough live slaves at some moment."""
         self._in_sync: Final = in_sync
         self._deadlines: Final = DeadlineService(self.acked)

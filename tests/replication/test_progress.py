@@ -1,0 +1,50 @@
+"""Lag in seconds and rates, for an operator."""
+
+from math import inf
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.replication.progress import EndHistory, RateMeter
+
+
+def test_lag_is_the_time_since_the_log_went_beyond_the_offset() -> None:
+    history = EndHistory()
+    for now, end in ((0.0, 100), (1.0, 200), (2.0, 300), (3.0, 300)):
+        history.note(end, now=now)
+    assert history.lag_s(300, now=10.0) == 0.0
+    assert history.lag_s(250, now=10.0) == 8.0
+    assert history.lag_s(100, now=10.0) == 9.0
+    assert history.lag_s(99, now=10.0) == inf
+
+
+def test_steps_closer_than_the_resolution_share_an_entry() -> None:
+    history = EndHistory(resolution_s=1.0)
+    for now, end in ((0.0, 0), (5.0, 10), (5.5, 20), (6.5, 30)):
+        history.note(end, now=now)
+    assert [history.lag_s(offset, now=7.0) for offset in (5, 15, 25, 30)] == [2.0, 2.0, 0.5, 0.0]
+
+
+def test_without_history_there_is_no_lag() -> None:
+    assert EndHistory().lag_s(5, now=1.0) == 0.0
+
+
+@given(st.lists(st.tuples(st.floats(0.2, 3), st.integers(1, 50)), max_size=30), st.integers(0, 500))
+def test_lag_agrees_with_a_plain_search(steps: list[tuple[float, int]], offset: int) -> None:
+    history, noted, now, end = EndHistory(), [(-inf, 0)], 0.0, 0
+    history.note(0, now=0.0)
+    for pause, growth in steps:
+        now, end = now + pause, end + growth
+        history.note(end, now=now)
+        noted.append((now, end))
+    beyond = [at for at, noted_end in noted if noted_end > offset]
+    assert history.lag_s(offset, now=now) == (now - beyond[0] if beyond else 0.0)
+
+
+def test_the_rate_covers_the_last_window_or_two() -> None:
+    meter = RateMeter(0, now=0.0, window_s=5.0)
+    assert meter.rate(0, now=0.0) == 0.0
+    assert meter.rate(100, now=2.0) == 50.0
+    meter.note(1000, now=5.0)
+    meter.note(2000, now=10.0)
+    assert meter.rate(2000, now=10.0) == 200.0
