@@ -16,7 +16,7 @@ from rmqha.errors import RemoteProtocolError
 from rmqha.replication.overlap import StreamStart
 
 _ROOM_MIN: Final = 64 * 1024
-_SIZE_FIELD: Final = 4
+_SIZE_AND_MAGIC: Final = 8
 
 BUFFER_SIZE: Final = 2 * 1024 * 1024
 RECORD_SIZE_MAX: Final = 16 * 1024 * 1024
@@ -194,8 +194,8 @@ class SlaveSession:
         offset = scan.end + base
         if scan.stop in {Stop.ZERO, Stop.CORRUPT, Stop.FOREIGN}:
             raise CorruptStreamError(offset, scan.reason or "only zeros")
-        if scan.stop is Stop.INCOMPLETE and self._write - scan.end >= _SIZE_FIELD:
-            size = int.from_bytes(self._view[scan.end : scan.end + _SIZE_FIELD], "big")
+        if scan.stop is Stop.INCOMPLETE and self._write - scan.end >= _SIZE_AND_MAGIC:
+            size = int.from_bytes(self._view[scan.end : scan.end + 4], "big")
             if size > self._record_size_max:
                 raise CorruptStreamError(offset, f"it claims {size} bytes, more than {self._record_size_max}")
 

@@ -8,7 +8,7 @@ from rmqha.ha.ha_service import HAService
 from rmqha.ha.options import HAClientOptions, HAOptions
 from rmqha.waiting import wait_reached
 from tests.fakes import MemoryNetwork
-from tests.logs import MemoryLog, records
+from tests.memory_log import MemoryLog, records
 
 
 async def test_a_slave_gets_everything(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
