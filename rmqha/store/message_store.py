@@ -1,0 +1,375 @@
+"""DefaultMessageStore: log, queues and their services as one store with one life.
+
+``load()`` makes it consistent, ``run()`` serves until ``stop()``, and then a clean shutdown leaves nothing to repair.
+One object, one life: what was stopped, or cancelled, is opened again with a new object.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.errors import StoreError, StoreWriteError
+from rmqha.replication.watermark import Watermark
+from rmqha.store.allocate_service import AllocateMappedFileService
+from rmqha.store.cleaner import CleanCommitLogService
+from rmqha.store.commit_log import CommitLog, PutRequest
+from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.store.disk import BytesLike, Closable, DataFile, Disk
+from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
+from rmqha.store.flush_service import FlushCommitLogService, FlushRealTimeService, GroupCommitService
+from rmqha.store.log_recovery import LogRecovery
+from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.message_reader import MessageReader
+from rmqha.store.reput_message_service import ReputMessageService
+from rmqha.store.running_flags import RunningFlags
+from rmqha.store.start import load_and_recover
+from rmqha.store.status import AppendResult, PutMessageStatus
+from rmqha.store.store_checkpoint import StoreCheckpoint
+from rmqha.store.store_options import StoreOptions
+
+logger = structlog.get_logger()
+
+_NO_LIMIT: Final = 1 << 63
+
+
+class DefaultMessageStore:
+    """A store of messages on one disk.
+
+    Invariant: ``min_offset <= flushed.value <= wrote.value == max_offset`` from :meth:`load` on, and consumers see
+    nothing at or beyond ``confirm_offset``.
+    """
+
+    def __init__(self, options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int]) -> None:
+        self.options: Final = options
+        self.disk: Final = disk
+        self.running_flags: Final = RunningFlags()
+        self.limit_confirm_offset: Callable[[], int] = lambda: _NO_LIMIT
+        """A further limit to what is dispatched, such as what the replicas hold; call :meth:`confirm` when it moves."""
+        self.replicas_need: Callable[[], int] = lambda: _NO_LIMIT
+        """The smallest offset a connected slave still has to be sent; segments from there on are kept for it."""
+        log_files = MappedFileQueue(disk, options.commit_log_dir, file_size=options.mapped_file_size_commit_log)
+        self.queues: Final = ConsumeQueueTable(
+            disk, options.consume_queue_dir, file_size=options.mapped_file_size_consume_queue
+        )
+        self.checkpoint: Final = StoreCheckpoint(disk, f"{options.store_path_root_dir}/checkpoint")
+        self._allocate: Final = AllocateMappedFileService(log_files, fail=self.running_flags.fail)
+        self.commit_log: Final = CommitLog(
+            log_files,
+            self._allocate,
+            message_size_max=options.max_message_size,
+            now_ms=now_ms,
+            fail=self.running_flags.fail,
+        )
+        self.wrote: Final = Watermark()
+        """What is appended: moves with every append."""
+        self.flush_service: Final = self._make_flush_service()
+        self.flushed: Final = self.flush_service.flushed
+        """What is durable."""
+        self.reput: Final = ReputMessageService(
+            self.commit_log,
+            self.queues,
+            flags=self.running_flags,
+            confirm_offset=self.confirm_offset,
+            delay_levels_ms=options.delay_levels_ms,
+        )
+        self.reader: Final = MessageReader(
+            self.commit_log,
+            self.queues,
+            visible_offset=lambda: self.reput.reput_from_offset,
+            in_memory_bytes=options.in_memory_bytes,
+            corrects_offsets=not options.is_slave,
+        )
+        self.get_message: Final = self.reader.get_message
+        self.physical_offset_of: Final = self.reader.physical_offset_of
+        self.earliest_message_time_ms: Final = self.reader.earliest_message_time_ms
+        self.look_message_by_offset: Final = self.reader.look_message_by_offset
+        self.get_max_offset_in_queue: Final = self.reader.get_max_offset_in_queue
+        self.get_min_offset_in_queue: Final = self.reader.get_min_offset_in_queue
+        self.get_offset_in_queue_by_time: Final = self.reader.get_offset_in_queue_by_time
+        self._flush_queues: Final = FlushConsumeQueueService(
+            self.queues,
+            self.checkpoint,
+            flush_service=self.flush_service,
+            reput=self.reput,
+            flags=self.running_flags,
+            interval_s=options.flush_interval_consume_queue_s,
+            least_pages=options.flush_consume_queue_least_pages,
+            thorough_interval_s=options.flush_consume_queue_thorough_interval_s,
+        )
+        self.cleaner: Final = CleanCommitLogService(
+            disk,
+            log_files,
+            queues=self.queues,
+            flags=self.running_flags,
+            options=options.clean,
+            now_ms=now_ms,
+            replicas_need=self._replicas_need,
+            done_offset=lambda: min(self.flushed.value, self.reput.reput_from_offset),
+        )
+        self._lock: Closable | None = None
+        self._serving = False
+        self._stopping = trio.Event()
+
+    def _make_flush_service(self) -> FlushCommitLogService:
+        if self.options.sync_flush:
+            return GroupCommitService(self.commit_log, self.running_flags, on_flushed=self.confirm)
+        return FlushRealTimeService(
+            self.commit_log,
+            self.running_flags,
+            on_flushed=self.confirm,
+            interval_s=self.options.flush_interval_commit_log_s,
+            least_pages=self.options.flush_commit_log_least_pages,
+            thorough_interval_s=self.options.flush_commit_log_thorough_interval_s,
+        )
+
+    # ---- life
+
+    def load(self) -> LogRecovery:
+        """Lock the store, find and repair its end, and dispatch what the queues lack. Blocks; nothing is served yet.
+
+        Raises:
+            StoreLockedError: another process uses it.
+            CorruptLogError: it needs a human: nothing was cut.
+            StoreReadError, StoreWriteError: the disk does not let us.
+        """
+        self.disk.makedirs(self.options.store_path_root_dir)
+        self._lock = self.disk.lock(f"{self.options.store_path_root_dir}/lock")
+        report = load_and_recover(
+            self.disk,
+            self.options,
+            commit_log=self.commit_log,
+            queues=self.queues,
+            checkpoint=self.checkpoint,
+            reput=self.reput,
+            on_recovered=self._recovered,
+        )
+        logger.info(
+            "store.loaded",
+            min_offset=self.min_offset,
+            max_offset=self.max_offset,
+            queues=len(self.commit_log.topic_queue_table),
+        )
+        return report
+
+    def _recovered(self) -> None:
+        """What recovery left in the log is durable."""
+        self.flushed.advance(self.max_offset)
+        self.wrote.advance(self.max_offset)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until :meth:`stop`, then shut down cleanly. Cancelled instead, it leaves what a crash would leave."""
+        try:
+            async with trio.open_nursery() as services:
+                for service in (
+                    self._allocate,
+                    self.flush_service,
+                    self.reput,
+                    self._flush_queues,
+                    self.cleaner,
+                ):
+                    services.start_soon(service.run)
+                self._serving = True
+                self.reput.wakeup()
+                if not self.options.is_slave and not self.commit_log.queue.files:
+                    self._allocate.prepare()
+                task_status.started()
+                await self._stopping.wait()
+                self._serving = False
+                services.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                await self._shut_down()
+        finally:
+            self._serving = False
+            self.close()
+
+    def stop(self) -> None:
+        """Begin the shutdown: puts are refused from now on, and :meth:`run` returns when all is safe on disk."""
+        self._serving = False
+        self._stopping.set()
+
+    async def _shut_down(self) -> None:
+        """Flush and dispatch everything; ``abort`` goes only if there is nothing left to repair."""
+        await self.flush_service.flush()
+        try:
+            self.reput.catch_up()
+        except StoreError as error:
+            self.running_flags.fail_dispatch(error)
+        clean = await self._flush_queues.flush_all() and self.write_error is None
+        clean = clean and self.reput.reput_from_offset == self.max_offset
+        if clean:
+            self.disk.unlink(f"{self.options.store_path_root_dir}/abort")
+        logger.info("store.stopped", clean=clean, flushed=self.flushed.value, max_offset=self.max_offset)
+
+    def close(self) -> None:
+        """Answer who still waits, close every file and release the lock. Idempotent; not a clean shutdown."""
+        self.flushed.fail_all()
+        self.wrote.fail_all()
+        self.queues.close()
+        self.commit_log.queue.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def _replicas_need(self) -> int:
+        return self.replicas_need()
+
+    # ---- writing
+
+    def put_messages(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
+        """Hot path, step 3: append a list of messages at once; see :meth:`CommitLog.put_messages`.
+
+        Never waits and raises nothing for a refusal. A list of results shorter than ``requests`` means that the next
+        segment is still being made: ``await wait_allocated()`` and put the rest, or use
+        :meth:`put_messages_when_allocated`. PUT_OK here means appended: what else SEND_OK promises is waited for by
+        ``flushed`` and the replicas' watermark.
+        """
+        if not self._serving or self.options.is_slave or not self.running_flags.is_writeable:
+            return [self._refused()] * len(requests)
+        results = self.commit_log.put_messages(requests)
+        self._appended()
+        return results
+
+    def refusal(self) -> str:
+        """Why puts are refused at present; empty if they are not."""
+        if not self._serving:
+            return "the store is not running, or shutting down"
+        if self.options.is_slave:
+            return "this broker is a slave: send to its master"
+        return self.running_flags.refusal()
+
+    def _refused(self) -> AppendResult:
+        error = self.write_error
+        if error is not None and error.operation == "create":
+            return AppendResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, remark=self.refusal())
+        return AppendResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=self.refusal())
+
+    def when_allocated(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` once, when a put can go on: the next segment is there, or puts are refused for good."""
+        self._allocate.when_allocated(tell)
+
+    async def wait_allocated(self) -> None:
+        """As :meth:`when_allocated`, for a task."""
+        await self._allocate.wait_allocated()
+
+    async def put_messages_when_allocated(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
+        """As :meth:`put_messages`, but with a result for every request: waits for segments as long as it takes."""
+        results = self.put_messages(requests)
+        while len(results) < len(requests):
+            await self.wait_allocated()
+            results += self.put_messages(requests[len(results) :])
+        return results
+
+    def append_raw(self, data: BytesLike, phy_offset: int) -> int:
+        """Append bytes of a master's log at exactly ``max_offset``; returns how many were taken.
+
+        Fewer than all are taken while the next segment is being made: ``await wait_allocated()`` and append the rest.
+
+        Raises:
+            StoreError: they do not continue this log, or the store is not running or not writable.
+            StoreWriteError: the disk failed; of what was not taken nothing counts.
+        """
+        if self.write_error is not None:
+            raise self.write_error
+        if not self._serving:
+            raise StoreError("the store is not running, or shutting down")
+        taken = self.commit_log.append_raw(memoryview(data), phy_offset)
+        self._appended()
+        return taken
+
+    def start_at(self, phy_offset: int) -> None:
+        """Let an empty slave's log begin at ``phy_offset``; see :meth:`CommitLog.start_at`."""
+        self.commit_log.start_at(phy_offset)
+        self._recovered()
+        self.reput.reput_from_offset = phy_offset
+
+    def _appended(self) -> None:
+        self.wrote.advance(self.commit_log.queue.max_offset)
+        if self.options.sync_flush:
+            self.flush_service.request_flush()
+        else:
+            self.reput.wakeup()
+
+    async def flush_now(self, offset: int) -> None:
+        """Return when everything below ``offset`` is durable, whatever the flush type. Raises StoreWriteError."""
+        await self.flush_service.wait_flushed(offset)
+
+    def request_flush(self) -> None:
+        """Have flushed soon what is written now; ``flushed`` tells when."""
+        self.flush_service.request_flush()
+
+    @property
+    def write_error(self) -> StoreWriteError | None:
+        """The first write, allocation or flush that failed: final, nothing is acknowledged any more."""
+        return self.running_flags.write_error
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether the disk is too full for puts."""
+        return self.running_flags.is_disk_full
+
+    @property
+    def disk_used_percent(self) -> int:
+        """How full the disk of the log is at the last look; 100 if that cannot be told."""
+        return self.cleaner.disk_used_percent
+
+    async def wait_writable(self) -> None:
+        """Return when the disk is not too full to take more of a master's log."""
+        await self.running_flags.wait_disk_not_full()
+
+    # ---- positions
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of a segment."""
+        return self.commit_log.queue.file_size
+
+    @property
+    def min_offset(self) -> int:
+        """Offset of the first byte that is still there."""
+        return self.commit_log.queue.min_offset
+
+    @property
+    def max_offset(self) -> int:
+        """Offset behind the last byte written."""
+        return self.commit_log.queue.max_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Offset behind the last durable byte."""
+        return self.flushed.value
+
+    @property
+    def reput_from_offset(self) -> int:
+        """Everything before is dispatched, and can be seen by consumers."""
+        return self.reput.reput_from_offset
+
+    def confirm_offset(self) -> int:
+        """What may be dispatched, and so seen: durable under SYNC_FLUSH, else written; and within the further limit."""
+        own = self.flushed.value if self.options.sync_flush else self.commit_log.queue.max_offset
+        return min(own, self.limit_confirm_offset())
+
+    def confirm(self) -> None:
+        """``confirm_offset`` may have moved: dispatch goes on."""
+        self.reput.wakeup()
+
+    # ---- bytes for replication
+
+    def segment_at(self, offset: int) -> tuple[DataFile, int, int] | None:
+        """The file that holds ``offset``, the position in it, and how many bytes are written from there on.
+
+        None if nothing is written there. The file stays usable while it is held, even if it gets deleted.
+        """
+        mapped = self.commit_log.queue.find(offset)
+        if mapped is None:
+            return None
+        position = offset - mapped.file_from_offset
+        return None if position >= mapped.wrote_position else (mapped.file, position, mapped.wrote_position - position)
+
+    def view_range(self, offset: int, size: int) -> memoryview:
+        """Up to ``size`` bytes from ``offset`` on, within one segment and within what is written; empty outside."""
+        mapped = self.commit_log.queue.find(offset)
+        if mapped is None:
+            return memoryview(b"")
+        position = offset - mapped.file_from_offset
+        return mapped.view[position : max(min(position + size, mapped.wrote_position), position)]

@@ -1,0 +1,105 @@
+"""Decide from where the consume queues have to be built again at a start.
+
+RocketMQ starts dispatch behind the newest unit of any queue, so that a lost queue comes back only in part. Here each
+segment of the log is checked against all queues: the sizes in the units of its records, added up, must lead exactly to
+the segment's blank (or to the log's end). Only a segment where they do not is read record by record.
+
+Source: spec: commitlog §7.2 (traps), §7.3.
+"""
+
+import sys
+from array import array
+from bisect import bisect_left
+
+from rmqha.codec.consume_queue import UNIT_SIZE
+from rmqha.codec.dispatch import read_dispatch
+from rmqha.codec.layout import SysFlag
+from rmqha.codec.scan import Stop, scan_records
+from rmqha.store.consume_queue import ConsumeQueue
+from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.store.mapped_file import MappedFile
+from rmqha.store.mapped_file_queue import MappedFileQueue
+
+
+def recover_consume_queues(table: ConsumeQueueTable, log: MappedFileQueue, *, rebuild_from: int) -> int:
+    """Cut the queues back to what is right; returns the offset from which the log has to be dispatched.
+
+    Args:
+        table: the queues, loaded.
+        log: the commitlog, recovered.
+        rebuild_from: dispatch at least from here: after a crash ``LogRecovery.scanned_from``, else the log's end.
+
+    Raises:
+        StoreWriteError: the queues are not cut.
+    """
+    table.cut(log.max_offset)
+    table.correct_min_offset(log.min_offset)
+    dispatch_from = min(first_uncovered(table, log), max(rebuild_from, log.min_offset))
+    if dispatch_from < log.max_offset:
+        table.cut(dispatch_from)
+    return dispatch_from
+
+
+def first_uncovered(table: ConsumeQueueTable, log: MappedFileQueue) -> int:
+    """Where the first segment begins of which some record is in no queue; the log's end if there is none."""
+    covered = [0] * len(log.files)
+    for queue in table:
+        _add_sizes(queue, log, covered=covered)
+    for mapped, size_bytes in zip(log.files, covered, strict=True):
+        if not (_is_end_of_records(mapped, size_bytes) or _is_in_queues(mapped, table)):
+            return mapped.file_from_offset
+    return log.max_offset
+
+
+def _add_sizes(queue: ConsumeQueue, log: MappedFileQueue, *, covered: list[int]) -> None:
+    """Add to each segment's number the sizes of the records that this queue knows in it."""
+    end = queue.max_offset_in_queue
+    low = queue.min_offset_in_queue
+    for index, mapped in enumerate(log.files):
+        high = bisect_left(range(end), mapped.end_offset, low, end, key=lambda i: _phy_offset(queue, i))
+        covered[index] += _sum_of_sizes(queue, low, high)
+        low = high
+
+
+def _phy_offset(queue: ConsumeQueue, index: int) -> int:
+    unit = queue.unit(index)
+    assert unit is not None, "between the ends"
+    return unit[0]
+
+
+def _sum_of_sizes(queue: ConsumeQueue, low: int, high: int) -> int:
+    """Sum of the second field of the units ``[low, high)``, without a Python loop over them."""
+    total = 0
+    for mapped in queue.queue.between(low * UNIT_SIZE, high * UNIT_SIZE):
+        start = max(0, low * UNIT_SIZE - mapped.file_from_offset)
+        end = min(mapped.size, high * UNIT_SIZE - mapped.file_from_offset)
+        words = array("i", bytes(mapped.view[start:end]))
+        if sys.byteorder == "little":
+            words.byteswap()
+        total += sum(words[2 :: UNIT_SIZE // words.itemsize])
+    return total
+
+
+def _is_end_of_records(mapped: MappedFile, position: int) -> bool:
+    """Whether ``position`` is where the records of this segment end."""
+    if position == mapped.wrote_position:
+        return True
+    if not mapped.is_full or position > mapped.size:
+        return False
+    scan = scan_records(
+        mapped.view, position, mapped.size, phy_offset_base=mapped.file_from_offset, file_end=mapped.size
+    )
+    return scan.end == position and scan.stop is Stop.BLANK
+
+
+def _is_in_queues(mapped: MappedFile, table: ConsumeQueueTable) -> bool:
+    """Whether each record of this segment has its unit. PREPARED and ROLLBACK records have none."""
+    requests, end = read_dispatch(mapped.view, 0, mapped.wrote_position, phy_offset_base=mapped.file_from_offset)
+    for request in requests:
+        if request.sys_flag & SysFlag.TRANSACTION_PREPARED:
+            continue
+        queue = table.find(request.topic, request.queue_id)
+        unit = queue and queue.unit(request.queue_offset)
+        if not unit or unit[:2] != (request.commit_log_offset, request.msg_size):
+            return False
+    return _is_end_of_records(mapped, end)

@@ -1,0 +1,85 @@
+"""The start of a store: from whatever the last process left to a consistent log and consistent queues.
+
+Order and reasons: spec: commitlog §7. Everything here blocks; nothing is served before it is done.
+"""
+
+from collections.abc import Callable
+
+from rmqha.codec.dispatch import read_dispatch
+from rmqha.codec.layout import SysFlag
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
+from rmqha.store.disk import Disk
+from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
+from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.queue_recovery import recover_consume_queues
+from rmqha.store.reput_message_service import ReputMessageService
+from rmqha.store.store_checkpoint import StoreCheckpoint
+from rmqha.store.store_options import StoreOptions
+
+
+def load_and_recover(
+    disk: Disk,
+    options: StoreOptions,
+    *,
+    commit_log: CommitLog,
+    queues: ConsumeQueueTable,
+    checkpoint: StoreCheckpoint,
+    reput: ReputMessageService,
+    on_recovered: Callable[[], None],
+) -> LogRecovery:
+    """Load, repair and dispatch; ``on_recovered`` is called when the log's end is known and durable.
+
+    Raises:
+        CorruptLogError: it needs a human: nothing was cut.
+        StoreReadError, StoreWriteError: the disk does not let us.
+    """
+    clean = mark_in_use(disk, options)
+    log = commit_log.queue
+    log.load()
+    queues.load()
+    checkpoint.load()
+    if not log.files:
+        checkpoint.forget()
+    known = DurableKnowledge(
+        clean=clean,
+        checkpoint=checkpoint.durable,
+        queues_end=queues.max_physic_offset,
+        durable_offset=checkpoint.durable.master_flushed_offset,
+    )
+    recovery = recover_commit_log(log, known=known, check_crc=options.check_crc_on_recover)
+    on_recovered()
+    rebuild_from = log.max_offset if clean else recovery.scanned_from
+    reput.reput_from_offset = recover_consume_queues(queues, log, rebuild_from=rebuild_from)
+    reput.catch_up()
+    queues.correct_min_offset(log.min_offset)
+    commit_log.topic_queue_table = _next_queue_offsets(log, queues, dispatched=reput.reput_from_offset)
+    commit_log.note_store_timestamp(recovery.last_store_timestamp_ms)
+    return recovery
+
+
+def mark_in_use(disk: Disk, options: StoreOptions) -> bool:
+    """Make the directories and the ``abort`` file, durably and before anything else is written.
+
+    Returns:
+        Whether the last process shut down cleanly, that is whether there was no ``abort``.
+    """
+    for directory in (options.commit_log_dir, options.consume_queue_dir, options.config_dir):
+        disk.makedirs(directory)
+    abort = f"{options.store_path_root_dir}/abort"
+    if disk.exists(abort):
+        return False
+    disk.create(abort, 0, sparse=True)
+    return True
+
+
+def _next_queue_offsets(log: MappedFileQueue, queues: ConsumeQueueTable, *, dispatched: int) -> dict[QueueKey, int]:
+    """The queues' ends, and past them what is in the log but may not be dispatched yet."""
+    table = queues.next_offsets()
+    for mapped in log.between(dispatched, log.max_offset):
+        base = mapped.file_from_offset
+        requests, _ = read_dispatch(mapped.view, max(dispatched - base, 0), mapped.wrote_position, phy_offset_base=base)
+        for request in requests:
+            if not request.sys_flag & SysFlag.TRANSACTION_PREPARED:
+                table[request.topic, request.queue_id] = request.queue_offset + 1
+    return table

@@ -1,0 +1,93 @@
+"""What the store tests share: messages, options for small files, and a running store."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+
+from rmqha.codec.host import parse_host
+from rmqha.codec.record_encoder import PreparedRecord, prepare
+from rmqha.store.disk import Disk
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.status import AppendResult, PutMessageStatus
+from rmqha.store.store_options import StoreOptions
+
+HOST = parse_host("127.0.0.1:10911")
+ROOT = "/store"
+SEGMENT = 4096
+
+
+def message(
+    body: bytes = b"hello",
+    *,
+    topic: str = "TopicTest",
+    queue_id: int = 0,
+    properties: bytes = b"",
+    sys_flag: int = 0,
+    size: int | None = None,
+) -> PreparedRecord:
+    """A record to put; with ``size`` its body is chosen so that the record has exactly that many bytes."""
+    if size is not None:
+        body = b"x" * (size - 91 - len(topic) - len(properties))
+    return prepare(
+        topic,
+        body,
+        queue_id=queue_id,
+        born_timestamp_ms=1,
+        born_host_raw=HOST,
+        store_host_raw=HOST,
+        properties_raw=properties,
+        sys_flag=sys_flag,
+    )
+
+
+def options(root: str = ROOT, **changes: Any) -> StoreOptions:
+    """Small files: segments of 4 KiB, 10 units a queue file."""
+    small: dict[str, Any] = {
+        "mapped_file_size_commit_log": SEGMENT,
+        "mapped_file_size_consume_queue": 200,
+        "max_message_size": 2048,
+    }
+    return StoreOptions(root, **(small | changes))
+
+
+class Clock:
+    """A wall clock that stands still until told otherwise."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@asynccontextmanager
+async def running(
+    disk: Disk, *, now_ms: Callable[[], int] | None = None, crash: bool = False, **changes: Any
+) -> AsyncIterator[DefaultMessageStore]:
+    """A loaded, serving store; stopped cleanly at the end, or with ``crash`` just dropped."""
+    store = DefaultMessageStore(options(**changes), disk, now_ms=now_ms or Clock())
+    store.load()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        yield store
+        if crash:
+            nursery.cancel_scope.cancel()
+        else:
+            store.stop()
+
+
+async def put(store: DefaultMessageStore, *requests: Any) -> list[AppendResult]:
+    """Put, whatever segments that needs; every message must be taken."""
+    results = await store.put_messages_when_allocated(requests)
+    assert [result.status for result in results] == [PutMessageStatus.PUT_OK] * len(requests), results
+    return results
+
+
+async def dispatched(store: DefaultMessageStore) -> None:
+    """Return when everything that may be seen is dispatched."""
+    with trio.fail_after(60):
+        while store.reput_from_offset < store.confirm_offset():
+            await trio.testing.wait_all_tasks_blocked()
+            await trio.sleep(0.01)
