@@ -193,6 +193,7 @@ async def test_reading_pauses_while_all_clients_together_have_too_much_in_flight
     echo = Echo()
     async with serving(echo, in_flight_bytes_max=1000) as (_, connect):
         first, second = await connect(), await connect()
+        await trio.testing.wait_all_tasks_blocked()  # both are being read
         await first.send(request(2, 1, body=bytes(2000)))
         await trio.testing.wait_all_tasks_blocked()
         await second.send(request(1, 2))
