@@ -1,0 +1,153 @@
+"""HeartbeatData: who a client is, which groups it belongs to, and what they subscribe to. The body of 34.
+
+    {"clientID":S,"consumerDataSet":[ConsumerData],"producerDataSet":[{"groupName":S}]}
+    ConsumerData {"groupName":S,"consumeType":S,"messageModel":S,"consumeFromWhere":S,"subscriptionDataSet":[...],
+                  "unitMode":B}
+    SubscriptionData {"topic":S,"subString":S,"tagsSet":[S],"codeSet":[I],"subVersion":L,"expressionType":S,
+                      "classFilterMode":B}
+
+Clients in the field leave out or null what they please, write codes as strings and put the subscriptions under
+``subscriptionData``: all of that is read.
+
+Source: spec: remoting §2.1, §2.4, §6 rows 24-26.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rmqha.codec import java_json
+from rmqha.codec.hashing import tags_code
+from rmqha.errors import RemoteProtocolError
+
+SUBSCRIBE_ALL: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionData:
+    """One topic of a group: ``*``, or tags joined by ``||``. ``code_set`` are the tags' codes; empty means all."""
+
+    topic: str
+    sub_string: str = SUBSCRIBE_ALL
+    tags_set: tuple[str, ...] = ()
+    code_set: frozenset[int] = frozenset()
+    sub_version: int = 0
+    expression_type: str = "TAG"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerData:
+    """A group that the client consumes in."""
+
+    group_name: str
+    consume_type: str = "CONSUME_ACTIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    subscription_data_set: tuple[SubscriptionData, ...] = ()
+    unit_mode: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatData:
+    """The whole body."""
+
+    client_id: str
+    producer_data_set: tuple[str, ...] = ()
+    consumer_data_set: tuple[ConsumerData, ...] = ()
+
+
+def build_subscription_data(topic: str, sub_string: str | None, *, sub_version: int = 0) -> SubscriptionData:
+    """A tag subscription from its expression, as a pull request with bit 0x4 carries it.
+
+    Raises:
+        RemoteProtocolError: the expression names no tag at all; answer with SUBSCRIPTION_PARSE_FAILED.
+    """
+    if not sub_string or sub_string.strip() == SUBSCRIBE_ALL:
+        return SubscriptionData(topic, sub_version=sub_version)
+    tags = tuple(dict.fromkeys(tag for part in sub_string.split("||") if (tag := part.strip())))
+    if not tags:
+        raise RemoteProtocolError(f"the tag expression {sub_string[:80]!r} names no tag: use '*' or 'TagA || TagB'")
+    codes = frozenset(map(tags_code, tags))
+    return SubscriptionData(topic, sub_string, tags, codes, sub_version)
+
+
+def decode_heartbeat(body: bytes | memoryview) -> HeartbeatData:
+    """A heartbeat from any client.
+
+    Raises:
+        RemoteProtocolError: it is no JSON object of this shape.
+    """
+    value = java_json.loads(body)
+    try:
+        return HeartbeatData(
+            str(value["clientID"]),
+            tuple(str(entry["groupName"]) for entry in value.get("producerDataSet") or ()),
+            tuple(_consumer(entry) for entry in value.get("consumerDataSet") or ()),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise RemoteProtocolError(f"heartbeat does not parse: {error!r}") from None
+
+
+def _consumer(entry: dict[str, Any]) -> ConsumerData:
+    subscriptions = entry.get("subscriptionDataSet") or entry.get("subscriptionData") or ()
+    return ConsumerData(
+        str(entry["groupName"]),
+        str(entry.get("consumeType") or "CONSUME_ACTIVELY"),
+        str(entry.get("messageModel") or "CLUSTERING"),
+        str(entry.get("consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET"),
+        tuple(decode_subscription(subscription) for subscription in subscriptions),
+        unit_mode=bool(entry.get("unitMode")),
+    )
+
+
+def decode_subscription(entry: dict[str, Any]) -> SubscriptionData:
+    """One SubscriptionData; codes that are missing are derived from the expression.
+
+    Raises:
+        RemoteProtocolError: the expression names no tag.
+        KeyError, TypeError, ValueError, AttributeError: a member has another type; the caller names the body.
+    """
+    topic = str(entry["topic"])
+    sub_string = str(entry.get("subString") or SUBSCRIBE_ALL)
+    sub_version = int(entry.get("subVersion") or 0)
+    expression_type = str(entry.get("expressionType") or "TAG")
+    if expression_type != "TAG":
+        return SubscriptionData(topic, sub_string, sub_version=sub_version, expression_type=expression_type)
+    derived = build_subscription_data(topic, sub_string, sub_version=sub_version)
+    codes = frozenset(int(code) for code in entry.get("codeSet") or ())
+    if derived.sub_string == SUBSCRIBE_ALL or not codes:
+        return derived
+    return SubscriptionData(topic, sub_string, derived.tags_set, codes, sub_version)
+
+
+def encode_heartbeat(heartbeat: HeartbeatData) -> bytes:
+    """The body, members in the order of their names, as fastjson writes them."""
+    value = {
+        "clientID": heartbeat.client_id,
+        "consumerDataSet": [_consumer_json(consumer) for consumer in heartbeat.consumer_data_set],
+        "producerDataSet": [{"groupName": group} for group in heartbeat.producer_data_set],
+    }
+    return java_json.dumps(value).encode()
+
+
+def _consumer_json(consumer: ConsumerData) -> dict[str, Any]:
+    return {
+        "consumeFromWhere": consumer.consume_from_where,
+        "consumeType": consumer.consume_type,
+        "groupName": consumer.group_name,
+        "messageModel": consumer.message_model,
+        "subscriptionDataSet": [subscription_json(entry) for entry in consumer.subscription_data_set],
+        "unitMode": consumer.unit_mode,
+    }
+
+
+def subscription_json(subscription: SubscriptionData) -> dict[str, Any]:
+    """The members of a SubscriptionData, also of use in 203's answer."""
+    return {
+        "classFilterMode": False,
+        "codeSet": sorted(subscription.code_set),
+        "expressionType": subscription.expression_type,
+        "subString": subscription.sub_string,
+        "subVersion": subscription.sub_version,
+        "tagsSet": list(subscription.tags_set),
+        "topic": subscription.topic,
+    }

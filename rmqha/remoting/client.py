@@ -1,0 +1,163 @@
+"""RemotingClient: one connection to a broker, on which many requests are in flight at once."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+import trio
+
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FRAME_SIZE_MAX, FrameDecoder, RemotingCommand
+from rmqha.errors import RemoteProtocolError, RemotingConnectError
+from rmqha.remoting.connection import invoke
+from rmqha.remoting.outgoing import OutgoingQueue
+from rmqha.remoting.response_table import OnOutcome, ResponseTable
+from rmqha.transport import BytesLike, Network, Stream
+
+logger = structlog.get_logger()
+
+CONNECT_TIMEOUT_S = 3.0
+_WRITE_TIMEOUT_S = 30.0
+_RECEIVE_SIZE = 256 * 1024
+
+
+class RemotingClient:
+    """Requests go out in the order they are made; each is completed once, by its answer, deadline or the end.
+
+    Attributes:
+        address: the peer as it was named to us.
+        closed: nothing can be asked any more; connect anew.
+    """
+
+    def __init__(self, stream: Stream, address: str) -> None:
+        self.address = address
+        self.closed = False
+        self.used_at = trio.current_time()
+        """When something was last received (trio's clock); the peer drops idle connections after 120 s."""
+        self._stream = stream
+        self._outgoing = OutgoingQueue(stream, write_timeout_s=_WRITE_TIMEOUT_S)
+        self._responses = ResponseTable(address)
+        self._scope = trio.CancelScope()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that await their answer."""
+        return len(self._responses)
+
+    async def run(self) -> None:
+        """Receive until the connection ends, for whatever reason; everything pending fails then."""
+        reason = "the connection was closed here"
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._outgoing.run)
+                    nursery.start_soon(self._responses.expire)
+                    await self._read()
+                    reason = "the peer closed the connection"
+                    nursery.cancel_scope.cancel()
+        except* (trio.BrokenResourceError, RemoteProtocolError) as errors:
+            reason = _first(errors)
+        finally:
+            self.closed = True
+            self._stream.close()
+            self._outgoing.close()
+            self._responses.fail_all(reason)
+            logger.debug("remoting_client.closed", address=self.address, reason=reason)
+
+    def close(self) -> None:
+        """End the connection now; everything pending fails."""
+        self.closed = True
+        self._scope.cancel()
+
+    async def invoke(self, request: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
+        """Ask, and wait for the answer, whatever its code.
+
+        Raises:
+            RemotingTimeoutError: no answer in time; the connection stays up and a late answer is dropped.
+            RemotingSendRequestError: the connection ended first.
+        """
+        if self.closed:
+            raise RemotingConnectError(self.address, "the connection has ended")
+        return await invoke(self._responses, self._outgoing, request, timeout_s=timeout_s)
+
+    def invoke_nowait(self, request: RemotingCommand, *, deadline: float, on_outcome: OnOutcome) -> None:
+        """Ask without waiting; ``on_outcome`` is called once, later, with the answer or a RemotingError."""
+        request.opaque = self.expect(deadline, on_outcome)
+        self.put_nowait(request.encode())
+
+    def expect(self, deadline: float, on_outcome: OnOutcome) -> int:
+        """The first half of :meth:`invoke_nowait`, for callers that encode themselves; returns the opaque to use.
+
+        Raises:
+            RemotingConnectError: the connection has ended; nothing was sent.
+        """
+        if self.closed:
+            raise RemotingConnectError(self.address, "the connection has ended")
+        return self._responses.add(deadline, on_outcome)
+
+    def put_nowait(self, frames: BytesLike) -> None:
+        """The second half: send whole frames, at once if nothing is queued."""
+        self._outgoing.put_nowait(frames)
+
+    async def wait_writable(self, size: int) -> None:
+        """Wait until fewer than ``size`` bytes are queued here, or the connection has ended."""
+        await self._outgoing.wait_below(size)
+
+    async def _read(self) -> None:
+        decoder = FrameDecoder(header_size_max=FRAME_SIZE_MAX)
+        view = memoryview(bytearray(_RECEIVE_SIZE))
+        while count := await self._stream.receive_into(view):
+            self.used_at = trio.current_time()
+            for command in decoder.receive_data(bytes(view[:count])):
+                if command.flag & FLAG_RESPONSE:
+                    self._responses.complete(command)
+                elif not command.flag & FLAG_ONEWAY:
+                    self._refuse(command)
+
+    def _refuse(self, request: RemotingCommand) -> None:
+        """We serve nothing: a broker that asks is told so, and does not wait for its own timeout."""
+        remark = f" request type {request.code} not supported"
+        code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        response = RemotingCommand(code, request.opaque, FLAG_RESPONSE, remark=remark, serialize=request.serialize)
+        self._outgoing.put(response.encode())
+
+
+async def connect_remoting_client(
+    network: Network, address: str, *, timeout_s: float = CONNECT_TIMEOUT_S
+) -> RemotingClient:
+    """Connect to ``host:port``; the caller runs :meth:`RemotingClient.run`.
+
+    Raises:
+        RemotingConnectError: refused, unreachable, unresolvable, or not done in time.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise RemotingConnectError(address, "is not of the form host:port")
+    try:
+        stream = await network.connect(host.strip("[]"), int(port), timeout_s=timeout_s)
+    except OSError as error:
+        raise RemotingConnectError(address, error.strerror or str(error)) from error
+    return RemotingClient(stream, address)
+
+
+@asynccontextmanager
+async def open_remoting_client(
+    network: Network, address: str, *, timeout_s: float = CONNECT_TIMEOUT_S
+) -> AsyncIterator[RemotingClient]:
+    """A connected client for as long as the block runs.
+
+    Raises:
+        RemotingConnectError: see :func:`connect_remoting_client`.
+    """
+    client = await connect_remoting_client(network, address, timeout_s=timeout_s)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.run)
+        yield client
+        client.close()
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> str:
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)

@@ -1,0 +1,65 @@
+"""Heartbeats as Java, Go and Python clients send them."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.codec.hashing import tags_code
+from rmqha.codec.heartbeat import HeartbeatData, build_subscription_data, decode_heartbeat, encode_heartbeat
+from rmqha.errors import RemoteProtocolError
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "remoting"
+
+
+@pytest.mark.parametrize("session", ["push-consumer", "push-consumer-binary", "lite-pull-consumer", "producer-json"])
+def test_recorded_heartbeats_are_written_as_they_were_read(session: str) -> None:
+    bodies = [
+        frame["body"]
+        for frame in map(json.loads, (GOLDEN / session / "frames.jsonl").read_text().splitlines())
+        if frame.get("name") == "HEART_BEAT"
+    ]
+    assert bodies or session == "producer-json"
+    for body in bodies:
+        heartbeat = decode_heartbeat(body.encode())
+        assert json.loads(encode_heartbeat(heartbeat)) == json.loads(body)
+
+
+def test_codes_are_derived_where_they_are_missing_and_read_where_they_are_text() -> None:
+    go = {"topic": "T", "subString": "A || B", "codeSet": ["1", "-2"], "subVersion": 1700000000000000000}
+    py = {"topic": "T", "subString": " A ||B||A", "codeSet": None}
+    body = {"clientID": "c", "consumerDataSet": [
+        {"groupName": "go", "subscriptionDataSet": [go]}, {"groupName": "py", "subscriptionData": [py]},
+    ]}  # fmt: skip
+    go_group, py_group = decode_heartbeat(json.dumps(body).encode()).consumer_data_set
+    assert go_group.subscription_data_set[0].code_set == {1, -2}
+    assert go_group.subscription_data_set[0].sub_version == 1700000000000000000
+    assert py_group.subscription_data_set[0].code_set == {tags_code("A"), tags_code("B")}
+    assert py_group.subscription_data_set[0].tags_set == ("A", "B")
+
+
+def test_sets_may_be_null_or_absent() -> None:
+    assert decode_heartbeat(b'{"clientID":"c","consumerDataSet":null}') == HeartbeatData("c")
+
+
+def test_an_expression_without_a_tag_is_refused() -> None:
+    assert build_subscription_data("T", "*").code_set == build_subscription_data("T", None).code_set == frozenset()
+    with pytest.raises(RemoteProtocolError, match="names no tag"):
+        build_subscription_data("T", " || ")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+members = st.sampled_from(["groupName", "topic", "subString", "codeSet", "subVersion", "subscriptionDataSet"])
+sets = st.lists(st.dictionaries(members, json_values | st.lists(st.dictionaries(members, json_values)))) | json_values
+
+
+@given(st.fixed_dictionaries({"clientID": json_values, "consumerDataSet": sets, "producerDataSet": sets}))
+def test_any_other_shape_raises_only_our_error(value: object) -> None:
+    with suppress(RemoteProtocolError):
+        decode_heartbeat(json.dumps(value).encode())

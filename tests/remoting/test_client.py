@@ -1,0 +1,134 @@
+"""RemotingClient against the real server, over the in-memory network."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import RemotingConnectError, RemotingError, RemotingSendRequestError, RemotingTimeoutError
+from rmqha.remoting.client import RemotingClient, connect_remoting_client, open_remoting_client
+from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.response_table import Outcome
+from rmqha.remoting.server import RemotingServer
+from tests.fakes import MemoryNetwork
+
+ADDRESS = "10.0.0.1:10911"
+
+
+class Broker(RequestDispatcher):
+    """1: echo. 2: hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[tuple[Connection, RemotingCommand]] = []
+        self.register(1, lambda _, request: RemotingCommand(0, body=request.body))
+        self.register(2, lambda connection, request: self.held.append((connection, request)))
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[tuple[Broker, RemotingServer, RemotingClient]]:
+    network, broker = MemoryNetwork(), Broker()
+    server = RemotingServer(broker)
+    with trio.fail_after(1000):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+            async with open_remoting_client(network, ADDRESS) as client:
+                yield broker, server, client
+            nursery.cancel_scope.cancel()
+
+
+async def test_answers_find_their_requests_in_any_order(autojump_clock: MockClock) -> None:
+    async with connected() as (broker, _, client):
+        outcomes: list[Outcome] = []
+        for n in range(20):
+            request = RemotingCommand(2, body=bytes([n]))
+            client.invoke_nowait(request, deadline=trio.current_time() + 3, on_outcome=outcomes.append)
+        assert client.in_flight == 20
+        assert (await client.invoke(RemotingCommand(1, body=b"x"), timeout_s=3)).body == b"x"
+        for connection, request in reversed(broker.held):
+            connection.respond(request, 0, body=bytes(request.body))
+        await trio.testing.wait_all_tasks_blocked()
+        bodies = [outcome.body[0] for outcome in outcomes if isinstance(outcome, RemotingCommand)]
+        assert bodies == list(reversed(range(20)))
+        assert client.in_flight == 0
+
+
+async def test_each_request_has_its_own_deadline(autojump_clock: MockClock) -> None:
+    async with connected() as (broker, _, client):
+        expired: list[tuple[float, int]] = []
+
+        async def ask(timeout_s: float) -> None:
+            with pytest.raises(RemotingTimeoutError):
+                await client.invoke(RemotingCommand(2), timeout_s=timeout_s)
+            expired.append((round(trio.current_time(), 6), int(timeout_s)))
+
+        async with trio.open_nursery() as nursery:
+            for timeout_s in (30, 3, 10):
+                nursery.start_soon(ask, timeout_s)
+        assert expired == [(3, 3), (10, 10), (30, 30)]
+        for connection, request in broker.held:
+            connection.respond(request, 0)  # late: dropped
+        assert (await client.invoke(RemotingCommand(1), timeout_s=3)).code == 0
+
+
+async def test_when_the_connection_ends_everything_pending_fails(autojump_clock: MockClock) -> None:
+    async with connected() as (_, server, client):
+        outcomes: list[Outcome] = []
+        for _n in range(3):
+            client.invoke_nowait(RemotingCommand(2), deadline=1e9, on_outcome=outcomes.append)
+        await trio.testing.wait_all_tasks_blocked()
+        for connection in server.connections:
+            connection.close("test")
+        await trio.testing.wait_all_tasks_blocked()
+        assert [type(outcome) for outcome in outcomes] == [RemotingSendRequestError] * 3
+        assert client.closed
+        with pytest.raises(RemotingConnectError):
+            await client.invoke(RemotingCommand(1), timeout_s=3)
+
+
+async def test_a_cancelled_request_leaves_nothing_behind(autojump_clock: MockClock) -> None:
+    async with connected() as (_, _server, client):
+        with trio.move_on_after(1):
+            await client.invoke(RemotingCommand(2), timeout_s=30)
+        assert client.in_flight == 0
+
+
+async def test_a_broker_that_asks_is_told_that_we_serve_nothing(autojump_clock: MockClock) -> None:
+    async with connected() as (broker, _, client):
+        answers: list[RemotingCommand] = []
+
+        async def ask(connection: Connection) -> None:
+            connection.send_oneway(RemotingCommand(40))
+            answers.append(await connection.invoke(RemotingCommand(307), timeout_s=3))
+
+        client.invoke_nowait(RemotingCommand(2), deadline=10, on_outcome=lambda _: None)
+        await trio.testing.wait_all_tasks_blocked()
+        connection, _request = broker.held[0]
+        connection.start_soon(ask, connection)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [answer.code for answer in answers] == [3]
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1:1", "nonsense", ":1", "host:port"])
+async def test_an_address_that_cannot_be_reached_is_named(address: str) -> None:
+    with pytest.raises(RemotingConnectError, match=address):
+        await connect_remoting_client(MemoryNetwork(), address)
+
+
+async def test_garbage_from_the_peer_ends_the_connection(autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    listener = await network.listen("10.0.0.1", 10911)
+    async with open_remoting_client(network, ADDRESS) as client, trio.open_nursery() as nursery:
+
+        async def answer_nonsense() -> None:
+            stream = await listener.accept()
+            await stream.send_all(b"HTTP/1.1 400 Bad Request")
+
+        nursery.start_soon(answer_nonsense)
+        with pytest.raises(RemotingError, match="frame of"):
+            await client.invoke(RemotingCommand(1), timeout_s=3)
