@@ -10,12 +10,13 @@ class ConsumerOffsetManager:
 
     def __init__(self) -> None:
         self._table: dict[str, dict[int, int]] = {}
-        self._dirty = False
+        self.dirty = False
+        """The table has changed since it was saved."""
 
     def commit_offset(self, group: str, topic: str, queue_id: int, *, offset: int) -> None:
         """Remember that ``group`` goes on at ``offset``."""
         self._table.setdefault(topic + TOPIC_GROUP_SEPARATOR + group, {})[queue_id] = offset
-        self._dirty = True
+        self.dirty = True
 
     def query_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where ``group`` goes on, or None if it never committed."""
@@ -40,12 +41,7 @@ class ConsumerOffsetManager:
             for queue_id, offset in _queue_offsets(queues).items():
                 if offset > known.get(queue_id, -1):
                     known[queue_id] = offset
-                    self._dirty = True
-
-    def take_dirty(self) -> bool:
-        """Whether the table changed since the last call: then it is time to save it."""
-        dirty, self._dirty = self._dirty, False
-        return dirty
+                    self.dirty = True
 
 
 def _queue_offsets(queues: dict[Any, Any]) -> dict[int, int]:

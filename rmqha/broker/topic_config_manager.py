@@ -90,7 +90,8 @@ class TopicConfigManager:
         self._rules = rules
         self._now_ms = now_ms
         self._table: dict[str, TopicConfig] = {}
-        self._dirty = False
+        self.dirty = False
+        """The table has changed since it was saved."""
         self.data_version: tuple[int, int] = (now_ms(), 0)
         for topic in _built_in_topics(rules):
             self._table[topic.topic_name] = topic
@@ -134,7 +135,7 @@ class TopicConfigManager:
     def _put(self, topic: TopicConfig) -> None:
         self._table[topic.topic_name] = topic
         self.data_version = (self._now_ms(), self.data_version[1] + 1)
-        self._dirty = True
+        self.dirty = True
 
     def to_json(self) -> dict[str, Any]:
         """The whole table, as ``topics.json`` and the answer to request 21 hold it."""
@@ -154,13 +155,8 @@ class TopicConfigManager:
         built_in = {topic.topic_name: topic for topic in _built_in_topics(self._rules)}
         self._table = built_in | table
         self.data_version = data_version
-        self._dirty = True
+        self.dirty = True
         return True
-
-    def take_dirty(self) -> bool:
-        """Whether the table changed since the last call: then it is time to save it."""
-        dirty, self._dirty = self._dirty, False
-        return dirty
 
 
 def _built_in_topics(rules: TopicRules) -> Iterator[TopicConfig]:

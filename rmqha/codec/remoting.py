@@ -149,8 +149,12 @@ class RemotingCommand:
 
     def encode_parts(self) -> tuple[bytes, bytes | memoryview]:
         """The frame as (prefix and header, body), so that a large body need not be copied."""
+        return self.encode_header(len(self.body)), self.body
+
+    def encode_header(self, body_size: int) -> bytes:
+        """Prefix and header of the frame, for a caller that sends a body of ``body_size`` bytes behind it itself."""
         header = self._binary_header() if self.serialize == _ROCKETMQ else self._json_header()
-        return encode_prefix(len(header), len(self.body), serialize=self.serialize) + header, self.body
+        return encode_prefix(len(header), body_size, serialize=self.serialize) + header
 
     def _json_header(self) -> bytes:
         """Members in the order of their names and without nulls, as fastjson writes them."""

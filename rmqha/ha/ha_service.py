@@ -106,6 +106,11 @@ class HAService:
         """The largest acknowledgement of any live connection; 0 without one."""
         return self._in_sync.push2_slave_max_offset()
 
+    @property
+    def live_slaves(self) -> int:
+        """How many distinct slaves are connected and have reported."""
+        return self._in_sync.live_slaves
+
     def is_slave_ok(self, next_offset: int) -> bool:
         """Whether enough slaves are there, and close enough, to wait for them to acknowledge ``next_offset``."""
         return self.group_transfer.is_slave_ok(next_offset)

@@ -67,6 +67,11 @@ class InSyncReplicas:
             return -1
         return acked[needed - 1]
 
+    @property
+    def live_slaves(self) -> int:
+        """How many distinct slaves are connected and have reported."""
+        return len(self._acked_by_slave())
+
     def push2_slave_max_offset(self) -> int:
         """The largest acknowledgement of any live connection, 0 without one."""
         return max(self._acked_by_slave(), default=0)

@@ -1,0 +1,282 @@
+"""BrokerController: the composition root. Builds the parts, wires the watermarks, starts and stops them in order.
+
+Start: recover the store, take back from peers what they hold beyond our end, then the services, then the listeners; a
+send is accepted only when all of it is there. Stop: no new connections, answer what is due, end replication, flush.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.broker import options
+from rmqha.broker.broker_status import BrokerStatus
+from rmqha.broker.client_manage_processor import ClientManageProcessor
+from rmqha.broker.config_files import ConfigFiles
+from rmqha.broker.consumer_manager import ConsumerManager
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.durability import Durability, FlushPromise, ReplicaPromise
+from rmqha.broker.master_link import MasterLink
+from rmqha.broker.metadata import MetadataService
+from rmqha.broker.pull_message_processor import PullMessageProcessor, PullRules
+from rmqha.broker.pull_request_hold_service import PullRequestHoldService
+from rmqha.broker.query_processor import QueryProcessor
+from rmqha.broker.send_message_processor import SendMessageProcessor, SendRules
+from rmqha.broker.topic_config_manager import PERM_READ, PERM_WRITE, TopicConfigManager, TopicRules
+from rmqha.codec.codes import RequestCode
+from rmqha.codec.host import parse_host
+from rmqha.codec.route import MASTER_ID, BrokerData
+from rmqha.config import BrokerConfig, FlushDiskType, HaCatchUp, split_address
+from rmqha.errors import DivergedLogError, StoreError
+from rmqha.ha.catch_up import catch_up_at_start
+from rmqha.ha.ha_client import HAClient, MasterAddress
+from rmqha.ha.ha_service import HAService
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.server import RemotingServer
+from rmqha.store.disk import Disk
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.transport import Network
+
+logger = structlog.get_logger()
+
+_FAST_PORT_DISTANCE: Final = 2
+_SEND_CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+
+
+class BrokerController:
+    """One broker, master or slave. One object, one life.
+
+    Attributes:
+        store: the log and the queues.
+        ha_service: serves slaves (a slave's own slaves too).
+        ha_client: follows the master; None on a master.
+        address: ``ip:port`` told to clients; the port is the bound one once :meth:`run` has started.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        disk: Disk,
+        network: Network,
+        now_ms: Callable[[], int],
+        chance: Callable[[], float],
+    ) -> None:
+        self.config: Final = config
+        self.address = f"{config.broker_ip1}:{config.listen_port}"
+        self._network = network
+        self._now_ms = now_ms
+        self._stopping = trio.Event()
+        self.store: Final = DefaultMessageStore(options.store_options(config), disk, now_ms=now_ms)
+        self.ha_service: Final = HAService(self.store, network, options.ha_options(config))
+        self.store.replicas_need = self._replicas_need
+        self.topics: Final = TopicConfigManager(_topic_rules(config), now_ms=now_ms)
+        self.offsets: Final = ConsumerOffsetManager()
+        self.metadata: Final = MetadataService(
+            ConfigFiles(disk, config.store_path_root_dir),
+            self.topics,
+            self.offsets,
+            interval_s=config.flush_consumer_offset_interval_s,
+        )
+        self.holds: Final = PullRequestHoldService()
+        self.consumers: Final = ConsumerManager()
+        self.master_link: Final = MasterLink(network, config, self.topics, self.offsets)
+        self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
+        self._wire_confirm_offset()
+
+    def _make_ha_client(self, chance: Callable[[], float]) -> HAClient:
+        client = HAClient(
+            self.store,
+            self._network,
+            options=options.ha_client_options(self.config),
+            chance=chance,
+            probe_master=self.master_link.probe,
+        )
+        client.update_master_address(*split_address(self.config.ha_master_address))
+        return client
+
+    def _wire_confirm_offset(self) -> None:
+        """Consumers see what is flushed here, or what enough live slaves hold (decision 4)."""
+        flushed, acked = self.store.flushed, self.ha_service.group_transfer.acked
+        if options.is_sync_master(self.config) and self.config.in_sync_replicas > 1:
+            self.store.limit_confirm_offset = lambda: max(flushed.value, acked.value)
+            acked.subscribe(self.store.confirm)
+        else:
+            self.store.limit_confirm_offset = lambda: flushed.value
+        self.store.reput.on_arrival.append(self._on_arrival)
+
+    def _on_arrival(self, topic: str, queue_id: int, queue_end: int) -> None:
+        self.topics.learn_queue(topic, queue_id)
+        self.holds.notify_message_arriving(topic, queue_id, queue_end)
+
+    def _replicas_need(self) -> int:
+        needed = self.ha_service.oldest_needed_offset()
+        return self.store.max_offset if needed is None else needed
+
+    def stop(self) -> None:
+        """Begin the shutdown; :meth:`run` returns when everything is answered and safe."""
+        self._stopping.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until :meth:`stop`; reports when clients and slaves are served.
+
+        Raises:
+            StoreError: the store cannot be opened, or a peer that has to be asked did not answer.
+            OSError: an address cannot be bound.
+        """
+        self.store.load()
+        self._load_metadata()
+        async with trio.open_nursery() as storing:
+            await storing.start(self.store.run)
+            await self._catch_up()
+            async with trio.open_nursery() as services:
+                await self._start_services(services)
+                async with trio.open_nursery() as serving:
+                    server = await self._listen(serving)
+                    self._log_started()
+                    task_status.started()
+                    await self._stopping.wait()
+                    await self._drain(server)
+                    serving.cancel_scope.cancel()
+                services.cancel_scope.cancel()
+            self.metadata.save()
+            self.store.stop()
+        logger.info("broker.stopped", write_error=str(self.store.write_error or "") or None)
+
+    async def _start_services(self, nursery: trio.Nursery) -> None:
+        await nursery.start(self.ha_service.run)
+        nursery.start_soon(self.holds.run)
+        nursery.start_soon(self.metadata.run)
+        if self.ha_client is not None:
+            nursery.start_soon(self.ha_client.run)
+            nursery.start_soon(self.master_link.run)
+
+    def _log_started(self) -> None:
+        logger.info(
+            "broker.started",
+            role=self.config.broker_role.value,
+            address=self.address,
+            ha_port=self.ha_service.port,
+            store=self.config.store_path_root_dir,
+            max_offset=self.store.max_offset,
+        )
+
+    def _load_metadata(self) -> None:
+        self.metadata.load()
+        for queue in self.store.queues:
+            self.topics.learn_queue(queue.topic, queue.queue_id)
+
+    async def _catch_up(self) -> None:
+        """Before any send: fetch from the peers what they hold beyond our end (spec: ha §10.2)."""
+        config = self.config
+        peers = [MasterAddress(*split_address(peer)) for peer in config.ha_peers]
+        if config.is_slave or config.ha_catch_up_at_start is HaCatchUp.OFF or not peers:
+            return
+        results = await catch_up_at_start(
+            self.store,
+            self._network,
+            peers,
+            options=options.ha_client_options(config),
+            probe_peer=self.master_link.probe,
+        )
+        for result in results:
+            if result.diverged_at is not None:
+                raise DivergedLogError(
+                    result.diverged_at, f"{result.peer} holds other bytes. Find out which copy is right before starting"
+                )
+        if config.ha_catch_up_at_start is HaCatchUp.REQUIRE and not any(result.is_answered for result in results):
+            reasons = "; ".join(f"{result.peer}: {result.error or 'no answer'}" for result in results)
+            raise StoreError(
+                f"haCatchUpAtStart=require and no peer of haPeers answered ({reasons}). Start a peer, or set it to try"
+            )
+
+    async def _listen(self, nursery: trio.Nursery) -> RemotingServer:
+        config = self.config
+        listener = await self._network.listen(config.bind_address, config.listen_port)
+        self.address = f"{config.broker_ip1}:{listener.port}"
+        dispatcher = RequestDispatcher()
+        self._register_processors(dispatcher, nursery)
+        server = RemotingServer(dispatcher, limits=options.remoting_limits(config))
+        nursery.start_soon(server.serve, listener)
+        if listener.port > _FAST_PORT_DISTANCE:
+            fast = await self._network.listen(config.bind_address, listener.port - _FAST_PORT_DISTANCE)
+            nursery.start_soon(server.serve, fast)
+        return server
+
+    def _register_processors(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
+        config = self.config
+        send = SendMessageProcessor(
+            self.store,
+            self.topics,
+            self._durability(),
+            rules=SendRules(
+                config.broker_cluster_name,
+                parse_host(self.address),
+                config.max_message_size,
+                writable=bool(config.broker_permission & PERM_WRITE),
+            ),
+            refuse_sends=self._refuse_sends,
+        )
+        nursery.start_soon(send.run)
+        dispatcher.register_batch(_SEND_CODES, send.process)
+        rules = PullRules(
+            is_slave=config.is_slave,
+            readable=bool(config.broker_permission & PERM_READ),
+            slave_read_enable=config.slave_read_enable,
+            far_behind_bytes=options.memory_share_bytes(config.access_message_in_memory_max_ratio),
+            long_polling_enable=config.long_polling_enable,
+            short_polling_s=config.short_polling_time_s,
+        )
+        pull = PullMessageProcessor(self.store, self.topics, self.consumers, self.offsets, self.holds, rules=rules)
+        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+            dispatcher.register(code, pull.process)
+        QueryProcessor(self.store, self.offsets).register(dispatcher)
+        broker = BrokerData(config.broker_cluster_name, config.broker_name, self._route_addresses())
+        ClientManageProcessor(self.consumers, self.topics, broker=broker).register(dispatcher)
+        self.metadata.register(dispatcher)
+        BrokerStatus(
+            config,
+            self.store,
+            self.ha_service,
+            self.ha_client,
+            address=self.address,
+            clock=trio.current_time,
+            now_ms=self._now_ms,
+        ).register(dispatcher)
+
+    def _route_addresses(self) -> dict[int, str]:
+        addresses = {self.config.broker_id: self.address}
+        if self.config.is_slave and self.config.master_address:
+            addresses[MASTER_ID] = self.config.master_address
+        return addresses
+
+    def _durability(self) -> Durability:
+        config, flush, replica = self.config, None, None
+        if config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            flush = FlushPromise(self.store.flushed, self.store.request_flush, config.sync_flush_timeout_s)
+        if options.is_sync_master(config) and config.in_sync_replicas > 1:
+            transfer = self.ha_service.group_transfer
+            replica = ReplicaPromise(transfer.acked, self.ha_service.is_slave_ok, config.slave_timeout_s)
+        return Durability(self.store, clock=trio.current_time, flush=flush, replica=replica)
+
+    def _refuse_sends(self) -> str:
+        """Why no message may be stored now: too few replicas; empty if there are enough."""
+        needed = self.config.min_in_sync_replicas
+        if needed == 1 or needed <= (live := 1 + self.ha_service.live_slaves):
+            return ""
+        return f"{live} of the {needed} replicas that minInSyncReplicas asks for are there"
+
+    async def _drain(self, server: RemotingServer) -> None:
+        """Let everything in flight be answered, held pulls at once."""
+        self.holds.release_all()
+        await server.close(grace_s=self.config.drain_timeout_s)
+
+
+def _topic_rules(config: BrokerConfig) -> TopicRules:
+    return TopicRules(
+        cluster_name=config.broker_cluster_name,
+        broker_name=config.broker_name,
+        auto_create_topic_enable=config.auto_create_topic_enable,
+        default_topic_queue_nums=config.default_topic_queue_nums,
+    )

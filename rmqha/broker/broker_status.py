@@ -1,0 +1,128 @@
+"""What a broker tells about itself: RocketMQ's runtime table (28), and our status document inside it.
+
+Source: spec: remoting §2.7 (28); decision 8. The document's members are listed in rmqha/cli/verdict.py.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from enum import Enum
+from typing import Any, Final
+
+from rmqha import __version__
+from rmqha.codec import java_json
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import VERSION, RemotingCommand
+from rmqha.config import BrokerConfig
+from rmqha.ha.ha_client import HAClient
+from rmqha.ha.ha_service import HAService
+from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.store.message_store import DefaultMessageStore
+
+STATUS_KEY: Final = "rmqhaStatus"
+_VERSION_DESC: Final = "V4_9_8"
+
+# Read by mqadmin, which fails without them; nothing here has a thread pool or counts by the day.
+_ABSENT_QUEUES: Final = ("sendThreadPoolQueue", "pullThreadPoolQueue", "queryThreadPoolQueue")
+_ABSENT_TOTALS: Final = (
+    "msgPutTotalYesterdayMorning",
+    "msgPutTotalTodayMorning",
+    "msgPutTotalTodayNow",
+    "msgGetTotalYesterdayMorning",
+    "msgGetTotalTodayMorning",
+    "msgGetTotalTodayNow",
+)
+
+
+class BrokerStatus:
+    """Reads the running parts when asked; holds no figures of its own."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: DefaultMessageStore,
+        ha_service: HAService,
+        ha_client: HAClient | None,
+        *,
+        address: str,
+        clock: Callable[[], float],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._ha_service = ha_service
+        self._ha_client = ha_client
+        self._address = address
+        self._clock = clock
+        self._now_ms = now_ms
+        self._started_at = clock()
+        self._boot_ms = now_ms()
+
+    def register(self, dispatcher: RequestDispatcher) -> None:
+        """Answer GET_BROKER_RUNTIME_INFO."""
+        dispatcher.register(RequestCode.GET_BROKER_RUNTIME_INFO, self.get_broker_runtime_info)
+
+    def get_broker_runtime_info(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        """28: a table of strings."""
+        body = java_json.dumps({"table": self.runtime_table()}).encode()
+        return RemotingCommand(ResponseCode.SUCCESS, body=body)
+
+    def runtime_table(self) -> dict[str, str]:
+        """RocketMQ's keys as far as they mean something here, those that mqadmin insists on, and ``rmqhaStatus``."""
+        store = self._store
+        ratio = store.disk_used_percent / 100
+        table = {
+            "brokerVersion": str(VERSION),
+            "brokerVersionDesc": _VERSION_DESC,
+            "bootTimestamp": str(self._boot_ms),
+            "commitLogDiskRatio": str(ratio),
+            "commitLogMaxOffset": str(store.max_offset),
+            "commitLogMinOffset": str(store.min_offset),
+            "dispatchBehindBytes": str(store.max_offset - store.reput_from_offset),
+            "earliestMessageTimeStamp": str(store.earliest_message_time_ms()),
+            "getTransferedTps": "0.0 0.0 0.0",
+            "getTransferredTps": "0.0 0.0 0.0",
+            "pageCacheLockTimeMills": "0",
+            "putTps": "0.0 0.0 0.0",
+            "remainHowManyDataToFlush": f"{store.max_offset - store.flushed_offset} B",
+            "runtime": f"[ {int(self._clock() - self._started_at)} seconds ]",
+            STATUS_KEY: json.dumps(self.document(), separators=(",", ":")),
+        }
+        table |= {f"{name}Size": "0" for name in _ABSENT_QUEUES}
+        table |= {f"{name}HeadWaitTimeMills": "0" for name in _ABSENT_QUEUES}
+        table |= dict.fromkeys(_ABSENT_TOTALS, "0")
+        return dict(sorted(table.items()))
+
+    def document(self) -> dict[str, Any]:
+        """Everything `rmqha status` judges by. Seconds and bytes; None where something does not apply."""
+        config, store = self._config, self._store
+        return {
+            "version": __version__,
+            "broker_name": config.broker_name,
+            "broker_cluster_name": config.broker_cluster_name,
+            "broker_id": config.broker_id,
+            "role": config.broker_role.value,
+            "address": self._address,
+            "flush_disk_type": config.flush_disk_type.value,
+            "in_sync_replicas": config.in_sync_replicas,
+            "up_s": round(self._clock() - self._started_at, 3),
+            "min_offset": store.min_offset,
+            "max_offset": store.max_offset,
+            "flushed_offset": store.flushed_offset,
+            "confirm_offset": store.confirm_offset(),
+            "dispatched_offset": store.reput_from_offset,
+            "write_refusal": store.refusal() or None,
+            "disk_used_percent": store.disk_used_percent,
+            "ha": _plain(asdict(self._ha_service.info())),
+            "ha_client": _plain(asdict(self._ha_client.info())) if self._ha_client is not None else None,
+        }
+
+
+def _plain(value: Any) -> Any:
+    """Enums as their values, tuples as lists: what JSON holds."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.value if isinstance(value, Enum) else value

@@ -1,0 +1,64 @@
+"""ConfigFiles: the broker's JSON tables on disk, in RocketMQ's forms and places.
+
+    ROOT/config/topics.json            on change
+    ROOT/config/consumerOffset.json    every flushConsumerOffsetInterval
+
+Each save writes a temporary file, syncs it and renames it; the former content stays as ``.bak``, which is read when
+the file itself is missing, empty or does not parse. None of it is worth stopping a broker for: the log is the truth.
+
+Source: spec: commitlog §11; rocketmq-all-4.9.8 ConfigManager.java, MixAll.java:190-240.
+"""
+
+from typing import Any, Final
+
+import structlog
+
+from rmqha.codec import java_json
+from rmqha.errors import RemoteProtocolError, StoreReadError
+from rmqha.store.disk import Disk
+
+logger = structlog.get_logger()
+
+TOPICS: Final = "topics.json"
+CONSUMER_OFFSET: Final = "consumerOffset.json"
+DELAY_OFFSET: Final = "delayOffset.json"
+SUBSCRIPTION_GROUP: Final = "subscriptionGroup.json"
+
+
+class ConfigFiles:
+    """The files of one store's ``config`` directory."""
+
+    def __init__(self, disk: Disk, store_path_root_dir: str) -> None:
+        self._disk = disk
+        self._directory = f"{store_path_root_dir}/config"
+
+    def load(self, name: str) -> dict[str, Any] | None:
+        """The table of a file, or of its backup; None if there is neither."""
+        for path in (f"{self._directory}/{name}", f"{self._directory}/{name}.bak"):
+            if not self._disk.exists(path):
+                continue
+            try:
+                value = java_json.loads(self._disk.read_bytes(path))
+            except (RemoteProtocolError, StoreReadError) as error:
+                logger.warning("config_file.unreadable", path=path, reason=str(error))
+                continue
+            if isinstance(value, dict):
+                return value
+        return None
+
+    def save(self, name: str, value: dict[str, Any]) -> None:
+        """Make the table durable, keeping the former one as the backup.
+
+        Raises:
+            StoreWriteError: it was not saved; the former content is untouched.
+        """
+        path = f"{self._directory}/{name}"
+        data = java_json.dumps(value).encode()
+        self._disk.makedirs(self._directory)
+        if self._disk.exists(path):
+            former = self._disk.read_bytes(path)
+            if former == data:
+                return
+            if former:
+                self._disk.replace_bytes(f"{path}.bak", former)
+        self._disk.replace_bytes(path, data)

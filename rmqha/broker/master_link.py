@@ -1,0 +1,104 @@
+"""MasterLink: what a broker asks of another broker by remoting: where its log begins and ends, and its tables.
+
+Source: spec: ha §9 (request 28), §12 (metadata every 10 s, the first time after 3 s).
+"""
+
+from typing import Any, Final
+
+import structlog
+import trio
+
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.codec import java_json
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.config import BrokerConfig, split_address
+from rmqha.errors import RemoteProtocolError, RemotingError
+from rmqha.ha.ha_client import MasterAddress
+from rmqha.remoting.client import RemotingClient, open_remoting_client
+from rmqha.replication.master_session import LogRange
+from rmqha.transport import Network
+
+logger = structlog.get_logger()
+
+_RPC_TIMEOUT_S: Final = 3.0
+_FIRST_AFTER_S: Final = 3.0
+_INTERVAL_S: Final = 10.0
+_HA_PORT_DISTANCE: Final = 1
+_FAST_PORT_DISTANCE: Final = 2
+
+
+class MasterLink:
+    """Asks by short connections: a question every few seconds needs no connection of its own."""
+
+    def __init__(
+        self, network: Network, config: BrokerConfig, topics: TopicConfigManager, offsets: ConsumerOffsetManager
+    ) -> None:
+        self._network = network
+        self._config = config
+        self._topics = topics
+        self._offsets = offsets
+        self._last_failure = ""
+
+    async def probe(self, ha_address: MasterAddress) -> LogRange | None:
+        """What the log of the broker with this HA port holds; None if it does not say.
+
+        ``masterAddress`` names the remoting port of ``haMasterAddress``; otherwise it is one below the HA port.
+        """
+        config = self._config
+        if config.master_address and split_address(config.ha_master_address) == tuple(ha_address):
+            return await self._ask_range(config.master_address)
+        if ha_address.port <= _HA_PORT_DISTANCE:
+            return None
+        return await self._ask_range(f"{ha_address.host}:{ha_address.port - _HA_PORT_DISTANCE}")
+
+    async def _ask_range(self, address: str) -> LogRange | None:
+        try:
+            async with open_remoting_client(self._network, address, timeout_s=_RPC_TIMEOUT_S) as client:
+                table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
+            return LogRange(int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"]))
+        except (RemotingError, RemoteProtocolError, KeyError, ValueError) as error:
+            logger.debug("master_link.range_unknown", address=address, reason=str(error))
+            return None
+
+    async def run(self) -> None:
+        """Keep topics and consumer offsets like the master's, until cancelled; needs ``masterAddress``."""
+        if not self._config.master_address:
+            return
+        await trio.sleep(_FIRST_AFTER_S)
+        while True:
+            await self._synchronize(self._config.master_address)
+            await trio.sleep(_INTERVAL_S)
+
+    async def _synchronize(self, address: str) -> None:
+        """Take over the tables; a failure is logged when it changes, and the next round tries again."""
+        try:
+            async with open_remoting_client(self._network, _fast_address(address), timeout_s=_RPC_TIMEOUT_S) as client:
+                topics = await _ask(client, RequestCode.GET_ALL_TOPIC_CONFIG)
+            if isinstance(topics.get("topicConfigTable"), dict):
+                self._topics.replace_from_json(topics)
+            async with open_remoting_client(self._network, address, timeout_s=_RPC_TIMEOUT_S) as client:
+                self._offsets.merge_from_master(await _ask(client, RequestCode.GET_ALL_CONSUMER_OFFSET))
+            self._last_failure = ""
+        except (RemotingError, RemoteProtocolError) as error:
+            if str(error) != self._last_failure:
+                logger.warning("master_link.not_synchronized", address=address, reason=str(error))
+            self._last_failure = str(error)
+
+
+async def _ask(client: RemotingClient, code: RequestCode) -> dict[str, Any]:
+    """The JSON object that answers ``code``; empty when the broker has nothing to say."""
+    answer = await client.invoke(RemotingCommand(code), timeout_s=_RPC_TIMEOUT_S)
+    if answer.code != ResponseCode.SUCCESS or not answer.body:
+        return {}
+    value = java_json.loads(answer.body)
+    if not isinstance(value, dict):
+        raise RemoteProtocolError(f"the answer to {code.name} is no JSON object")
+    return value
+
+
+def _fast_address(address: str) -> str:
+    """RocketMQ gives its topics only on the fast port, listenPort - 2."""
+    host, port = split_address(address)
+    return f"{host}:{port - _FAST_PORT_DISTANCE}"

@@ -1,0 +1,94 @@
+"""MetadataService: saves the broker's tables, and hands them to slaves (requests 21, 43, 45, 201).
+
+Source: spec: ha §12, remoting §2.6; rocketmq-all-4.9.8 SlaveSynchronize.java, AdminBrokerProcessor.java.
+"""
+
+from typing import Any
+
+import structlog
+import trio
+
+from rmqha.broker.config_files import CONSUMER_OFFSET, DELAY_OFFSET, SUBSCRIPTION_GROUP, TOPICS, ConfigFiles
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.codec import java_json
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import StoreReadError, StoreWriteError
+from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
+
+logger = structlog.get_logger()
+
+_NO_GROUPS: dict[str, Any] = {"dataVersion": {"counter": 0, "timestamp": 0}, "subscriptionGroupTable": {}}
+_NO_DELAYS: dict[str, Any] = {"offsetTable": {}}
+
+
+class MetadataService:
+    """Topics and consumer offsets on disk and on the wire.
+
+    Delay offsets and subscription groups are kept as a store brought them: this version writes neither.
+    """
+
+    def __init__(
+        self, files: ConfigFiles, topics: TopicConfigManager, offsets: ConsumerOffsetManager, *, interval_s: float
+    ) -> None:
+        self._files = files
+        self._topics = topics
+        self._offsets = offsets
+        self._interval_s = interval_s
+        self._save_failed = False
+
+    def load(self) -> None:
+        """Read what was saved; a file that is missing or broken costs nothing that the log does not give back."""
+        topics = self._files.load(TOPICS)
+        if topics is not None and isinstance(topics.get("topicConfigTable"), dict):
+            self._topics.replace_from_json(topics)
+        offsets = self._files.load(CONSUMER_OFFSET)
+        if offsets is not None:
+            self._offsets.replace_from_json(offsets)
+
+    async def run(self) -> None:
+        """Save what changed, every ``interval_s``, until cancelled."""
+        while True:
+            await trio.sleep(self._interval_s)
+            self.save()
+
+    def save(self) -> None:
+        """Save what changed. A failure is logged once and tried again: these tables acknowledge nothing."""
+        for table, name in ((self._topics, TOPICS), (self._offsets, CONSUMER_OFFSET)):
+            if not table.dirty:
+                continue
+            table.dirty = False
+            try:
+                self._files.save(name, table.to_json())
+            except (StoreWriteError, StoreReadError) as error:
+                table.dirty = True
+                if not self._save_failed:
+                    logger.warning("metadata.not_saved", reason=str(error))
+                self._save_failed = True
+                return
+        self._save_failed = False
+
+    def register(self, dispatcher: RequestDispatcher) -> None:
+        """Take the codes by which slaves ask for the tables."""
+        dispatcher.register(RequestCode.GET_ALL_TOPIC_CONFIG, self._answer_topics)
+        dispatcher.register(RequestCode.GET_ALL_CONSUMER_OFFSET, self._answer_consumer_offsets)
+        dispatcher.register(RequestCode.GET_ALL_DELAY_OFFSET, self._answer_delay_offsets)
+        dispatcher.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._answer_subscription_groups)
+
+    def _answer_topics(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        return _table(self._topics.to_json())
+
+    def _answer_consumer_offsets(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        return _table(self._offsets.to_json())
+
+    def _answer_delay_offsets(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        return _table(self._files.load(DELAY_OFFSET) or _NO_DELAYS)
+
+    def _answer_subscription_groups(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        return _table(self._files.load(SUBSCRIPTION_GROUP) or _NO_GROUPS)
+
+
+def _table(value: dict[str, Any]) -> RemotingCommand:
+    return RemotingCommand(ResponseCode.SUCCESS, body=java_json.dumps(value).encode())

@@ -1,0 +1,95 @@
+"""From the operator's configuration to the few values each part needs."""
+
+import os
+from typing import Final
+
+from rmqha.config import BrokerConfig, BrokerRole, FlushDiskType, HaStartFrom
+from rmqha.ha.options import HaAck, HAClientOptions, HAOptions
+from rmqha.remoting.connection import RemotingLimits
+from rmqha.replication.master_session import StartFrom
+from rmqha.store.cleaner import CleanOptions
+from rmqha.store.store_options import StoreOptions
+
+_PERCENT: Final = 100
+
+
+def memory_share_bytes(percent: int) -> int:
+    """A share of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * percent // _PERCENT
+
+
+def store_options(config: BrokerConfig) -> StoreOptions:
+    """What the store has to know."""
+    return StoreOptions(
+        store_path_root_dir=config.store_path_root_dir,
+        store_path_commit_log=config.store_path_commit_log,
+        mapped_file_size_commit_log=config.mapped_file_size_commit_log,
+        mapped_file_size_consume_queue=config.mapped_file_size_consume_queue,
+        max_message_size=config.max_message_size,
+        is_slave=config.is_slave,
+        sync_flush=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+        flush_interval_commit_log_s=config.flush_interval_commit_log_s,
+        flush_commit_log_least_pages=config.flush_commit_log_least_pages,
+        flush_commit_log_thorough_interval_s=config.flush_commit_log_thorough_interval_s,
+        flush_interval_consume_queue_s=config.flush_interval_consume_queue_s,
+        flush_consume_queue_thorough_interval_s=config.flush_consume_queue_thorough_interval_s,
+        check_crc_on_recover=config.check_crc_on_recover,
+        in_memory_bytes=memory_share_bytes(config.access_message_in_memory_max_ratio),
+        delay_levels_ms=tuple(round(delay_s * 1000) for delay_s in config.message_delay_level),
+        clean=clean_options(config),
+    )
+
+
+def clean_options(config: BrokerConfig) -> CleanOptions:
+    """When old files go."""
+    return CleanOptions(
+        file_reserved_time_s=config.file_reserved_time_s,
+        delete_when=frozenset(config.delete_when),
+        disk_max_used_percent=config.disk_max_used_space_ratio,
+        clean_forcibly_percent=config.disk_space_clean_forcibly_ratio,
+        disk_full_percent=config.disk_space_warning_level_ratio,
+        clean_file_forcibly_enable=config.clean_file_forcibly_enable,
+        clean_resource_interval_s=config.clean_resource_interval_s,
+        delete_commit_log_files_interval_s=config.delete_commit_log_files_interval_s,
+    )
+
+
+def ha_options(config: BrokerConfig) -> HAOptions:
+    """The serving side of replication."""
+    return HAOptions(
+        listen_host=config.ha_bind_address,
+        port=config.ha_listen_port,
+        allow=config.ha_allow,
+        connections_max=config.max_ha_connections,
+        connections_per_address_max=config.max_ha_connections_per_address,
+        heartbeat_s=config.ha_send_heartbeat_interval_s,
+        housekeeping_s=config.ha_housekeeping_interval_s,
+        transfer_size_max=config.ha_transfer_batch_size,
+        slave_fallbehind_max=config.ha_slave_fallbehind_max,
+        in_sync_replicas=config.in_sync_replicas,
+        send_durable_only=config.ha_send_durable_only,
+        start_from=StartFrom.MIN if config.ha_start_from is HaStartFrom.MIN else StartFrom.LAST,
+    )
+
+
+def ha_client_options(config: BrokerConfig) -> HAClientOptions:
+    """The receiving side of replication."""
+    return HAClientOptions(
+        ack=HaAck(config.ha_ack.value),
+        heartbeat_s=config.ha_send_heartbeat_interval_s,
+        housekeeping_s=config.ha_housekeeping_interval_s,
+    )
+
+
+def remoting_limits(config: BrokerConfig) -> RemotingLimits:
+    """What clients are granted."""
+    return RemotingLimits(
+        connections_max=config.max_connections,
+        connection_in_flight_bytes_max=config.max_in_flight_bytes,
+        idle_timeout_s=config.server_channel_max_idle_time_s,
+    )
+
+
+def is_sync_master(config: BrokerConfig) -> bool:
+    """Whether a send waits for replicas."""
+    return config.broker_role is BrokerRole.SYNC_MASTER

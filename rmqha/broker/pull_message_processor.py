@@ -1,0 +1,249 @@
+"""PullMessageProcessor: answers pulls from the consume queues, and holds those that find nothing yet.
+
+Source: spec: remoting §2.5; rocketmq-all-4.9.8 PullMessageProcessor.java.
+"""
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+import trio
+
+from rmqha.broker.consumer_manager import ConsumerManager, SubscriptionData, parse_subscription
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.pull_request_hold_service import PullRequestHoldService
+from rmqha.broker.topic_config_manager import PERM_READ, TopicConfigManager
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.headers import (
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    PullSysFlag,
+    decode_header,
+    encode_header,
+)
+from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
+from rmqha.errors import RemoteProtocolError
+from rmqha.remoting.connection import Connection
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.status import GetMessageResult, GetMessageStatus
+
+_CODE_OF_STATUS: Final = {
+    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
+    GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+_MASTER_ID: Final = 0
+_SLAVE_ID: Final = 1
+
+
+class PullRefusedError(RemoteProtocolError):
+    """This pull cannot be served; ``code`` and the sentence go to the consumer."""
+
+    def __init__(self, code: ResponseCode, reason: str) -> None:
+        self.code = code
+        super().__init__(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class PullRules:
+    """What the broker's configuration says about pulls."""
+
+    is_slave: bool = False
+    readable: bool = True
+    slave_read_enable: bool = False
+    far_behind_bytes: int = 0
+    """A consumer further behind the log's end is told to read from a slave, if that is enabled."""
+    long_polling_enable: bool = True
+    short_polling_s: float = 1.0
+
+
+class PullMessageProcessor:
+    """Handles codes 11 and 361."""
+
+    def __init__(
+        self,
+        store: DefaultMessageStore,
+        topics: TopicConfigManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        holds: PullRequestHoldService,
+        *,
+        rules: PullRules,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._consumers = consumers
+        self._offsets = offsets
+        self._holds = holds
+        self._rules = rules
+        self._flush_demanded = False
+
+    def process(self, connection: Connection, request: RemotingCommand) -> None:
+        """Answer a pull now, or hold it."""
+        header = decode_header(PullMessageRequestHeader, request)
+        try:
+            self._check(header)
+            subscription = self._subscription_of(header)
+        except PullRefusedError as error:
+            connection.respond(request, error.code, remark=str(error))
+            return
+        if header.sys_flag & PullSysFlag.COMMIT_OFFSET and not self._rules.is_slave:
+            self._offsets.commit_offset(
+                header.consumer_group, header.topic, header.queue_id, offset=header.commit_offset
+            )
+        deadline = None
+        if header.sys_flag & PullSysFlag.SUSPEND:
+            longest = header.suspend_timeout_millis / 1000 if self._rules.long_polling_enable else inf
+            short = inf if self._rules.long_polling_enable else self._rules.short_polling_s
+            deadline = trio.current_time() + min(longest, short)
+        self._pull(connection, request, header, subscription=subscription, deadline=deadline)
+
+    def _check(self, header: PullMessageRequestHeader) -> None:
+        if not self._rules.readable:
+            raise PullRefusedError(ResponseCode.NO_PERMISSION, "brokerPermission does not allow pulls")
+        topic = self._topics.select(header.topic)
+        if topic is None:
+            raise PullRefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist")
+        if not topic.perm & PERM_READ:
+            raise PullRefusedError(ResponseCode.NO_PERMISSION, f"topic {header.topic} may not be read")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise PullRefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {header.topic} has {topic.read_queue_nums} read queues, there is no queue {header.queue_id}",
+            )
+        if header.expression_type not in {None, "", "TAG"}:
+            raise PullRefusedError(
+                ResponseCode.SYSTEM_ERROR, f"the broker filters by TAG only, not by {header.expression_type}"
+            )
+
+    def _subscription_of(self, header: PullMessageRequestHeader) -> SubscriptionData:
+        if header.sys_flag & PullSysFlag.SUBSCRIPTION:
+            try:
+                return parse_subscription(header.topic, header.subscription)
+            except RemoteProtocolError as error:
+                raise PullRefusedError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        known = self._consumers.find_subscription(header.consumer_group, header.topic)
+        if known is None:
+            raise PullRefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist: {header.consumer_group} has no member that subscribes to "
+                f"{header.topic}",
+            )
+        if known.sub_version < header.sub_version:
+            raise PullRefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription is newer than its last heartbeat"
+            )
+        return known
+
+    def _pull(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        *,
+        subscription: SubscriptionData,
+        deadline: float | None,
+    ) -> None:
+        """Look, and answer; with a deadline hold what finds nothing until a message arrives or the time is over."""
+        result = self._store.get_message(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            max_msg_nums=header.max_msg_nums,
+            code_set=subscription.code_set,
+        )
+        code = _code_of(result, header.queue_offset)
+        if deadline is None or code not in {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY}:
+            self._answer(connection, request, header, result=result, code=code)
+            return
+        if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+            if result.status is not GetMessageStatus.NO_MATCHED_MESSAGE:
+                self._answer(connection, request, header, result=result, code=code)
+                return
+            header = replace(header, queue_offset=result.next_begin_offset)
+        self._hold(connection, request, header, subscription, deadline, result.max_offset)
+
+    def _hold(  # noqa: PLR0917 - what a held pull needs, passed on once
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        subscription: SubscriptionData,
+        deadline: float,
+        queue_end: int,
+    ) -> None:
+        def retry(arrived: bool) -> None:
+            if not connection.closed:
+                again = deadline if arrived else None
+                self._pull(connection, request, header, subscription=subscription, deadline=again)
+
+        self._holds.suspend_pull_request(
+            header.topic,
+            header.queue_id,
+            offset=header.queue_offset,
+            queue_end=queue_end,
+            deadline=deadline,
+            retry=retry,
+        )
+        self._demand_flush()
+
+    def _demand_flush(self) -> None:
+        """Somebody waits: what is written, now or next, shall become visible after one flush (decision 4)."""
+        if self._flush_demanded:
+            return
+        self._flush_demanded = True
+        self._store.wrote.add(self._store.flushed.value + 1, inf, self._on_written)
+
+    def _on_written(self, reached: bool, _value: int) -> None:
+        self._flush_demanded = False
+        if reached:
+            self._store.request_flush()
+            if self._holds.held:
+                self._store.flushed.add(_value, inf, lambda _reached, _end: self._demand_flush())
+
+    def _answer(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        *,
+        result: GetMessageResult,
+        code: ResponseCode,
+    ) -> None:
+        next_begin_offset = result.next_begin_offset
+        if code == ResponseCode.PULL_OFFSET_MOVED and self._rules.is_slave:
+            # A slave may be behind the consumer: it never sends anybody back (spec: remoting §6, trap 33).
+            code, next_begin_offset = ResponseCode.PULL_RETRY_IMMEDIATELY, header.queue_offset
+        fields = PullMessageResponseHeader(
+            self._suggest_which_broker_id(result), next_begin_offset, result.min_offset, result.max_offset
+        )
+        response = RemotingCommand(
+            code,
+            request.opaque,
+            FLAG_RESPONSE,
+            remark=result.status.value,
+            ext_fields=encode_header(fields),
+            serialize=request.serialize,
+        )
+        body = result.views if code == ResponseCode.SUCCESS else ()
+        size = result.size_bytes if code == ResponseCode.SUCCESS else 0
+        connection.send_response(response.encode_header(size), *body)
+
+    def _suggest_which_broker_id(self, result: GetMessageResult) -> int:
+        rules = self._rules
+        if not rules.slave_read_enable or not result.views:
+            return _MASTER_ID
+        behind = self._store.max_offset - self._store.physical_offset_of(result.views[-1])
+        return _SLAVE_ID if behind > rules.far_behind_bytes else _MASTER_ID
+
+
+def _code_of(result: GetMessageResult, queue_offset: int) -> ResponseCode:
+    """The table of spec: remoting §2.5: an empty or unknown queue is only wrong for an offset other than 0."""
+    code = _CODE_OF_STATUS.get(result.status)
+    if code is not None:
+        return code
+    return ResponseCode.PULL_NOT_FOUND if queue_offset == 0 else ResponseCode.PULL_OFFSET_MOVED

@@ -1,0 +1,86 @@
+"""QueryProcessor: offsets of queues, single messages, consumer offsets.
+
+Source: spec: remoting §2.5, codes 14, 15, 29, 30, 31, 33; rocketmq-all-4.9.8 AdminBrokerProcessor.java,
+QueryMessageProcessor.java, ConsumerManageProcessor.java.
+"""
+
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import (
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader,
+    decode_header,
+    encode_header,
+)
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.store.message_store import DefaultMessageStore
+
+
+class QueryProcessor:
+    """Answers from the consume queues and the log; an unknown queue has offsets 0, as in RocketMQ."""
+
+    def __init__(self, store: DefaultMessageStore, offsets: ConsumerOffsetManager) -> None:
+        self._store = store
+        self._offsets = offsets
+
+    def register(self, dispatcher: RequestDispatcher) -> None:
+        """Take the codes this processor answers."""
+        dispatcher.register(RequestCode.GET_MAX_OFFSET, self.get_max_offset)
+        dispatcher.register(RequestCode.GET_MIN_OFFSET, self.get_min_offset)
+        dispatcher.register(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self.search_offset_by_timestamp)
+        dispatcher.register(RequestCode.VIEW_MESSAGE_BY_ID, self.view_message_by_id)
+        dispatcher.register(RequestCode.QUERY_CONSUMER_OFFSET, self.query_consumer_offset)
+        dispatcher.register(RequestCode.UPDATE_CONSUMER_OFFSET, self.update_consumer_offset)
+
+    def get_max_offset(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """30: the offset the next message of the queue will get."""
+        header = decode_header(QueueRequestHeader, request)
+        return _offset(self._store.get_max_offset_in_queue(header.topic, header.queue_id))
+
+    def get_min_offset(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """31: the offset of the oldest message that is still there."""
+        header = decode_header(QueueRequestHeader, request)
+        return _offset(self._store.get_min_offset_in_queue(header.topic, header.queue_id))
+
+    def search_offset_by_timestamp(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """29: the offset stored nearest to a time."""
+        header = decode_header(SearchOffsetRequestHeader, request)
+        return _offset(
+            self._store.get_offset_in_queue_by_time(header.topic, header.queue_id, timestamp_ms=header.timestamp)
+        )
+
+    def view_message_by_id(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """33: one stored message, by its physical offset."""
+        offset = decode_header(ViewMessageRequestHeader, request).offset
+        record = self._store.look_message_by_offset(offset)
+        if record is None:
+            return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=f"can not find message by offset {offset}")
+        return RemotingCommand(ResponseCode.SUCCESS, body=record)
+
+    def query_consumer_offset(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """14: where a group goes on. Without a commit: 0 for a queue that still begins at 0, else not found."""
+        header = decode_header(QueryConsumerOffsetRequestHeader, request)
+        offset = self._offsets.query_offset(header.consumer_group, header.topic, header.queue_id)
+        if offset is None and self._store.get_min_offset_in_queue(header.topic, header.queue_id) <= 0:
+            offset = 0
+        if offset is None:
+            return RemotingCommand(
+                ResponseCode.QUERY_NOT_FOUND, remark="Not found, maybe this group consumer boot first"
+            )
+        return _offset(offset)
+
+    def update_consumer_offset(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """15: a group commits how far it is; a slave takes it too."""
+        header = decode_header(UpdateConsumerOffsetRequestHeader, request)
+        self._offsets.commit_offset(header.consumer_group, header.topic, header.queue_id, offset=header.commit_offset)
+        return RemotingCommand(ResponseCode.SUCCESS)
+
+
+def _offset(offset: int) -> RemotingCommand:
+    return RemotingCommand(ResponseCode.SUCCESS, ext_fields=encode_header(OffsetResponseHeader(offset)))

@@ -1,0 +1,315 @@
+"""SendMessageProcessor. Hot path, step 2: send requests that arrived together become one append and wait as one.
+
+Each request is checked and refused on its own; what is left goes into the log with one write, and is answered when
+:class:`~rmqha.broker.durability.Durability` says what became of it.
+
+Source: spec: remoting §2.4, §3; rocketmq-all-4.9.8 AbstractSendMessageProcessor.java:165-240.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import trio
+
+from rmqha.broker.durability import Durability
+from rmqha.broker.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
+from rmqha.codec.batch import decode_batch, merge_properties
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.host import parse_host
+from rmqha.codec.layout import SysFlag
+from rmqha.codec.limits import topic_problem
+from rmqha.codec.message_id import encode_message_id
+from rmqha.codec.record_encoder import PreparedRecord, prepare
+from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
+from rmqha.codec.scan import Buffer
+from rmqha.codec.send_headers import (
+    SendMessageRequestDecoder,
+    SendMessageRequestHeader,
+    SendMessageResponseEncoder,
+)
+from rmqha.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
+from rmqha.remoting.connection import Connection
+from rmqha.store.commit_log import PutRequest
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.status import AppendResult, PutMessageStatus
+
+_CODE_OF_STATUS: Final = {
+    PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutMessageStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutMessageStatus.CREATE_MAPEDFILE_FAILED: ResponseCode.SYSTEM_ERROR,
+    PutMessageStatus.OS_PAGECACHE_BUSY: ResponseCode.SYSTEM_ERROR,
+    PutMessageStatus.UNKNOWN_ERROR: ResponseCode.SYSTEM_ERROR,
+}
+
+_CLUSTER: Final = b"CLUSTER"
+_WAIT: Final = b"WAIT"
+_DELAY: Final = b"DELAY"
+_TRAN_MSG: Final = b"TRAN_MSG"
+
+
+class SendRefusedError(RemoteProtocolError):
+    """This message is not stored; ``code`` and the sentence go to the producer."""
+
+    def __init__(self, code: ResponseCode, reason: str) -> None:
+        self.code = code
+        super().__init__(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class SendRules:
+    """What the broker's configuration says about sends."""
+
+    cluster_name: str
+    store_host: bytes
+    """What message ids are made of: the advertised IP and port (commitlog §2.1, field 12)."""
+    message_size_max: int
+    writable: bool = True
+    """brokerPermission has the write bit."""
+
+
+class _Sent(NamedTuple):
+    """A request whose message goes into the log; ``queue_id`` is what the producer is told."""
+
+    connection: Connection
+    opaque: int
+    serialize: int
+    oneway: bool
+    queue_id: int
+    wait: bool
+    request: PutRequest
+
+
+class SendMessageProcessor:
+    """Handles codes 10, 310 and 320."""
+
+    def __init__(
+        self,
+        store: DefaultMessageStore,
+        topics: TopicConfigManager,
+        durability: Durability,
+        *,
+        rules: SendRules,
+        refuse_sends: Callable[[], str],
+    ) -> None:
+        """``refuse_sends()`` is empty, or why no message may be stored now (too few replicas)."""
+        self._store = store
+        self._topics = topics
+        self._durability = durability
+        self._rules = rules
+        self._refuse_sends = refuse_sends
+        self._cluster_pair = b"CLUSTER\x01" + rules.cluster_name.encode()
+        self._decoder = SendMessageRequestDecoder()
+        self._encoder = SendMessageResponseEncoder()
+        self._next_queue = 0
+        self._backlog: list[_Sent] = []
+        self._backlog_grew = trio.Event()
+
+    def process(self, connection: Connection, requests: list[RemotingCommand]) -> None:
+        """Answer every request once, now or when it is durable."""
+        refusal = self._refuse_sends()
+        if refusal:
+            for request in requests:
+                connection.respond(request, ResponseCode.SERVICE_NOT_AVAILABLE, remark=refusal)
+            return
+        accepted: list[_Sent] = []
+        for request in requests:
+            try:
+                accepted.append(self._accept(connection, request))
+            except SendRefusedError as error:
+                connection.respond(request, error.code, remark=str(error))
+            except ProtocolError as error:
+                connection.respond(request, ResponseCode.SYSTEM_ERROR, remark=str(error))
+        if accepted:
+            self._put(accepted)
+
+    def _accept(self, connection: Connection, request: RemotingCommand) -> _Sent:
+        """Check a request and make of it what the log takes.
+
+        Raises:
+            SendRefusedError: the message may not be stored.
+            RemoteProtocolError: the request does not parse.
+        """
+        header = self._decoder.decode(request)
+        queue_id = self._check_destination(header)
+        born_host = _host_of(connection.peer)
+        stored, wait = self._stored_properties(header.properties, batch=header.batch)
+        put: PutRequest
+        try:
+            if header.batch:
+                put = self._batch(header, request.body, born_host=born_host, queue_id=queue_id, shared=stored)
+            else:
+                put = self._prepare(header, request.body, born_host=born_host, queue_id=queue_id, properties=stored)
+        except LocalProtocolError as error:
+            raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        oneway = bool(request.flag & FLAG_ONEWAY)
+        return _Sent(connection, request.opaque, request.serialize, oneway, queue_id, wait, put)
+
+    def _check_destination(self, header: SendMessageRequestHeader) -> int:
+        """The queue to store in; creates the topic at its first use."""
+        topic = header.topic
+        config = self._topics.select(topic)
+        if config is None or topic in FORBIDDEN_SEND_TOPICS:
+            problem = topic_problem(topic)
+            if problem:
+                raise SendRefusedError(ResponseCode.SYSTEM_ERROR, problem)
+            if topic in FORBIDDEN_SEND_TOPICS:
+                raise SendRefusedError(ResponseCode.NO_PERMISSION, f"sending to topic {topic} is forbidden")
+            config = self._topics.create_topic_in_send_message_method(
+                topic,
+                default_topic=header.default_topic,
+                client_default_topic_queue_nums=header.default_topic_queue_nums,
+            )
+        if config is None:
+            raise SendRefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist; create it first")
+        if not self._rules.writable and config.order:
+            raise SendRefusedError(ResponseCode.NO_PERMISSION, "brokerPermission does not allow sends")
+        if header.queue_id >= max(config.read_queue_nums, config.write_queue_nums):
+            raise SendRefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {topic} has {config.write_queue_nums} write queues, there is no queue {header.queue_id}",
+            )
+        if header.queue_id >= 0:
+            return header.queue_id
+        self._next_queue += 1
+        return self._next_queue % max(config.write_queue_nums, 1)
+
+    def _stored_properties(self, raw: bytes, *, batch: bool) -> tuple[bytes, bool]:
+        """The properties to store, and whether the producer waits for disk and replicas.
+
+        Malformed pairs vanish, CLUSTER is added, WAIT is used but only stored in batches (spec: commitlog §2.5).
+        """
+        pairs = {}
+        for pair in raw.split(b"\x02"):
+            name, _, value = pair.partition(b"\x01")
+            if name and value:
+                pairs[name] = pair
+        wait = pairs.get(_WAIT) if batch else pairs.pop(_WAIT, None)
+        if _DELAY in pairs or _TRAN_MSG in pairs:
+            _refuse_unsupported(pairs)
+        pairs[_CLUSTER] = self._cluster_pair
+        return b"\x02".join(pairs.values()), wait is None or wait[5:].lower() == b"true"
+
+    def _batch(
+        self, header: SendMessageRequestHeader, body: Buffer, *, born_host: bytes, queue_id: int, shared: bytes
+    ) -> list[PreparedRecord]:
+        if len(body) > self._rules.message_size_max or header.sys_flag & SysFlag.TRANSACTION_TYPE:
+            raise SendRefusedError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch has at most {self._rules.message_size_max} bytes and is never transactional",
+            )
+        records = []
+        for entry in decode_batch(body):
+            properties = merge_properties(entry.properties_raw, shared)
+            record = self._prepare(header, entry.body, born_host=born_host, queue_id=queue_id, properties=properties)
+            record.flag = entry.flag
+            records.append(record)
+        return records
+
+    def _prepare(
+        self, header: SendMessageRequestHeader, body: Buffer, *, born_host: bytes, queue_id: int, properties: bytes
+    ) -> PreparedRecord:
+        return prepare(
+            header.topic,
+            body,
+            queue_id=queue_id,
+            born_timestamp_ms=header.born_timestamp_ms,
+            born_host_raw=born_host,
+            store_host_raw=self._rules.store_host,
+            properties_raw=properties,
+            flag=header.flag,
+            sys_flag=header.sys_flag,
+            reconsume_times=header.reconsume_times,
+        )
+
+    def _put(self, sent: list[_Sent]) -> None:
+        """Append what can be appended now; the rest is left to :meth:`run`, and everything after it too."""
+        if self._backlog:
+            self._backlog.extend(sent)
+            return
+        results = self._store.put_messages([one.request for one in sent])
+        if len(results) < len(sent):
+            self._backlog.extend(sent[len(results) :])
+            self._backlog_grew.set()
+        self._answer(sent, results)
+
+    async def run(self) -> None:
+        """Append, in order, what had to wait for the next segment to be made; until cancelled."""
+        while True:
+            await self._backlog_grew.wait()
+            self._backlog_grew = trio.Event()
+            while self._backlog:
+                sent = self._backlog[:]
+                results = await self._store.put_messages_when_allocated([one.request for one in sent])
+                del self._backlog[: len(sent)]
+                self._answer(sent, results)
+
+    def _answer(self, sent: list[_Sent], results: list[AppendResult]) -> None:
+        waiting: list[tuple[_Sent, AppendResult]] = []
+        at_once: list[tuple[_Sent, AppendResult]] = []
+        for one, result in zip(sent, results, strict=False):
+            if result.status is not PutMessageStatus.PUT_OK:
+                self._refuse(one, result)
+            elif one.wait:
+                waiting.append((one, result))
+            else:
+                at_once.append((one, result))
+        if at_once:
+            failed = self._store.write_error is not None
+            status = PutMessageStatus.FLUSH_DISK_TIMEOUT if failed else PutMessageStatus.PUT_OK
+            self._send_answers(at_once, [status] * len(at_once))
+        if waiting:
+            ends = [result.wrote_offset + result.wrote_bytes for _, result in waiting]
+            self._durability.answer_when_durable(ends, lambda statuses: self._send_answers(waiting, statuses))
+
+    def _send_answers(self, answered: list[tuple[_Sent, AppendResult]], statuses: list[PutMessageStatus]) -> None:
+        """Hot path, step 7: one answer a message, in order, gathered by the connection's writer."""
+        encode, store_host = self._encoder.encode_for, self._rules.store_host
+        lone = len(answered) == 1
+        for (one, result), status in zip(answered, statuses, strict=True):
+            if one.oneway:
+                continue
+            if result.batch_offsets:
+                msg_id = ",".join(encode_message_id(store_host, offset) for offset in result.batch_offsets)
+            else:
+                msg_id = encode_message_id(store_host, result.wrote_offset)
+            frame = encode(
+                one.serialize,
+                one.opaque,
+                _CODE_OF_STATUS[status],
+                msg_id=msg_id,
+                queue_id=one.queue_id,
+                queue_offset=result.queue_offset,
+            )
+            if lone:
+                one.connection.send_nowait(frame)
+            else:
+                one.connection.send_response(frame)
+
+    def _refuse(self, one: _Sent, result: AppendResult) -> None:
+        request = RemotingCommand(0, opaque=one.opaque, serialize=one.serialize, flag=FLAG_ONEWAY if one.oneway else 0)
+        one.connection.respond(request, _CODE_OF_STATUS[result.status], remark=result.remark or result.status.value)
+
+
+def _refuse_unsupported(pairs: dict[bytes, bytes]) -> None:
+    """Say no rather than store what would never be delivered."""
+    delay = pairs.get(_DELAY, b"DELAY\x010").partition(b"\x01")[2]
+    if delay.isdigit() and int(delay) > 0:
+        raise SendRefusedError(
+            ResponseCode.MESSAGE_ILLEGAL, "delayed messages are not delivered by this version of rmqha: remove DELAY"
+        )
+    if pairs.get(_TRAN_MSG, b"").lower().endswith(b"\x01true"):
+        raise SendRefusedError(
+            ResponseCode.MESSAGE_ILLEGAL, "transactions are not supported by this version of rmqha: remove TRAN_MSG"
+        )
+
+
+@lru_cache(maxsize=4096)
+def _host_of(peer: str) -> bytes:
+    return parse_host(peer)
