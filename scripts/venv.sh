@@ -26,7 +26,8 @@ prepare_venv() {
         echo "'$base -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv" >&2
         return 1
     fi
-    if ! "$python" -m pip install --quiet --disable-pip-version-check --editable "$root[dev,spark]"; then
+    if ! "$python" -m pip install --quiet --disable-pip-version-check --use-pep517 \
+        --editable "$root[dev,spark]"; then
         echo "pip could not install rmqha's dependencies; is PyPI (or your mirror, see 'pip config list') reachable?" >&2
         return 1
     fi

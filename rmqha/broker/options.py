@@ -64,7 +64,8 @@ def ha_options(config: BrokerConfig) -> HAOptions:
         connections_per_address_max=config.max_ha_connections_per_address,
         heartbeat_s=config.ha_send_heartbeat_interval_s,
         housekeeping_s=config.ha_housekeeping_interval_s,
-        transfer_size_max=config.ha_transfer_batch_size,
+        transfer_batch_size=config.ha_transfer_batch_size,
+        transfer_size_max=config.ha_transfer_size_max,
         slave_fallbehind_max=config.ha_slave_fallbehind_max,
         in_sync_replicas=config.in_sync_replicas,
         send_durable_only=config.ha_send_durable_only,
@@ -85,7 +86,9 @@ def remoting_limits(config: BrokerConfig) -> RemotingLimits:
     """What clients are granted."""
     return RemotingLimits(
         connections_max=config.max_connections,
-        connection_in_flight_bytes_max=config.max_in_flight_bytes,
+        connections_per_host_max=config.max_connections_per_address,
+        in_flight_bytes_max=config.max_in_flight_bytes,
+        connection_in_flight_bytes_max=config.max_in_flight_bytes_per_connection,
         idle_timeout_s=config.server_channel_max_idle_time_s,
     )
 

@@ -14,7 +14,6 @@ from rmqha.config.kinds import (
     TEXT,
     BrokerRole,
     HaAck,
-    HaAheadPolicy,
     HaCatchUp,
     HaStartFrom,
     choice,
@@ -183,15 +182,6 @@ class HAConfig:
         ours=True,
         meaning="Before accepting sends, fetch what haPeers hold beyond the own end: off; try (start "
         "anyway if nobody answers); require (refuse to start).",
-    )
-    ha_ahead_policy: HaAheadPolicy = key(
-        "haAheadPolicy",
-        choice(HaAheadPolicy),
-        "alarm",
-        roles=SLAVE,
-        ours=True,
-        meaning="A slave that holds more than its master, or something else: alarm keeps it and stops "
-        "copying; truncate saves the surplus to a file beside the store and cuts.",
     )
     ha_allow: tuple[str, ...] = key(
         "haAllow",

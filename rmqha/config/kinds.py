@@ -49,13 +49,6 @@ class HaCatchUp(StrEnum):
     REQUIRE = "require"
 
 
-class HaAheadPolicy(StrEnum):
-    """What a slave does that holds more than its master: raise an alarm and keep it, or save it and cut."""
-
-    ALARM = "alarm"
-    TRUNCATE = "truncate"
-
-
 @dataclass(frozen=True)
 class Kind:
     """One sort of value. ``parse`` raises ValueError with the reason; ``show`` is its inverse."""

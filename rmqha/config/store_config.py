@@ -187,22 +187,6 @@ class StoreConfig:
         high=600_000,
         meaning="Pause between two deletions of commitlog files.",
     )
-    max_transfer_bytes_on_message_in_memory: int = key(
-        "maxTransferBytesOnMessageInMemory",
-        BYTES,
-        "262144",
-        low=1,
-        high=64 << 20,
-        meaning="Most bytes in the answer to one pull (a single message may be larger).",
-    )
-    max_transfer_count_on_message_in_memory: int = key(
-        "maxTransferCountOnMessageInMemory",
-        INTEGER,
-        "32",
-        low=1,
-        high=100_000,
-        meaning="Most messages in the answer to one pull.",
-    )
     message_delay_level: tuple[float, ...] = key(
         "messageDelayLevel",
         DELAY_LEVELS,

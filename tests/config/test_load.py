@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,19 @@ def test_the_table_is_sound() -> None:
         assert bool(key.default) + bool(key.derived) <= 1, key.name
         if key.kind.name in ("ms", "s", "hours"):
             assert key.attribute.endswith("_s"), key.name
+
+
+def test_every_key_has_an_effect() -> None:
+    """A key that nothing reads would be a promise that nobody keeps: it belongs among RocketMQ's unused ones."""
+    package = ROOT / "rmqha"
+    readers = [
+        *(package / "broker").glob("*.py"),
+        package / "config" / "derive.py",
+        package / "config" / "relations.py",
+    ]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in readers)
+    unread = [key.name for key in KEYS.values() if not re.search(rf"\b{key.attribute}\b", text)]
+    assert unread == []
 
 
 def test_a_config_cannot_be_changed() -> None:

@@ -1,0 +1,114 @@
+"""``rmqha log dump``: the messages of a store, one JSON object a line."""
+
+import base64
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqha.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from rmqha.codec.message import StoredMessage
+    from rmqha.store.log_reader import LogReader
+
+
+def _time_ms(_ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    from rmqha.cli.when import parse_time  # noqa: PLC0415
+
+    if value is None:
+        return None
+    try:
+        return parse_time(value.removeprefix("@"), now_ms=time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from None
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqha log dump /data/s | head
+  rmqha log dump /data/s --topic orders --tag new --since @2026-11-21T10:00 --until @-5m
+  rmqha log dump /data/s --from-offset 1048576 --limit 1 --body
+  rmqha log dump /data/s --key 4711 | jq -r .offsetMsgId
+
+\b
+Exit codes: 0 read to the end, 1 the log is corrupt at some place, 2 wrong usage.
+"""
+)
+@click.argument("store")
+@click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
+@click.option("--queue", "queue_ids", type=int, multiple=True, help="Only this queue id; can be repeated.")
+@click.option("--tag", "tags", multiple=True, help="Only this tag; can be repeated.")
+@click.option("--key", "keys", multiple=True, help="Only messages with this key, or with this UNIQ_KEY.")
+@click.option("--since", callback=_time_ms, metavar="TIME", help="First store time: 2026-11-21T10:00, ms, -15m.")
+@click.option("--until", callback=_time_ms, metavar="TIME", help="Store time before which to end.")
+@click.option("--from-offset", type=click.IntRange(0), default=0, help="First physical offset; need not be a record's.")
+@click.option("--to-offset", type=click.IntRange(0), help="Physical offset before which to end.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="End after so many messages.")
+@click.option("--body", "with_body", is_flag=True, help="Add the body as text, or as base64 if it is not UTF-8.")
+@click.option("--no-crc", is_flag=True, help="Do not check the bodies' CRCs.")
+def dump(store: str, **options: Any) -> None:
+    """Print the messages of STORE as JSON lines, in the order of the log.
+
+    STORE is a store's directory or its commitlog directory. The keys are: physicalOffset storeSize topic queueId
+    queueOffset flag sysFlag bornTimestamp bornHost storeTimestamp storeHost reconsumeTimes
+    preparedTransactionOffset bodyCRC bodyLength bodySha256 plainLength plainSha256 offsetMsgId msgId properties
+    recordSha256 dispatch tagsCode.
+    """
+    from rmqha.cli.store_place import commit_log_directory  # noqa: PLC0415
+    from rmqha.errors import CorruptLogError  # noqa: PLC0415
+    from rmqha.store.disk import OsDisk  # noqa: PLC0415
+    from rmqha.store.log_reader import LogReader, dump_line  # noqa: PLC0415
+
+    reader = LogReader(OsDisk(), commit_log_directory(store))
+    try:
+        for message in _selected(reader, **options):
+            line = dump_line(message)
+            if options["with_body"]:
+                line |= _body(message)
+            sys.stdout.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+    except CorruptLogError as error:
+        raise CliError(
+            str(error), hint=f"all before it was printed; behind it: --from-offset {error.offset + 1}"
+        ) from None
+
+
+def _selected(
+    reader: "LogReader",
+    *,
+    from_offset: int,
+    to_offset: int | None,
+    limit: int | None,
+    no_crc: bool,
+    since: int | None,
+    until: int | None,
+    with_body: bool,  # noqa: ARG001 - how, not which
+    **fields: tuple[Any, ...],
+) -> Iterator["StoredMessage"]:
+    from rmqha.cli.message_filter import MessageFilter  # noqa: PLC0415
+
+    wanted = MessageFilter(since_ms=since, until_ms=until, **fields)
+    for message in reader.messages(from_offset, end=to_offset, check_crc=not no_crc):
+        if wanted.takes(message):
+            yield message
+            limit = limit and limit - 1
+            if limit == 0:
+                return
+
+
+def _body(message: "StoredMessage") -> dict[str, str]:
+    from rmqha.codec.compression import inflate  # noqa: PLC0415
+    from rmqha.errors import ProtocolError  # noqa: PLC0415
+
+    try:
+        body = inflate(message.body, message.sys_flag)
+    except ProtocolError:
+        body = message.body
+    try:
+        return {"body": body.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"bodyBase64": base64.b64encode(body).decode("ascii")}
