@@ -191,6 +191,11 @@ class Broker:
         self.prefix: Sequence[str] = ()
         self.child: Child | None = None
 
+    def move_store(self, store: Path) -> None:
+        """Keep the store somewhere else; only before the first start."""
+        self.store = store
+        self.conf |= {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
+
     @property
     def address(self) -> str:
         """Where clients connect."""
