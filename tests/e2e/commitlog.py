@@ -77,8 +77,12 @@ def decode_record(record: bytes) -> Record:
 
 
 def log_end(directory: Path) -> int:
-    """Where the last record ends."""
-    return max((record.physical_offset + record.size for record in read_records(directory)), default=0)
+    """Where the last record ends. Reads the last file with data only."""
+    files = [path for path in segment_files(directory) if _holds_data(path)]
+    if not files:
+        return 0
+    ends = [record.physical_offset + record.size for record in read_records(directory, first_file=files[-1].name)]
+    return max(ends, default=int(files[-1].name))
 
 
 def first_difference(one: Path, other: Path) -> int | None:
