@@ -75,6 +75,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                cwd=CHECKOUT,  # `python -m rmqha` finds the checkout also where it is not installed
                 env=None if env is None else {**os.environ, **env},
             )
         self.pid = self._popen.pid
