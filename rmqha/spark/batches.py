@@ -1,0 +1,36 @@
+"""``iter_batches``: a commitlog as Arrow batches, for duckdb, polars, pandas or plain Python. No Spark, no broker."""
+
+import sys
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from rmqha.spark.commit_log import open_log
+from rmqha.spark.decoder import decode
+from rmqha.spark.options import ReadOptions
+from rmqha.spark.report import ReadReport
+
+
+def iter_batches(
+    path_or_uri: str, options: ReadOptions | None = None, *, report: ReadReport | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Read a store's messages in log order, as batches of some thousand rows; columns: ``schema.COLUMNS``.
+
+    The store may belong to a running broker: reading ends at the last record that is whole now, and disturbs nobody.
+
+    Args:
+        path_or_uri: a store's root or its commitlog directory; a local path or a URI that ``pyarrow.fs`` knows.
+        options: filters, columns and what to do about damage.
+        report: is filled while reading; ``report.next`` is where a later call continues.
+
+    Raises:
+        StoreError: there is no readable store.
+        CorruptLogError: the log is damaged and ``options.on_corrupt`` is ``fail``.
+        ConfigError: options contradict each other.
+    """
+    options = options or ReadOptions()
+    report = report if report is not None else ReadReport()
+    log = open_log(path_or_uri)
+    begin, end = log.range_of(options)
+    report.next = begin
+    yield from decode(log.filesystem, log.splits(begin, end, split_bytes=sys.maxsize), options, report=report)

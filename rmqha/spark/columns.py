@@ -1,0 +1,98 @@
+"""Hot path, step 4: selected records as a RecordBatch with the wanted columns; what is not wanted is not computed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rmqha.spark import gather, properties
+from rmqha.spark.fields import Fields
+from rmqha.spark.hosts import host_strings
+from rmqha.spark.properties import PropertyPairs
+
+_TIME_MS_MIN = -62_135_596_800_000
+_TIME_MS_MAX = 253_402_300_799_999
+"""The years 1 and 9999: what Spark and Python can show. Producers' clocks hold anything."""
+
+
+@dataclass
+class Rows:
+    """Selected records of one block, still as positions; ``topics`` is a dictionary array of binary, row by row."""
+
+    buffer: pa.Buffer
+    fields: Fields
+    topics: pa.DictionaryArray
+    broker_name: str
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        return int(self.fields.starts.size)
+
+    @cached_property
+    def pairs(self) -> PropertyPairs:
+        """The properties; parsed only if a column or filter asks."""
+        raw = gather.binary(self.buffer, self.fields.properties_begin, self.fields.properties_end)
+        return properties.parse(raw)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "Rows":
+        """Only these rows."""
+        return Rows(self.buffer, self.fields.take(rows), self.topics.take(gather.numbers(rows)), self.broker_name)
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        """These columns of the rows."""
+        return pa.RecordBatch.from_arrays([_COLUMNS[name](self) for name in schema.names], schema=schema)
+
+
+def _fixed(name: str) -> Callable[[Rows], pa.Array]:
+    return lambda rows: gather.numbers(rows.fields.column(name))
+
+
+def _time(name: str) -> Callable[[Rows], pa.Array]:
+    return lambda rows: _timestamps(rows.fields.column(name))
+
+
+def _property(name: str) -> Callable[[Rows], pa.Array]:
+    return lambda rows: rows.pairs.values_of(name)
+
+
+def _timestamps(milliseconds: npt.NDArray[np.int64]) -> pa.Array:
+    outside = (milliseconds < _TIME_MS_MIN) | (milliseconds > _TIME_MS_MAX)
+    if outside.any():
+        milliseconds = np.where(outside, 0, milliseconds)
+        return pa.array(milliseconds * 1000, mask=outside).view(pa.timestamp("us", tz="UTC"))
+    return gather.numbers(milliseconds * 1000).view(pa.timestamp("us", tz="UTC"))
+
+
+def _topics(rows: Rows) -> pa.Array:
+    return gather.text(rows.topics.dictionary).take(rows.topics.indices)
+
+
+def _body(rows: Rows) -> pa.Array:
+    return gather.binary(rows.buffer, rows.fields.body_begin, rows.fields.body_end)
+
+
+_COLUMNS: dict[str, Callable[[Rows], pa.Array]] = {
+    "topic": _topics,
+    "queueId": _fixed("queue_id"),
+    "queueOffset": _fixed("queue_offset"),
+    "body": _body,
+    "properties": lambda rows: rows.pairs.map_array(),
+    "keys": _property("KEYS"),
+    "tags": _property("TAGS"),
+    "bornTimestamp": _time("born_timestamp"),
+    "storeTimestamp": _time("store_timestamp"),
+    "brokerName": lambda rows: pa.repeat(pa.scalar(rows.broker_name, pa.string()), rows.count),
+    "physicalOffset": _fixed("physical_offset"),
+    "flag": _fixed("flag"),
+    "sysFlag": _fixed("sys_flag"),
+    "reconsumeTimes": _fixed("reconsume_times"),
+    "preparedTransactionOffset": _fixed("prepared_transaction_offset"),
+    "bornHost": lambda rows: host_strings(rows.fields.block, *rows.fields.born_host_positions()),
+    "storeHost": lambda rows: host_strings(rows.fields.block, *rows.fields.store_host_positions()),
+    "bodyCrc": _fixed("body_crc"),
+    "storeSize": _fixed("total_size"),
+}

@@ -1,0 +1,90 @@
+"""A commitlog as readers see it: its files, its ends, and how a range of it is cut into splits."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pyarrow import fs
+
+from rmqha.errors import ConfigError
+from rmqha.spark.decoder import Split
+from rmqha.spark.log_end import find_log_end
+from rmqha.spark.options import SPLIT_BYTES, ReadOptions
+from rmqha.spark.segments import Segment, list_segments, open_filesystem
+from rmqha.spark.store_time import find_offset_by_time
+
+
+@dataclass(frozen=True)
+class CommitLog:
+    """A snapshot of a log, taken once by whoever plans. Files that appear later are not part of it.
+
+    Attributes:
+        uri: the store as it was named; tasks on other machines open the same.
+        segments: the files, ascending and without a gap.
+        end: end of the last whole record (``min_offset`` if there is none).
+        unfinished: what follows ``end``, empty if nothing does; not an error on a live store.
+    """
+
+    uri: str
+    segments: tuple[Segment, ...]
+    end: int
+    unfinished: str
+
+    @property
+    def min_offset(self) -> int:
+        """Where the oldest file begins."""
+        return self.segments[0].base if self.segments else 0
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        """Opened anew: it does not travel to other processes."""
+        return open_filesystem(self.uri)[0]
+
+    def splits(self, begin: int, end: int, *, split_bytes: int = SPLIT_BYTES) -> Iterator[Split]:
+        """Cut ``[begin, end)`` at file ends and every ``split_bytes``; any cut is good."""
+        for segment in self.segments:
+            stop = min(end, segment.end)
+            for at in range(max(begin, segment.base), stop, split_bytes):
+                yield Split(segment, at, min(at + split_bytes, stop), self.end)
+
+    def range_of(self, options: ReadOptions) -> tuple[int, int]:
+        """The physical range that the options' offsets and times ask for, within what the log holds.
+
+        Raises:
+            ConfigError: offset and time are given for the same end, or the start is after the end.
+        """
+        begin = self._bound("starting", options.starting_offset, time_ms=options.starting_timestamp_ms)
+        end = self._bound("ending", options.ending_offset, time_ms=options.ending_timestamp_ms)
+        begin, end = self.min_offset if begin is None else begin, self.end if end is None else end
+        if begin > end and options.ending_offset is not None:
+            raise ConfigError(f"the range [{begin}, {end}) is empty: the start lies after the end")
+        return max(begin, self.min_offset), min(end, self.end)
+
+    def _bound(self, which: str, offset: int | None, *, time_ms: int | None) -> int | None:
+        if time_ms is None:
+            return offset
+        if offset is not None:
+            raise ConfigError(f"give a {which} offset or a {which} timestamp, not both")
+        return find_offset_by_time(self.filesystem, self.segments, time_ms, end=self.end)
+
+    def since(self, known_end: int) -> "CommitLog":
+        """The same log now; ``known_end``: an end of it seen before, which makes finding the new one cheap."""
+        return open_log(self.uri, known_end=known_end)
+
+
+def open_log(path_or_uri: str, *, known_end: int | None = None) -> CommitLog:
+    """List a store's files and find its safe end.
+
+    Raises:
+        StoreError: no store is there, or files are missing.
+    """
+    filesystem, path = open_filesystem(path_or_uri)
+    segments = list_segments(filesystem, path)
+    end = find_log_end(filesystem, segments, known=known_end)
+    return CommitLog(path_or_uri, segments, end.offset, end.unfinished)
+
+
+def without_range(options: ReadOptions) -> ReadOptions:
+    """The options that still matter once the range is known: what a task needs."""
+    return replace(
+        options, starting_offset=None, ending_offset=None, starting_timestamp_ms=None, ending_timestamp_ms=None
+    )

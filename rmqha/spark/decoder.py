@@ -1,0 +1,182 @@
+"""Hot path: log bytes ``[begin, end)`` of one file to Arrow batches.
+
+Each step is a file of its own. 1 ``lane_walk``: where the records of a block start. 2 ``fields``: their fixed fields,
+lengths checked. 3 ``selection``: which are wanted, by dictionaries of topics and properties; then the wanted bodies'
+CRCs. 4 ``columns``: the wanted columns, gathered.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import fs
+
+from rmqha.codec.scan import Stop
+from rmqha.errors import CorruptLogError, StoreError
+from rmqha.spark import fields, gather, schema
+from rmqha.spark.bodies import inflate_batch
+from rmqha.spark.columns import Rows
+from rmqha.spark.lane_walk import walk
+from rmqha.spark.options import OnCorrupt, ReadOptions
+from rmqha.spark.records import Verdict, crc32, find_record, judge, open_at
+from rmqha.spark.report import CorruptRange, ReadReport
+from rmqha.spark.segments import Segment, SegmentReader, as_array
+from rmqha.spark.selection import illegal_topics, select_by_properties, select_rows
+
+BLOCK_BYTES: Final = 8 << 20
+"""Stays in the processor's cache from step to step; larger blocks are slower."""
+_BEYOND_BYTES: Final = 16 << 10
+"""Read behind a split's end for its last record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Records that start in ``[begin, end)`` of one file. ``log_end``: the safe end of the whole log."""
+
+    segment: Segment
+    begin: int
+    end: int
+    log_end: int
+
+
+def decode(
+    filesystem: fs.FileSystem, splits: Iterable[Split], options: ReadOptions, *, report: ReadReport
+) -> Iterator[pa.RecordBatch]:
+    """The wanted messages of these splits, in their order; the report is complete at the end.
+
+    Raises:
+        CorruptLogError: damage, and ``on_corrupt`` is ``fail``.
+        StoreError: a file holds another format.
+    """
+    for split in splits:
+        yield from _SplitDecoder(split, options, report).batches(filesystem)
+        if report.corrupt and options.on_corrupt is OnCorrupt.STOP:
+            return
+
+
+class _SplitDecoder:
+    def __init__(self, split: Split, options: ReadOptions, report: ReadReport) -> None:
+        self._split = split
+        self._options = options
+        self._report = report
+        self._schema = schema.select(options.columns)
+        self._stopped = False
+
+    def batches(self, filesystem: fs.FileSystem) -> Iterator[pa.RecordBatch]:
+        split = self._split
+        with SegmentReader(filesystem, split.segment) as file:
+            position = open_at(file, split.begin, end=split.end)
+            if position is None:
+                self._report.next = split.end
+                return
+            if self._report.first is None:
+                self._report.first = position
+            size_min = 0  # of the next block, so that a large record is whole in it
+            while position < split.end:
+                self._report.next = position
+                size = max(size_min, min(BLOCK_BYTES, split.end - position + _BEYOND_BYTES))
+                rows, end = self._read_block(file.read(position, size), position)
+                if rows is not None:
+                    yield from self._deliver(rows)
+                if self._stopped:
+                    return
+                size_min, position = self._advance(file, position, end=end, size_min=size_min)
+            self._report.next = position
+            self._look_beyond(file, position)
+
+    def _advance(self, file: SegmentReader, position: int, *, end: int, size_min: int) -> tuple[int, int]:
+        """Size needed for the next block, and its position."""
+        if end > position:
+            return 0, end
+        verdict = judge(file, position, check_crc=False)
+        if verdict.is_record:
+            assert verdict.end - position > size_min, "both ways of checking a record agree"
+            return verdict.end - position, position
+        return 0, self._pass_over(file, position, verdict)
+
+    def _look_beyond(self, file: SegmentReader, position: int) -> None:
+        """Damage is reported by whoever walks into it: the next split will begin behind it without knowing."""
+        if position < min(self._split.log_end, file.segment.end):
+            verdict = judge(file, position, check_crc=False)
+            if not verdict.is_record:
+                self._report.next = self._pass_over(file, position, verdict)
+
+    def _pass_over(self, file: SegmentReader, position: int, verdict: Verdict) -> int:
+        """Where the log goes on after a position that starts no record."""
+        if verdict.stop is Stop.BLANK:
+            return verdict.end
+        if verdict.stop is Stop.FOREIGN:
+            raise StoreError(f"{file.segment.path} holds {verdict.reason} (physical offset {position})")
+        end = min(file.segment.end, self._split.log_end)
+        found = find_record(file, position + 1, end=end, or_blank=True)
+        self._met_damage(position, found or end, reason=verdict.reason or "nothing was written here")
+        return position if self._stopped else found or end
+
+    def _met_damage(self, start: int, end: int, *, reason: str) -> None:
+        if self._options.on_corrupt is OnCorrupt.FAIL:
+            raise CorruptLogError(start, f"{reason} (in {self._split.segment.path}, next good record at {end})")
+        self._report.corrupt.append(CorruptRange(start, end, reason))
+        self._stopped = self._options.on_corrupt is OnCorrupt.STOP
+
+    def _read_block(self, buffer: pa.Buffer, position: int) -> tuple[Rows | None, int]:
+        """The wanted rows of the records that are whole in the block, and where those records end."""
+        found = walk(as_array(buffer), position, limit=self._split.end - position)
+        if not found.starts.size:
+            return None, position
+        sizes = np.diff(found.starts, append=found.end)
+        read, count = fields.read(as_array(buffer), found.starts, sizes, position=position)
+        topics = gather.binary(buffer, read.topic_begin, read.topic_end).dictionary_encode()
+        illegal = illegal_topics(topics)
+        if illegal.any():
+            count = int(np.argmax(illegal))
+        if not count:
+            return None, position
+        end = position + int(found.starts[count] if count < found.starts.size else found.end)
+        self._report.records += count
+        rows = Rows(buffer, read, topics, self._options.broker_name)
+        if count < read.starts.size:
+            rows = rows.take(np.arange(count))
+        return self._check_bodies(self._select(rows)), end
+
+    def _select(self, rows: Rows) -> Rows:
+        wanted = select_rows(rows.fields, rows.topics, self._options)
+        if not wanted.all():
+            rows = rows.take(np.flatnonzero(wanted))
+        if self._options.keys is not None or self._options.tags is not None:
+            rows = rows.take(np.flatnonzero(select_by_properties(rows.pairs, self._options)))
+        return rows
+
+    def _check_bodies(self, rows: Rows) -> Rows:
+        """The rows without those whose body does not match its CRC (an empty body has none)."""
+        if not self._options.check_crc:
+            return rows
+        view, read = memoryview(rows.buffer), rows.fields
+        begins, ends = read.body_begin.tolist(), read.body_end.tolist()
+        found = list(map(crc32, map(view.__getitem__, map(slice, begins, ends))))
+        stored = read.column("body_crc")
+        good = ((np.array(found, np.int64) & 0x7FFFFFFF) == stored) | (read.body_begin == read.body_end)
+        if good.all():
+            return rows
+        offsets, sizes = read.column("physical_offset"), read.column("total_size")
+        for row in np.flatnonzero(~good).tolist():
+            start = int(offsets[row])
+            self._report.records -= 1
+            self._met_damage(start, start + int(sizes[row]), reason="the body's CRC does not match BODYCRC")
+            if self._stopped:
+                self._report.next = start
+                return rows.take(np.arange(row))
+        return rows.take(np.flatnonzero(good))
+
+    def _deliver(self, rows: Rows) -> Iterator[pa.RecordBatch]:
+        if not rows.count:
+            return
+        batch = rows.batch(self._schema)
+        inflating = self._options.decompress and "body" in self._schema.names
+        flags = gather.numbers(rows.fields.sys_flag)
+        size_max = self._options.inflated_bytes_max
+        for part, failed in inflate_batch(batch, flags, size_max=size_max) if inflating else ((batch, 0),):
+            self._report.messages += part.num_rows
+            self._report.not_inflated += failed
+            yield part

@@ -1,0 +1,114 @@
+"""Hot path, step 2: the fixed fields of all records of a block, and whether their lengths add up.
+
+Source: spec: commitlog §2.1, §2.2
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqha.codec.layout import SysFlag
+from rmqha.spark.lane_walk import Bytes, Positions
+from rmqha.spark.layout import RECORD_DTYPES
+
+Header = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Fields:
+    """One row a record; positions are indexes into ``block``; ``headers`` are right as far as hosts are IPv4.
+
+    ``starts < body < topic < properties <= starts + size`` holds for every row, and the lengths fill the gaps.
+    """
+
+    block: Bytes
+    starts: Positions
+    headers: Header
+    sys_flag: npt.NDArray[np.int32]
+    body_begin: Positions
+    body_end: Positions
+    topic_begin: Positions
+    topic_end: Positions
+    properties_begin: Positions
+    properties_end: Positions
+
+    def take(self, rows: Positions | slice) -> "Fields":
+        """Only these rows."""
+        return Fields(
+            self.block,
+            self.starts[rows],
+            self.headers[rows],
+            self.sys_flag[rows],
+            self.body_begin[rows],
+            self.body_end[rows],
+            self.topic_begin[rows],
+            self.topic_end[rows],
+            self.properties_begin[rows],
+            self.properties_end[rows],
+        )
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A fixed field of every record, native-endian (not for hosts: see :meth:`born_host_positions`)."""
+        dtype = RECORD_DTYPES[0][name].newbyteorder("=")
+        hosts = self.sys_flag & SysFlag.HOSTS_V6
+        if not hosts.any():
+            return self.headers[name].astype(dtype)
+        values = np.empty(self.starts.size, dtype)
+        for kind, of_kind in RECORD_DTYPES.items():
+            rows = np.flatnonzero(hosts == kind)
+            if rows.size:
+                values[rows] = _at(self.block, self.starts[rows], of_kind)[name]
+        return values
+
+    def born_host_positions(self) -> tuple[Positions, Mask]:
+        """Where each BORNHOST begins, and which are IPv6."""
+        return self.starts + 48, (self.sys_flag & SysFlag.BORN_HOST_V6) != 0
+
+    def store_host_positions(self) -> tuple[Positions, Mask]:
+        """Where each STOREHOSTADDRESS begins, and which are IPv6."""
+        born = np.where(self.sys_flag & SysFlag.BORN_HOST_V6, 20, 8)
+        return self.starts + 56 + born, (self.sys_flag & SysFlag.STORE_HOST_V6) != 0
+
+
+def read(block: Bytes, starts: Positions, sizes: Positions, *, position: int) -> tuple[Fields, int]:
+    """The fields of the leading records that are well-formed, and how many those are.
+
+    Well-formed: PHYSICALOFFSET is the record's own position and the lengths of body, topic and properties are
+    not negative and fill TOTALSIZE exactly. Bodies and topic characters are checked later, see ``decoder``.
+    """
+    headers = _at(block, starts, RECORD_DTYPES[0])
+    sys_flag = headers["sys_flag"].astype(np.int32)
+    good = headers["physical_offset"] == starts + position
+    if (sys_flag & SysFlag.HOSTS_V6).any():
+        born = np.where(sys_flag & SysFlag.BORN_HOST_V6, 20, 8)
+        fixed = 72 + born + np.where(sys_flag & SysFlag.STORE_HOST_V6, 20, 8)
+        good &= fixed + 3 <= sizes
+        body_begin = np.where(good, starts + fixed, starts + 88)
+        body_length = _at(block, body_begin - 4, ">i4").astype(np.int64)
+    else:
+        body_begin = starts + 88
+        body_length = headers["body_length"].astype(np.int64)
+    ends = starts + sizes
+    good &= (body_length >= 0) & (body_begin + body_length + 3 <= ends)
+    body_end = np.where(good, body_begin + body_length, body_begin)
+    topic_length = block[body_end].astype(np.int64)
+    topic_end = body_end + 1 + topic_length
+    good &= (topic_length < 128) & (topic_end + 2 <= ends)
+    length_at = np.where(good, topic_end, starts)
+    properties_length = _at(block, length_at, ">i2").astype(np.int64)
+    good &= (properties_length >= 0) & (topic_end + 2 + properties_length == ends)
+    count = starts.size if good.all() else int(np.argmin(good))
+    fields = Fields(
+        block, starts, headers, sys_flag, body_begin, body_end, body_end + 1, topic_end, topic_end + 2, ends
+    )
+    return (fields if count == starts.size else fields.take(np.arange(count))), count
+
+
+def _at(block: Bytes, positions: Positions, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """The value of this type at each position, unaligned."""
+    kind = np.dtype(dtype)
+    raw = np.dtype(f"V{kind.itemsize}") if kind.names else kind
+    return np.ndarray((block.size - kind.itemsize + 1,), raw, block, strides=(1,))[positions].view(kind)

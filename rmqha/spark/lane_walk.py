@@ -1,0 +1,111 @@
+"""Hot path, step 1: find the records of a block. Many hops at once, because one hop waits for one cache miss.
+
+In each slot of the block a lane is opened at a record that claims its own position; then all lanes hop together,
+one numpy gather a step. Every lane must land exactly on the next lane's start: the first lane starts at a record
+known to be real, so by induction they all do, and a record image inside a body cannot fool the walk. If one does
+not land, the block is walked again by the plain hop.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqha.codec.layout import RECORD_SIZE_MIN
+from rmqha.spark.layout import MESSAGE_MAGIC_BYTES
+
+Bytes = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.int64]
+
+SLOT_BYTES: Final = 64 << 10
+_OPENING_BYTES: Final = 2 << 10
+_LANES_MIN: Final = 8
+_ROUND: Final = 8
+_MAGIC: Final = int.from_bytes(MESSAGE_MAGIC_BYTES, "big")
+_SIZE_MAGIC: Final = struct.Struct(">II")
+_HEADER: Final = 8
+_OFFSET_AT: Final = 28
+
+
+class Walk(NamedTuple):
+    """``starts``: every record that is whole within the block; ``end``: where the last one ends."""
+
+    starts: Positions
+    end: int
+
+
+def walk(block: Bytes, position: int, *, limit: int) -> Walk:
+    """Records that start in ``block[:limit]`` and are whole in ``block``. ``block[0]`` must start a record.
+
+    Sizes and magic codes are followed here; everything else about a record is checked by ``fields.read``.
+
+    Args:
+        block: log bytes from physical offset ``position`` on.
+        position: the block's physical offset.
+        limit: records starting at or after it belong to the next split.
+    """
+    limit = min(limit, block.size - _HEADER + 1)
+    if limit <= 0:
+        return Walk(np.empty(0, np.int64), 0)
+    lanes = _open_lanes(block, position, limit)
+    if lanes.size < _LANES_MIN:  # records are large or the block is small: nothing to gain
+        return _hop(block, 0, limit=limit)
+    starts = _walk_lanes(block, lanes)
+    if starts is None:
+        return _hop(block, 0, limit=limit)
+    last = _hop(block, int(lanes[-1]), limit=limit)
+    return Walk(np.concatenate([starts, last.starts]), last.end)
+
+
+def _open_lanes(block: Bytes, position: int, limit: int) -> Positions:
+    """The first magic code near the start of each slot, if its record claims to be there.
+
+    A false one is noticed when its neighbour does not land on it.
+    """
+    slots = np.arange(SLOT_BYTES, limit - _OPENING_BYTES - _OFFSET_AT - 8, SLOT_BYTES)
+    if not slots.size:
+        return np.zeros(1, np.int64)
+    magics = np.ndarray((slots.size, _OPENING_BYTES), ">u4", block[SLOT_BYTES + 4 :], strides=(SLOT_BYTES, 1))
+    is_magic = magics == _MAGIC
+    at = slots + is_magic.argmax(axis=1)
+    claims = np.ndarray((block.size - 7,), ">i8", block, strides=(1,))[at + _OFFSET_AT]
+    good = is_magic.any(axis=1) & (claims == at + position)
+    return np.concatenate([np.zeros(1, np.int64), at[good]])
+
+
+def _walk_lanes(block: Bytes, lanes: Positions) -> Positions | None:
+    """All starts before the last lane's; None if a lane did not land on the next one.
+
+    A lane that has arrived runs on into its neighbour's records until all have arrived; those are cut off below.
+    """
+    sizes = np.ndarray((block.size - 3,), ">u4", block, strides=(1,))
+    at, ends, last = lanes[:-1].copy(), lanes[1:], block.size - 4
+    steps = [at]
+    while (at < ends).any():
+        before = at
+        for _ in range(_ROUND):
+            at = at + sizes[at]
+            np.minimum(at, last, out=at)
+            steps.append(at)
+        if (at == before).any() and ((at == before) & (at < ends)).any():
+            return None  # stands on a size of 0
+    by_lane = np.stack(steps).T
+    is_own = by_lane < ends[:, None]
+    landed = by_lane[np.arange(ends.size), is_own.sum(axis=1)]
+    starts: Positions = by_lane[is_own]
+    magics = np.ndarray((block.size - 7,), ">u4", block[4:], strides=(1,))[starts]
+    return starts if np.array_equal(landed, ends) and (magics == _MAGIC).all() else None
+
+
+def _hop(block: Bytes, at: int, *, limit: int) -> Walk:
+    """The plain walk from ``at``: for one lane, and for blocks with damage or with record images inside bodies."""
+    view = block.data
+    starts: list[int] = []
+    while at < limit:
+        size, magic = _SIZE_MAGIC.unpack_from(view, at)
+        if magic != _MAGIC or size < RECORD_SIZE_MIN or at + size > block.size:
+            break
+        starts.append(at)
+        at += size
+    return Walk(np.array(starts, np.int64), at)

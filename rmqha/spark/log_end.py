@@ -1,0 +1,75 @@
+"""The safe end of a log that may be growing: the end of its last whole record.
+
+A writer's last record may be half there. The end is found without reading the log: the last file that holds anything,
+a binary search in it for a record near its end, then from record to record, bodies checked. A trailing blank is not
+counted: RocketMQ cuts one away at its next start and writes messages there (spec: commitlog §4.2).
+"""
+
+from typing import Final, NamedTuple
+
+from pyarrow import fs
+
+from rmqha.codec.scan import Stop
+from rmqha.spark.records import Verdict, find_record, judge, open_at
+from rmqha.spark.segments import Segment, SegmentReader
+
+_NEAR_BYTES: Final = 256 << 10
+_TAIL_SCAN_BYTES: Final = 16 << 20
+_PROBE_BYTES: Final = 32 << 10
+
+
+class LogEnd(NamedTuple):
+    """``offset``: end of the last whole record. ``unfinished``: what follows it, empty if nothing does."""
+
+    offset: int
+    unfinished: str
+
+
+def find_log_end(filesystem: fs.FileSystem, segments: tuple[Segment, ...], *, known: int | None = None) -> LogEnd:
+    """Where the log ends now; ``known``: an offset that was its end before, which saves the search.
+
+    The result is a record's end, or the first file's base when there is no record at all.
+    """
+    for segment in reversed(segments):
+        with SegmentReader(filesystem, segment) as file:
+            if judge(file, segment.base).stop is not Stop.ZERO:
+                return _end_within(file, known)
+    return LogEnd(segments[0].base if segments else 0, "")
+
+
+def _end_within(file: SegmentReader, known: int | None) -> LogEnd:
+    base = file.segment.base
+    at = known if known is not None and base <= known <= file.segment.end else _record_near_end(file)
+    while True:
+        verdict = judge(file, at)
+        if verdict.is_record and not _may_be_torn(file, verdict.end):
+            at = verdict.end
+            continue
+        later = find_record(file, at + 1, end=min(file.segment.end, at + _TAIL_SCAN_BYTES))
+        if verdict.stop is Stop.BLANK or later is None:
+            return LogEnd(at, _unfinished(verdict))
+        at = later  # not the end, but damage: the reader will meet it and report it
+
+
+def _unfinished(verdict: Verdict) -> str:
+    if verdict.is_record:
+        return "the last record may not be written to its end yet"
+    return verdict.reason
+
+
+def _record_near_end(file: SegmentReader) -> int:
+    """A real record close before the end. Zeros inside bodies can only make it lie earlier."""
+    low, high = file.segment.base, file.segment.end
+    while high - low > _NEAR_BYTES:
+        middle = (low + high) // 2
+        found = find_record(file, middle, end=min(high, middle + _PROBE_BYTES))
+        if found is None:
+            high = middle
+        else:
+            low = found
+    return low if open_at(file, low, end=low + 1) == low else file.segment.base
+
+
+def _may_be_torn(file: SegmentReader, end: int) -> bool:
+    """Bytes become visible in ascending order, so a record is whole once its last byte or a later one is not zero."""
+    return not any(bytes(file.peek(end - 1, 1 + 8)))

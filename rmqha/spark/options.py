@@ -1,0 +1,72 @@
+"""What to read: the filters and choices that every reader (Python, Spark, job) shares."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+SPLIT_BYTES = 128 << 20
+INFLATED_BYTES_MAX = 32 << 20
+
+SYSTEM_TOPICS = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+"""Topics in which the broker keeps its own books.  Source: spec: commitlog §2.10"""
+
+SYSTEM_PREFIXES = ("rmq_sys_", "%RETRY%", "%DLQ%")
+"""Retry and dead-letter topics hold second copies of ordinary messages."""
+
+
+class OnCorrupt(StrEnum):
+    """What to do with bytes that are no good record where one must be."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Which messages, which columns. Offsets are physical; a record belongs to the range its first byte is in.
+
+    Attributes:
+        columns: names out of ``schema.COLUMNS``, in the wanted order; None: all of them.
+        topics: only these topics (a system topic named here is delivered).
+        topic_pattern: regular expression the whole topic name must match.
+        queues: only these queue ids.
+        keys: messages that have one of these among the words of ``KEYS``, or as ``UNIQ_KEY``.
+        tags: messages with one of these tags.
+        starting_offset: first physical offset; None: the oldest file's start.
+        ending_offset: records starting at or after it are left out; None: the last whole record.
+        starting_timestamp_ms: start at the first record stored at or after this time. The log's store times
+            are taken as ascending: the time is turned into a physical offset once, rows are not compared.
+        ending_timestamp_ms: end before the first record stored at or after this time.
+        include_system_topics: also deliver scheduled, half, retry, dead-letter and other topics of the broker.
+        check_crc: verify each delivered body.
+        on_corrupt: fail (CorruptLogError), skip to the next good record, or stop there; see ``ReadReport.corrupt``.
+        decompress: deliver bodies inflated; bit 0 of ``sysFlag`` then says whether ``body`` *still* is compressed.
+        inflated_bytes_max: a body that would grow larger stays as stored.
+        broker_name: value of the ``brokerName`` column.
+    """
+
+    columns: tuple[str, ...] | None = None
+    topics: tuple[str, ...] | None = None
+    topic_pattern: str | None = None
+    queues: tuple[int, ...] | None = None
+    keys: tuple[str, ...] | None = None
+    tags: tuple[str, ...] | None = None
+    starting_offset: int | None = None
+    ending_offset: int | None = None
+    starting_timestamp_ms: int | None = None
+    ending_timestamp_ms: int | None = None
+    include_system_topics: bool = False
+    check_crc: bool = True
+    on_corrupt: OnCorrupt = OnCorrupt.FAIL
+    decompress: bool = False
+    inflated_bytes_max: int = INFLATED_BYTES_MAX
+    broker_name: str = "broker"

@@ -1,0 +1,33 @@
+"""What a reader met on its way: counts, and every corrupt range by its offsets."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class CorruptRange(NamedTuple):
+    """Bytes ``[start, end)`` of the log that are no good record, and why."""
+
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass
+class ReadReport:
+    """Grows while batches are read; complete when the iterator is exhausted.
+
+    Attributes:
+        first: physical offset of the first record that was walked over; None: none yet.
+        next: where the next run continues; ``[first, next)`` holds records and blanks only, save ``corrupt``.
+        records: records walked over, before any filter; damaged ones are not counted.
+        messages: records delivered.
+        not_inflated: delivered bodies that are flagged compressed but could not be decompressed.
+        corrupt: damaged ranges that were skipped or stopped at.
+    """
+
+    first: int | None = None
+    next: int = 0
+    records: int = 0
+    messages: int = 0
+    not_inflated: int = 0
+    corrupt: list[CorruptRange] = field(default_factory=list)

@@ -1,0 +1,51 @@
+"""The columns, their Arrow types (exactly the ones Spark wants) and their order.
+
+Names are those of rocketmq-spark where it has one, so that jobs port. All are nullable because Spark compares
+nullability; only ``keys``, ``tags`` and a time outside the years 1..9999 ever are null.
+"""
+
+from typing import Final
+
+import pyarrow as pa
+
+from rmqha.errors import ConfigError
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+
+COLUMNS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("queueId", pa.int32()),
+        ("queueOffset", pa.int64()),
+        ("body", pa.binary()),
+        ("properties", pa.map_(pa.string(), pa.string())),
+        ("keys", pa.string()),
+        ("tags", pa.string()),
+        ("bornTimestamp", _TIME),
+        ("storeTimestamp", _TIME),
+        ("brokerName", pa.string()),
+        ("physicalOffset", pa.int64()),
+        ("flag", pa.int32()),
+        ("sysFlag", pa.int32()),
+        ("reconsumeTimes", pa.int32()),
+        ("preparedTransactionOffset", pa.int64()),
+        ("bornHost", pa.string()),
+        ("storeHost", pa.string()),
+        ("bodyCrc", pa.int32()),
+        ("storeSize", pa.int32()),
+    ]
+)
+
+
+def select(columns: tuple[str, ...] | None) -> pa.Schema:
+    """The schema of these columns, in this order.
+
+    Raises:
+        ConfigError: a name is unknown.
+    """
+    if columns is None:
+        return COLUMNS
+    unknown = [name for name in columns if name not in COLUMNS.names]
+    if unknown:
+        raise ConfigError(f"unknown column {unknown[0]!r}; there are {', '.join(COLUMNS.names)}")
+    return pa.schema([COLUMNS.field(name) for name in columns])

@@ -1,0 +1,124 @@
+"""Commitlog files of a store, on any file system that pyarrow.fs reaches, and positioned reads from them.
+
+Source: spec: commitlog §1, §4.1
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import fs
+
+from rmqha.errors import StoreError
+from rmqha.spark.lane_walk import Bytes
+
+WINDOW_BYTES: Final = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file: log bytes ``[base, end)``. ``path`` is within the store's file system. Travels to Spark tasks."""
+
+    path: str
+    base: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the file's last byte."""
+        return self.base + self.size
+
+
+class SegmentReader:
+    """An open file, addressed by physical offsets. Owns the handle: use it as a context manager."""
+
+    def __init__(self, filesystem: fs.FileSystem, segment: Segment) -> None:
+        self.segment = segment
+        self._file = filesystem.open_input_file(segment.path)
+        self._window = pa.py_buffer(b"")
+        self._window_at = 0
+
+    def read(self, position: int, size: int) -> pa.Buffer:
+        """At most ``size`` bytes from physical offset ``position`` on; fewer only at the file's end.
+
+        Arrow's memory pool reuses the memory of earlier blocks; a fresh bytes object would cost more than decoding.
+        """
+        self._file.seek(position - self.segment.base)
+        return self._file.read_buffer(max(0, min(size, self.segment.end - position)))
+
+    def peek(self, position: int, size: int) -> memoryview:
+        """As :meth:`read`, for small neighbouring reads: fetches a window ahead, which an object store rewards.
+
+        What was fetched is not fetched again: a reader of a growing log opens the file anew to see the growth.
+        """
+        size = max(0, min(size, self.segment.end - position))
+        at = position - self._window_at
+        if at < 0 or at + size > self._window.size:
+            self._window, self._window_at, at = self.read(position, max(size, WINDOW_BYTES)), position, 0
+        return memoryview(self._window).cast("B")[at : at + size]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def as_array(buffer: pa.Buffer) -> Bytes:
+    """The buffer's bytes, uncopied."""
+    return np.frombuffer(buffer, np.uint8)
+
+
+def open_filesystem(path_or_uri: str) -> tuple[fs.FileSystem, str]:
+    """The file system behind a URI or a local path, and the path within it.
+
+    Raises:
+        StoreError: no file system is known for the URI's scheme.
+    """
+    if "://" not in path_or_uri:
+        return fs.LocalFileSystem(), path_or_uri.rstrip("/") or "/"
+    try:
+        filesystem, path = fs.FileSystem.from_uri(path_or_uri)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        scheme = urlsplit(path_or_uri).scheme
+        raise StoreError(f"cannot open {scheme}:// store {path_or_uri}: {error}") from error
+    return filesystem, path.rstrip("/")
+
+
+def list_segments(filesystem: fs.FileSystem, path: str) -> tuple[Segment, ...]:
+    """The log's files in order, from a store's root or its commitlog directory.
+
+    Entries whose name is not 20 digits are no part of the log. The last file may be shorter (an unfinished copy).
+    A new store's log is empty: no files at all.
+
+    Raises:
+        StoreError: there is no such directory, no log in it, a file is missing between two others, or cut short.
+    """
+    entries = _commitlog_entries(filesystem, path)
+    segments = [Segment(entry.path, int(entry.base_name), entry.size or 0) for entry in entries]
+    for one, following in pairwise(segments):
+        if one.end != following.base:
+            raise StoreError(
+                f"the log has a gap: {one.path} holds [{one.base}, {one.end}), the next file begins at "
+                f"{following.base}; bring back what is missing between them"
+            )
+    return tuple(segments)
+
+
+def _commitlog_entries(filesystem: fs.FileSystem, path: str) -> list[fs.FileInfo]:
+    inner = f"{path}/commitlog"
+    is_root = filesystem.get_file_info(inner).type == fs.FileType.Directory
+    root = inner if is_root else path
+    if filesystem.get_file_info(root).type != fs.FileType.Directory:
+        raise StoreError(f"no such directory: {root}")
+    found = filesystem.get_file_info(fs.FileSelector(root))
+    logs = [i for i in found if i.is_file and len(i.base_name) == 20 and i.base_name.isdecimal()]
+    if not logs and not is_root and not root.endswith("/commitlog"):
+        raise StoreError(f"no commitlog in {path}: give a store's root or its commitlog directory")
+    return sorted(logs, key=lambda info: info.base_name)

@@ -1,0 +1,187 @@
+"""Damage, fake records and filters, on logs whose every byte is known."""
+
+import random
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqha.errors import ConfigError, CorruptLogError, StoreError
+from rmqha.spark import CorruptRange, OnCorrupt, ReadOptions, ReadReport, iter_batches
+from rmqha.spark.commit_log import open_log
+from rmqha.spark.decoder import decode
+from tests.spark.logs import LogWriter, record
+
+
+def read(root: Path, report: ReadReport | None = None, **options: Any) -> list[dict[str, Any]]:
+    batches = iter_batches(str(root), ReadOptions(**options), report=report)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def offsets(root: Path, report: ReadReport | None = None, **options: Any) -> list[int]:
+    return [row["physicalOffset"] for row in read(root, report, **options)]
+
+
+def split_offsets(root: Path, split_bytes: int, **options: Any) -> tuple[list[int], ReadReport]:
+    log, report = open_log(str(root)), ReadReport()
+    splits = log.splits(log.min_offset, log.end, split_bytes=split_bytes)
+    batches = decode(log.filesystem, splits, ReadOptions(**options), report=report)
+    return [row["physicalOffset"] for batch in batches for row in batch.to_pylist()], report
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogWriter:
+    """200 messages of 1 to 900 bytes in files of 64 KiB."""
+    writer, chance = LogWriter(tmp_path), random.Random(1)
+    for _ in range(200):
+        writer.append(chance.randbytes(chance.randint(1, 900)))
+    return writer
+
+
+def test_large_blocks_are_walked_by_lanes_to_the_same_records(tmp_path: Path) -> None:
+    """Several MiB of small and large records: the lanes and the plain hop agree."""
+    writer, chance = LogWriter(tmp_path, file_size=8 << 20), random.Random(2)
+    for _ in range(3000):
+        size = 300_000 if chance.random() < 0.005 else chance.randint(0, 2000)
+        writer.append(chance.randbytes(size))
+    assert offsets(tmp_path) == writer.offsets
+    assert split_offsets(tmp_path, 100_003)[0] == writer.offsets
+
+
+@pytest.mark.parametrize("body_size", [200, 70_000])
+def test_a_record_inside_a_body_is_no_record(body_size: int, tmp_path: Path) -> None:
+    """Even one that claims exactly the offset it lies at, ends where its host ends, and lies at a split's start."""
+    writer = LogWriter(tmp_path, file_size=8 << 20)
+    chance = random.Random(3)
+    for _ in range(40):
+        for _ in range(20):
+            writer.append(chance.randbytes(chance.randint(1, 2000)))
+        head = 88
+        image_at = writer.end + head + 50
+        image = record(image_at, bytes(body_size))
+        writer.append(bytes(50) + image)
+    assert offsets(tmp_path) == writer.offsets
+    for split_bytes in (4099, 65_536):
+        assert split_offsets(tmp_path, split_bytes)[0] == writer.offsets
+
+
+def test_stale_records_behind_a_blank_are_not_read(log: LogWriter) -> None:
+    """A log that was cut and rolled over keeps old, perfectly valid records after the blank's header."""
+    stale_at = log.end + 200
+    log.write(stale_at, record(stale_at, b"stale"))
+    log.roll()
+    log.append(b"next file")
+    for split_bytes in (500, 7919, 1 << 20):
+        assert split_offsets(log.root, split_bytes)[0] == log.offsets
+
+
+@pytest.mark.parametrize("split_bytes", [997, 7919, 1 << 30])
+@pytest.mark.parametrize("damaged", ["crc", "header", "size", "several"])
+def test_damage_is_found_once_whatever_the_splits(log: LogWriter, split_bytes: int, damaged: str) -> None:
+    """Skipping loses exactly the damaged records and reports exactly their bytes."""
+    victims = {"crc": [57], "header": [57], "size": [57], "several": [56, 57, 58, 130]}[damaged]
+    for victim in victims:
+        at = log.offsets[victim]
+        log.write(*{"crc": (at + 88, b"\xff\xfe"), "size": (at, bytes(4))}.get(damaged, (at + 4, b"\x00\x01")))
+    found, report = split_offsets(log.root, split_bytes, on_corrupt=OnCorrupt.SKIP)
+    good = [offset for index, offset in enumerate(log.offsets) if index not in victims]
+    assert found == good
+    ranges = sorted((damage.start, damage.end) for damage in report.corrupt)
+    ends = dict(zip(log.offsets, log.offsets[1:], strict=False))
+    if damaged == "several":
+        assert ranges == [(log.offsets[56], log.offsets[59]), (log.offsets[130], log.offsets[131])]
+    else:
+        assert ranges == [(log.offsets[57], ends[log.offsets[57]])]
+    assert report.records == len(good)
+
+
+def test_damage_fails_by_default_and_names_its_offset(log: LogWriter) -> None:
+    log.write(log.offsets[57] + 88, b"\xff\xfe")
+    with pytest.raises(CorruptLogError, match="BODYCRC") as caught:
+        read(log.root)
+    assert caught.value.offset == log.offsets[57]
+    assert offsets(log.root, check_crc=False) == log.offsets
+
+
+def test_stop_delivers_everything_before_the_damage(log: LogWriter) -> None:
+    log.write(log.offsets[57] + 4, b"\x00")
+    report = ReadReport()
+    assert offsets(log.root, report, on_corrupt=OnCorrupt.STOP) == log.offsets[:57]
+    assert (report.next, report.corrupt[0].start) == (log.offsets[57], log.offsets[57])
+
+
+def test_zeros_in_the_middle_are_damage(log: LogWriter) -> None:
+    """A lost page is not the end of the log when records follow."""
+    begin, end = log.offsets[190], log.offsets[195]
+    log.write(begin, bytes(end - begin))
+    report = ReadReport()
+    found = offsets(log.root, report, on_corrupt=OnCorrupt.SKIP)
+    assert found == [offset for offset in log.offsets if not begin <= offset < end]
+    assert report.corrupt == [CorruptRange(begin, end, "nothing was written here")]
+
+
+def test_records_of_rocketmq_5_are_refused(log: LogWriter) -> None:
+    log.write(log.offsets[0] + 4, b"\xda\xa3\x20\xab")
+    with pytest.raises(StoreError, match=r"5\.x"):
+        read(log.root, on_corrupt=OnCorrupt.SKIP)
+
+
+def test_a_missing_file_is_an_error(log: LogWriter) -> None:
+    log.append(bytes(60_000))
+    log.append(bytes(60_000))
+    log.path(65536).unlink()
+    with pytest.raises(StoreError, match="gap"):
+        read(log.root)
+
+
+def test_filters(tmp_path: Path) -> None:
+    """Each filter alone; a system topic is delivered when it is named or asked for."""
+    writer = LogWriter(tmp_path)
+    topics = [b"orders", b"%RETRY%group", b"SCHEDULE_TOPIC_XXXX", b"order|lines", b"audit"]
+    for index in range(50):
+        properties = b"KEYS\x01k%d shared\x02UNIQ_KEY\x01U%d\x02TAGS\x01t%d" % (index, index, index % 3)
+        stored_ms = 1_700_000_000_000 + index
+        topic = topics[index % 5]
+        writer.append(b"x", topic=topic, properties=properties, stored_ms=stored_ms, queue_id=index % 4)
+
+    def found(**options: Any) -> list[int]:
+        return [writer.offsets.index(offset) for offset in offsets(tmp_path, **options)]
+
+    everything = range(50)
+    assert found() == [i for i in everything if i % 5 in (0, 3, 4)]
+    assert found(include_system_topics=True) == list(everything)
+    assert found(topics=("%RETRY%group", "audit")) == [i for i in everything if i % 5 in (1, 4)]
+    assert found(topic_pattern="order.*") == [i for i in everything if i % 5 in (0, 3)]
+    assert found(tags=("t1",)) == [i for i in everything if i % 5 in (0, 3, 4) and i % 3 == 1]
+    assert found(keys=("k3", "U4", "k999")) == [3, 4]
+    assert found(queues=(2,)) == [i for i in everything if i % 5 in (0, 3, 4) and i % 4 == 2]
+    begin, end = 1_700_000_000_010, 1_700_000_000_020
+    assert found(starting_timestamp_ms=begin, ending_timestamp_ms=end) == [
+        i for i in range(10, 20) if i % 5 in (0, 3, 4)
+    ]
+    assert found(starting_offset=writer.offsets[45], include_system_topics=True) == [45, 46, 47, 48, 49]
+    assert found(ending_offset=writer.offsets[3] + 1) == [0, 3]
+    assert found(topics=()) == []
+
+
+def test_only_wanted_columns_are_made(log: LogWriter) -> None:
+    assert set(read(log.root, columns=("topic", "physicalOffset"))[0]) == {"topic", "physicalOffset"}
+    with pytest.raises(ConfigError, match="unknown column 'payload'"):
+        read(log.root, columns=("payload",))
+
+
+def test_contradicting_bounds_are_refused(log: LogWriter) -> None:
+    with pytest.raises(ConfigError, match="not both"):
+        read(log.root, starting_offset=0, starting_timestamp_ms=1)
+    with pytest.raises(ConfigError, match="empty"):
+        read(log.root, starting_offset=5, ending_offset=4)
+
+
+def test_a_bomb_stays_compressed(tmp_path: Path) -> None:
+    """A body that would inflate beyond the bound is delivered as stored, flagged and counted."""
+    writer, report = LogWriter(tmp_path), ReadReport()
+    stored = zlib.compress(bytes(1 << 20))
+    writer.append(stored, sys_flag=1)
+    (row,) = read(tmp_path, report, decompress=True, inflated_bytes_max=1000)
+    assert (row["body"], row["sysFlag"], report.not_inflated) == (stored, 1, 1)

@@ -1,0 +1,99 @@
+"""The safe end of a log that somebody may be writing to."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqha.spark import ReadOptions, ReadReport, iter_batches
+from rmqha.spark.commit_log import open_log
+from tests.spark.logs import LogWriter, record
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogWriter:
+    writer, chance = LogWriter(tmp_path / "store", file_size=4 << 20), random.Random(4)
+    for _ in range(6000):
+        writer.append(chance.randbytes(chance.randint(0, 700)))
+    return writer
+
+
+def test_every_prefix_of_the_last_record_ends_before_it(log: LogWriter) -> None:
+    """However much of a record is there, the end is the last whole one; with its last byte it counts."""
+    before, at = log.end, log.end
+    tail = record(at, b"torn", properties=b"TAGS\x01TagA")
+    for size in range(1, len(tail)):
+        log.write(at, tail[:size])
+        assert open_log(str(log.root)).end == before
+    log.write(at, tail)
+    assert open_log(str(log.root)).end == before + len(tail)
+
+
+def test_an_unfinished_record_is_named(log: LogWriter) -> None:
+    log.write(log.end, record(log.end, bytes(range(1, 100)))[:150])
+    opened = open_log(str(log.root))
+    assert opened.end == log.end
+    assert opened.unfinished
+
+
+def test_a_file_allocated_ahead_is_not_the_end(log: LogWriter) -> None:
+    log.path(log.end + log.file_size).write_bytes(bytes(log.file_size))
+    assert open_log(str(log.root)).end == log.end
+
+
+def test_a_trailing_blank_is_not_consumed(log: LogWriter) -> None:
+    """RocketMQ cuts it at its next start and writes there, so the next run must look at it again."""
+    end = log.end
+    log.roll()
+    assert open_log(str(log.root)).end == end
+    log.append(b"in the next file")
+    assert open_log(str(log.root)).end == log.end
+
+
+def test_bodies_full_of_zeros_do_not_hide_the_end(tmp_path: Path) -> None:
+    writer = LogWriter(tmp_path, file_size=16 << 20)
+    for size in (3 << 20, 100, 5 << 20, 100):
+        writer.append(bytes(size))
+    assert open_log(str(tmp_path)).end == writer.end
+
+
+def test_a_known_end_gives_the_same_answer(log: LogWriter) -> None:
+    opened = open_log(str(log.root))
+    log.append(b"more")
+    assert opened.since(opened.end).end == log.end == open_log(str(log.root)).end
+
+
+def test_a_short_last_file_is_read_as_far_as_it_goes(log: LogWriter) -> None:
+    """A copy that is still running, or was broken off."""
+    path = log.path(log.end)
+    with path.open("r+b") as file:
+        file.truncate(log.offsets[-1] % log.file_size + 60)
+    assert open_log(str(log.root)).end == log.offsets[-1]
+
+
+@pytest.mark.parametrize("prepare", ["directory", "zeros"])
+def test_an_empty_log_has_no_messages(prepare: str, tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    if prepare == "zeros":
+        (tmp_path / "commitlog" / f"{65536:020d}").write_bytes(bytes(65536))
+    report = ReadReport()
+    assert list(iter_batches(str(tmp_path), report=report)) == []
+    assert report.next == (65536 if prepare == "zeros" else 0)
+
+
+def test_reading_goes_on_where_the_last_one_ended(log: LogWriter) -> None:
+    """Two reads, with the log growing in between, give everything once."""
+    first, second = ReadReport(), ReadReport()
+    rows = [row for batch in iter_batches(str(log.root), report=first) for row in batch.to_pylist()]
+    for index in range(100):
+        log.append(b"later %d" % index)
+    options = ReadOptions(starting_offset=first.next)
+    rows += [row for batch in iter_batches(str(log.root), options, report=second) for row in batch.to_pylist()]
+    assert [row["physicalOffset"] for row in rows] == log.offsets
+    assert second.next == log.end
+
+
+def test_other_files_in_the_directory_are_not_the_log(log: LogWriter) -> None:
+    shutil.copy(log.path(0), log.root / "commitlog" / "backup")
+    assert open_log(str(log.root)).end == log.end
