@@ -114,16 +114,21 @@ def median_run(runs: Sequence[Run]) -> Run:
     return Run(rate, p50, p99, master, slave, sum(run.refused for run in runs))
 
 
+def make_broker(peer: str, directory: Path, conf: dict[str, object]) -> Broker:
+    """Make, but do not start, a broker of ``rmqha`` or ``rocketmq``."""
+    if peer == "rmqha":
+        return RmqhaBroker(directory, conf)
+    broker = JavaBroker(directory, conf)
+    broker.heap = ("-Xms512m", "-Xmx1g")
+    return broker
+
+
 def make_pair(peer: str, directory: Path, **conf: object) -> Pair:
-    """Make, but do not start, a pair of ``rmqha`` or ``rocketmq`` brokers."""
-    kind = RmqhaBroker if peer == "rmqha" else JavaBroker
+    """Make, but do not start, a SYNC_MASTER and its slave."""
     common: dict[str, object] = {"diskMaxUsedSpaceRatio": 95, **conf}
-    master = kind(directory / "master", {"brokerRole": "SYNC_MASTER", **common})
+    master = make_broker(peer, directory / "master", {"brokerRole": "SYNC_MASTER", **common})
     slave_conf = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address, **common}
-    slave = kind(directory / "slave", slave_conf)
-    if isinstance(master, JavaBroker) and isinstance(slave, JavaBroker):
-        master.heap = slave.heap = ("-Xms512m", "-Xmx1g")
-    return Pair(directory.name, master, slave)
+    return Pair(directory.name, master, make_broker(peer, directory / "slave", slave_conf))
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -6,6 +6,7 @@ Each request is checked and refused on its own; what is left goes into the log w
 Source: spec: remoting §2.4, §3; rocketmq-all-4.9.8 AbstractSendMessageProcessor.java:165-240.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -52,6 +53,10 @@ _CLUSTER: Final = b"CLUSTER"
 _WAIT: Final = b"WAIT"
 _DELAY: Final = b"DELAY"
 _TRAN_MSG: Final = b"TRAN_MSG"
+_PLAIN_PROPERTIES: Final = re.compile(
+    rb"(?:(?!WAIT\x01|DELAY\x01|TRAN_MSG\x01|CLUSTER\x01)[^\x01\x02]+\x01[^\x02]+(?:\x02(?!\Z)|\Z))*"
+).fullmatch
+"""Whole pairs only, none of which the broker has to look at: the usual case, stored as it came."""
 
 
 class SendRefusedError(RemoteProtocolError):
@@ -105,6 +110,7 @@ class SendMessageProcessor:
         self._rules = rules
         self._refuse_sends = refuse_sends
         self._cluster_pair = b"CLUSTER\x01" + rules.cluster_name.encode()
+        self._appended_cluster = b"\x02" + self._cluster_pair
         self._decoder = SendMessageRequestDecoder()
         self._encoder = SendMessageResponseEncoder()
         self._next_queue = 0
@@ -185,6 +191,8 @@ class SendMessageProcessor:
 
         Malformed pairs vanish, CLUSTER is added, WAIT is used but only stored in batches (spec: commitlog §2.5).
         """
+        if not batch and _PLAIN_PROPERTIES(raw):
+            return (raw + self._appended_cluster if raw else self._cluster_pair), True
         pairs = {}
         for pair in raw.split(b"\x02"):
             name, _, value = pair.partition(b"\x01")

@@ -78,6 +78,8 @@ def read_dispatch(
         ):
             break
         properties_at = topic_at + view[topic_at - 1] + 2
+        if properties_at > next_at:
+            break
         raw_topic = bytes(view[topic_at : properties_at - 2])
         if properties_at + (view[properties_at - 2] << 8 | view[properties_at - 1]) != next_at:
             break

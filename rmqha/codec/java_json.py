@@ -118,7 +118,7 @@ def _after_item(text: str, at: int, closing: str) -> int:
 
 def _key(text: str, at: int, depth: int) -> tuple[int | str, int]:
     if text.startswith("{", at):
-        _, end = _object(text, at, depth + 1)
+        _, end = _value(text, at, depth + 1)
         return ObjectKey(text[at:end]), end
     if match := _INTEGER_KEY.match(text, at):
         return int(match.group()), match.end()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rmqha.codec.dispatch import queue_tags_code
 from rmqha.codec.host import decode_host
-from rmqha.codec.layout import SysFlag, fixed_part
+from rmqha.codec.layout import MESSAGE_MAGIC, SysFlag, fixed_part
 from rmqha.codec.message_id import encode_message_id
 from rmqha.codec.properties import parse_properties
 from rmqha.codec.scan import Buffer, Stop, scan_records
@@ -34,6 +34,28 @@ class StoredMessage:
     body: bytes
     topic: str
     properties_raw: bytes
+
+    def encode(self) -> bytes:
+        """The record's bytes, exactly as they are stored."""
+        fixed = fixed_part(self.sys_flag).pack(
+            self.store_size,
+            MESSAGE_MAGIC,
+            self.body_crc,
+            self.queue_id,
+            self.flag,
+            self.queue_offset,
+            self.physical_offset,
+            self.sys_flag,
+            self.born_timestamp_ms,
+            self.born_host_raw,
+            self.store_timestamp_ms,
+            self.store_host_raw,
+            self.reconsume_times,
+            self.prepared_transaction_offset,
+            len(self.body),
+        )
+        topic, properties = self.topic.encode(), self.properties_raw
+        return b"".join((fixed, self.body, bytes([len(topic)]), topic, len(properties).to_bytes(2, "big"), properties))
 
     @property
     def properties(self) -> dict[str, str]:

@@ -5,6 +5,7 @@
 and tail untouched, so that a whole batch is joined (or written by ``pwritev``) with one copy.
 """
 
+import struct
 from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
@@ -21,8 +22,11 @@ from rmqha.codec.layout import (
 from rmqha.codec.scan import Buffer
 from rmqha.errors import LocalProtocolError
 
+_HOST_V4_SIZE: Final = 8
 _HOST_V6_SIZE: Final = 20
-_HOST_SIZES: Final = (8, _HOST_V6_SIZE)
+_HOST_SIZES: Final = (_HOST_V4_SIZE, _HOST_V6_SIZE)
+_TOPICS_REMEMBERED_MAX: Final = 10_000
+_pack_properties_size: Final = struct.Struct(">H").pack
 _pack_v4 = fixed_part(0).pack
 
 
@@ -107,24 +111,22 @@ def prepare(
     Raises:
         LocalProtocolError: topic, properties or an address do not fit their fields.
     """
-    raw_topic = topic.encode("ascii", "replace")
-    if not (is_legal_topic(raw_topic) and len(properties_raw) <= PROPERTIES_SIZE_MAX):
-        raise LocalProtocolError(_why_not(topic, properties_raw))
-    born_size, store_size = len(born_host_raw), len(store_host_raw)
-    if born_size not in _HOST_SIZES or store_size not in _HOST_SIZES:
-        raise LocalProtocolError(f"host addresses of {born_size} and {store_size} bytes, not 8 or 20")
+    topic_field = _topic_fields.get(topic) or _new_topic_field(topic)
+    if len(properties_raw) > PROPERTIES_SIZE_MAX:
+        raise LocalProtocolError(
+            f"properties of {len(properties_raw)} bytes, at most {PROPERTIES_SIZE_MAX} can be stored"
+        )
     sys_flag &= ~SysFlag.HOSTS_V6
-    if born_size == _HOST_V6_SIZE:
-        sys_flag |= SysFlag.BORN_HOST_V6
-    if store_size == _HOST_V6_SIZE:
-        sys_flag |= SysFlag.STORE_HOST_V6
-    body_size, topic_size, properties_size = len(body), len(raw_topic), len(properties_raw)
+    extra = 0
+    if len(born_host_raw) != _HOST_V4_SIZE or len(store_host_raw) != _HOST_V4_SIZE:
+        sys_flag |= _host_bits(born_host_raw, store_host_raw)
+        extra = len(born_host_raw) + len(store_host_raw) - 2 * _HOST_V4_SIZE
     return PreparedRecord(
         topic,
         queue_id,
-        RECORD_OVERHEAD_V4 - 16 + born_size + store_size + body_size + topic_size + properties_size,
+        _OVERHEAD_BEFORE_TOPIC + extra + len(body) + len(topic_field) + len(properties_raw),
         body,
-        b"%c%b%c%c%b" % (topic_size, raw_topic, properties_size >> 8, properties_size & 255, properties_raw),
+        topic_field + _pack_properties_size(len(properties_raw)) + properties_raw,
         crc32(body) & 0x7FFFFFFF,
         flag,
         sys_flag,
@@ -136,7 +138,26 @@ def prepare(
     )
 
 
-def _why_not(topic: str, properties_raw: bytes) -> str:
-    if len(properties_raw) > PROPERTIES_SIZE_MAX:
-        return f"properties of {len(properties_raw)} bytes, at most {PROPERTIES_SIZE_MAX} can be stored"
-    return f"topic {topic[:200]!r}: only % | a-z A-Z 0-9 _ - are allowed, at most {TOPIC_SIZE_MAX} of them"
+_OVERHEAD_BEFORE_TOPIC: Final = RECORD_OVERHEAD_V4 - 1
+_topic_fields: Final[dict[str, bytes]] = {}
+
+
+def _new_topic_field(topic: str) -> bytes:
+    """Topic length and topic as they stand in a record; remembered, since topics repeat."""
+    raw = topic.encode("ascii", "replace")
+    if not is_legal_topic(raw):
+        raise LocalProtocolError(
+            f"topic {topic[:200]!r}: only % | a-z A-Z 0-9 _ - are allowed, at most {TOPIC_SIZE_MAX} of them"
+        )
+    if len(_topic_fields) >= _TOPICS_REMEMBERED_MAX:
+        _topic_fields.clear()
+    field = _topic_fields[topic] = bytes((len(raw),)) + raw
+    return field
+
+
+def _host_bits(born_host_raw: bytes, store_host_raw: bytes) -> int:
+    born_size, store_size = len(born_host_raw), len(store_host_raw)
+    if born_size not in _HOST_SIZES or store_size not in _HOST_SIZES:
+        raise LocalProtocolError(f"host addresses of {born_size} and {store_size} bytes, not 8 or 20")
+    born = SysFlag.BORN_HOST_V6 if born_size == _HOST_V6_SIZE else 0
+    return born | (SysFlag.STORE_HOST_V6 if store_size == _HOST_V6_SIZE else 0)

@@ -55,13 +55,12 @@ _V2_NAMES: Final = tuple("abcdefghijklmn")
 _V2_BY_V1: Final = dict(zip(_V1_NAMES, _V2_NAMES, strict=True))
 
 _BORN_KEY: Final = b"\0\1g\0\0\0\x0d"
-_BORN_PAIR_SIZE: Final = len(_BORN_KEY) + 13
-_PAIR: Final = struct.Struct(">HBI")
+_FLAG_KEY: Final = b"\0\1h\0\0\0\1"
+_PROPERTIES_KEY: Final = b"\0\1i"
+_CHANGING: Final = struct.Struct(">7s13s7s1s3sI")  # a time of 13 digits, a flag of one, the properties' size
 _SIZE: Final = struct.Struct(">i")
 _FRAME: Final = struct.Struct(">iIhBhiiii")
 _BINARY_WORD: Final = SerializeType.ROCKETMQ << 24
-_FLAG_KEY: Final = ord("h")
-_PROPERTIES_KEY: Final = ord("i")
 
 _CACHED_ENTRIES_MAX: Final = 1024
 _CACHED_BYTES_MAX: Final = 1024
@@ -121,27 +120,21 @@ class SendMessageRequestDecoder:
         return self._decode_fields(command)
 
     def _decode_changing(self, raw: bytes, at: int, head: Head, command: RemotingCommand) -> SendMessageRequestHeader:
-        """Read g, h and i in their usual order; any other order is left to the general decoder."""
-        try:
-            one, key, size = _PAIR.unpack_from(raw, at + _BORN_PAIR_SIZE)
-            flag_at = at + _BORN_PAIR_SIZE + 7
-            properties_at = flag_at + size + 7
-            one_too, key_too, properties_size = _PAIR.unpack_from(raw, flag_at + size)
-        except struct.error:
+        """Read g, h and i in their usual order and sizes; anything else is left to the general decoder."""
+        properties_at = at + _CHANGING.size
+        if properties_at > len(raw):
             return self._decode_fields(command)
+        born_key, born, flag_key, flag, properties_key, properties_size = _CHANGING.unpack_from(raw, at)
         end = properties_at + properties_size
-        if (one, key, one_too, key_too) != (1, _FLAG_KEY, 1, _PROPERTIES_KEY) or end > len(raw):
-            return self._decode_fields(command)
         tail = self._tails.get(raw[end:])
-        if tail is None:
-            self._remember_tail(raw[end:])
+        usual = born_key == _BORN_KEY and flag_key == _FLAG_KEY and properties_key == _PROPERTIES_KEY
+        if not usual or tail is None or not born.isdigit() or not flag.isdigit() or end > len(raw):
+            self._remember_tail(raw[end:], usual=usual)
             return self._decode_fields(command)
-        born = parse_int("g", raw[at + 7 : at + _BORN_PAIR_SIZE], bits=64)
-        flag = parse_int("h", raw[flag_at : flag_at + size], bits=32)
         properties = raw[properties_at:end]
         if not properties.isascii():
             properties = properties.decode(errors="replace").encode()
-        return tuple.__new__(SendMessageRequestHeader, (*head, born, flag, properties, *tail))
+        return tuple.__new__(SendMessageRequestHeader, (*head, int(born), int(flag), properties, *tail))
 
     def _decode_fields(self, command: RemotingCommand) -> SendMessageRequestHeader:
         named = command.ext_fields
@@ -166,8 +159,8 @@ class SendMessageRequestDecoder:
         except RemoteProtocolError:
             return
 
-    def _remember_tail(self, raw: bytes) -> None:
-        if len(raw) <= _CACHED_BYTES_MAX:
+    def _remember_tail(self, raw: bytes, *, usual: bool) -> None:
+        if usual and len(raw) <= _CACHED_BYTES_MAX:
             named = decode_ext_fields(raw)
             if not named.keys() & set(_V2_NAMES[:9]):
                 _bounded(self._tails)[raw] = _tail_of(named)

@@ -24,6 +24,7 @@ class Record(NamedTuple):
     queue_id: int
     queue_offset: int
     body: bytes
+    properties: dict[str, str]
 
 
 def segment_files(directory: Path) -> list[Path]:
@@ -31,36 +32,57 @@ def segment_files(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if path.name.isdigit())
 
 
-def read_records(directory: Path) -> Iterator[Record]:
-    """Every record from the first file's start to the end of the log; each one's CRC and offset must be right."""
+def read_records(directory: Path, *, first_file: str = "", live: bool = False) -> Iterator[Record]:
+    """Every record from a file's start to the end of the log; each one's CRC and offset must be right.
+
+    Args:
+        directory: the commitlog's.
+        first_file: where to begin; the first file if not given.
+        live: a broker is writing, so a broken record is where its last write stands: the end.
+    """
     for path in segment_files(directory):
+        if path.name < first_file:
+            continue
         data = path.read_bytes()
-        base = int(path.name)
         at = 0
         while at + 8 <= len(data):
             size, magic = struct.unpack_from(">iI", data, at)
             if magic != MESSAGE_MAGIC:
-                assert (size, magic) == (0, 0) or magic == BLANK_MAGIC, f"{path.name}: magic {magic:08x} at {at}"
+                assert live or (size, magic) == (0, 0) or magic == BLANK_MAGIC, f"{path.name}: {magic:08x} at {at}"
                 break
-            yield _decode(data[at : at + size], base + at)
+            try:
+                record = decode_record(data[at : at + size])
+                assert record.physical_offset == int(path.name) + at, f"{record} stands at {int(path.name) + at}"
+            except (AssertionError, struct.error, IndexError):
+                if live:
+                    return
+                raise
+            yield record
             at += size
 
 
-def _decode(record: bytes, offset: int) -> Record:
+def decode_record(record: bytes) -> Record:
+    """One whole record; its CRC must be right."""
     crc, queue_id, _flag, queue_offset, physical_offset, sys_flag = struct.unpack_from(">IiiqqI", record, 8)
     at = 48 + (20 if sys_flag & 0x10 else 8) + 8 + (20 if sys_flag & 0x20 else 8) + 12
     (body_size,) = struct.unpack_from(">i", record, at)
     body = record[at + 4 : at + 4 + body_size]
     at += 4 + body_size
     topic = record[at + 1 : at + 1 + record[at]].decode()
-    assert physical_offset == offset, f"record at {offset} says it is at {physical_offset}"
-    assert zlib.crc32(body) & 0x7FFFFFFF == crc, f"body CRC of the record at {offset}"
-    return Record(offset, len(record), topic, queue_id, queue_offset, body)
+    at += 1 + record[at] + 2
+    pairs = [pair.split("\x01", 1) for pair in record[at:].decode(errors="replace").split("\x02") if pair]
+    assert zlib.crc32(body) & 0x7FFFFFFF == crc, f"body CRC of the record at {physical_offset}"
+    properties = {pair[0]: pair[-1] for pair in pairs}
+    return Record(physical_offset, len(record), topic, queue_id, queue_offset, body, properties)
 
 
 def log_end(directory: Path) -> int:
-    """Where the last record ends."""
-    return max((record.physical_offset + record.size for record in read_records(directory)), default=0)
+    """Where the last record ends. Reads the last file with data only."""
+    files = [path for path in segment_files(directory) if _holds_data(path)]
+    if not files:
+        return 0
+    ends = [record.physical_offset + record.size for record in read_records(directory, first_file=files[-1].name)]
+    return max(ends, default=int(files[-1].name))
 
 
 def first_difference(one: Path, other: Path) -> int | None:
@@ -92,3 +114,24 @@ def _holds_data(path: Path) -> bool:
     """Whether a file holds anything: the next one is made ahead of time, and is all zero."""
     with path.open("rb") as file:
         return file.read(8) != bytes(8)
+
+
+class HeldMessages:
+    """The numbers of a load's messages (their UNIQ_KEY) that a log holds; each reading goes on from the last."""
+
+    def __init__(self, directory: Path, topic: str) -> None:
+        self._directory = directory
+        self._topic = topic
+        self._offsets: dict[int, int] = {}
+        self._file = ""
+
+    def read(self, *, live: bool) -> set[int]:
+        """Read what is new. No number may stand in the log twice: each was sent once."""
+        for record in read_records(self._directory, first_file=self._file, live=live):
+            if record.topic == self._topic:
+                number = int(record.properties["UNIQ_KEY"])
+                before = self._offsets.setdefault(number, record.physical_offset)
+                assert before == record.physical_offset, f"message {number} is at {before} and {record.physical_offset}"
+        names = [path.name for path in segment_files(self._directory) if _holds_data(path)]
+        self._file = names[-1] if names else ""
+        return set(self._offsets)

@@ -29,10 +29,10 @@ class Answer(NamedTuple):
     text: str = ""
 
 
-def body_of_size(size: int) -> Callable[[int], bytes]:
-    """Bodies of ``size`` bytes that begin with the message's number."""
-    padding = bytes(i % 251 for i in range(size))
-    return lambda number: (b"%016d" % number + padding)[:size]
+def body_of_size(*sizes: int) -> Callable[[int], bytes]:
+    """Bodies of these sizes in turn; each differs from its neighbours by its number."""
+    padding = bytes(i % 251 for i in range(max(sizes)))
+    return lambda number: (b"%016d" % number + padding)[: sizes[number % len(sizes)]]
 
 
 class Sends:
@@ -46,31 +46,37 @@ class Sends:
         self.sent = 0
 
     @staticmethod
-    def _head(topic: str, queue_id: int, batch: int) -> tuple[bytes, bytes]:
-        fields = dict.fromkeys("fhj", "0") | dict.fromkeys("k", "false")
-        fields |= {"a": "load", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "g": "1700000000000"}
-        fields |= {"i": "WAIT\x01true\x02TAGS\x01load", "m": "true" if batch > 1 else "false"}
+    def _head(topic: str, queue_id: int, batch: int) -> bytes:
+        """A header's JSON, with places for the unique key (single messages only) and the opaque number."""
+        properties = "WAIT\x01true" if batch > 1 else "UNIQ_KEY\x01KEY\x02WAIT\x01true\x02TAGS\x01load"
+        fields = {"a": "load", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": "1700000000000"}
+        fields |= {"h": "0", "i": properties, "j": "0", "k": "false", "m": "true" if batch > 1 else "false"}
         header = {"code": 320 if batch > 1 else 310, "extFields": fields, "flag": 0, "language": "JAVA"}
-        header |= {"opaque": _OPAQUE_BASE, "serializeTypeCurrentRPC": "JSON", "version": 395}
-        before, after = json.dumps(header, separators=(",", ":")).encode().split(b"%d" % _OPAQUE_BASE)
-        return before, after
+        header |= {"opaque": "OPAQUE", "serializeTypeCurrentRPC": "JSON", "version": 395}
+        text = json.dumps(header, separators=(",", ":")).replace("%", "%%")
+        return text.replace("KEY\\u0002", "%032d\\u0002").replace('"OPAQUE"', "%d").encode()
 
     def request(self) -> bytes:
         """The next request, as a whole frame."""
         number = self.sent
         self.sent += 1
-        before, after = self._heads[number % len(self._heads)]
-        body = self._body(number) if self._batch == 1 else self._batch_body(number)
-        header_size = len(before) + 9 + len(after)
-        sizes = (4 + header_size + len(body) << 32 | header_size).to_bytes(8, "big")
-        return b"%b%b%d%b%b" % (sizes, before, _OPAQUE_BASE + number, after, body)
+        template = self._heads[number % len(self._heads)]
+        opaque = _OPAQUE_BASE + number
+        if self._batch == 1:
+            header, body = template % (number, opaque), self._body(number)
+        else:
+            header, body = template % opaque, self._batch_body(number)
+        size = len(header)
+        return b"%b%b%b" % ((4 + size + len(body) << 32 | size).to_bytes(8, "big"), header, body)
 
     def _batch_body(self, number: int) -> bytes:
         parts = []
         for index in range(number * self._batch, (number + 1) * self._batch):
             body = self._body(index)
-            parts.append(_BATCH_ENTRY.pack(_BATCH_ENTRY.size + len(body) + 2, 0, 0, 0, len(body)))
-            parts.append(body + b"\0\0")
+            properties = b"UNIQ_KEY\1%032d" % index
+            size = _BATCH_ENTRY.size + len(body) + 2 + len(properties)
+            parts.append(_BATCH_ENTRY.pack(size, 0, 0, 0, len(body)) + body)
+            parts.append(len(properties).to_bytes(2, "big") + properties)
         return b"".join(parts)
 
     def receive(self, data: bytes) -> list[Answer]:
@@ -141,6 +147,8 @@ class LoadProducer:
             answers = self.sends.receive(data)
             missing = len(answers)
             self._note(answers)
+            if any(answer.code != SEND_OK for answer in answers):
+                await trio.sleep(0.02)  # refusals come at once; without a pause they would fill the log
 
     def _note(self, answers: list[Answer]) -> None:
         for answer in answers:
@@ -152,15 +160,27 @@ class LoadProducer:
         self._progress.set()
         self._progress = trio.Event()
 
+    @property
+    def refused(self) -> int:
+        """How many requests got another answer than SEND_OK."""
+        return sum(count for code, count in self.codes.items() if code != SEND_OK)
+
     async def wait_acknowledged(self, more: int, *, timeout_s: float = 60) -> None:
         """Wait until ``more`` further messages are acknowledged."""
-        goal = len(self.acknowledged) + more
+        await self._wait_more(lambda: len(self.acknowledged), more, timeout_s=timeout_s)
+
+    async def wait_refused(self, more: int, *, timeout_s: float = 60) -> None:
+        """Wait until ``more`` further requests are refused."""
+        await self._wait_more(lambda: self.refused, more, timeout_s=timeout_s)
+
+    async def _wait_more(self, figure: Callable[[], int], more: int, *, timeout_s: float) -> None:
+        goal = figure() + more
         with trio.move_on_after(timeout_s):
-            while len(self.acknowledged) < goal:
+            while figure() < goal:
                 await self._progress.wait()
-        assert len(self.acknowledged) >= goal, (
-            f"only {len(self.acknowledged) - goal + more} of {more} acknowledged within {timeout_s} s; "
-            f"answers by code: {self.codes}; unexpected: {self.unexpected[-3:]}"
+        assert figure() >= goal, (
+            f"only {figure() - goal + more} of {more} answers within {timeout_s} s; "
+            f"all answers by code: {self.codes}; unexpected: {self.unexpected[-3:]}"
         )
 
 

@@ -75,6 +75,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                cwd=CHECKOUT,  # `python -m rmqha` finds the checkout also where it is not installed
                 env=None if env is None else {**os.environ, **env},
             )
         self.pid = self._popen.pid
@@ -190,6 +191,11 @@ class Broker:
         }
         self.prefix: Sequence[str] = ()
         self.child: Child | None = None
+
+    def move_store(self, store: Path) -> None:
+        """Keep the store somewhere else; only before the first start."""
+        self.store = store
+        self.conf |= {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
 
     @property
     def address(self) -> str:

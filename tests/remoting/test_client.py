@@ -132,3 +132,14 @@ async def test_garbage_from_the_peer_ends_the_connection(autojump_clock: MockClo
         nursery.start_soon(answer_nonsense)
         with pytest.raises(RemotingError, match="frame of"):
             await client.invoke(RemotingCommand(1), timeout_s=3)
+
+
+async def test_a_failure_inside_the_block_leaves_it_ungrouped(autojump_clock: MockClock) -> None:
+    """A caller's plain ``except RemotingError`` must see it: a slave's probe of a dying master ended the slave."""
+    network, server = MemoryNetwork(), RemotingServer(Broker())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        with pytest.raises(RemotingTimeoutError):
+            async with open_remoting_client(network, ADDRESS) as client:
+                await client.invoke(RemotingCommand(2), timeout_s=1)
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,162 @@
+"""Read a commitlog directory without being its broker.
+
+Takes no lock and writes nothing, so it works on any RocketMQ 4.x store: of a running broker, after a crash, or a copy.
+The end is then wherever the records end; a blank at the end of the last segment counts as read.
+"""
+
+import hashlib
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rmqha.codec.compression import inflate
+from rmqha.codec.message import StoredMessage, decode_scanned
+from rmqha.codec.resync import find_record
+from rmqha.codec.scan import Scan, Stop, scan_records
+from rmqha.errors import CorruptLogError, ProtocolError
+from rmqha.store.disk import DataFile, Disk
+from rmqha.store.mapped_file import parse_file_name
+
+_ROUND_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file of the log."""
+
+    file: DataFile
+    offset: int
+    """Physical offset of its first byte."""
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset behind its last byte."""
+        return self.offset + self.file.size
+
+    def scan(self, at: int, end: int | None = None, *, check_crc: bool = True) -> Scan:
+        """Walk the records from position ``at`` on, up to ``end`` or the file's end."""
+        size = self.file.size
+        return scan_records(
+            self.file.view(),
+            at,
+            size if end is None else min(end, size),
+            phy_offset_base=self.offset,
+            file_end=size,
+            check_crc=check_crc,
+        )
+
+
+class LogReader:
+    """The segments of a commitlog directory, oldest first, and their records.
+
+    A file of a name that is no segment's is passed over here; :func:`~rmqha.store.log_verify.verify_log` reports it.
+    """
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        """Open the directory.
+
+        Raises:
+            StoreReadError: it cannot be read.
+        """
+        self.directory: Final = directory
+        self.segments: Final[list[Segment]] = []
+        for name in disk.listdir(directory):
+            offset = parse_file_name(name)
+            if offset is not None and disk.file_size(f"{directory}/{name}"):
+                self.segments.append(Segment(disk.open(f"{directory}/{name}", writable=False), offset))
+
+    @property
+    def min_offset(self) -> int:
+        """Where the log begins; 0 if it is empty."""
+        return self.segments[0].offset if self.segments else 0
+
+    def messages(self, start: int = 0, *, end: int | None = None, check_crc: bool = True) -> Iterator[StoredMessage]:
+        """Every message of which the first byte lies in ``[start, end)``, in order.
+
+        ``start`` need not be a record's: reading begins with the first record found at or behind it.
+
+        Raises:
+            CorruptLogError: something else lies where a record should be. What came before was good.
+        """
+        at = max(start, self.min_offset)
+        for number, segment in enumerate(self.segments):
+            if segment.end_offset <= at:
+                continue
+            if end is not None and segment.offset >= end:
+                return
+            if segment.offset > at and number:
+                raise CorruptLogError(at, f"the segment before {segment.file.path} is missing")
+            position = self._begin(segment, max(0, at - segment.offset))
+            stop = yield from self._messages_of(segment, position, end=end, check_crc=check_crc)
+            if stop not in {Stop.BLANK, Stop.END}:
+                return
+            at = segment.end_offset
+
+    @staticmethod
+    def _begin(segment: Segment, position: int) -> int:
+        if position == 0 or segment.scan(position).records:
+            return position
+        found = find_record(segment.file.view(), position, segment.file.size, phy_offset_base=segment.offset)
+        return segment.file.size if found is None else found
+
+    @staticmethod
+    def _messages_of(
+        segment: Segment, at: int, *, end: int | None, check_crc: bool
+    ) -> Generator[StoredMessage, None, Stop]:
+        """Yield the messages of one segment from position ``at`` on; returns why it ended."""
+        view = segment.file.view()
+        limit = segment.file.size if end is None else end - segment.offset
+        while at < limit:
+            size = int.from_bytes(view[at : at + 4], "big", signed=True)
+            scan = segment.scan(at, at + max(size, _ROUND_BYTES), check_crc=check_crc)
+            while at < min(scan.end, limit):
+                message = decode_scanned(view, at)
+                yield message
+                at += message.store_size
+            if scan.records:
+                continue
+            if scan.stop in {Stop.CORRUPT, Stop.FOREIGN}:
+                raise CorruptLogError(segment.offset + at, f"{scan.reason} ({segment.file.path}, position {at})")
+            return scan.stop
+        return Stop.END
+
+
+def dump_line(message: StoredMessage) -> dict[str, Any]:
+    """Everything about a message but its content: what ``rmqha log dump`` prints."""
+    plain: bytes | None
+    try:
+        plain = inflate(message.body, message.sys_flag)
+    except ProtocolError:  # RocketMQ's clients do not decode such a message, and so have no id for it
+        plain = None
+    return {
+        "physicalOffset": message.physical_offset,
+        "storeSize": message.store_size,
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "bornTimestamp": message.born_timestamp_ms,
+        "bornHost": message.born_host,
+        "bornHostHex": message.born_host_raw.hex(),
+        "storeTimestamp": message.store_timestamp_ms,
+        "storeHost": message.store_host,
+        "storeHostHex": message.store_host_raw.hex(),
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "bodyCRC": message.body_crc,
+        "bodyLength": len(message.body),
+        "bodySha256": _sha256(message.body),
+        "plainLength": None if plain is None else len(plain),
+        "plainSha256": None if plain is None else _sha256(plain),
+        "offsetMsgId": message.offset_msg_id,
+        "msgId": None if plain is None else message.msg_id,
+        "properties": message.properties if message.properties_raw else None,
+        "recordSha256": _sha256(message.encode()),
+        "dispatch": True,
+        "tagsCode": message.tags_code,
+    }
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,68 @@
+"""SIGTERM lets what is due finish; a second one does not wait."""
+
+import signal
+import time
+
+import trio
+
+from tests.e2e.commitlog import HeldMessages, wait_identical
+from tests.e2e.conftest import Pair
+from tests.e2e.load import FLUSH_SLAVE_TIMEOUT, LoadProducer, Sends, body_of_size, wait_in_sync
+
+
+async def test_a_stopped_pair_comes_back_complete(pair: Pair) -> None:
+    """Exit code 0 under load, nothing acknowledged lost, and no recovery needed: the abort file is gone."""
+    await pair.start()
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(500)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run)
+        await load.wait_acknowledged(500)
+        assert await pair.master.stop() == 0
+        nursery.cancel_scope.cancel()
+    assert await pair.slave.stop() == 0
+    for broker in pair.brokers:
+        assert not (broker.store / "abort").exists()
+        assert load.acknowledged <= HeldMessages(broker.store / "commitlog", "orders").read(live=False)
+    await pair.start()
+    await wait_in_sync(pair.master.ports.listen)
+    await wait_identical(*(broker.store / "commitlog" for broker in pair.brokers))
+
+
+async def test_a_stopping_master_answers_who_still_waits(pair: Pair) -> None:
+    """The slave is frozen, so sends wait; SIGTERM to the master answers each one, honestly, before it ends."""
+    pair.master.conf["slaveTimeout"] = 2_000
+    await pair.start()
+    await wait_in_sync(pair.master.ports.listen)
+    pair.slave.running.signal(signal.SIGSTOP)
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(100)), window=10)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run)
+        await trio.sleep(0.5)
+        assert await pair.master.stop() == 0
+        nursery.cancel_scope.cancel()
+    assert load.acknowledged == set()
+    assert sum(load.codes.values()) >= 10, f"answers by code: {load.codes}"
+    assert load.codes.get(FLUSH_SLAVE_TIMEOUT, 0) + load.codes.get(11, 0) >= 10
+    pair.slave.running.signal(signal.SIGCONT)
+
+
+async def test_a_second_sigterm_ends_it_at_once(pair: Pair) -> None:
+    """With 15 s of waiting ahead, the second SIGTERM ends the process within a second or two."""
+    pair.master.conf |= {"slaveTimeout": 15_000, "drainTimeout": 60_000}
+    await pair.start()
+    await wait_in_sync(pair.master.ports.listen)
+    pair.slave.running.signal(signal.SIGSTOP)
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(100)), window=10)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run)
+        await trio.sleep(0.5)
+        pair.master.running.signal(signal.SIGTERM)
+        await trio.sleep(1)
+        assert pair.master.running.returncode is None, "it did not drain"
+        start = time.monotonic()
+        pair.master.running.signal(signal.SIGTERM)
+        await pair.master.running.wait_exit(timeout_s=5)
+        assert time.monotonic() - start < 2
+        nursery.cancel_scope.cancel()
+    assert load.acknowledged == set()
+    pair.slave.running.signal(signal.SIGCONT)

@@ -1,0 +1,69 @@
+"""The seed case: a file system turns read-only under its writer (reported against RocketMQ as #2706, #3129, #3484).
+
+RocketMQ 4.9.7 answered SEND_OK on, 20,377 times, over such a disk.
+"""
+
+import trio
+
+from tests.e2e.commitlog import HeldMessages, wait_identical
+from tests.e2e.conftest import Pair
+from tests.e2e.load import LoadProducer, Sends, body_of_size, wait_in_sync
+from tests.faults.conftest import MakePair
+
+
+async def _all_there_after_restart(pair: Pair, acknowledged: set[int]) -> None:
+    await pair.slave.start()
+    await pair.master.start()
+    await wait_in_sync(pair.master.ports.listen)
+    await wait_identical(*(broker.store / "commitlog" for broker in pair.brokers))
+    for broker in pair.brokers:
+        await broker.kill()
+        missing = acknowledged - HeldMessages(broker.store / "commitlog", "orders").read(live=False)
+        assert not missing, f"the {broker.directory.name} lacks acknowledged {sorted(missing)[:5]}"
+
+
+async def test_a_master_on_a_disk_turned_read_only_acknowledges_nothing_more(pair_on_image: MakePair) -> None:
+    """No SEND_OK from then on, refusals that say why, the reason in the log and the exit code, and no loss."""
+    pair, image = pair_on_image("master")
+    await pair.start()
+    await wait_in_sync(pair.master.ports.listen)
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(700)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run)
+        await load.wait_acknowledged(1_000)
+        image.turn_read_only()
+        await load.wait_refused(100)
+        final = len(load.acknowledged)
+        await load.wait_refused(100)
+        assert len(load.acknowledged) == final
+        nursery.cancel_scope.cancel()
+    await pair.master.running.wait_output("Read-only file system")
+    assert await pair.master.stop() != 0
+    held = HeldMessages(pair.slave.store / "commitlog", "orders").read(live=True)
+    assert load.acknowledged <= held
+    await pair.slave.stop()
+    image.repair()
+    await _all_there_after_restart(pair, load.acknowledged)
+
+
+async def test_a_slave_on_a_disk_turned_read_only_stops_acknowledging(pair_on_image: MakePair) -> None:
+    """The master says at each send that no slave has it; nothing acknowledged is lost."""
+    pair, image = pair_on_image("slave")
+    pair.master.conf["slaveTimeout"] = 500
+    await pair.start()
+    await wait_in_sync(pair.master.ports.listen)
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(700)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run)
+        await load.wait_acknowledged(1_000)
+        image.turn_read_only()
+        await load.wait_refused(100)
+        final = len(load.acknowledged)
+        await load.wait_refused(100)
+        assert len(load.acknowledged) == final
+        nursery.cancel_scope.cancel()
+    await pair.slave.running.wait_output("Read-only file system")
+    assert await pair.slave.stop() != 0
+    assert await pair.master.stop() == 0
+    image.repair()
+    await _all_there_after_restart(pair, load.acknowledged)

@@ -1,0 +1,55 @@
+"""Mixed pairs under load: each side is killed and returns, files roll over, and the logs end up byte-identical."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.e2e.commitlog import HeldMessages, wait_identical
+from tests.e2e.load import LoadProducer, Sends, body_of_size, wait_in_sync
+from tests.e2e.processes import Broker, RmqhaBroker, reaping
+from tests.interop.peers import JavaBroker
+
+MESSAGE_SIZE_MAX = 4 << 20
+SIZES = (1, 100, 1_024, 32_768, 163_840, 7, 1 << 20, MESSAGE_SIZE_MAX)
+KINDS: dict[str, type[Broker]] = {"rmqha": RmqhaBroker, "java": JavaBroker}
+
+
+@pytest.fixture(params=["rmqha java", "java rmqha"])
+def mixed_pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Broker, Broker]]:
+    """A SYNC_MASTER of one kind and a slave of the other."""
+    master_kind, slave_kind = (KINDS[word] for word in request.param.split())
+    common = {"mappedFileSizeCommitLog": 6 << 20, "diskMaxUsedSpaceRatio": 95}
+    master = master_kind(tmp_path / "master", {"brokerRole": "SYNC_MASTER", **common})
+    slave_conf = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address, **common}
+    slave = slave_kind(tmp_path / "slave", slave_conf)
+    with reaping(master, slave):
+        yield master, slave
+
+
+async def test_each_side_is_killed_and_returns(mixed_pair: tuple[Broker, Broker]) -> None:
+    """Messages from 1 byte to the maximum; what was acknowledged is in both logs, which are equal."""
+    master, slave = mixed_pair
+    await master.start()
+    await slave.start()
+    await wait_in_sync(master.ports.listen)
+    load = LoadProducer(master.ports.listen, Sends("orders", body_of_size(*SIZES)), window=4)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run)
+        await load.wait_acknowledged(60)
+        await slave.kill()
+        await load.wait_refused(3)
+        await slave.start()
+        await load.wait_acknowledged(60)
+        await master.kill()
+        await master.start()
+        await load.wait_acknowledged(60)
+        nursery.cancel_scope.cancel()
+    assert load.unexpected == []
+    await wait_identical(master.store / "commitlog", slave.store / "commitlog")
+    assert len(master.segments()) >= 10
+    for broker in (slave, master):
+        await broker.stop()
+        missing = load.acknowledged - HeldMessages(broker.store / "commitlog", "orders").read(live=False)
+        assert not missing, f"the {broker.directory.name} lacks acknowledged {sorted(missing)[:5]}"

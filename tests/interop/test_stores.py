@@ -1,0 +1,48 @@
+"""Each broker opens the store that the other wrote, and serves every message of it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.e2e.commitlog import first_difference
+from tests.e2e.load import LoadProducer, Sends, body_of_size
+from tests.e2e.processes import Broker, reaping
+from tests.e2e.pulling import assert_serves_its_log
+from tests.interop.test_live_pairs import KINDS, SIZES
+
+CONF = {"brokerRole": "ASYNC_MASTER", "mappedFileSizeCommitLog": 6 << 20, "mappedFileSizeConsumeQueue": 2_000}
+
+
+async def _fill(broker: Broker) -> None:
+    """Single messages of all sizes, and batches."""
+    for topic, size, batch, count in (("orders", SIZES, 1, 100), ("batches", (300,), 20, 20)):
+        load = LoadProducer(broker.ports.listen, Sends(topic, body_of_size(*size), batch=batch), window=4)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load.run)
+            await load.wait_acknowledged(count)
+            nursery.cancel_scope.cancel()
+        assert load.unexpected == []
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+@pytest.mark.parametrize(("writer", "reader"), [("rmqha", "java"), ("java", "rmqha")])
+async def test_a_store_is_served_whole_by_the_other_broker(
+    tmp_path: Path, writer: str, reader: str, ending: str
+) -> None:
+    """After a clean stop and after kill -9; nothing of the log is changed by opening it."""
+    first = KINDS[writer](tmp_path / "first", CONF)
+    second = KINDS[reader](tmp_path / "second", CONF)
+    with reaping(first, second):
+        await first.start()
+        await _fill(first)
+        await (first.stop() if ending == "stopped" else first.kill())
+        shutil.copytree(first.store, second.store)
+        await second.start()
+        served = await assert_serves_its_log(
+            second.ports.listen, first.store / "commitlog", topics={"orders", "batches"}
+        )
+        assert served >= 500
+        await second.stop()
+        assert first_difference(first.store / "commitlog", second.store / "commitlog") is None
