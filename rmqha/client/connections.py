@@ -1,0 +1,54 @@
+"""Connections: at most one live connection to each address."""
+
+import trio
+
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.client import RemotingClient, connect_remoting_client
+from rmqha.transport import Network
+
+_STALE_AFTER_S = 100.0
+"""Brokers drop a connection that is idle for 120 s: one nearly as old is not asked any more."""
+
+
+class Connections:
+    """Connects when somebody asks, and again after a connection has ended. Connections end with the nursery."""
+
+    def __init__(self, network: Network, nursery: trio.Nursery, *, connect_timeout_s: float) -> None:
+        self._network = network
+        self._nursery = nursery
+        self._connect_timeout_s = connect_timeout_s
+        self._clients: dict[str, RemotingClient] = {}
+        self._locks: dict[str, trio.Lock] = {}
+
+    def live(self, address: str) -> RemotingClient | None:
+        """The connection, if there is one now that can be asked."""
+        client = self._clients.get(address)
+        if client is None or client.closed:
+            return None
+        if not client.in_flight and trio.current_time() > client.used_at + _STALE_AFTER_S:
+            client.close()
+            return None
+        return client
+
+    async def get(self, address: str) -> RemotingClient:
+        """The connection, made now if need be; those who ask meanwhile wait for the same one.
+
+        Raises:
+            RemotingConnectError: there is none to be had.
+        """
+        async with self._locks.setdefault(address, trio.Lock()):
+            client = self.live(address)
+            if client is None:
+                client = await connect_remoting_client(self._network, address, timeout_s=self._connect_timeout_s)
+                self._clients[address] = client
+                self._nursery.start_soon(client.run)
+        return client
+
+    async def invoke(self, address: str, request: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
+        """Ask one address.
+
+        Raises:
+            RemotingError: no answer.
+        """
+        client = await self.get(address)
+        return await client.invoke(request, timeout_s=timeout_s)

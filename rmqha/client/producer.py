@@ -1,0 +1,327 @@
+"""Producer: sends messages and tells how safe each of them is."""
+
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from secrets import randbits
+from typing import NamedTuple
+
+import trio
+
+from rmqha.client.compression import ZLIB_SYS_FLAG, compress_body
+from rmqha.client.connections import Connections
+from rmqha.client.message import Message, MessageQueue, check_message, render_properties
+from rmqha.client.message_client_id_setter import MessageClientIDSetter
+from rmqha.client.pipeline import Pipeline
+from rmqha.client.results import SendOutcome, SendResult, read_send_outcome
+from rmqha.client.topic_routes import (
+    AUTO_CREATE_TOPIC,
+    REFRESH_AFTER_S,
+    TopicPublishInfo,
+    TopicRoutes,
+    split_addresses,
+)
+from rmqha.codec.batch import BatchEntry, encode_batch
+from rmqha.codec.send_headers import SendMessageRequestEncoder
+from rmqha.errors import MQClientError, RemotingError, RemotingTimeoutError, RmqhaError
+from rmqha.remoting.client import RemotingClient
+from rmqha.remoting.response_table import Outcome
+from rmqha.transport import Network, TcpNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOptions:
+    """How a producer works, where RocketMQ's defaults do not fit."""
+
+    timeout_s: float = 3.0
+    """A send's time, all its retries included; longer than the broker's own flush and slave timeouts is wise."""
+    connect_timeout_s: float = 3.0
+    compress_over_bytes: int | None = None
+    """Compress bodies of at least this size (RocketMQ's producers: 4096); None never."""
+    message_size_max: int = 4 * 1024 * 1024
+    default_topic_queue_nums: int = 4
+    """Queues of a topic that a first message creates."""
+
+
+class RenderedMessage(NamedTuple):
+    """A message, or a batch, as it goes into a frame; a retry sends the same one."""
+
+    topic: str
+    body: bytes
+    msg_id: str
+    properties: bytes
+    born_timestamp_ms: int
+    sys_flag: int
+    flag: int
+    batch: bool = False
+
+
+class Producer:
+    """Sends messages; made by :func:`open_producer`. Any number of tasks may use one."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        routes: TopicRoutes,
+        *,
+        group: str,
+        options: ProducerOptions,
+        ids: MessageClientIDSetter,
+    ) -> None:
+        self._connections = connections
+        self._routes = routes
+        self._options = options
+        self._ids = ids
+        self._publish_infos: dict[str, TopicPublishInfo] = {}
+        self._encoder = SendMessageRequestEncoder(
+            group, default_topic=AUTO_CREATE_TOPIC, default_topic_queue_nums=options.default_topic_queue_nums
+        )
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+        retries: int = 0,
+    ) -> SendResult:
+        """Send and wait for the answer.
+
+        Args:
+            message: what to send.
+            queue: where; None takes the topic's queues in turn.
+            timeout_s: for everything together; None is the producer's own.
+            retries: how often to try again, on another broker if there is one, after an error with ``retryable``.
+                An earlier try may have been stored all the same: consumers then see the message twice, with one
+                ``msg_id``.
+
+        Raises:
+            MQClientError: the message is none that a broker would take (not retryable).
+            NoRouteError: no broker for the topic.
+            MQBrokerError: the broker refused; the message is not stored.
+            RemotingConnectError: not sent, the message is not stored.
+            RemotingError: otherwise, it is unknown whether the message is stored.
+        """
+        return await self._send(self.render(message), queue, timeout_s, retries)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+        retries: int = 0,
+    ) -> SendResult:
+        """Send messages of one topic that are stored together or not at all; otherwise as :meth:`send`."""
+        return await self._send(self._render_batch(messages), queue, timeout_s, retries)
+
+    async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+        """Send, and never learn what became of it.
+
+        Raises:
+            RmqhaError: it could not even be handed to the network.
+        """
+        rendered = self.render(message)
+        queue, address = await self.select_queue(rendered.topic, queue)
+        client = await self._connections.get(address)
+        client.put_nowait(self.encode(rendered, queue, opaque=0, oneway=True))
+
+    def pipeline(self, *, window: int = 1000, timeout_s: float | None = None) -> Pipeline:
+        """Send many messages with up to ``window`` unanswered at once; see :class:`Pipeline`."""
+        return Pipeline(self, window=window, timeout_s=self._options.timeout_s if timeout_s is None else timeout_s)
+
+    async def send_many(
+        self, messages: Iterable[Message], *, window: int = 1000, timeout_s: float | None = None
+    ) -> AsyncGenerator[SendOutcome, None]:
+        """Send all ``messages`` and yield the outcome of each, in order. Errors are yielded, not raised."""
+        pipeline = self.pipeline(window=window, timeout_s=timeout_s)
+        for message in messages:
+            for outcome in await pipeline.send(message):
+                yield outcome
+        for outcome in await pipeline.finish():
+            yield outcome
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that messages of ``topic`` go to.
+
+        Raises:
+            NoRouteError, RemotingError, MQBrokerError: as for :meth:`send`.
+        """
+        return [queue for queue, _ in (await self._publish_info(topic)).queues]
+
+    async def _send(
+        self, rendered: RenderedMessage, queue: MessageQueue | None, timeout_s: float | None, retries: int
+    ) -> SendResult:
+        timeout_s = self._options.timeout_s if timeout_s is None else timeout_s
+        deadline = trio.current_time() + timeout_s
+        avoid_broker = None
+        for attempts_left in range(retries, -1, -1):
+            chosen, outcome = await self._try_send(rendered, queue, deadline, avoid_broker)
+            if isinstance(outcome, SendResult):
+                return outcome
+            retryable = getattr(outcome, "retryable", False)
+            if not attempts_left or not retryable or trio.current_time() >= deadline:
+                raise outcome
+            avoid_broker = chosen.broker_name if chosen else None
+        raise MQClientError(f"retries must not be negative: {retries}")
+
+    async def _try_send(
+        self, rendered: RenderedMessage, queue: MessageQueue | None, deadline: float, avoid_broker: str | None
+    ) -> tuple[MessageQueue | None, SendOutcome]:
+        chosen = queue
+        try:
+            with trio.fail_at(deadline):
+                chosen, address = await self.select_queue(rendered.topic, queue, avoid_broker=avoid_broker)
+                client = self._connections.live(address) or await self._connections.get(address)
+        except trio.TooSlowError:
+            return chosen, RemotingTimeoutError(rendered.topic, "no route or connection in time: nothing was sent")
+        except RmqhaError as error:
+            self.forget_route(rendered.topic)
+            return chosen, error
+        return chosen, await self._ask(client, rendered, chosen, deadline)
+
+    async def _ask(
+        self, client: RemotingClient, rendered: RenderedMessage, queue: MessageQueue, deadline: float
+    ) -> SendOutcome:
+        outcomes: list[Outcome] = []
+        finished = trio.Event()
+
+        def on_outcome(outcome: Outcome) -> None:
+            outcomes.append(outcome)
+            finished.set()
+
+        opaque = client.expect(deadline, on_outcome)
+        client.put_nowait(self.encode(rendered, queue, opaque=opaque))
+        await finished.wait()
+        if isinstance(outcomes[0], RemotingError):
+            self.forget_route(rendered.topic)
+        return read_send_outcome(outcomes[0], queue, rendered.msg_id)
+
+    def render(self, message: Message) -> RenderedMessage:
+        """The message as it goes into a frame, with a new id.
+
+        Raises:
+            MQClientError: no broker would take it.
+        """
+        check_message(message, message_size_max=self._options.message_size_max)
+        msg_id, now_ms = self._ids.create_uniq_id()
+        body, sys_flag = message.body, 0
+        over = self._options.compress_over_bytes
+        if over is not None and len(body) >= over:
+            body, sys_flag = compress_body(body), ZLIB_SYS_FLAG
+        properties = render_properties(message, msg_id)
+        return RenderedMessage(message.topic, body, msg_id, properties, now_ms, sys_flag, message.flag)
+
+    def _render_batch(self, messages: Sequence[Message]) -> RenderedMessage:
+        if not messages:
+            raise MQClientError("a batch without messages")
+        first = messages[0]
+        entries, msg_ids = [], []
+        for message in messages:
+            check_message(message, message_size_max=self._options.message_size_max)
+            if message.topic != first.topic or message.wait_store_msg_ok != first.wait_store_msg_ok:
+                raise MQClientError("messages of a batch must have one topic and one wait_store_msg_ok")
+            if message.delay_level or message.topic.startswith("%RETRY%"):
+                raise MQClientError("a batch holds no delayed and no retry messages: send them one by one")
+            msg_id, now_ms = self._ids.create_uniq_id()
+            msg_ids.append(msg_id)
+            entries.append(BatchEntry(message.flag, message.body, render_properties(message, msg_id)))
+        body = encode_batch(entries)
+        if len(body) > self._options.message_size_max:
+            raise MQClientError(f"a batch of {len(body)} bytes, at most {self._options.message_size_max} are accepted")
+        properties = b"WAIT\x01true" if first.wait_store_msg_ok else b"WAIT\x01false"
+        return RenderedMessage(first.topic, body, ",".join(msg_ids), properties, now_ms, 0, 0, batch=True)
+
+    def encode(self, message: RenderedMessage, queue: MessageQueue, *, opaque: int, oneway: bool = False) -> bytes:
+        """The frame that sends ``message`` to ``queue``."""
+        return self._encoder.encode(
+            message.topic,
+            message.body,
+            opaque=opaque,
+            queue_id=queue.queue_id,
+            sys_flag=message.sys_flag,
+            flag=message.flag,
+            properties=message.properties,
+            born_timestamp_ms=message.born_timestamp_ms,
+            batch=message.batch,
+            oneway=oneway,
+        )
+
+    def select_live(self, topic: str) -> tuple[MessageQueue, RemotingClient] | None:
+        """The next queue of the topic, if its route is fresh and its broker connected: no waiting needed."""
+        info = self._publish_infos.get(topic)
+        if info is None or trio.current_time() > info.found_at + REFRESH_AFTER_S:
+            return None
+        queue, address = info.select_one_message_queue()
+        client = self._connections.live(address)
+        return None if client is None else (queue, client)
+
+    async def connect(self, topic: str) -> tuple[MessageQueue, RemotingClient]:
+        """The next queue of the topic and its broker, looked up and connected as need be.
+
+        Raises:
+            NoRouteError, RemotingError, MQBrokerError: as for :meth:`send`.
+        """
+        queue, address = await self.select_queue(topic, None)
+        return queue, await self._connections.get(address)
+
+    async def select_queue(
+        self, topic: str, queue: MessageQueue | None, *, avoid_broker: str | None = None
+    ) -> tuple[MessageQueue, str]:
+        """The queue to send to, and its master's address."""
+        info = await self._publish_info(topic)
+        if queue is None:
+            return info.select_one_message_queue(avoid_broker=avoid_broker)
+        for candidate, address in info.queues:
+            if candidate == queue:
+                return candidate, address
+        raise MQClientError(f"topic {topic} has no queue {queue.queue_id} on broker {queue.broker_name}")
+
+    def forget_route(self, topic: str) -> None:
+        """Look the topic up anew before the next send: something went wrong with its broker."""
+        self._publish_infos.pop(topic, None)
+
+    async def _publish_info(self, topic: str) -> TopicPublishInfo:
+        info = self._publish_infos.get(topic)
+        if info is None or trio.current_time() > info.found_at + REFRESH_AFTER_S:
+            nums = self._options.default_topic_queue_nums
+            info = await self._routes.find_publish_info(topic, default_queue_nums=nums)
+            self._publish_infos[topic] = info
+        return info
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+@asynccontextmanager
+async def open_producer(
+    addresses: str,
+    *,
+    group: str = "rmqha-producer",
+    options: ProducerOptions | None = None,
+    network: Network | None = None,
+    now_ms: Callable[[], int] = wall_clock_ms,
+) -> AsyncIterator[Producer]:
+    """A producer for as long as the block runs.
+
+    Args:
+        addresses: of brokers or name servers, ``host:port``, several separated by ``;``.
+        group: the producer group's name.
+        options: where RocketMQ's defaults do not fit.
+        network: where connections come from; TCP if None.
+        now_ms: the wall clock.
+
+    Raises:
+        MQClientError: no address is given. Nothing is connected before the first send.
+    """
+    options = options or ProducerOptions()
+    async with trio.open_nursery() as nursery:
+        connections = Connections(network or TcpNetwork(), nursery, connect_timeout_s=options.connect_timeout_s)
+        routes = TopicRoutes(connections, split_addresses(addresses), timeout_s=options.timeout_s)
+        ids = MessageClientIDSetter(ip="127.0.0.1", pid=os.getpid(), process_hash=randbits(32), now_ms=now_ms)
+        yield Producer(connections, routes, group=group, options=options, ids=ids)
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,143 @@
+"""PullApi: the requests a consumer makes, and who is asked."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from rmqha.client.connections import Connections
+from rmqha.client.message import MessageExt, MessageQueue, read_message
+from rmqha.client.results import PULL_STATUS_BY_CODE, PullResult, broker_error
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import (
+    OffsetResponseHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    PullSysFlag,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    decode_header,
+    encode_header,
+)
+from rmqha.codec.heartbeat import SUBSCRIBE_ALL
+from rmqha.codec.message import decode_message
+from rmqha.codec.remoting import RemotingCommand, SerializeType
+from rmqha.codec.route import BrokerData
+from rmqha.errors import MQClientError, NoRouteError, RemoteProtocolError, RemotingError, StoreError
+
+_ANSWER_LATER_S: Final = 10.0
+"""How much longer than the time it may hold a pull a broker is given to answer."""
+
+
+class PullApi:
+    """Asks the brokers of one topic on behalf of one group."""
+
+    def __init__(
+        self, connections: Connections, *, group: str, tags: str, timeout_s: float, body_size_max: int
+    ) -> None:
+        self._connections = connections
+        self._group = group
+        self._subscription = tags.strip() or SUBSCRIBE_ALL
+        self._tags = frozenset(tag for part in self._subscription.split("||") if (tag := part.strip()))
+        if not self._tags:
+            raise MQClientError(f"the tag expression {tags!r} names no tag: use '*' or 'TagA || TagB'")
+        self._timeout_s = timeout_s
+        self._body_size_max = body_size_max
+        self._brokers: dict[str, dict[int, str]] = {}
+
+    def set_brokers(self, broker_datas: Iterable[BrokerData]) -> None:
+        """The addresses as the route tells them. A broker that it no longer names keeps its last ones."""
+        for broker in broker_datas:
+            self._brokers[broker.broker_name] = broker.broker_addrs
+
+    def broker_ids(self, queue: MessageQueue) -> list[int]:
+        """Who holds the queue: 0 the master, if there is one, then the slaves."""
+        return sorted(self._brokers.get(queue.broker_name, ()))
+
+    def _address(self, queue: MessageQueue, broker_id: int) -> str:
+        addresses = self._brokers.get(queue.broker_name)
+        if not addresses:
+            raise NoRouteError(f"no address of broker {queue.broker_name} is known")
+        return addresses.get(broker_id) or addresses[min(addresses)]
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, *, max_messages: int, suspend_s: float, broker_id: int = 0
+    ) -> PullResult:
+        """Messages from ``offset`` on; if there are none, the broker waits for up to ``suspend_s``.
+
+        Raises:
+            RemotingError, MQBrokerError: no answer, or a refusal.
+            RemoteProtocolError: the answer holds what is no message.
+        """
+        header = PullMessageRequestHeader(
+            self._group,
+            queue.topic,
+            queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=max_messages,
+            sys_flag=PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if suspend_s else 0),
+            commit_offset=0,
+            suspend_timeout_millis=int(suspend_s * 1000),
+            subscription=self._subscription,
+            expression_type="TAG",
+        )
+        timeout_s = suspend_s + _ANSWER_LATER_S if suspend_s else self._timeout_s
+        response = await self._ask(queue, RequestCode.PULL_MESSAGE, header, timeout_s, broker_id)
+        status = PULL_STATUS_BY_CODE.get(response.code)
+        if status is None:
+            raise broker_error(response)
+        found = decode_header(PullMessageResponseHeader, response)
+        return PullResult(
+            status,
+            self._read_messages(bytes(response.body), queue),
+            found.next_begin_offset,
+            found.min_offset,
+            found.max_offset,
+            found.suggest_which_broker_id,
+        )
+
+    def _read_messages(self, body: bytes, queue: MessageQueue) -> list[MessageExt]:
+        """Brokers filter by hash code; here the tags themselves are compared."""
+        messages = []
+        at = 0
+        while at < len(body):
+            try:
+                stored = decode_message(body, at)
+            except StoreError as error:
+                raise RemoteProtocolError(f"broker {queue.broker_name} sent what is no message: {error}") from None
+            at += stored.store_size
+            message = read_message(stored, queue.broker_name, body_size_max=self._body_size_max)
+            if self._subscription == SUBSCRIBE_ALL or message.tags in self._tags:
+                messages.append(message)
+        return messages
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The first offset there is. Raises RemotingError, MQBrokerError."""
+        return await self._offset(queue, RequestCode.GET_MIN_OFFSET, QueueRequestHeader(queue.topic, queue.queue_id))
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message will get. Raises RemotingError, MQBrokerError."""
+        return await self._offset(queue, RequestCode.GET_MAX_OFFSET, QueueRequestHeader(queue.topic, queue.queue_id))
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset nearest to a store time. Raises RemotingError, MQBrokerError."""
+        header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms)
+        return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+
+    async def _offset(self, queue: MessageQueue, code: RequestCode, header: object) -> int:
+        ids = self.broker_ids(queue) or [0]
+        for broker_id in ids:
+            try:
+                response = await self._ask(queue, code, header, self._timeout_s, broker_id)
+            except RemotingError:
+                if broker_id == ids[-1]:
+                    raise
+                continue
+            break
+        if response.code != ResponseCode.SUCCESS:
+            raise broker_error(response)
+        return decode_header(OffsetResponseHeader, response).offset
+
+    async def _ask(
+        self, queue: MessageQueue, code: RequestCode, header: object, timeout_s: float, broker_id: int
+    ) -> RemotingCommand:
+        request = RemotingCommand(code, ext_fields=encode_header(header), serialize=SerializeType.ROCKETMQ)
+        return await self._connections.invoke(self._address(queue, broker_id), request, timeout_s=timeout_s)

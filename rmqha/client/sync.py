@@ -1,0 +1,228 @@
+"""SyncProducer and SyncConsumer: the same clients for plain code, on an event loop in a thread of their own.
+
+Each call blocks until its result is there. An object may be used by many threads; a consumer's calls take turns.
+"""
+
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+import trio
+
+from rmqha.client.consumer import Consumer, ConsumerOptions, open_consumer
+from rmqha.client.message import Message, MessageExt, MessageQueue
+from rmqha.client.pipeline import Pipeline
+from rmqha.client.producer import Producer, ProducerOptions, open_producer
+from rmqha.client.results import SendOutcome, SendResult
+
+Client = TypeVar("Client")
+Result = TypeVar("Result")
+
+_HANDED_OVER_AT_ONCE = 256
+
+
+class _Loop(Generic[Client]):
+    """A client inside a trio loop inside a thread, from :meth:`start` to :meth:`stop`."""
+
+    def __init__(self, opening: Callable[[], AbstractAsyncContextManager[Client]]) -> None:
+        self._opening = opening
+        self._started: SimpleQueue[tuple[Client, trio.lowlevel.TrioToken] | BaseException] = SimpleQueue()
+        self._stop = trio.Event()
+        self._thread = threading.Thread(target=self._run, name="rmqha-client", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        started = self._started.get()
+        if isinstance(started, BaseException):
+            self._thread.join()
+            raise started
+        self.client, self._token = started
+
+    def call(self, async_fn: Callable[[], Awaitable[Result]]) -> Result:
+        return trio.from_thread.run(async_fn, trio_token=self._token)
+
+    def call_sync(self, fn: Callable[[], Result]) -> Result:
+        return trio.from_thread.run_sync(fn, trio_token=self._token)
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            trio.from_thread.run_sync(self._stop.set, trio_token=self._token)
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._main)
+        except BaseExceptionGroup as errors:
+            self._started.put(_only(errors))
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits in start()
+            self._started.put(error)
+
+    async def _main(self) -> None:
+        async with self._opening() as client:
+            self._started.put((client, trio.lowlevel.current_trio_token()))
+            await self._stop.wait()
+
+
+def _only(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+class SyncProducer:
+    """A :class:`~rmqha.client.producer.Producer` for plain code.
+
+    with SyncProducer("127.0.0.1:10911") as producer:
+        result = producer.send(Message("TopicTest", b"hello"))
+    """
+
+    def __init__(
+        self, addresses: str, *, group: str = "rmqha-producer", options: ProducerOptions | None = None
+    ) -> None:
+        self._loop: _Loop[Producer] = _Loop(lambda: open_producer(addresses, group=group, options=options))
+        self._loop.start()
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+        retries: int = 0,
+    ) -> SendResult:
+        """See :meth:`Producer.send`."""
+        producer = self._loop.client
+        return self._loop.call(lambda: producer.send(message, queue=queue, timeout_s=timeout_s, retries=retries))
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+        retries: int = 0,
+    ) -> SendResult:
+        """See :meth:`Producer.send_batch`."""
+        producer = self._loop.client
+        return self._loop.call(lambda: producer.send_batch(messages, queue=queue, timeout_s=timeout_s, retries=retries))
+
+    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+        """See :meth:`Producer.send_oneway`."""
+        producer = self._loop.client
+        self._loop.call(lambda: producer.send_oneway(message, queue=queue))
+
+    def send_many(
+        self, messages: Iterable[Message], *, window: int = 1000, timeout_s: float | None = None
+    ) -> Iterator[SendOutcome]:
+        """See :meth:`Producer.send_many`. ``messages`` are taken in this thread, a few hundred at a time."""
+        pipeline = self._loop.call_sync(lambda: self._loop.client.pipeline(window=window, timeout_s=timeout_s))
+        for part in _parts(messages, min(window, _HANDED_OVER_AT_ONCE)):
+            yield from self._loop.call(lambda part=part: _send_part(pipeline, part))  # type: ignore[misc]
+        yield from self._loop.call(pipeline.finish)
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """See :meth:`Producer.queues`."""
+        return self._loop.call(lambda: self._loop.client.queues(topic))
+
+    def close(self) -> None:
+        """End all connections; what is unanswered then fails. Idempotent."""
+        self._loop.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class SyncConsumer:
+    """A :class:`~rmqha.client.consumer.Consumer` for plain code.
+
+    with SyncConsumer("127.0.0.1:10911", "TopicTest") as consumer:
+        for message in consumer.poll(timeout_s=5):
+            ...
+    """
+
+    def __init__(
+        self,
+        addresses: str,
+        topic: str,
+        *,
+        group: str = "rmqha-consumer",
+        tags: str = "*",
+        options: ConsumerOptions | None = None,
+    ) -> None:
+        self._loop: _Loop[Consumer] = _Loop(
+            lambda: open_consumer(addresses, topic, group=group, tags=tags, options=options)
+        )
+        self._lock = threading.Lock()
+        self._loop.start()
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """See :attr:`Consumer.queues`."""
+        return self._loop.call_sync(lambda: self._loop.client.queues)
+
+    def poll(self, *, timeout_s: float = 3.0) -> list[MessageExt]:
+        """See :meth:`Consumer.poll`."""
+        with self._lock:
+            return self._loop.call(lambda: self._loop.client.poll(timeout_s=timeout_s))
+
+    def position(self, queue: MessageQueue) -> int:
+        """See :meth:`Consumer.position`."""
+        return self._loop.call_sync(lambda: self._loop.client.position(queue))
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """See :meth:`Consumer.seek`."""
+        with self._lock:
+            self._loop.call_sync(lambda: self._loop.client.seek(queue, offset))
+
+    def seek_to_begin(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """See :meth:`Consumer.seek_to_begin`."""
+        with self._lock:
+            self._loop.call(lambda: self._loop.client.seek_to_begin(queues))
+
+    def seek_to_end(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """See :meth:`Consumer.seek_to_end`."""
+        with self._lock:
+            self._loop.call(lambda: self._loop.client.seek_to_end(queues))
+
+    def seek_to_time(self, timestamp_ms: int, queues: Iterable[MessageQueue] | None = None) -> None:
+        """See :meth:`Consumer.seek_to_time`."""
+        with self._lock:
+            self._loop.call(lambda: self._loop.client.seek_to_time(timestamp_ms, queues))
+
+    def close(self) -> None:
+        """End all connections. Idempotent."""
+        self._loop.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _send_part(pipeline: Pipeline, messages: list[Message]) -> list[SendOutcome]:
+    outcomes: list[SendOutcome] = []
+    for message in messages:
+        outcomes += await pipeline.send(message)
+    return outcomes
+
+
+def _parts(messages: Iterable[Message], size: int) -> Iterator[list[Message]]:
+    part: list[Message] = []
+    for message in messages:
+        part.append(message)
+        if len(part) >= size:
+            yield part
+            part = []
+    if part:
+        yield part

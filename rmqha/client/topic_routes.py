@@ -1,0 +1,137 @@
+"""TopicRoutes: which brokers hold a topic's queues, as the given addresses tell."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+from rmqha.client.connections import Connections
+from rmqha.client.message import MessageQueue
+from rmqha.client.results import broker_error
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import GetRouteInfoRequestHeader, encode_header
+from rmqha.codec.remoting import RemotingCommand, SerializeType
+from rmqha.codec.route import MASTER_ID, BrokerData, QueueData, TopicRouteData, decode_route
+from rmqha.errors import MQClientError, NoRouteError, RmqhaError
+
+PERM_READ: Final = 4
+PERM_WRITE: Final = 2
+AUTO_CREATE_TOPIC: Final = "TBW102"
+REFRESH_AFTER_S: Final = 30.0
+
+
+@dataclass(slots=True)
+class TopicPublishInfo:
+    """A topic's writable queues, each with its master's address, taken in turn."""
+
+    queues: list[tuple[MessageQueue, str]]
+    found_at: float
+    _turn: int = field(default=0)
+
+    def select_one_message_queue(self, *, avoid_broker: str | None = None) -> tuple[MessageQueue, str]:
+        """The next queue; on another broker than ``avoid_broker`` if there is one."""
+        for _ in self.queues:
+            self._turn += 1
+            chosen = self.queues[self._turn % len(self.queues)]
+            if chosen[0].broker_name != avoid_broker:
+                return chosen
+        return self.queues[self._turn % len(self.queues)]
+
+
+class TopicRoutes:
+    """Asks every address and joins the answers: a broker speaks for itself, a name server for all."""
+
+    def __init__(self, connections: Connections, addresses: Sequence[str], *, timeout_s: float) -> None:
+        self._connections = connections
+        self._addresses = addresses
+        self._timeout_s = timeout_s
+
+    async def find(self, topic: str) -> TopicRouteData:
+        """The topic's route.
+
+        Raises:
+            NoRouteError: whoever answered does not know the topic.
+            RemotingError: nobody answered.
+            MQBrokerError: refused for another reason.
+        """
+        answers: list[TopicRouteData | RmqhaError] = []
+
+        async def ask(address: str) -> None:
+            answers.append(await self._ask(address, topic))
+
+        async with trio.open_nursery() as nursery:
+            for address in self._addresses:
+                nursery.start_soon(ask, address)
+        routes = [answer for answer in answers if isinstance(answer, TopicRouteData)]
+        if routes:
+            return _joined(routes)
+        errors = [answer for answer in answers if isinstance(answer, RmqhaError)]
+        raise next((error for error in errors if isinstance(error, NoRouteError)), errors[0])
+
+    async def _ask(self, address: str, topic: str) -> TopicRouteData | RmqhaError:
+        request = RemotingCommand(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            ext_fields=encode_header(GetRouteInfoRequestHeader(topic)),
+            serialize=SerializeType.ROCKETMQ,
+        )
+        try:
+            response = await self._connections.invoke(address, request, timeout_s=self._timeout_s)
+            if response.code == ResponseCode.SUCCESS:
+                return decode_route(bytes(response.body))
+            if response.code == ResponseCode.TOPIC_NOT_EXIST:
+                return NoRouteError(f"{address} does not know topic {topic}: create it, or check the address")
+            return broker_error(response)
+        except RmqhaError as error:
+            return error
+
+    async def find_publish_info(self, topic: str, *, default_queue_nums: int) -> TopicPublishInfo:
+        """Where to send: the topic's own queues, or those it will get when its first message creates it.
+
+        Raises:
+            NoRouteError: the topic does not exist and brokers create none, or no master is known.
+            RemotingError, MQBrokerError: as for :meth:`find`.
+        """
+        try:
+            route = await self.find(topic)
+            queue_nums_max = 1 << 31
+        except NoRouteError:
+            route = await self.find(AUTO_CREATE_TOPIC)
+            queue_nums_max = default_queue_nums
+        masters = {broker.broker_name: broker.broker_addrs.get(MASTER_ID) for broker in route.broker_datas}
+        queues = [
+            (MessageQueue(topic, data.broker_name, queue_id), master)
+            for data in route.queue_datas
+            if data.perm & PERM_WRITE and (master := masters.get(data.broker_name))
+            for queue_id in range(min(data.write_queue_nums, queue_nums_max))
+        ]
+        if not queues:
+            raise NoRouteError(f"no master takes messages for topic {topic} now: is one running?")
+        return TopicPublishInfo(queues, trio.current_time())
+
+
+def _joined(routes: list[TopicRouteData]) -> TopicRouteData:
+    brokers: dict[str, BrokerData] = {}
+    queues: dict[str, QueueData] = {}
+    for route in routes:
+        for broker in route.broker_datas:
+            known = brokers.get(broker.broker_name)
+            addrs = broker.broker_addrs | (known.broker_addrs if known else {})
+            brokers[broker.broker_name] = BrokerData(broker.cluster, broker.broker_name, addrs)
+        for queue in route.queue_datas:
+            queues.setdefault(queue.broker_name, queue)
+    return TopicRouteData(
+        tuple(brokers[name] for name in sorted(brokers)), tuple(queues[name] for name in sorted(queues))
+    )
+
+
+def split_addresses(text: str) -> list[str]:
+    """``host:port;host:port`` as a list.
+
+    Raises:
+        MQClientError: there is none.
+    """
+    addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
+    if not addresses:
+        raise MQClientError("no broker address is given: expected host:port, several separated by ';'")
+    return addresses

@@ -1,0 +1,285 @@
+"""Producer against a fake broker behind the real server, over the in-memory network."""
+
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from rmqha.client import Message, Producer, ProducerOptions, SendResult, SendStatus, open_producer
+from rmqha.errors import (
+    MQBrokerError,
+    MQClientError,
+    NoRouteError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingSendRequestError,
+    RemotingTimeoutError,
+)
+from tests.client.fake_broker import FakeBroker
+from tests.fakes import MemoryNetwork
+
+NOW_MS = 1_763_700_000_000
+
+
+@asynccontextmanager
+async def running(
+    *brokers: FakeBroker, addresses: str | None = None, **options: Any
+) -> AsyncIterator[tuple[Producer, trio.Nursery, MemoryNetwork]]:
+    network = MemoryNetwork()
+    with trio.fail_after(1000):
+        async with trio.open_nursery() as nursery:
+            for broker in brokers:
+                nursery.start_soon(broker.run, network)
+            await trio.testing.wait_all_tasks_blocked()
+            async with open_producer(
+                addresses or ";".join(broker.address for broker in brokers),
+                network=network,
+                options=ProducerOptions(**options),
+                now_ms=lambda: NOW_MS,
+            ) as producer:
+                yield producer, nursery, network
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_message_is_stored_as_it_was_meant(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with running(broker) as (producer, _, _network):
+        message = Message(
+            "T", b"hello", tags="TagA", keys=["k1", "k2"], properties={"colour": "blå"}, flag=-7, delay_level=3
+        )
+        result = await producer.send(message)
+        (stored,) = broker.messages("T", result.queue.queue_id)
+        assert result.status is SendStatus.SEND_OK
+        assert result.is_ok
+        assert result.offset_msg_id == stored.offset_msg_id
+        assert result.msg_id == stored.msg_id
+        assert result.queue_offset == 0
+        assert (stored.body, stored.flag, stored.sys_flag) == (b"hello", -7, 0)
+        assert stored.properties == {
+            "UNIQ_KEY": result.msg_id, "WAIT": "true", "TAGS": "TagA", "KEYS": "k1 k2", "DELAY": "3", "colour": "blå",
+        }  # fmt: skip
+
+
+async def test_a_new_topic_gets_as_many_queues_as_the_producer_asks_for(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with running(broker) as (producer, _, _network):
+        results = [await producer.send(Message("T", b"x")) for _ in range(8)]
+        assert sorted(result.queue.queue_id for result in results) == [0, 0, 1, 1, 2, 2, 3, 3]
+        chosen = (await producer.queues("T"))[2]
+        assert (await producer.send(Message("T", b"x"), queue=chosen)).queue == chosen
+        with pytest.raises(MQClientError, match="has no queue 9"):
+            await producer.send(Message("T", b"x"), queue=chosen._replace(queue_id=9))
+
+
+async def test_without_a_route_nothing_is_sent(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.auto_create = False
+    async with running(broker) as (producer, _, _network):
+        with pytest.raises(NoRouteError, match="TBW102"):
+            await producer.send(Message("T", b"x"))
+    slave = FakeBroker(slave=True)
+    slave.topics["T"] = 4
+    async with running(slave) as (producer, _, _network):
+        with pytest.raises(NoRouteError, match="no master"):
+            await producer.send(Message("T", b"x"))
+    async with running(addresses="10.0.0.1:1;10.0.0.1:2") as (producer, _, _network):
+        with pytest.raises(RemotingConnectError) as caught:
+            await producer.send(Message("T", b"x"))
+        assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [(10, "FLUSH_DISK_TIMEOUT"), (11, "SLAVE_NOT_AVAILABLE"), (12, "FLUSH_SLAVE_TIMEOUT")]
+)
+async def test_stored_but_not_safe_is_a_result(code: int, status: str, autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.answers = [code]
+    async with running(broker) as (producer, _, _network):
+        result = await producer.send(Message("T", b"x"))
+        assert result.status.name == status
+        assert not result.is_ok
+        assert result.offset_msg_id
+
+
+@pytest.mark.parametrize(
+    ("code", "retryable"), [(1, True), (13, False), (14, True), (2, True), (26, False), (999, False)]
+)
+async def test_a_refusal_says_whether_to_try_again(code: int, retryable: bool, autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.answers = [code] * 3
+    async with running(broker) as (producer, _, _network):
+        with pytest.raises(MQBrokerError, match="because") as caught:
+            await producer.send(Message("T", b"x"), retries=2)
+        assert (caught.value.code, caught.value.retryable) == (code, retryable)
+        assert len(broker.sent) == (3 if retryable else 1)
+
+
+async def test_a_retry_goes_to_another_broker_with_the_same_id(autojump_clock: MockClock) -> None:
+    bad, good = FakeBroker("a", 1), FakeBroker("b", 2)
+    bad.topics["T"] = good.topics["T"] = 2
+    bad.answers = [14] * 10
+    async with running(bad, good) as (producer, _, _network):
+        results = [await producer.send(Message("T", b"x"), retries=1) for _ in range(4)]
+        assert {result.queue.broker_name for result in results} == {"b"}
+        assert 1 <= len(bad.sent) <= 3
+        assert bad.sent[0].ext_fields["i"] in {request.ext_fields["i"] for request in good.sent}
+
+
+async def test_no_answer_is_a_timeout_and_all_tries_share_one_time(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.silent = True
+    async with running(broker) as (producer, _, _network):
+        with pytest.raises(RemotingTimeoutError):
+            await producer.send(Message("T", b"x"), timeout_s=5, retries=3)
+        assert trio.current_time() == pytest.approx(5)
+        assert len(broker.sent) == 1
+
+
+async def test_after_a_lost_connection_the_next_send_connects_again(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with running(broker) as (producer, nursery, network):
+        await producer.send(Message("T", b"x"))
+        broker.silent = True
+        async with trio.open_nursery() as inner:
+            inner.start_soon(broker.die)
+            with pytest.raises(RemotingSendRequestError):
+                await producer.send(Message("T", b"x"))
+        with pytest.raises(RemotingConnectError):
+            await producer.send(Message("T", b"x"))
+        reborn = FakeBroker(log=broker.log)
+        nursery.start_soon(reborn.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await producer.send(Message("T", b"x"))).is_ok
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (Message("", b"x"), "topic is empty"),
+        (Message("a b", b"x"), "may only hold"),
+        (Message("T", b""), "body is empty"),
+        (Message("T", bytes(4 * 1024 * 1024 + 1)), "at most 4194304"),
+        (Message("T", b"x", flag=1 << 31), "int32"),
+        (Message("T", b"x", delay_level=19), "delay level"),
+        (Message("T", b"x", tags="a\x01b"), "U\\+0001"),
+        (Message("T", b"x", keys="a\x02b"), "U\\+0001"),
+        (Message("T", b"x", properties={"": "x"}), "empty"),
+        (Message("T", b"x", properties={"x": ""}), "empty"),
+        (Message("T", b"x", properties={"DELAY": "3"}), "RocketMQ's own"),
+        (Message("T", b"x", properties={"x": "y" * 40000}), "at most 32767"),
+        (Message("T", b"x", tags="\ud800"), "UTF-8"),
+    ],
+)
+async def test_what_no_broker_takes_is_not_sent(message: Message, reason: str, autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with running(broker) as (producer, _, _network):
+        with pytest.raises(MQClientError, match=reason):
+            await producer.send(message)
+        assert not broker.sent
+
+
+async def test_a_large_body_is_compressed_if_asked_for(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with running(broker, compress_over_bytes=4096) as (producer, _, _network):
+        small = await producer.send(Message("T", b"x" * 4095))
+        large = await producer.send(Message("T", b"x" * 4096))
+        (stored,) = broker.messages("T", small.queue.queue_id)
+        assert stored.sys_flag == 0
+        (stored,) = broker.messages("T", large.queue.queue_id)
+        assert stored.sys_flag == 769
+        assert zlib.decompress(stored.body) == b"x" * 4096
+
+
+async def test_a_batch_is_stored_in_order_in_one_queue(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with running(broker) as (producer, _, _network):
+        result = await producer.send_batch([Message("T", b"%d" % n, tags=f"t{n}") for n in range(3)])
+        stored = broker.messages("T", result.queue.queue_id)
+        assert [message.body for message in stored] == [b"0", b"1", b"2"]
+        assert result.msg_id.split(",") == [message.msg_id for message in stored]
+        assert result.offset_msg_id.split(",") == [message.offset_msg_id for message in stored]
+        assert [message.properties["TAGS"] for message in stored] == ["t0", "t1", "t2"]
+        for batch, reason in (
+            ([], "without messages"),
+            ([Message("T", b"x"), Message("U", b"x")], "one topic"),
+            ([Message("T", b"x", delay_level=1)], "delayed"),
+            ([Message("T", bytes(3 << 20))] * 2, "a batch of"),
+        ):
+            with pytest.raises(MQClientError, match=reason):
+                await producer.send_batch(batch)
+
+
+async def test_a_oneway_message_is_sent_and_not_answered(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with running(broker) as (producer, _, _network):
+        await producer.send_oneway(Message("T", b"x"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert broker.sent[0].is_oneway
+
+
+async def test_a_pipeline_yields_one_outcome_for_each_message_in_order(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.answers = [0, 14, 0, 12]
+    async with running(broker) as (producer, _, network):
+        messages = [Message("T", b"%d" % n) for n in range(500)]
+        messages[7] = Message("T", b"")
+        outcomes = [outcome async for outcome in producer.send_many(messages, window=50)]
+        assert len(outcomes) == 500
+        bodies = {message.msg_id: message.body for queue in range(4) for message in broker.messages("T", queue)}
+        for n, outcome in enumerate(outcomes):
+            if n == 1:
+                assert isinstance(outcome, MQBrokerError)
+            elif n == 7:
+                assert isinstance(outcome, MQClientError)
+            else:
+                assert isinstance(outcome, SendResult)
+                assert outcome.status is (SendStatus.FLUSH_SLAVE_TIMEOUT if n == 3 else SendStatus.SEND_OK)
+                assert bodies[outcome.msg_id] == b"%d" % n
+        assert len({outcome.msg_id for outcome in outcomes if isinstance(outcome, SendResult)}) == 498
+        assert len(network.connections) == 1
+
+
+async def test_a_pipeline_keeps_its_window(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with running(broker) as (producer, _, _network):
+        await producer.send(Message("T", b"x"))
+        broker.silent = True
+        broker.sent.clear()
+        pipeline = producer.pipeline(window=10, timeout_s=3)
+        with trio.move_on_after(2):
+            for _ in range(20):
+                assert await pipeline.send(Message("T", b"x")) == []
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(broker.sent) == 10
+        outcomes = await pipeline.finish()
+        assert [type(outcome) for outcome in outcomes] == [RemotingTimeoutError] * 10
+        assert trio.current_time() == pytest.approx(3)
+
+
+async def test_a_pipeline_survives_the_loss_of_its_connection(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with running(broker) as (producer, nursery, network):
+        outcomes: list[Any] = []
+        async with producer.pipeline(window=100) as pipeline:
+            for n in range(60):
+                outcomes += await pipeline.send(Message("T", b"%d" % n))
+                if n == 29:
+                    outcomes += await pipeline.finish()
+                    broker.silent = True
+                if n == 40:
+                    await broker.die()
+                    await trio.testing.wait_all_tasks_blocked()
+                    broker = FakeBroker(log=broker.log)
+                    nursery.start_soon(broker.run, network)
+                    await trio.testing.wait_all_tasks_blocked()
+        outcomes += pipeline.take()
+        assert len(outcomes) == 60
+        good = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, SendResult)]
+        assert set(range(30)) <= set(good)
+        assert set(range(41, 60)) - set(good) <= {41}
+        assert all(isinstance(outcomes[n], RemotingError) for n in set(range(60)) - set(good))
