@@ -5,8 +5,11 @@ Order and reasons: spec: commitlog §7. Everything here blocks; nothing is serve
 
 from collections.abc import Callable
 
+import structlog
+
 from rmqha.codec.dispatch import read_dispatch
 from rmqha.codec.layout import SysFlag
+from rmqha.errors import CorruptLogError
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.disk import Disk
@@ -16,6 +19,8 @@ from rmqha.store.queue_recovery import recover_consume_queues
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_options import StoreOptions
+
+logger = structlog.get_logger()
 
 
 def load_and_recover(
@@ -36,18 +41,29 @@ def load_and_recover(
     """
     clean = mark_in_use(disk, options)
     log = commit_log.queue
-    log.load()
-    queues.load()
-    checkpoint.load()
+    try:
+        log.load()
+        queues.load()
+        checkpoint.load()
+        known = DurableKnowledge(
+            clean=clean,
+            checkpoint=checkpoint.durable,
+            queues_end=queues.max_physic_offset,
+            durable_offset=checkpoint.durable.master_flushed_offset,
+        )
+        recovery = recover_commit_log(log, known=known, check_crc=options.check_crc_on_recover)
+    except CorruptLogError:
+        if clean:  # nothing was cut: the next start, too, must know that the last stop was clean
+            disk.unlink(_abort_path(options))
+        raise
+    if recovery.reason:
+        logger.warning(
+            "commit_log.cut", end=recovery.end, reason=recovery.reason, dropped_records=recovery.dropped_records
+        )
+    if recovery.repaired_blanks:
+        logger.warning("commit_log.blanks_repaired", offsets=recovery.repaired_blanks)
     if not log.files:
         checkpoint.forget()
-    known = DurableKnowledge(
-        clean=clean,
-        checkpoint=checkpoint.durable,
-        queues_end=queues.max_physic_offset,
-        durable_offset=checkpoint.durable.master_flushed_offset,
-    )
-    recovery = recover_commit_log(log, known=known, check_crc=options.check_crc_on_recover)
     on_recovered()
     rebuild_from = log.max_offset if clean else recovery.scanned_from
     reput.reput_from_offset = recover_consume_queues(queues, log, rebuild_from=rebuild_from)
@@ -66,11 +82,14 @@ def mark_in_use(disk: Disk, options: StoreOptions) -> bool:
     """
     for directory in (options.commit_log_dir, options.consume_queue_dir, options.config_dir):
         disk.makedirs(directory)
-    abort = f"{options.store_path_root_dir}/abort"
-    if disk.exists(abort):
+    if disk.exists(_abort_path(options)):
         return False
-    disk.create(abort, 0, sparse=True)
+    disk.create(_abort_path(options), 0, sparse=True)
     return True
+
+
+def _abort_path(options: StoreOptions) -> str:
+    return f"{options.store_path_root_dir}/abort"
 
 
 def _next_queue_offsets(log: MappedFileQueue, queues: ConsumeQueueTable, *, dispatched: int) -> dict[QueueKey, int]:
