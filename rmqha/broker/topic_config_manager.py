@@ -93,6 +93,8 @@ class TopicConfigManager:
         self.dirty = False
         """The table has changed since it was saved."""
         self.data_version: tuple[int, int] = (now_ms(), 0)
+        self.on_put: Callable[[], None] = lambda: None
+        """Called when a topic is made or grows: the table should be saved soon."""
         for topic in _built_in_topics(rules):
             self._table[topic.topic_name] = topic
 
@@ -136,6 +138,7 @@ class TopicConfigManager:
         self._table[topic.topic_name] = topic
         self.data_version = (self._now_ms(), self.data_version[1] + 1)
         self.dirty = True
+        self.on_put()
 
     def to_json(self) -> dict[str, Any]:
         """The whole table, as ``topics.json`` and the answer to request 21 hold it."""
