@@ -15,6 +15,7 @@ from rmqha.client.pull_api import PullApi
 from rmqha.client.results import PullResult, PullStatus
 from rmqha.client.topic_routes import PERM_READ, REFRESH_AFTER_S, TopicRoutes, split_addresses
 from rmqha.errors import MQClientError, NoRouteError, RemotingError, RmqhaError
+from rmqha.remoting.background import open_background_nursery
 from rmqha.transport import Network, TcpNetwork
 
 logger = structlog.get_logger()
@@ -207,6 +208,8 @@ class Consumer:
 
     def _on_pulled(self, queue: MessageQueue, state: _QueueState, result: PullResult) -> None:
         state.failures = 0
+        if trio.current_time() >= state.stay_until:
+            state.broker_id = self._suggested(queue, result)
         if result.status is PullStatus.OFFSET_ILLEGAL:
             logger.warning(
                 "consumer.offset_moved", queue=queue, offset=state.next_offset, moved_to=result.next_begin_offset
@@ -218,8 +221,6 @@ class Consumer:
             self._arrived.set()
             return
         state.next_offset = result.next_begin_offset
-        if trio.current_time() >= state.stay_until:
-            state.broker_id = self._suggested(queue, result)
         self._received.append((queue, state.epoch, result.messages, result.next_begin_offset))
         self._arrived.set()
 
@@ -291,7 +292,7 @@ async def open_consumer(
         RemotingError, MQBrokerError: nobody answered, or a refusal.
     """
     options = options or ConsumerOptions()
-    async with trio.open_nursery() as nursery:
+    async with open_background_nursery() as nursery:
         connections = Connections(network or TcpNetwork(), nursery, connect_timeout_s=options.connect_timeout_s)
         routes = TopicRoutes(connections, split_addresses(addresses), timeout_s=options.timeout_s)
         api = PullApi(
@@ -300,4 +301,3 @@ async def open_consumer(
         consumer = Consumer(topic, pull_api=api, routes=routes, nursery=nursery, options=options)
         await consumer.refresh()
         yield consumer
-        nursery.cancel_scope.cancel()

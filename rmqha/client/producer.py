@@ -26,6 +26,7 @@ from rmqha.client.topic_routes import (
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.send_headers import SendMessageRequestEncoder
 from rmqha.errors import MQClientError, RemotingError, RemotingTimeoutError, RmqhaError
+from rmqha.remoting.background import open_background_nursery
 from rmqha.remoting.client import RemotingClient
 from rmqha.remoting.response_table import Outcome
 from rmqha.transport import Network, TcpNetwork
@@ -319,9 +320,8 @@ async def open_producer(
         MQClientError: no address is given. Nothing is connected before the first send.
     """
     options = options or ProducerOptions()
-    async with trio.open_nursery() as nursery:
+    async with open_background_nursery() as nursery:
         connections = Connections(network or TcpNetwork(), nursery, connect_timeout_s=options.connect_timeout_s)
         routes = TopicRoutes(connections, split_addresses(addresses), timeout_s=options.timeout_s)
         ids = MessageClientIDSetter(ip="127.0.0.1", pid=os.getpid(), process_hash=randbits(32), now_ms=now_ms)
         yield Producer(connections, routes, group=group, options=options, ids=ids)
-        nursery.cancel_scope.cancel()

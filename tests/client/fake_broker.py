@@ -189,3 +189,6 @@ class FakeBroker(RequestDispatcher):
         offsets = [message.queue_offset for message in stored if message.store_timestamp_ms >= header.timestamp]
         offset = offsets[0] if offsets else max(len(stored) - 1, 0)
         return RemotingCommand(0, ext_fields=encode_header(OffsetResponseHeader(offset)))
+
+    def refuse(self) -> RemotingCommand:
+        return RemotingCommand(ResponseCode.NO_PERMISSION, remark="not for you")

@@ -1,0 +1,290 @@
+"""Consumer against fake brokers behind the real server, over the in-memory network."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import structlog
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from rmqha.client import (
+    Consumer,
+    ConsumerOptions,
+    Message,
+    MessageQueue,
+    Producer,
+    ProducerOptions,
+    PullStatus,
+    open_consumer,
+    open_producer,
+)
+from rmqha.errors import MQBrokerError, MQClientError, NoRouteError, RemotingError
+from tests.client.fake_broker import FakeBroker
+from tests.fakes import MemoryNetwork
+
+
+class Cluster:
+    """Brokers on one network, and clients of them."""
+
+    def __init__(self, nursery: trio.Nursery, brokers: tuple[FakeBroker, ...]) -> None:
+        self.network = MemoryNetwork()
+        self.nursery = nursery
+        self.brokers = brokers
+        self.addresses = ";".join(broker.address for broker in brokers)
+
+    async def start(self, *brokers: FakeBroker) -> None:
+        for broker in brokers:
+            self.nursery.start_soon(broker.run, self.network)
+        await trio.testing.wait_all_tasks_blocked()
+
+    def consumer(self, topic: str = "T", *, tags: str = "*", **options: Any) -> Any:
+        settings = ConsumerOptions(**options)
+        return open_consumer(self.addresses, topic, tags=tags, network=self.network, options=settings)
+
+    def producer(self, **options: Any) -> Any:
+        return open_producer(self.addresses, network=self.network, options=ProducerOptions(**options))
+
+
+@asynccontextmanager
+async def cluster_of(*brokers: FakeBroker) -> AsyncIterator[Cluster]:
+    with trio.fail_after(1000):
+        async with trio.open_nursery() as nursery:
+            cluster = Cluster(nursery, brokers)
+            await cluster.start(*brokers)
+            yield cluster
+            nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def logs() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs() as captured:
+        yield captured
+
+
+async def send(producer: Producer, count: int, *, first: int = 0, **more: Any) -> None:
+    for n in range(first, first + count):
+        await producer.send(Message("T", b"%d" % n, **more))
+
+
+async def read(consumer: Consumer, count: int) -> list[bytes]:
+    bodies: list[bytes] = []
+    while len(bodies) < count:
+        messages = await consumer.poll(timeout_s=60)
+        assert messages
+        bodies += [message.body for message in messages]
+    return bodies
+
+
+def numbers(count: int) -> list[bytes]:
+    return sorted(b"%d" % n for n in range(count))
+
+
+async def test_all_messages_of_all_queues_arrive_once_and_in_order(autojump_clock: MockClock) -> None:
+    async with cluster_of(FakeBroker()) as cluster, cluster.producer() as producer:
+        await send(producer, 100)
+        async with cluster.consumer(batch_size=10) as consumer:
+            seen: dict[MessageQueue, list[int]] = {}
+            count = 0
+            while count < 100:
+                for message in await consumer.poll():
+                    seen.setdefault(message.queue, []).append(message.queue_offset)
+                    count += 1
+            assert all(offsets == list(range(25)) for offsets in seen.values())
+            assert [consumer.position(queue) for queue in consumer.queues] == [25] * 4
+            assert await consumer.poll(timeout_s=1) == []
+
+
+async def test_what_is_received_is_what_was_sent(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with cluster_of(broker) as cluster, cluster.producer(compress_over_bytes=10) as producer:
+        result = await producer.send(Message("T", b"x" * 5000, tags="A", keys="k1 k2", properties={"p": "v"}, flag=5))
+        async with cluster.consumer() as consumer:
+            (message,) = await consumer.poll()
+    assert (message.topic, message.queue, message.queue_offset) == ("T", result.queue, 0)
+    assert (message.body, message.body_problem) == (b"x" * 5000, "")
+    assert (message.tags, message.keys, message.flag) == ("A", ("k1", "k2"), 5)
+    assert message.properties["p"] == "v"
+    assert (message.msg_id, message.offset_msg_id) == (result.msg_id, result.offset_msg_id)
+    assert message.store_timestamp_ms == broker.now_ms
+    assert message.store_host == broker.address
+
+
+async def test_a_waiting_poll_gets_a_new_message_at_once(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.topics["T"] = 4
+    async with cluster_of(broker) as cluster, cluster.producer() as producer, cluster.consumer() as consumer:
+        arrived: list[float] = []
+
+        async def wait() -> None:
+            assert len(await consumer.poll(timeout_s=60)) == 1
+            arrived.append(trio.current_time())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.sleep(40)  # longer than a broker holds a pull
+            await send(producer, 1)
+        assert arrived == [pytest.approx(40)]
+        assert len(broker.pulls) <= 4 * 3 + 5
+
+
+async def test_only_messages_with_the_tags_arrive(autojump_clock: MockClock) -> None:
+    async with cluster_of(FakeBroker()) as cluster, cluster.producer() as producer:
+        for tag in ("Aa", "BB", "A", None):  # the first two have one hash code
+            await producer.send(Message("T", (tag or "none").encode(), tags=tag))
+        async with cluster.consumer(tags="Aa || A") as consumer:
+            assert sorted(await read(consumer, 2)) == [b"A", b"Aa"]
+            assert await consumer.poll(timeout_s=1) == []
+            assert sum(consumer.position(queue) for queue in consumer.queues) >= 3
+    with pytest.raises(MQClientError, match="names no tag"):
+        async with cluster.consumer(tags=" || "):
+            pass
+
+
+async def test_seeking(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.topics["T"] = 1
+    async with cluster_of(broker) as cluster, cluster.producer() as producer, cluster.consumer() as consumer:
+        for n in range(10):
+            broker.now_ms = 1000 + n
+            await send(producer, 1, first=n)
+        (queue,) = consumer.queues
+        assert await read(consumer, 10) == numbers(10)
+        await consumer.seek_to_begin()
+        assert consumer.position(queue) == 0
+        assert await read(consumer, 10) == numbers(10)
+        await consumer.seek_to_time(1007)
+        assert await read(consumer, 3) == [b"7", b"8", b"9"]
+        await consumer.seek_to_end()
+        assert await consumer.poll(timeout_s=1) == []
+        consumer.seek(queue, 5)
+        assert await read(consumer, 5) == [b"5", b"6", b"7", b"8", b"9"]
+        with pytest.raises(MQClientError, match="negative"):
+            consumer.seek(queue, -1)
+        with pytest.raises(MQClientError, match="not one of the 1 queues"):
+            consumer.seek(queue._replace(queue_id=1), 0)
+
+
+async def test_a_seek_drops_what_was_received_meanwhile(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.topics["T"] = 1
+    async with (
+        cluster_of(broker) as cluster,
+        cluster.producer() as producer,
+        cluster.consumer(batch_size=2) as consumer,
+    ):
+        await send(producer, 6)
+        assert [message.body for message in await consumer.poll()] == [b"0", b"1"]
+        await trio.testing.wait_all_tasks_blocked()  # the next two are received, not handed out
+        consumer.seek(consumer.queues[0], 4)
+        assert await read(consumer, 2) == [b"4", b"5"]
+
+
+async def test_an_offset_beyond_the_end_is_corrected_and_logged(autojump_clock: MockClock, logs: list[Any]) -> None:
+    broker = FakeBroker()
+    broker.topics["T"] = 1
+    async with cluster_of(broker) as cluster, cluster.producer() as producer, cluster.consumer() as consumer:
+        await send(producer, 3)
+        consumer.seek(consumer.queues[0], 99)
+        assert await consumer.poll(timeout_s=1) == []
+        await send(producer, 1, first=3)
+        assert await read(consumer, 1) == [b"3"]
+    (moved,) = [log for log in logs if log["event"] == "consumer.offset_moved"]
+    assert (moved["offset"], moved["moved_to"]) == (99, 3)
+
+
+async def test_when_the_master_dies_reading_goes_on_at_the_slave(autojump_clock: MockClock) -> None:
+    master, slave = FakeBroker(), FakeBroker(port=10921, slave=True)
+    slave.log = master.log
+    master.addrs = {0: master.address, 1: slave.address}
+    master.topics["T"] = slave.topics["T"] = 4
+    async with cluster_of(master, slave) as cluster, cluster.producer() as producer, cluster.consumer() as consumer:
+        await send(producer, 20)
+        assert sorted(await read(consumer, 20)) == numbers(20)
+        assert not slave.pulls
+        await consumer.poll(timeout_s=1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send, producer, 8)
+            await trio.testing.wait_all_tasks_blocked()
+        await master.die()
+        assert len(await read(consumer, 8)) == 8
+        begun_at = trio.current_time()
+        assert slave.pulls
+        while trio.current_time() < begun_at + 45:
+            assert await consumer.poll(timeout_s=10) == []
+        reborn = FakeBroker(log=master.log)
+        reborn.topics["T"] = 4
+        reborn.addrs = master.addrs
+        await cluster.start(reborn)
+        await send(producer, 4, first=100)
+        slave.wake_held()
+        assert sorted(await read(consumer, 4)) == [b"100", b"101", b"102", b"103"]
+        while not reborn.pulls:
+            assert await consumer.poll(timeout_s=10) == []
+        assert trio.current_time() < begun_at + 100
+
+
+async def test_without_any_broker_poll_says_so_and_can_be_called_again(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.topics["T"] = 1
+    async with cluster_of(broker) as cluster, cluster.consumer() as consumer, cluster.producer() as producer:
+        await send(producer, 1)
+        assert await read(consumer, 1) == [b"0"]
+        await broker.die()
+        with pytest.raises(RemotingError):
+            await consumer.poll(timeout_s=60)
+        reborn = FakeBroker(log=broker.log)
+        reborn.topics["T"] = 1
+        await cluster.start(reborn)
+        await send(producer, 1, first=1)
+        bodies: list[bytes] = []
+        for _ in range(3):
+            try:
+                bodies += await read(consumer, 1)
+                break
+            except RemotingError:
+                continue
+        assert bodies == [b"1"]
+
+
+async def test_a_slave_that_is_behind_is_asked_once_a_second(autojump_clock: MockClock) -> None:
+    slave = FakeBroker(slave=True)
+    slave.topics["T"] = 1
+    async with cluster_of(slave) as cluster, cluster.consumer() as consumer:
+        consumer.seek(consumer.queues[0], 5)
+        assert await consumer.poll(timeout_s=10) == []
+        assert 9 <= len(slave.pulls) <= 12
+        assert consumer.position(consumer.queues[0]) == 5
+
+
+async def test_a_refusal_is_raised(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.topics["T"] = 1
+    broker.register(11, lambda _, request: broker.refuse())
+    async with cluster_of(broker) as cluster, cluster.consumer() as consumer:
+        with pytest.raises(MQBrokerError, match="not for you") as caught:
+            await consumer.poll()
+        assert caught.value.code == 16
+
+
+async def test_an_unknown_topic_is_refused_at_once(autojump_clock: MockClock) -> None:
+    async with cluster_of(FakeBroker()) as cluster:
+        with pytest.raises(NoRouteError, match="does not know topic T"):
+            async with cluster.consumer():
+                pass
+
+
+async def test_a_single_pull(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.topics["T"] = 1
+    async with cluster_of(broker) as cluster, cluster.producer() as producer, cluster.consumer() as consumer:
+        await send(producer, 3)
+        (queue,) = consumer.queues
+        result = await consumer.pull(queue, 1, max_messages=1)
+        assert (result.status, [message.body for message in result.messages]) == (PullStatus.FOUND, [b"1"])
+        assert (result.next_begin_offset, result.min_offset, result.max_offset) == (2, 0, 3)
+        assert (await consumer.pull(queue, 3)).status is PullStatus.NO_NEW_MSG
+        assert (await consumer.pull(queue, 9)).status is PullStatus.OFFSET_ILLEGAL
+        assert consumer.position(queue) == 0

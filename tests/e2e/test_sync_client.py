@@ -1,0 +1,74 @@
+"""SyncProducer and SyncConsumer over real sockets on the loopback interface."""
+
+import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
+
+import pytest
+import trio
+
+from rmqha.client import Message, SendResult, SyncConsumer, SyncProducer
+from rmqha.errors import MQClientError, NoRouteError, RemotingConnectError
+from rmqha.transport import TcpNetwork
+from tests.client.fake_broker import FakeBroker
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    started: SimpleQueue[tuple[FakeBroker, trio.lowlevel.TrioToken]] = SimpleQueue()
+    stop = trio.Event()
+
+    async def main() -> None:
+        listener = await TcpNetwork().listen("127.0.0.1", 0)
+        broker = FakeBroker(port=listener.port)
+        broker.address = f"127.0.0.1:{listener.port}"
+        broker.addrs = {0: broker.address}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.server.serve, listener)
+            started.put((broker, trio.lowlevel.current_trio_token()))
+            await stop.wait()
+            nursery.cancel_scope.cancel()
+
+    thread = threading.Thread(target=trio.run, args=(main,))
+    thread.start()
+    broker, token = started.get(timeout=10)
+    yield broker
+    trio.from_thread.run_sync(stop.set, trio_token=token)
+    thread.join(timeout=10)
+
+
+def test_plain_code_sends_and_receives(broker: FakeBroker) -> None:
+    with SyncProducer(broker.address) as producer:
+        assert producer.send(Message("T", b"one", tags="A")).is_ok
+        assert producer.send_batch([Message("T", b"two"), Message("T", b"three")]).is_ok
+        producer.send_oneway(Message("T", b"four"))
+        outcomes = list(producer.send_many((Message("T", b"%d" % n) for n in range(2000)), window=100))
+        assert sum(isinstance(outcome, SendResult) for outcome in outcomes) == 2000
+        assert len(producer.queues("T")) == 4
+        with pytest.raises(MQClientError):
+            producer.send(Message("T", b""))
+    with SyncConsumer(broker.address, "T") as consumer:
+        bodies: list[bytes] = []
+        while len(bodies) < 2004:
+            bodies += [message.body for message in consumer.poll(timeout_s=5)]
+        assert sorted(bodies) == sorted([b"one", b"two", b"three", b"four", *(b"%d" % n for n in range(2000))])
+        consumer.seek_to_end()
+        assert consumer.poll(timeout_s=0.1) == []
+        consumer.seek_to_begin()
+        consumer.seek_to_time(0, consumer.queues[:1])
+        consumer.seek(consumer.queues[0], 5)
+        assert consumer.position(consumer.queues[0]) == 5
+
+
+def test_errors_come_out_as_themselves(broker: FakeBroker) -> None:
+    with pytest.raises(NoRouteError):
+        SyncConsumer(broker.address, "unknown")
+    with pytest.raises(RemotingConnectError):
+        SyncConsumer("127.0.0.1:1", "T")
+    with pytest.raises(MQClientError, match="no broker address"):
+        SyncProducer(" ; ")
+    producer = SyncProducer("127.0.0.1:1")
+    with pytest.raises(RemotingConnectError):
+        producer.send(Message("T", b"x"))
+    producer.close()
+    producer.close()
