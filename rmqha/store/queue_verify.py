@@ -1,0 +1,134 @@
+"""Check the consume queues against the log: every record has its unit, and every unit its record."""
+
+from collections import Counter
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+
+from rmqha.codec.consume_queue import UNIT_SIZE
+from rmqha.codec.dispatch import DispatchRequest, read_dispatch
+from rmqha.codec.layout import SCHEDULE_TOPIC, SysFlag
+from rmqha.codec.resync import find_record
+from rmqha.errors import CorruptLogError
+from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
+from rmqha.store.disk import Disk
+from rmqha.store.log_reader import LogReader, Segment
+from rmqha.store.log_verify import PROBLEMS_MAX, Problem
+
+_ROUND_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class QueueVerification:
+    """What :func:`verify_queues` found."""
+
+    queues: int = 0
+    units: int = 0
+    """Units that agree with their record."""
+    behind: int = 0
+    """Records behind everything that is in any queue: not dispatched yet, a start does that."""
+    problems: list[Problem] = field(default_factory=list)
+
+
+def verify_queues(disk: Disk, log_directory: str, queue_directory: str) -> QueueVerification:
+    """Compare all queues below ``queue_directory`` with the log. Reads only.
+
+    Raises:
+        StoreReadError: a directory or a file cannot be read.
+    """
+    size = _file_size(disk, queue_directory)
+    if size == 0:
+        return QueueVerification()
+    table = ConsumeQueueTable(disk, queue_directory, file_size=size)
+    try:
+        table.load(writable=False)
+    except CorruptLogError as error:
+        return QueueVerification(problems=[Problem(queue_directory, 0, error.offset, error.reason)])
+    reader = LogReader(disk, log_directory)
+    table.correct_min_offset(reader.min_offset)
+    comparison = _Comparison(table, queue_directory)
+    for request in _requests(reader):
+        comparison.add(request)
+        if len(comparison.found.problems) >= PROBLEMS_MAX:
+            return comparison.found
+    comparison.finish()
+    return comparison.found
+
+
+def _file_size(disk: Disk, directory: str) -> int:
+    """Size of the queues' files, which are all of one size; 0 if there are none."""
+    for topic in disk.listdir(directory):
+        for queue_id in disk.listdir(f"{directory}/{topic}"):
+            for name in disk.listdir(f"{directory}/{topic}/{queue_id}"):
+                return disk.file_size(f"{directory}/{topic}/{queue_id}/{name}")
+    return 0
+
+
+def _requests(reader: LogReader) -> Iterator[DispatchRequest]:
+    """Every readable record of the log; what is bad is :func:`~rmqha.store.log_verify.verify_log`'s to tell."""
+    for segment in reader.segments:
+        at: int | None = 0
+        while at is not None:
+            end = yield from _requests_from(segment, at)
+            at = find_record(segment.file.view(), end, segment.file.size, phy_offset_base=segment.offset)
+
+
+def _requests_from(segment: Segment, at: int) -> Generator[DispatchRequest, None, int]:
+    """The records from position ``at`` on, up to the first that is not readable; returns where that is."""
+    view, size = segment.file.view(), segment.file.size
+    while True:
+        total = int.from_bytes(view[at : at + 4], "big", signed=True)
+        end = min(size, at + max(total, _ROUND_BYTES))
+        requests, end = read_dispatch(view, at, end, phy_offset_base=segment.offset)
+        if not requests:
+            return end
+        yield from requests
+        at = end
+
+
+class _Comparison:
+    """Records against units, in the order of the log."""
+
+    def __init__(self, table: ConsumeQueueTable, directory: str) -> None:
+        self.found = QueueVerification(queues=sum(queue.has_units for queue in table))
+        self._table = table
+        self._directory = directory
+        self._seen: Counter[QueueKey] = Counter()
+        self._lacking: set[QueueKey] = set()
+
+    def add(self, request: DispatchRequest) -> None:
+        """Compare one record with its unit."""
+        if request.sys_flag & SysFlag.TRANSACTION_PREPARED:  # PREPARED and ROLLBACK are in no queue
+            return
+        key = (request.topic, request.queue_id)
+        queue = self._table.find(*key)
+        unit = None if queue is None else queue.unit(request.queue_offset)
+        if unit is None:
+            self._lacks(request, key)
+            return
+        self._seen[key] += 1
+        wanted = (request.commit_log_offset, request.msg_size, request.tags_code)
+        if unit == wanted or (request.topic == SCHEDULE_TOPIC and unit[:2] == wanted[:2]):
+            self.found.units += 1  # a delivery time depends on messageDelayLevel, which is not known here
+        else:
+            self._problem(key, request.queue_offset, f"the unit is {unit}, but the record says {wanted}")
+
+    def _lacks(self, request: DispatchRequest, key: QueueKey) -> None:
+        """Not dispatched yet, unless records behind it were. One problem a queue says enough."""
+        if request.commit_log_offset >= self._table.max_physic_offset:
+            self.found.behind += 1
+        elif key not in self._lacking:
+            self._lacking.add(key)
+            reason = f"the record at physical offset {request.commit_log_offset} has no unit"
+            self._problem(key, request.queue_offset, reason)
+
+    def finish(self) -> None:
+        """Look for units that no record has asked for."""
+        for queue in self._table:
+            key = (queue.topic, queue.queue_id)
+            surplus = queue.max_offset_in_queue - queue.min_offset_in_queue - self._seen[key]
+            if surplus > 0:
+                self._problem(key, queue.max_offset_in_queue - surplus, f"{surplus} units point at no record")
+
+    def _problem(self, key: QueueKey, queue_offset: int, reason: str) -> None:
+        path = f"{self._directory}/{key[0]}/{key[1]}"
+        self.found.problems.append(Problem(path, queue_offset * UNIT_SIZE, queue_offset, reason))
