@@ -112,7 +112,7 @@ class BrokerStatus:
             "flushed_offset": store.flushed_offset,
             "confirm_offset": store.confirm_offset(),
             "dispatched_offset": store.reput_from_offset,
-            "write_refusal": store.refusal() or None,
+            "write_refusal": (store.running_flags if config.is_slave else store).refusal() or None,
             "disk_used_percent": store.disk_used_percent,
             "ha": _plain(asdict(self._ha_service.info())),
             "ha_client": _plain(asdict(self._ha_client.info())) if self._ha_client is not None else None,

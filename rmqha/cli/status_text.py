@@ -41,7 +41,7 @@ def _replica(connection: dict[str, Any]) -> str:
 
 def _master(client: dict[str, Any]) -> str:
     parts = [client["master"] or "(none)", client["state"], *_offsets(client, _CLIENT_OFFSETS)]
-    if client["last_error"]:
+    if client["last_error"] and client["state"] != "transfer":
         parts.append(f"last error: {client['last_error']}")
     return "  ".join(parts)
 

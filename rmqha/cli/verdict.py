@@ -19,6 +19,8 @@ from typing import Any, Final
 
 STATUS_KEY: Final = "rmqhaStatus"
 IN_SYNC: Final = "in-sync"
+REFUSED_RECENTLY_S: Final = 60.0
+"""A slave that is turned away comes back within seconds; a stranger who tried a port once is no concern for long."""
 
 _SLAVE_GOOD: Final = ("transfer",)
 _SLAVE_STARTING: Final = ("connecting", "comparing")
@@ -81,7 +83,11 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
         for connection in connections
         if connection["state"] != IN_SYNC
     ]
-    reasons += [f"{refused['address']} is turned away: {refused['message']}" for refused in facts["ha"]["refused"]]
+    reasons += [
+        f"{refused['address']} is turned away: {refused['message']}"
+        for refused in facts["ha"]["refused"]
+        if refused["last_s_ago"] < REFUSED_RECENTLY_S
+    ]
     level = "failed" if facts.get("write_refusal") else "degraded" if reasons else "ok"
     summary = f"{name}, slaves in sync: {current} of {len(connections)} connected, {needed} needed for SEND_OK"
     in_sync = not facts.get("write_refusal") and current >= max(needed, 1) and current == len(connections)

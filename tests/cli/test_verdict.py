@@ -44,8 +44,10 @@ def test_a_slave_that_holds_what_it_has_not_flushed_is_not_in_sync() -> None:
 
 def test_refused_addresses_are_told() -> None:
     facts = master(connection())
-    facts["ha"]["refused"] = [{"address": "10.9.9.9", "message": "slave ahead by 7 bytes"}]
+    facts["ha"]["refused"] = [{"address": "10.9.9.9", "message": "slave ahead by 7 bytes", "last_s_ago": 5.0}]
     assert judge(facts).reasons == ("10.9.9.9 is turned away: slave ahead by 7 bytes",)
+    facts["ha"]["refused"][0]["last_s_ago"] = 61.0
+    assert judge(facts).level == "ok"
 
 
 def test_our_brokers_facts_come_from_their_own_entry() -> None:

@@ -1,0 +1,129 @@
+"""The sending itself: a pipeline of messages, and what became of each."""
+
+import hashlib
+import json
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import IO, Any, NamedTuple
+
+from rmqha.cli.errors import CliError, UnreachableError
+from rmqha.cli.send_report import SendReport
+from rmqha.client import Message, Producer, ProducerOptions, SendOutcome, SendResult, open_producer
+from rmqha.codec.codes import ResponseCode
+from rmqha.errors import MQBrokerError, NoRouteError, RemotingConnectError, RmqhaError
+
+
+class Plan(NamedTuple):
+    """What all messages of one call have in common."""
+
+    address: str
+    topic: str
+    tag: str | None
+    keys: tuple[str, ...]
+    properties: dict[str, str]
+    wait: bool
+    window: int
+    timeout_s: float
+
+
+class AnswerLog:
+    """Matches answers, which come in the order of sending, to what was sent; counts them, writes receipts."""
+
+    def __init__(self, topic: str, report: SendReport, receipts: IO[str] | None) -> None:
+        self._topic = topic
+        self._report = report
+        self._receipts = receipts
+        self.advance: Callable[[int], None] | None = None
+        """Told how many more were answered."""
+        self._sent: deque[tuple[float, bytes]] = deque()
+        self.examples: dict[str, str] = {}
+        """The first error's text for each kind of error."""
+        self.gone: str = ""
+        """Why nothing more can be sent: the broker is gone."""
+
+    def sent(self, body: bytes) -> None:
+        """Note one message on its way."""
+        self._sent.append((time.perf_counter(), body))
+
+    def answered(self, outcomes: list[SendOutcome]) -> None:
+        """Note what became of the oldest messages on their way."""
+        now = time.perf_counter()
+        for outcome in outcomes:
+            sent_at, body = self._sent.popleft()
+            status = _status_of(outcome)
+            self._report.add(status, latency_s=now - sent_at, body_size=len(body))
+            if self._receipts is not None:
+                receipt = _receipt(self._topic, outcome, status, body=body, latency_s=now - sent_at)
+                self._receipts.write(json.dumps(receipt) + "\n")
+            if not isinstance(outcome, SendResult):
+                self.examples.setdefault(status, str(outcome))
+            if isinstance(outcome, RemotingConnectError):
+                self.gone = str(outcome)
+        if self.advance is not None:
+            self.advance(len(outcomes))
+
+
+async def send_all(plan: Plan, source: AsyncIterator[Iterable[bytes]], log: AnswerLog) -> CliError | None:
+    """Send everything; returns why it ended early."""
+    async with open_producer(plan.address, options=ProducerOptions(timeout_s=plan.timeout_s)) as producer:
+        try:
+            await producer.queues(plan.topic)
+        except NoRouteError as error:
+            return CliError(f"nothing can be sent to {plan.topic}", why=str(error), hint="a slave takes no messages")
+        except RmqhaError as error:
+            return UnreachableError(plan.address, str(error))
+        async for bodies in source:
+            await _send_chunk(producer, plan, bodies, log)
+            if log.gone:
+                return UnreachableError(plan.address, log.gone)
+    return None
+
+
+async def _send_chunk(producer: Producer, plan: Plan, bodies: Iterable[bytes], log: AnswerLog) -> None:
+    pipeline = producer.pipeline(window=plan.window)
+    for body in bodies:
+        log.sent(body)
+        log.answered(await pipeline.send(_message(plan, body)))
+        if log.gone:
+            break
+    log.answered(await pipeline.finish())
+
+
+def _message(plan: Plan, body: bytes) -> Message:
+    return Message(
+        plan.topic,
+        body,
+        tags=plan.tag,
+        keys=plan.keys,
+        properties=plan.properties or None,
+        wait_store_msg_ok=plan.wait,
+    )
+
+
+def _status_of(outcome: SendOutcome) -> str:
+    """Name what became of a message: a SendStatus, the broker's refusal, or the kind of error."""
+    if isinstance(outcome, SendResult):
+        return outcome.status.name
+    if isinstance(outcome, MQBrokerError) and isinstance(outcome.code, ResponseCode):
+        return outcome.code.name
+    return type(outcome).__name__.removesuffix("Error")
+
+
+def _receipt(topic: str, outcome: SendOutcome, status: str, *, body: bytes, latency_s: float) -> dict[str, Any]:
+    receipt = {
+        "topic": topic,
+        "status": status,
+        "latencyMs": round(latency_s * 1000, 3),
+        "bodyLength": len(body),
+        "bodySha256": hashlib.sha256(body).hexdigest(),
+    }
+    if not isinstance(outcome, SendResult):
+        return receipt | {"error": str(outcome)}
+    return receipt | {
+        "msgId": outcome.msg_id,
+        "offsetMsgId": outcome.offset_msg_id,
+        "brokerName": outcome.queue.broker_name,
+        "queueId": outcome.queue.queue_id,
+        "queueOffset": outcome.queue_offset,
+    }

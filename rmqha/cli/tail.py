@@ -1,0 +1,66 @@
+"""``rmqha tail``: the messages of a topic, and those to come."""
+
+import time
+from typing import Any
+
+import click
+
+from rmqha.cli.options import broker_option
+
+
+def _place(_ctx: click.Context, param: click.Parameter, value: str) -> Any:
+    from rmqha.cli.when import parse_place  # noqa: PLC0415 - not for --help
+
+    try:
+        return parse_place(value, now_ms=time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from None
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqha tail orders                         the last ten
+  rmqha tail orders --from start -n 100
+  rmqha tail orders --from end -f
+  rmqha tail orders --from @-15m --tag new
+  rmqha tail orders --from @2026-11-21T10:00 --broker slave-host:10921 --format json | jq .msgId
+
+\b
+--from takes: start, end, -N (the last N), N (a queue offset), @TIME (local time, milliseconds, or -15m).
+Exit codes: 0 read to the end, 1 failed, 2 wrong usage, 3 unreachable.
+"""
+)
+@click.argument("topic")
+@broker_option
+@click.option("--from", "start", metavar="PLACE", default="-10", show_default=True, callback=_place,
+              help="Where to begin, see below.")  # fmt: skip
+@click.option("-f", "--follow", is_flag=True, help="Go on with the messages to come.")
+@click.option("--queue", "queue_ids", type=click.IntRange(0), multiple=True, help="Only this queue; can be repeated.")
+@click.option("--tag", "tags", multiple=True, help="Only messages with this tag; can be repeated.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="End after so many messages.")
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True,
+              help="text: bodies; json: one object a line, with everything.")  # fmt: skip
+@click.pass_context
+def tail(ctx: click.Context, /, **options: Any) -> None:
+    """Print the messages of TOPIC, without being a consumer of any group: nothing is marked as consumed.
+
+    Messages of one queue come in order, those of different queues as they arrive; with --from -N all are in
+    the order of the log. When the master does not answer, a slave it named does.
+    """
+    import trio  # noqa: PLC0415
+
+    from rmqha.cli.tail_messages import TailPlan, tail_messages  # noqa: PLC0415
+    from rmqha.logs import setup_logging  # noqa: PLC0415
+
+    setup_logging(level="error")
+    failure = None
+    interrupted = False
+    try:
+        failure = trio.run(tail_messages, TailPlan(**options))
+    except* KeyboardInterrupt:
+        interrupted = True
+    if failure is not None:
+        raise failure
+    if interrupted:
+        ctx.exit(130)

@@ -1,0 +1,168 @@
+"""The reading itself: positions, the end of a topic, and how a message is printed."""
+
+import base64
+import hashlib
+import json
+import sys
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from rmqha.cli.errors import CliError, UnreachableError
+from rmqha.cli.when import End, Last, Offset, Place, Start, Time
+from rmqha.client import Consumer, MessageExt, MessageQueue, open_consumer
+from rmqha.errors import NoRouteError, RemotingError, RmqhaError
+from rmqha.logs import escaped
+
+
+@dataclass(frozen=True, kw_only=True)
+class TailPlan:
+    """What to read; the options of ``rmqha tail``."""
+
+    topic: str
+    address: str
+    start: Place
+    follow: bool
+    queue_ids: tuple[int, ...]
+    tags: tuple[str, ...]
+    limit: int | None
+    output: str
+
+    def takes(self, message: MessageExt) -> bool:
+        """Whether ``message`` is to be printed; the broker filters tags by their hash only."""
+        if isinstance(self.start, Time) and message.store_timestamp_ms < self.start.timestamp_ms:
+            return False
+        return not self.queue_ids or message.queue.queue_id in self.queue_ids
+
+
+class _Printer:
+    """Prints what the plan takes; ``done`` once its limit is reached."""
+
+    def __init__(self, plan: TailPlan) -> None:
+        self._plan = plan
+        self._render = json_line if plan.output == "json" else text_line
+        self._printed = 0
+
+    @property
+    def done(self) -> bool:
+        return self._printed == self._plan.limit
+
+    def print(self, messages: Iterable[MessageExt]) -> None:
+        for message in messages:
+            if not self.done and self._plan.takes(message):
+                sys.stdout.write(self._render(message) + "\n")
+                self._printed += 1
+        sys.stdout.flush()
+
+
+async def tail_messages(plan: TailPlan) -> CliError | None:
+    """Print what the plan says; returns what went wrong."""
+    failure: CliError | None = None
+    try:
+        async with open_consumer(plan.address, plan.topic, tags=" || ".join(plan.tags) or "*") as consumer:
+            printer = _Printer(plan)
+            ends = await _read_stored(consumer, plan, printer)
+            if plan.follow:
+                await _follow(consumer, ends, printer)
+    except* RmqhaError as errors:
+        failure = _in_words(plan, errors)
+    return failure
+
+
+async def _read_stored(consumer: Consumer, plan: TailPlan, printer: _Printer) -> dict[MessageQueue, int]:
+    """Print what is stored now from the plan's place on; returns where each queue ended when this began."""
+    await consumer.seek_to_end()
+    ends = {queue: consumer.position(queue) for queue in consumer.queues}
+    await _seek(consumer, plan.start, ends)
+    if isinstance(plan.start, End):
+        return ends
+    kept: deque[MessageExt] | None = deque() if isinstance(plan.start, Last) else None
+    while not printer.done and any(consumer.position(queue) < end for queue, end in ends.items()):
+        stored = [message for message in await consumer.poll() if message.queue_offset < ends[message.queue]]
+        if kept is None:
+            printer.print(stored)
+        else:
+            kept += filter(plan.takes, stored)
+    if kept is not None and isinstance(plan.start, Last):
+        in_order = sorted(kept, key=lambda message: (message.store_timestamp_ms, message.physical_offset))
+        printer.print(in_order[-plan.start.count :] if plan.start.count else [])
+    return ends
+
+
+async def _seek(consumer: Consumer, start: Place, ends: dict[MessageQueue, int]) -> None:
+    match start:
+        case Start():
+            await consumer.seek_to_begin()
+        case Time():
+            await consumer.seek_to_time(start.timestamp_ms)
+        case Offset():
+            for queue, end in ends.items():
+                consumer.seek(queue, min(start.value, end))
+        case Last():
+            for queue, end in ends.items():
+                consumer.seek(queue, max(end - start.count, 0))
+        case End():
+            pass
+
+
+async def _follow(consumer: Consumer, ends: dict[MessageQueue, int], printer: _Printer) -> None:
+    """Print what comes behind ``ends``; while no broker answers, say so once and go on asking."""
+    for queue, end in ends.items():
+        consumer.seek(queue, end)
+    waiting = False
+    while not printer.done:
+        try:
+            printer.print(await consumer.poll())
+            waiting = False
+        except RemotingError as error:
+            if not waiting:
+                click.echo(f"waiting for a broker: {error}", err=True)
+            waiting = True
+
+
+def _in_words(plan: TailPlan, errors: BaseExceptionGroup[RmqhaError]) -> CliError:
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, NoRouteError):
+        hint = "is the topic's name right? 'rmqha send' makes a topic with its first message"
+        return CliError(f"topic {plan.topic} cannot be read", why=str(error), hint=hint)
+    if isinstance(error, RemotingError):
+        return UnreachableError(plan.address, str(error))
+    return CliError(f"topic {plan.topic} cannot be read", why=str(error))
+
+
+def text_line(message: MessageExt) -> str:
+    """Return the body, if it is text without control characters as it is, otherwise with escapes."""
+    return escaped(message.body.decode("utf-8", "backslashreplace"))
+
+
+def json_line(message: MessageExt) -> str:
+    """Return everything about the message as one JSON object."""
+    try:
+        body = {"body": message.body.decode("utf-8")}
+    except UnicodeDecodeError:
+        body = {"bodyBase64": base64.b64encode(message.body).decode("ascii")}
+    facts: dict[str, Any] = {
+        "topic": message.topic,
+        "brokerName": message.queue.broker_name,
+        "queueId": message.queue.queue_id,
+        "queueOffset": message.queue_offset,
+        "physicalOffset": message.physical_offset,
+        "msgId": message.msg_id,
+        "offsetMsgId": message.offset_msg_id,
+        "tags": message.tags,
+        "keys": list(message.keys),
+        "bornTimestamp": message.born_timestamp_ms,
+        "bornHost": message.born_host,
+        "storeTimestamp": message.store_timestamp_ms,
+        "storeHost": message.store_host,
+        "reconsumeTimes": message.reconsume_times,
+        "properties": message.properties,
+        "bodyLength": len(message.body),
+        "bodySha256": hashlib.sha256(message.body).hexdigest(),
+    }
+    return json.dumps(facts | body, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,80 @@
+"""`rmqha log dump` on a store that RocketMQ wrote, compared with what RocketMQ itself read in it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqha.cli.main import run
+from tests.stores import expected_messages, unpack
+
+Output = pytest.CaptureFixture[str]
+Line = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack("basic", tmp_path_factory.mktemp("basic"))
+
+
+def dump(capsys: Output, store: Path, *arguments: str) -> list[Line]:
+    assert run(["log", "dump", str(store), *arguments]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_every_message_with_every_key(store: Path, capsys: Output) -> None:
+    assert dump(capsys, store) == expected_messages("basic")
+
+
+def test_the_commitlog_directory_itself_will_do(store: Path, capsys: Output) -> None:
+    assert len(dump(capsys, store / "commitlog", "-n", "3")) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["--topic", "TopicTest"], lambda line: line["topic"] == "TopicTest"),
+        (["--queue", "1", "--queue", "2"], lambda line: line["queueId"] in (1, 2)),
+        (["--tag", "TagA"], lambda line: (line["properties"] or {}).get("TAGS") == "TagA"),
+        (["--key", "first"], lambda line: "first" in (line["properties"] or {}).get("KEYS", "").split(" ")),
+        (["--from-offset", "200"], lambda line: line["physicalOffset"] >= 200),
+        (["--to-offset", "5000"], lambda line: line["physicalOffset"] < 5000),
+        (["--since", "@1795174285000"], lambda line: line["storeTimestamp"] >= 1795174285000),
+        (["--until", "1795174285000"], lambda line: line["storeTimestamp"] < 1795174285000),
+    ],
+)
+def test_filters(arguments: list[str], wanted: Callable[[Line], bool], store: Path, capsys: Output) -> None:
+    expected = [line for line in expected_messages("basic") if wanted(line)]
+    assert 0 < len(expected) < len(expected_messages("basic"))
+    assert dump(capsys, store, *arguments) == expected
+
+
+def test_bodies_on_request_are_inflated_and_readable_where_they_are_text(store: Path, capsys: Output) -> None:
+    for line in dump(capsys, store, "--body"):
+        assert ("body" in line) != ("bodyBase64" in line)
+        if "body" in line:
+            assert len(line["body"].encode()) == line["plainLength"]
+
+
+def test_a_corrupt_log_is_dumped_up_to_the_bad_record_and_can_be_continued(tmp_path: Path, capsys: Output) -> None:
+    store = unpack("basic", tmp_path)
+    messages = expected_messages("basic")
+    bad = messages[5]
+    with (store / "commitlog" / ("0" * 20)).open("r+b") as file:
+        file.seek(bad["physicalOffset"] + 90)
+        file.write(b"\xff\xff\xff\xff")
+    assert run(["log", "dump", str(store)]) == 1
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 5
+    assert f"corrupt log at physical offset {bad['physicalOffset']}" in captured.err
+    rest = dump(capsys, store, "--from-offset", str(bad["physicalOffset"] + 1))
+    assert [line["physicalOffset"] for line in rest] == [message["physicalOffset"] for message in messages[6:]]
+
+
+def test_a_directory_without_a_log_is_said(tmp_path: Path, capsys: Output) -> None:
+    assert run(["log", "dump", str(tmp_path)]) == 1
+    assert "there is no commitlog in" in capsys.readouterr().err
+    assert run(["log", "dump", str(tmp_path / "nothing")]) == 1
+    assert "is no directory" in capsys.readouterr().err

@@ -1,0 +1,89 @@
+"""The commands of `rmqha`, as an operator and a producer use them, against real brokers."""
+
+import json
+import subprocess
+import sys
+
+import trio
+
+from tests.e2e.conftest import Pair
+from tests.e2e.processes import CHECKOUT
+
+
+async def rmqha(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+    """Run one command to its end; returns exit code, stdout and stderr."""
+    done = await trio.run_process(
+        [sys.executable, "-m", "rmqha", *arguments],
+        stdin=stdin.encode(),
+        capture_stdout=True,
+        capture_stderr=True,
+        check=False,
+        cwd=CHECKOUT,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+async def test_what_is_sent_is_tailed_dumped_and_survives_the_master(pair: Pair) -> None:
+    await pair.start()
+    master, slave = pair.master.address, pair.slave.address
+    assert (await rmqha("status", "-b", master, "--wait", "in-sync"))[0] == 0
+
+    lines = "".join(f"order {number}\n" for number in range(200))
+    code, out, err = await rmqha("send", "orders", "-b", master, "--tag", "new", "--key", "k1", stdin=lines)
+    assert (code, err) == (0, "")
+    assert out.split()[:2] == ["SEND_OK", "200"]
+    code, out, _ = await rmqha("send", "orders", "-b", master, "--count", "50", "--size", "20", "--format", "json")
+    assert json.loads(out)["statuses"] == {"SEND_OK": 50}
+
+    code, out, err = await rmqha("tail", "orders", "-b", master, "--from", "start", "--tag", "new")
+    assert (code, err) == (0, "")
+    assert sorted(out.splitlines()) == sorted(lines.splitlines())
+    code, out, _ = await rmqha("tail", "orders", "-b", master, "--from", "-3", "--format", "json")
+    newest = [json.loads(line) for line in out.splitlines()]
+    assert [message["body"][:3] for message in newest] == ["47 ", "48 ", "49 "]
+
+    assert (await rmqha("status", "-b", slave, "--wait", "in-sync"))[0] == 0
+    await pair.master.kill()
+    assert (await rmqha("status", "-b", master))[0] == 3
+    code, out, err = await rmqha("tail", "orders", "-b", slave, "--from", "start")
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) == 250
+
+    code, out, _ = await rmqha("log", "dump", str(pair.slave.store), "--key", "k1", "--body", "-n", "2")
+    assert (code, [json.loads(line)["body"] for line in out.splitlines()]) == (0, ["order 0", "order 1"])
+
+
+async def test_follow_prints_what_comes(pair: Pair) -> None:
+    await pair.start()
+    master = pair.master.address
+    assert (await rmqha("status", "-b", master, "--wait", "in-sync"))[0] == 0
+    assert (await rmqha("send", "orders", "-b", master, stdin="before\n"))[0] == 0
+    command = [sys.executable, "-m", "rmqha", "tail", "orders", "-b", master, "--from", "start", "-f", "-n", "2"]
+    async with trio.open_nursery() as nursery:
+        with trio.fail_after(30):
+            tail = await nursery.start(lambda task_status: trio.run_process(
+                command, stdout=subprocess.PIPE, cwd=CHECKOUT, task_status=task_status
+            ))  # fmt: skip
+            assert tail.stdout is not None
+            assert await tail.stdout.receive_some() == b"before\n"
+            assert (await rmqha("send", "orders", "-b", master, stdin="after\n"))[0] == 0
+            assert await tail.stdout.receive_some() == b"after\n"
+
+
+async def test_what_goes_wrong_is_said_and_counted(pair: Pair) -> None:
+    await pair.master.start()
+    master = pair.master.address
+    code, out, _ = await rmqha("send", "orders", "-b", master, stdin="nobody copies this\n")
+    assert (code, out.split()[:2]) == (1, ["SLAVE_NOT_AVAILABLE", "1"])
+    code, _, err = await rmqha("status", "-b", master, "--wait", "in-sync", "--timeout", "0.5")
+    assert code == 1
+    assert "0 of the 1 slaves that a send needs are in sync" in err
+    code, _, err = await rmqha("tail", "nosuch", "-b", master)
+    assert code == 1
+    assert "topic nosuch cannot be read" in err
+    code, _, err = await rmqha("send", "or ders", "-b", master, stdin="x\n")
+    assert code == 1
+    assert "may only hold" in err
+    await pair.master.stop()
+    for command in (["send", "orders"], ["tail", "orders"], ["status"]):
+        assert (await rmqha(*command, "-b", master, stdin="x\n"))[0] == 3
