@@ -157,6 +157,10 @@ class PullMessageProcessor:
             code_set=subscription.code_set,
         )
         code = _code_of(result, header.queue_offset)
+        if code != ResponseCode.SUCCESS:
+            self._demand_flush()
+        if code == ResponseCode.PULL_OFFSET_MOVED and self._is_yet_to_appear(header, result):
+            code, result = ResponseCode.PULL_NOT_FOUND, result._replace(next_begin_offset=header.queue_offset)
         if deadline is None or code not in {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY}:
             self._answer(connection, request, header, result=result, code=code)
             return
@@ -189,7 +193,11 @@ class PullMessageProcessor:
             deadline=deadline,
             retry=retry,
         )
-        self._demand_flush()
+
+    def _is_yet_to_appear(self, header: PullMessageRequestHeader, result: GetMessageResult) -> bool:
+        """Whether the offset is given out already, but not visible yet: nobody is sent back for that."""
+        given_out = self._store.commit_log.topic_queue_table.get((header.topic, header.queue_id), 0)
+        return result.max_offset < header.queue_offset <= given_out
 
     def _demand_flush(self) -> None:
         """Somebody waits: what is written, now or next, shall become visible after one flush (decision 4)."""
@@ -198,12 +206,15 @@ class PullMessageProcessor:
         self._flush_demanded = True
         self._store.wrote.add(self._store.flushed.value + 1, inf, self._on_written)
 
-    def _on_written(self, reached: bool, _value: int) -> None:
-        self._flush_demanded = False
+    def _on_written(self, reached: bool, end: int) -> None:
         if reached:
             self._store.request_flush()
-            if self._holds.held:
-                self._store.flushed.add(_value, inf, lambda _reached, _end: self._demand_flush())
+            self._store.flushed.add(end, inf, self._on_flushed)
+
+    def _on_flushed(self, _reached: bool, _end: int) -> None:
+        self._flush_demanded = False
+        if self._holds.held:
+            self._demand_flush()
 
     def _answer(
         self,

@@ -287,7 +287,7 @@ class DefaultMessageStore:
         self.wrote.advance(self.commit_log.queue.max_offset)
         if self.options.sync_flush:
             self.flush_service.request_flush()
-        else:
+        if self.confirm_offset() > self.reput.reput_from_offset:
             self.reput.wakeup()
 
     async def flush_now(self, offset: int) -> None:

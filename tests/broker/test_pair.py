@@ -1,0 +1,188 @@
+"""A master and a slave: SEND_OK means the slave has it, and the slave serves when the master is gone."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.cli.verdict import judge
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.message import decode_message
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import DivergedLogError, StoreError
+from rmqha.remoting.client import RemotingClient
+from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.sim.sim_net import SimNet
+
+SLAVE = {
+    "brokerRole": "SLAVE",
+    "brokerId": "1",
+    "haMasterAddress": "10.0.0.1:10912",
+    "masterAddress": "10.0.0.1:10911",
+}
+
+
+class Pair:
+    def __init__(self) -> None:
+        self.net = SimNet()
+        self.master = Machine(self.net, "10.0.0.1", {"brokerRole": "SYNC_MASTER"})
+        self.slave = Machine(self.net, "10.0.0.2", SLAVE)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[tuple[BrokerController, BrokerController]]:
+        async with self.master.broker() as master, self.slave.broker() as slave:
+            while not master.ha_service.is_slave_ok(master.store.max_offset):
+                await trio.sleep(0.1)
+            yield master, slave
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+async def status(client: RemotingClient) -> dict[str, object]:
+    info = await ask(client, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+    document: dict[str, object] = json.loads(json.loads(info.body)["table"]["rmqhaStatus"])
+    return document
+
+
+def log_of(machine: Machine) -> dict[str, bytes]:
+    return {path: bytes(inode.cache) for path, inode in machine.disk.files.items() if "/commitlog/" in path}
+
+
+async def test_send_ok_means_the_slave_has_it_on_its_disk(pair: Pair, autojump_clock: MockClock) -> None:
+    async with pair.running() as (master, slave), pair.master.client() as client:
+        for number in range(20):
+            answer = await ask(client, send_request(b"%d" % number))
+            assert answer.code == ResponseCode.SUCCESS
+            assert slave.store.flushed_offset == master.store.max_offset
+    assert log_of(pair.slave) == log_of(pair.master)
+
+
+async def test_without_a_slave_the_message_is_stored_and_says_so(pair: Pair, autojump_clock: MockClock) -> None:
+    async with pair.master.broker(), pair.master.client() as client:
+        assert (await ask(client, send_request(b"alone"))).code == ResponseCode.SLAVE_NOT_AVAILABLE
+        answer = await ask(client, pull_request(0, suspend_ms=5_000))
+        assert decode_message(answer.body).body == b"alone"
+
+
+async def test_a_slave_that_stops_answering_costs_exactly_the_slave_timeout(
+    pair: Pair, autojump_clock: MockClock
+) -> None:
+    async with pair.running(), pair.master.client() as client:
+        pair.net.cut("10.0.0.2", "10.0.0.1")
+        started = trio.current_time()
+        assert (await ask(client, send_request(b"x"))).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        assert 3.0 <= trio.current_time() - started < 3.1
+        pair.net.heal()
+
+
+async def test_the_slave_serves_what_was_acknowledged_when_the_master_is_gone(
+    pair: Pair, autojump_clock: MockClock
+) -> None:
+    async with pair.slave.broker():
+        async with pair.master.broker() as master, pair.master.client() as client:
+            while not master.ha_service.is_slave_ok(0):
+                await trio.sleep(0.1)
+            for number in range(5):
+                await ask(client, send_request(b"%d" % number))
+        async with pair.slave.client() as client:
+            answer = await ask(client, pull_request(0))
+            assert answer.code == ResponseCode.SUCCESS
+            assert decode_message(answer.body).body == b"0"
+            refused = await ask(client, send_request(b"x"))
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            beyond = await ask(client, pull_request(99))
+            assert (beyond.code, beyond.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "99")
+
+
+async def test_topics_and_consumer_offsets_reach_the_slave(pair: Pair, autojump_clock: MockClock) -> None:
+    async with pair.running() as (_, slave), pair.master.client() as client:
+        await ask(client, send_request(b"x", topic="travels", d="7"))
+        commit = {"consumerGroup": "g", "topic": "travels", "queueId": "0", "commitOffset": "1"}
+        await ask(client, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit))
+        slave.offsets.commit_offset("g", "other", 0, offset=5)
+        await trio.sleep(15)
+        topic = slave.topics.select("travels")
+        assert topic is not None
+        assert topic.write_queue_nums == 7
+        assert slave.offsets.query_offset("g", "travels", 0) == 1
+        assert slave.offsets.query_offset("g", "other", 0) == 5
+
+
+async def test_status_judges_both_sides(pair: Pair, autojump_clock: MockClock) -> None:
+    async with pair.running(), pair.master.client() as client, pair.slave.client() as slave_client:
+        await ask(client, send_request(b"x"))
+        verdict = judge(await status(client))
+        assert (verdict.level, verdict.in_sync) == ("ok", True), verdict
+        assert judge(await status(slave_client)).level == "ok"
+    async with pair.master.broker(), pair.master.client() as client:
+        assert judge(await status(client)).level == "degraded"
+
+
+async def lose_the_masters_tail(pair: Pair) -> int:
+    """Send five messages to both, then put the master's disk back to an older state; returns the end the slave still has."""
+    async with pair.running() as (master, _), pair.master.client() as client:
+        await ask(client, send_request(b"kept"))
+        end = master.store.max_offset
+        before = {path: bytes(inode.cache) for path, inode in pair.master.disk.files.items()}
+        for number in range(4):
+            await ask(client, send_request(b"%d" % number))
+        longer = master.store.max_offset
+    for path in list(pair.master.disk.files):
+        if path not in before:
+            del pair.master.disk.files[path]
+            continue
+        inode = pair.master.disk.files[path]
+        inode.cache[:], inode.durable[:] = before[path], before[path]
+    assert end < longer
+    return longer
+
+
+async def test_a_slave_ahead_is_recognised_and_acknowledges_nothing(pair: Pair, autojump_clock: MockClock) -> None:
+    longer = await lose_the_masters_tail(pair)
+    async with pair.slave.broker() as slave, pair.master.broker(), pair.master.client() as client:
+        await trio.sleep(10)
+        assert (await ask(client, send_request(b"new"))).code == ResponseCode.SLAVE_NOT_AVAILABLE
+        assert slave.store.max_offset == longer
+        assert slave.ha_client is not None
+        assert slave.ha_client.info().state.value == "ahead"
+
+
+async def test_a_returning_master_takes_its_tail_back_before_it_accepts_sends(
+    pair: Pair, autojump_clock: MockClock
+) -> None:
+    longer = await lose_the_masters_tail(pair)
+    async with pair.slave.broker(), pair.master.broker(haPeers="10.0.0.2:10912") as master:
+        assert master.store.max_offset == longer
+        async with pair.master.client() as client:
+            answer = await ask(client, pull_request(0))
+            assert decode_message(answer.body).body == b"kept"
+            assert answer.ext_fields["maxOffset"] == "5"
+            await trio.sleep(10)
+            assert (await ask(client, send_request(b"new"))).code == ResponseCode.SUCCESS
+
+
+async def test_a_master_that_must_ask_its_peers_does_not_start_without_them(
+    pair: Pair, autojump_clock: MockClock
+) -> None:
+    with pytest.RaisesGroup(StoreError, allow_unwrapped=True, flatten_subgroups=True):
+        async with pair.master.broker(haPeers="10.0.0.2:10912", haCatchUpAtStart="require"):
+            pass
+
+
+async def test_a_peer_with_other_bytes_stops_the_start(pair: Pair, autojump_clock: MockClock) -> None:
+    for machine, body in ((pair.master, b"mine"), (pair.slave, b"ours")):
+        async with machine.broker(brokerRole="ASYNC_MASTER", brokerId="0", haMasterAddress="", masterAddress=""):
+            async with machine.client() as client:
+                await ask(client, send_request(body))
+                await ask(client, send_request(body))
+    async with pair.slave.broker():
+        with pytest.RaisesGroup(DivergedLogError, allow_unwrapped=True, flatten_subgroups=True):
+            async with pair.master.broker(haPeers="10.0.0.2:10912"):
+                pass
