@@ -1,0 +1,69 @@
+"""Segments made ahead: who waits is always told, and nothing unused stays behind."""
+
+import structlog
+import trio
+from trio.testing import MockClock
+
+from rmqha.errors import StoreWriteError
+from rmqha.store.allocate_service import AllocateMappedFileService
+from rmqha.store.mapped_file_queue import MappedFileQueue
+from tests.sim.sim_disk import SimDisk
+
+
+def make(device: SimDisk) -> tuple[AllocateMappedFileService, MappedFileQueue, list[StoreWriteError]]:
+    disk = device.mount()
+    disk.makedirs("/log")
+    failures: list[StoreWriteError] = []
+    queue = MappedFileQueue(disk, "/log", file_size=1024)
+    return AllocateMappedFileService(queue, fail=failures.append), queue, failures
+
+
+async def test_an_unused_segment_is_deleted_at_the_end(autojump_clock: MockClock) -> None:
+    service, queue, _ = make(SimDisk())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(service.run)
+        service.prepare()
+        service.prepare()
+        await trio.sleep(1)
+        assert (service.is_ready, queue.disk.listdir("/log")) == (True, ["0" * 20])
+        nursery.cancel_scope.cancel()
+    assert queue.disk.listdir("/log") == []
+    assert service.take() is None
+
+
+async def test_an_unused_segment_that_cannot_be_deleted_is_only_a_warning(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    service, queue, failures = make(device)
+    with structlog.testing.capture_logs() as logs:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(service.run)
+            service.prepare()
+            await trio.sleep(1)
+            device.faults.read_only = True
+            nursery.cancel_scope.cancel()
+    assert [log["event"] for log in logs] == ["allocate_mapped_file_service.discard_failed"]
+    assert (failures, queue.disk.listdir("/log")) == ([], ["0" * 20])
+
+
+async def test_who_waits_is_told_at_the_end_and_after_it(autojump_clock: MockClock) -> None:
+    service, _, failures = make(SimDisk(latency_s=(100, 100)))
+    told: list[str] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(service.run)
+        service.when_allocated(lambda: told.append("during"))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    service.when_allocated(lambda: told.append("after"))
+    assert (told, failures) == (["during", "after"], [])
+
+
+async def test_a_ready_segment_is_told_at_once(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    service, queue, _ = make(SimDisk())
+    nursery.start_soon(service.run)
+    await service.wait_allocated()
+    told: list[int] = []
+    service.when_allocated(lambda: told.append(1))
+    assert told == [1]
+    file = service.take()
+    assert file is not None
+    assert queue.add(file).file_from_offset == 0
