@@ -44,6 +44,8 @@ class CommitLog:
     ) -> None:
         self.queue: Final = queue
         self.topic_queue_table: dict[QueueKey, int] = {}
+        self.boundary_offset = 0
+        """A record or blank is known to end here, at or before :attr:`max_offset`."""
         self.last_store_timestamp_ms = 0
         self._allocate = allocate
         self._message_size_max = message_size_max
@@ -133,6 +135,7 @@ class CommitLog:
             position += size
         if parts:
             segment.append([b"".join(parts)], position - segment.wrote_position)
+            self.boundary_offset = segment.wrote_offset
             self.last_store_timestamp_ms = now_ms
         return goes_on
 
@@ -199,9 +202,10 @@ class CommitLog:
                 self.topic_queue_table[record.topic, record.queue_id] = result.queue_offset
         del results[first:]
 
-    def note_store_timestamp(self, timestamp_ms: int) -> None:
-        """A record of that store time was read from the log: how a slave, or a restarted master, learns the time."""
-        self.last_store_timestamp_ms = max(self.last_store_timestamp_ms, timestamp_ms)
+    def note_records(self, end: int, store_timestamp_ms: int) -> None:
+        """The records before ``end`` were read, the last of that store time: how a slave learns of both."""
+        self.boundary_offset = max(self.boundary_offset, end)
+        self.last_store_timestamp_ms = max(self.last_store_timestamp_ms, store_timestamp_ms)
 
     def append_raw(self, data: memoryview, phy_offset: int) -> int:
         """Append bytes of a master's log, which may end anywhere; returns how many were taken.

@@ -53,7 +53,8 @@ class FlushConsumeQueueService:
 
     async def flush_all(self) -> bool:
         """Make every queue durable, then say so in the checkpoint; False if that failed, now or before."""
-        flushed, log_timestamp_ms = self._flush_service.flushed.value, self._flush_service.flushed_timestamp_ms
+        log = self._flush_service
+        boundary, log_timestamp_ms = log.flushed_boundary, log.flushed_timestamp_ms
         queues_timestamp_ms = self._reput.dispatched_timestamp_ms
         if not await self._flush(least_pages=0):
             return False
@@ -61,7 +62,7 @@ class FlushConsumeQueueService:
             await self._checkpoint.update_in_thread(
                 commit_log_timestamp_ms=log_timestamp_ms,
                 consume_queue_timestamp_ms=queues_timestamp_ms,
-                flushed_offset=flushed,
+                flushed_offset=boundary,
             )
         except StoreWriteError as error:
             self._flags.fail(error)

@@ -21,8 +21,8 @@ _PAGE_BYTES: Final = 4096
 class FlushCommitLogService:
     """What both flush services share. One task runs it, so at most one fdatasync of the log is under way.
 
-    Invariants: ``flushed.value <= commit_log.max_offset``; ``flushed_timestamp_ms`` is the store time of a record
-    below ``flushed``.
+    Invariants: ``flushed_boundary <= flushed.value <= commit_log.max_offset``; a record ends at ``flushed_boundary``,
+    and ``flushed_timestamp_ms`` is the store time of one below it.
     """
 
     def __init__(self, commit_log: CommitLog, flags: RunningFlags, *, on_flushed: Callable[[], None]) -> None:
@@ -31,6 +31,7 @@ class FlushCommitLogService:
         self._on_flushed = on_flushed
         self._requested = trio.Event()
         self.flushed: Final = Watermark()
+        self.flushed_boundary = 0
         self.flushed_timestamp_ms = 0
         flags.on_write_error.append(lambda _: self.flushed.fail_all())
 
@@ -63,7 +64,7 @@ class FlushCommitLogService:
     async def flush(self) -> bool:
         """Make durable what is written at the time of the call; False: this, or something before, failed."""
         log = self._commit_log
-        end, timestamp_ms = log.max_offset, log.last_store_timestamp_ms
+        end, boundary, timestamp_ms = log.max_offset, log.boundary_offset, log.last_store_timestamp_ms
         if self._flags.write_error is not None:
             return False
         try:
@@ -73,7 +74,7 @@ class FlushCommitLogService:
         except StoreWriteError as error:
             self._flags.fail(error)
             return False
-        self.flushed_timestamp_ms = timestamp_ms
+        self.flushed_boundary, self.flushed_timestamp_ms = boundary, timestamp_ms
         self._on_flushed()
         return True
 

@@ -133,6 +133,8 @@ class MappedFileQueue:
 
     def between(self, start: int, end: int) -> list[MappedFile]:
         """The segments that hold any byte of ``[start, end)``."""
+        if start >= end:
+            return []
         return [file for file in self.files if file.file_from_offset < end and start < file.end_offset]
 
     def close(self) -> None:

@@ -115,8 +115,15 @@ class ReputMessageService:
         end = segment.file_from_offset + position
         if end == self.reput_from_offset:
             return None
+        try:
+            groups = self._group(requests)
+        except CorruptLogError as error:  # first all that is before it; the next round then begins there
+            end, requests = error.offset, [one for one in requests if one.commit_log_offset < error.offset]
+            if not requests:
+                raise
+            groups = self._group(requests)
         timestamp_ms = requests[-1].store_timestamp_ms if requests else self.dispatched_timestamp_ms
-        return _Round(self._group(requests), end, timestamp_ms)
+        return _Round(groups, end, timestamp_ms)
 
     def _read(self, segment: MappedFile) -> tuple[list[DispatchRequest], int]:
         base = segment.file_from_offset
@@ -184,7 +191,7 @@ class ReputMessageService:
             group.queue.max_physic_offset = group.max_physic_offset
         self.reput_from_offset = this.end
         self.dispatched_timestamp_ms = this.store_timestamp_ms
-        self._commit_log.note_store_timestamp(this.store_timestamp_ms)
+        self._commit_log.note_records(this.end, this.store_timestamp_ms)
         for listener in self.on_arrival:
             for group in this.groups:
                 listener(group.queue.topic, group.queue.queue_id, group.next)

@@ -70,7 +70,7 @@ def load_and_recover(
     reput.catch_up()
     queues.correct_min_offset(log.min_offset)
     commit_log.topic_queue_table = _next_queue_offsets(log, queues, dispatched=reput.reput_from_offset)
-    commit_log.note_store_timestamp(recovery.last_store_timestamp_ms)
+    commit_log.note_records(recovery.end, recovery.last_store_timestamp_ms)
     return recovery
 
 

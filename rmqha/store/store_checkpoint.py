@@ -32,12 +32,18 @@ class StoreCheckpoint:
     async def update_in_thread(
         self, *, commit_log_timestamp_ms: int, consume_queue_timestamp_ms: int, flushed_offset: int
     ) -> None:
-        """Make new values durable; a time that is 0 stays as it was. Raises StoreWriteError."""
+        """Make new values durable; one that is 0 stays as it was. Raises StoreWriteError.
+
+        Args:
+            commit_log_timestamp_ms: store time of a record that is durable in the log.
+            consume_queue_timestamp_ms: store time of a record that is durable in its queue.
+            flushed_offset: a record ends here and all before it is durable; 4.9 ignores this field.
+        """
         updated = replace(
             self.durable,
             commit_log_timestamp_ms=commit_log_timestamp_ms or self.durable.commit_log_timestamp_ms,
             consume_queue_timestamp_ms=consume_queue_timestamp_ms or self.durable.consume_queue_timestamp_ms,
-            master_flushed_offset=flushed_offset,
+            master_flushed_offset=flushed_offset or self.durable.master_flushed_offset,
         )
         if updated != self.durable:
             await self._disk.replace_bytes_in_thread(self._path, encode_checkpoint(updated))

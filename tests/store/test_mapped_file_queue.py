@@ -61,7 +61,7 @@ def test_load_finds_the_segments_and_takes_them_for_full(disk: SimMount) -> None
     assert found is queue.files[1]
     assert (queue.find(2 * SIZE - 1), queue.find(5 * SIZE)) == (None, None)
     assert queue.between(3 * SIZE - 1, 4 * SIZE) == queue.files[:2]
-    assert queue.between(3 * SIZE, 3 * SIZE) == []
+    assert queue.between(3 * SIZE, 3 * SIZE) == queue.between(3 * SIZE + 5, 3 * SIZE + 5) == []
 
 
 @pytest.mark.parametrize(

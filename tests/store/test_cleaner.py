@@ -1,0 +1,200 @@
+"""Expiry, disk ratios, and what is never deleted."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import structlog
+import trio
+from trio.testing import MockClock
+
+from rmqha.errors import StoreReadError
+from rmqha.store.cleaner import CleanOptions
+from rmqha.store.disk import DiskUsage
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.status import PutMessageStatus
+from tests.sim.sim_disk import SimDisk, SimMount
+from tests.store.helpers import SEGMENT, Clock, dispatched, message, put, running
+
+HOUR_MS = 3600 * 1000
+NEVER = CleanOptions(delete_when=frozenset(), file_reserved_time_s=72 * 3600)
+
+
+class Machine:
+    """A disk whose use can be dialled, and a clock."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.device = SimDisk(now_ms=self.clock, latency_s=(0, 0))
+        self.disk = self.device.mount()
+        self.percent = 50
+        self.unknown = False
+        self.disk.usage = self._usage  # type: ignore[method-assign]
+
+    def _usage(self, path: str) -> DiskUsage:
+        if self.unknown:
+            raise StoreReadError(OSError(5, "gone"), operation="statvfs", path=path)
+        return DiskUsage(100, 100 - self.percent, self.percent, self.device.faults.read_only)
+
+
+@pytest.fixture
+def machine(autojump_clock: MockClock) -> Machine:
+    return Machine()
+
+
+async def five_segments(store: DefaultMessageStore) -> None:
+    """Ten messages, two a segment, all flushed and dispatched."""
+    await put(store, *[message(size=1800) for _ in range(10)])
+    await store.flush_now(store.max_offset)
+    await dispatched(store)
+    assert len(store.commit_log.queue.files) == 5
+
+
+async def test_expired_segments_go_but_never_the_last(machine: Machine) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_percent=40)) as store:
+        await five_segments(store)
+        assert await store.cleaner.clean() == 0, "nothing is old enough"
+        machine.clock.now_ms += 72 * HOUR_MS
+        assert await store.cleaner.clean() == 4
+        assert (store.min_offset, store.max_offset) == (4 * SEGMENT, 4 * SEGMENT + 3600)
+        assert store.get_min_offset_in_queue("TopicTest", 0) == 8
+        assert machine.disk.listdir("/store/commitlog")[0] == f"{4 * SEGMENT:020d}"
+
+
+async def test_queue_files_follow(machine: Machine) -> None:
+    options = replace(NEVER, disk_max_used_percent=40)
+    async with running(machine.disk, now_ms=machine.clock, clean=options, mapped_file_size_consume_queue=60) as store:
+        await five_segments(store)
+        machine.clock.now_ms += 72 * HOUR_MS
+        await store.cleaner.clean()
+        assert machine.disk.listdir("/store/consumequeue/TopicTest/0") == [f"{n:020d}" for n in (120, 180)]
+    async with running(machine.device.mount(), clean=NEVER, mapped_file_size_consume_queue=60) as store:
+        assert store.get_min_offset_in_queue("TopicTest", 0) == 8
+        (result,) = await put(store, message())
+        assert result.queue_offset == 10
+
+
+async def test_the_first_younger_segment_ends_a_run(machine: Machine) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_percent=40)) as store:
+        await put(store, *[message(size=1800) for _ in range(4)])
+        machine.clock.now_ms += 72 * HOUR_MS
+        await put(store, *[message(size=1800) for _ in range(6)])
+        await store.flush_now(store.max_offset)
+        await dispatched(store)
+        assert await store.cleaner.clean() == 1, "the second was closed by a blank, today"
+
+
+@pytest.mark.parametrize(("hour_offset", "deleted"), [(0, 4), (1, 0)])
+async def test_at_the_given_hours_whatever_the_disk(machine: Machine, hour_offset: int, deleted: int) -> None:
+    hour = (time.localtime(machine.clock.now_ms / 1000).tm_hour + hour_offset) % 24
+    async with running(
+        machine.disk, now_ms=machine.clock, clean=replace(NEVER, delete_when=frozenset({hour}))
+    ) as store:
+        await five_segments(store)
+        machine.clock.now_ms += 72 * HOUR_MS
+        assert await store.cleaner.clean() == deleted
+
+
+@pytest.mark.parametrize(
+    ("percent", "forcibly", "deleted"), [(75, True, 0), (85, True, 0), (86, True, 4), (86, False, 0)]
+)
+async def test_above_the_second_ratio_age_does_not_count(
+    machine: Machine, percent: int, forcibly: bool, deleted: int
+) -> None:
+    options = replace(NEVER, clean_file_forcibly_enable=forcibly)
+    async with running(machine.disk, now_ms=machine.clock, clean=options) as store:
+        await five_segments(store)
+        machine.percent = percent
+        assert await store.cleaner.clean() == deleted
+
+
+async def test_an_operator_may_ask(machine: Machine) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
+        await five_segments(store)
+        machine.clock.now_ms += 72 * HOUR_MS
+        assert await store.cleaner.clean() == 0
+        store.cleaner.execute_delete_files_manually()
+        assert await store.cleaner.clean() == 4
+
+
+async def test_a_slave_holds_back_what_it_still_needs_until_the_disk_is_too_full(machine: Machine) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_percent=40)) as store:
+        await five_segments(store)
+        machine.clock.now_ms += 72 * HOUR_MS
+        store.replicas_need = lambda: 2 * SEGMENT + 1
+        assert await store.cleaner.clean() == 2
+        machine.percent = 86
+        assert await store.cleaner.clean() == 2
+
+
+@pytest.mark.parametrize("which", ["undispatched", "unflushed"])
+async def test_what_is_not_flushed_and_dispatched_stays(machine: Machine, which: str) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER, flush_interval_commit_log_s=10_000.0) as store:
+        if which == "undispatched":
+            store.limit_confirm_offset = lambda: SEGMENT
+        await put(store, *[message(size=1800) for _ in range(10)])
+        if which == "undispatched":
+            await store.flush_now(store.max_offset)
+        await trio.sleep(1)
+        machine.percent = 95
+        assert await store.cleaner.clean() == (1 if which == "undispatched" else 0)
+
+
+async def test_at_most_ten_a_run(machine: Machine) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
+        await put(store, *[message(size=1800) for _ in range(30)])
+        await store.flush_now(store.max_offset)
+        await dispatched(store)
+        machine.percent = 86
+        assert [await store.cleaner.clean() for _ in range(3)] == [10, 4, 0]
+
+
+async def test_a_full_disk_refuses_puts_until_it_is_not(machine: Machine) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
+        await five_segments(store)
+        machine.percent = 91
+        await trio.sleep(71)
+        (refused,) = store.put_messages([message()])
+        assert (refused.status, refused.remark) == (PutMessageStatus.SERVICE_NOT_AVAILABLE, "the disk is too full")
+        assert (store.is_disk_full, store.disk_used_percent) == (True, 91)
+        machine.percent = 90
+        await trio.sleep(10)
+        await put(store, message())
+        assert not store.is_disk_full
+
+
+async def test_a_disk_that_cannot_be_looked_at_is_crowded_but_not_full(machine: Machine) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
+        await five_segments(store)
+        machine.unknown = True
+        assert await store.cleaner.clean() == 0
+        machine.clock.now_ms += 72 * HOUR_MS
+        with structlog.testing.capture_logs() as logs:
+            assert await store.cleaner.clean() == 4
+        assert logs[0]["event"] == "clean_commit_log_service.disk_unknown"
+        assert (store.disk_used_percent, store.is_disk_full) == (100, False)
+
+
+async def test_a_deletion_that_fails_is_tried_again_in_the_next_run(machine: Machine) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
+        await five_segments(store)
+        machine.percent = 86
+        real: Callable[[SimMount, str], None] = SimMount.unlink
+        machine.device.faults.read_only = True
+        usage = machine.disk.usage
+        machine.disk.usage = lambda path: replace(usage(path), read_only=False)  # type: ignore[method-assign]
+        with structlog.testing.capture_logs() as logs:
+            assert await store.cleaner.clean() == 0
+        assert (logs[0]["event"], real) == ("clean_commit_log_service.failed", SimMount.unlink)
+        machine.device.faults.read_only = False
+        assert await store.cleaner.clean() == 4
+
+
+async def test_nothing_is_deleted_after_a_write_error(machine: Machine) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
+        await five_segments(store)
+        machine.percent = 99
+        machine.device.faults.read_only = True
+        assert await store.cleaner.clean() == 0
+        assert store.write_error is not None

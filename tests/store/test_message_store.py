@@ -1,0 +1,358 @@
+"""A store's life: load, serve, stop; and what a crash, a kill or a failing disk leaves for the next one."""
+
+import errno
+from pathlib import Path
+from random import Random
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.codec.checkpoint import decode_checkpoint
+from rmqha.codec.message import decode_message
+from rmqha.errors import CorruptLogError, StoreError, StoreLockedError, StoreWriteError
+from rmqha.store.disk import OsDisk
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.status import GetMessageStatus, PutMessageStatus
+from tests.sim.sim_disk import SimDisk
+from tests.store.helpers import SEGMENT, Clock, dispatched, message, options, put, running
+
+CLOCK = Clock()
+
+
+def bodies(store: DefaultMessageStore, topic: str = "TopicTest", queue_id: int = 0) -> list[bytes]:
+    """Every message of a queue, pulled."""
+    found: list[bytes] = []
+    offset = store.get_min_offset_in_queue(topic, queue_id)
+    while (result := store.get_message(topic, queue_id, offset)).status is GetMessageStatus.FOUND:
+        found += [decode_message(view).body for view in result.views]
+        offset = result.next_begin_offset
+    return found
+
+
+async def test_a_clean_stop_leaves_nothing_to_repair(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, *[message(b"%d" % i) for i in range(100)])
+        end = store.max_offset
+    disk = device.mount()
+    assert disk.listdir("/store") == ["checkpoint", "commitlog", "config", "consumequeue", "lock"]
+    assert decode_checkpoint(disk.read_bytes("/store/checkpoint")).master_flushed_offset == end
+    device.power_cut()
+    async with running(device.mount()) as store:
+        assert (store.max_offset, store.flushed_offset, store.reput_from_offset) == (end, end, end)
+        assert bodies(store) == [b"%d" % i for i in range(100)]
+        (result,) = await put(store, message())
+        assert (result.queue_offset, result.wrote_offset) == (100, end)
+        assert store.disk.exists("/store/abort")
+
+
+async def test_an_unused_segment_does_not_stay_after_a_clean_stop(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, message(size=3000))
+        await trio.sleep(1)
+        assert len(device.files) > 0
+        assert store.disk.listdir("/store/commitlog") == [f"{0:020d}", f"{SEGMENT:020d}"]
+    assert device.mount().listdir("/store/commitlog") == [f"{0:020d}"]
+
+
+async def test_a_killed_store_comes_back_with_all_it_had_written(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount(), crash=True) as store:
+        await put(store, *[message(b"%d" % i, size=1500 + i) for i in range(20)])
+        await dispatched(store)
+        await put(store, message(queue_id=1))
+        end = store.max_offset
+    device.kill()
+    async with running(device.mount()) as store:
+        assert (store.max_offset, store.reput_from_offset) == (end, end)
+        assert (len(bodies(store)), len(bodies(store, queue_id=1))) == (20, 1)
+        (result,) = await put(store, message())
+        assert result.queue_offset == 20
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_after_a_power_cut_everything_flushed_is_there(autojump_clock: MockClock, seed: int) -> None:
+    device = SimDisk(Random(seed))
+    durable: list[bytes] = []
+    for life in range(3):
+        crash = life < 2
+        async with running(device.mount(), crash=crash, sync_flush=True) as store:
+            assert bodies(store)[: len(durable)] == durable
+            assert store.max_offset == store.flushed_offset
+            found = bodies(store)
+            new = [b"%d-%d" % (life, i) for i in range(30)]
+            await put(store, *[message(body, properties=b"k\x01" + b"v" * 300) for body in new[:20]])
+            await store.flush_now(store.max_offset)
+            durable = [*found, *new[:20]]
+            await put(store, *[message(body) for body in new[20:]])
+        if crash:
+            device.power_cut()
+    async with running(device.mount()) as store:
+        assert bodies(store)[: len(durable)] == durable
+
+
+async def test_a_tail_that_was_cut_never_comes_back(autojump_clock: MockClock) -> None:
+    """Records of equal size: new ones end exactly where old ones begin (spec: commitlog §7.2, stale tail)."""
+    device = SimDisk()
+    async with running(device.mount(), crash=True, sync_flush=True) as store:
+        await put(store, *[message(b"old-%d" % i) for i in range(5)])
+    log = f"/store/commitlog/{0:020d}"
+    inode = device.files[log]
+    inode.write(b"\xff", 105 * 2 + 4)
+    async with running(device.mount(), crash=True) as store:
+        assert store.max_offset == 105 * 2
+        await put(store, message(b"new-2"))
+    device.kill()
+    async with running(device.mount()) as store:
+        assert bodies(store) == [b"old-0", b"old-1", b"new-2"]
+
+
+@pytest.mark.parametrize("lost", ["/store/consumequeue/TopicTest/0", "/store/consumequeue"])
+@pytest.mark.parametrize("crash", [False, True])
+async def test_lost_queues_come_back_whole(autojump_clock: MockClock, lost: str, crash: bool) -> None:
+    device = SimDisk()
+    async with running(device.mount(), crash=crash) as store:
+        await put(store, *[message(b"%d" % i, queue_id=i % 2) for i in range(200)])
+        await dispatched(store)
+    for path in [path for path in device.files if path.startswith(lost)]:
+        del device.files[path]
+    for path in [path for path in device.directories if path.startswith(lost)]:
+        del device.directories[path]
+    async with running(device.mount()) as store:
+        assert bodies(store) == [b"%d" % i for i in range(0, 200, 2)]
+        assert bodies(store, queue_id=1) == [b"%d" % i for i in range(1, 200, 2)]
+
+
+async def test_queue_offsets_go_on_behind_what_may_not_be_seen_yet(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount(), crash=True) as store:
+        results = await put(store, *[message(size=1500) for _ in range(5)], message(queue_id=1))
+        await store.flush_now(store.max_offset)
+    limited = DefaultMessageStore(options(), device.mount(), now_ms=CLOCK)
+    limited.limit_confirm_offset = lambda: results[1].end_offset
+    limited.load()
+    assert limited.reput_from_offset == results[1].end_offset
+    assert limited.commit_log.topic_queue_table == {("TopicTest", 0): 5, ("TopicTest", 1): 1}
+    limited.close()
+
+
+async def test_a_stop_before_everything_may_be_seen_is_no_clean_stop(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        store.limit_confirm_offset = lambda: 0
+        await put(store, message())
+    assert device.mount().exists("/store/abort")
+
+
+async def test_puts_are_refused_with_the_reason(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    store = DefaultMessageStore(options(), device.mount(), now_ms=CLOCK)
+    store.load()
+    (refused,) = store.put_messages([message()])
+    assert (refused.status, refused.remark) == (
+        PutMessageStatus.SERVICE_NOT_AVAILABLE,
+        "the store is not running, or shutting down",
+    )
+    with pytest.raises(StoreError, match="not running"):
+        store.append_raw(b"x", 0)
+    store.close()
+    async with running(device.mount(), is_slave=True) as slave:
+        (refused,) = await slave.put_messages_when_allocated([message()])
+        assert (refused.status, refused.remark) == (
+            PutMessageStatus.SERVICE_NOT_AVAILABLE,
+            "this broker is a slave: send to its master",
+        )
+
+
+async def test_who_waits_for_a_segment_is_told_that_it_cannot_be_made(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, message(size=1000))
+        device.faults.full = True
+        results = await store.put_messages_when_allocated([message(size=2000) for _ in range(4)])
+        assert [result.status for result in results] == [
+            PutMessageStatus.PUT_OK,
+            *[PutMessageStatus.CREATE_MAPEDFILE_FAILED] * 3,
+        ]
+        assert "No space left on device" in results[1].remark
+        assert store.write_error is not None
+        assert store.write_error.errno == errno.ENOSPC
+        told: list[int] = []
+        store.when_allocated(lambda: told.append(1))
+        await trio.sleep(1)
+        assert told == [1]
+
+
+async def test_waiting_puts_are_refused_at_the_stop(autojump_clock: MockClock) -> None:
+    device = SimDisk(latency_s=(50, 50))
+    statuses: list[PutMessageStatus] = []
+
+    async def wait_and_put(store: DefaultMessageStore) -> None:
+        results = await store.put_messages_when_allocated([message()])
+        statuses.append(results[0].status)
+
+    async with trio.open_nursery() as nursery, running(device.mount()) as store:
+        nursery.start_soon(wait_and_put, store)
+        await trio.testing.wait_all_tasks_blocked()
+    assert statuses == [PutMessageStatus.SERVICE_NOT_AVAILABLE]
+
+
+async def test_watermarks_answer_everybody_at_the_stop(autojump_clock: MockClock) -> None:
+    answers: list[tuple[bool, int]] = []
+    async with running(SimDisk().mount()) as store:
+        store.wrote.add(1000, float("inf"), lambda ok, value: answers.append((ok, value)))
+        store.flushed.add(1000, float("inf"), lambda ok, value: answers.append((ok, value)))
+    assert answers == [(False, 0), (False, 0)]
+
+
+async def test_a_slave_takes_the_masters_bytes(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount()) as master:
+        await put(master, *[message(b"%d" % i, size=1500) for i in range(6)])
+        async with running(SimDisk().mount(), is_slave=True) as slave:
+            slave.start_at(SEGMENT)
+            assert (slave.min_offset, slave.max_offset, slave.flushed_offset) == (SEGMENT, SEGMENT, SEGMENT)
+            offset = SEGMENT
+            while offset < master.max_offset:
+                piece = master.view_range(offset, 1000)
+                taken = slave.append_raw(piece, offset)
+                offset += taken
+                if taken < len(piece):
+                    await slave.wait_allocated()
+                await slave.wait_writable()
+            await slave.flush_now(offset)
+            await dispatched(slave)
+            assert (slave.max_offset, slave.flushed_offset) == (master.max_offset, master.max_offset)
+            assert (slave.get_min_offset_in_queue("TopicTest", 0), len(bodies(slave))) == (2, 4)
+
+
+async def test_a_slave_that_ended_inside_a_record_begins_that_record_again(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount()) as master:
+        first, _ = await put(master, message(b"one"), message(b"two"))
+        data = bytes(master.view_range(0, first.end_offset + 50))
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True) as slave:
+        while not slave.append_raw(data, 0):
+            await slave.wait_allocated()
+    assert device.mount().exists("/store/abort")
+    async with running(device.mount(), is_slave=True) as slave:
+        assert slave.max_offset == first.end_offset
+        assert bodies(slave) == [b"one"]
+
+
+async def test_bytes_for_replication(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount()) as store:
+        assert store.segment_at(0) is None
+        assert bytes(store.view_range(0, 10)) == b""
+        await put(store, *[message(size=1500) for _ in range(3)])
+        file, position, size = store.segment_at(SEGMENT + 100) or pytest.fail("it is written")
+        assert (file.path, position, size) == (f"/store/commitlog/{SEGMENT:020d}", 100, 1400)
+        assert store.segment_at(store.max_offset) is None
+        assert len(store.view_range(SEGMENT - 10, 100)) == 10
+        assert len(store.view_range(SEGMENT, 10_000)) == 1500
+        assert len(store.view_range(store.max_offset + 5, 10)) == 0
+        assert store.file_size == SEGMENT
+
+
+async def test_a_store_is_used_by_one_process(autojump_clock: MockClock) -> None:
+    mount = SimDisk().mount()
+    async with running(mount):
+        with pytest.raises(StoreLockedError):
+            DefaultMessageStore(options(), mount, now_ms=CLOCK).load()
+    async with running(mount):
+        pass
+
+
+def test_a_log_that_is_gone_stops_the_start(tmp_path: Path) -> None:
+    disk = SimDisk(latency_s=(0, 0)).mount()
+
+    async def fill() -> None:
+        async with running(disk) as store:
+            await put(store, message())
+            await dispatched(store)
+
+    trio.run(fill, clock=MockClock(autojump_threshold=0))
+    disk.unlink(f"/store/commitlog/{0:020d}")
+    store = DefaultMessageStore(options(), disk, now_ms=CLOCK)
+    with pytest.raises(CorruptLogError, match="is the right disk mounted there"):
+        store.load()
+
+
+async def test_an_emptied_store_forgets_its_checkpoint(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, *[message() for _ in range(20)])
+    for path in [path for path in device.files if "commitlog" in path or "consumequeue" in path]:
+        del device.files[path]
+    async with running(device.mount(), crash=True) as store:
+        await put(store, message())
+    async with running(device.mount()) as store:
+        assert len(bodies(store)) == 1
+
+
+@pytest.mark.parametrize("faults", ["read_only", "full"])
+def test_a_store_that_cannot_be_written_does_not_start(faults: str) -> None:
+    device = SimDisk(latency_s=(0, 0))
+    setattr(device.faults, faults, True)
+    with pytest.raises(StoreWriteError):
+        DefaultMessageStore(options(), device.mount(), now_ms=CLOCK).load()
+
+
+async def test_queues_are_flushed_now_and_then_and_the_checkpoint_after_them(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(
+        device.mount(), mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=60_000
+    ) as store:
+        await put(store, message())
+        await trio.sleep(5)
+        queue = store.queues.find("TopicTest", 0)
+        assert queue is not None
+        assert queue.flushed_offset == 0, "less than two pages"
+        await put(store, *[message() for _ in range(500)])
+        await trio.sleep(2)
+        assert queue.flushed_offset == 501 * 20
+        assert not store.disk.exists("/store/checkpoint")
+        await trio.sleep(60)
+        saved = decode_checkpoint(store.disk.read_bytes("/store/checkpoint"))
+        stamp = store.commit_log.last_store_timestamp_ms
+        assert (saved.commit_log_timestamp_ms, saved.consume_queue_timestamp_ms) == (stamp, stamp)
+        assert saved.master_flushed_offset == store.max_offset
+
+
+async def test_a_queue_that_cannot_be_flushed_stops_dispatch_and_the_checkpoint(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, message())
+        await store.flush_now(store.max_offset)
+        await dispatched(store)
+        device.faults.sync_errors = 1
+        await trio.sleep(62)
+        assert store.running_flags.dispatch_error is not None
+        assert store.write_error is None
+    assert not device.mount().exists("/store/checkpoint")
+    assert device.mount().exists("/store/abort")
+
+
+async def test_a_checkpoint_that_cannot_be_written_is_a_write_error(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, message())
+        await store.flush_now(store.max_offset)
+        await dispatched(store)
+        await store.queues.find("TopicTest", 0).flush_in_thread()  # type: ignore[union-attr]
+        device.faults.full = True
+        await trio.sleep(62)
+        assert store.write_error is not None
+        assert store.write_error.operation == "replace"
+
+
+async def test_on_a_real_disk(tmp_path: Path) -> None:
+    root = str(tmp_path / "store")
+    with trio.fail_after(60):
+        for life in range(3):
+            async with running(OsDisk(), root=root, sync_flush=True) as store:
+                assert len(bodies(store)) == 10 * life
+                results = await put(store, *[message(b"%d" % i, size=1200 + i) for i in range(10)])
+                await store.flush_now(results[-1].end_offset)
+            assert OsDisk().listdir(root) == ["checkpoint", "commitlog", "config", "consumequeue", "lock"]

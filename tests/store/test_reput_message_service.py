@@ -1,0 +1,197 @@
+"""Dispatch: what reaches the queues, when, and what stops it."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.codec.layout import SCHEDULE_TOPIC, SysFlag, encode_blank
+from rmqha.codec.record_encoder import PreparedRecord
+from rmqha.errors import StoreError
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.status import PutMessageStatus
+from tests.sim.sim_disk import SimDisk
+from tests.store.helpers import SEGMENT, Clock, dispatched, message, put, running
+
+
+def entries(store: DefaultMessageStore, topic: str = "TopicTest", queue_id: int = 0) -> list[tuple[int, int, int]]:
+    queue = store.queues.find(topic, queue_id)
+    assert queue is not None
+    found = [queue.unit(index) for index in range(queue.min_offset_in_queue, queue.max_offset_in_queue)]
+    return [unit for unit in found if unit is not None]
+
+
+async def test_every_message_gets_its_unit_and_queues_are_told_once_a_round(autojump_clock: MockClock) -> None:
+    arrived: list[tuple[str, int, int]] = []
+    async with running(SimDisk().mount()) as store:
+        store.reput.on_arrival.append(lambda *queue: arrived.append(queue))
+        results = await put(
+            store,
+            message(properties=b"TAGS\x01TagA"),
+            message(queue_id=1),
+            message(topic="Other", properties=b"KEYS\x01k"),
+            message(),
+        )
+        await dispatched(store)
+        a, b, c, d = [(result.wrote_offset, result.wrote_bytes) for result in results]
+        assert entries(store) == [(*a, 2598919), (*d, 0)]
+        assert entries(store, queue_id=1) == [(*b, 0)]
+        assert entries(store, "Other") == [(*c, 0)]
+        assert arrived == [("TopicTest", 0, 2), ("TopicTest", 1, 1), ("Other", 0, 1)]
+
+
+async def test_transactions_and_delays(autojump_clock: MockClock) -> None:
+    now_ms = Clock(1_000_000)
+    async with running(SimDisk().mount(), now_ms=now_ms) as store:
+        flags = [SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK]
+        results = await put(
+            store,
+            *[message(sys_flag=flag) for flag in flags],
+            message(topic=SCHEDULE_TOPIC, queue_id=2, properties=b"DELAY\x013"),
+        )
+        await dispatched(store)
+        assert [entry[0] for entry in entries(store)] == [results[1].wrote_offset]
+        assert entries(store, SCHEDULE_TOPIC, 2)[0][2] == 1_010_000
+
+
+async def test_sync_flush_shows_nothing_that_is_not_durable(autojump_clock: MockClock) -> None:
+    device = SimDisk(latency_s=(0.5, 0.5))
+    async with running(device.mount(), sync_flush=True) as store:
+        await put(store, message())
+        await trio.testing.wait_all_tasks_blocked()
+        assert store.get_max_offset_in_queue("TopicTest", 0) == 0
+        assert store.look_message_by_offset(0) is None
+        await store.flush_now(store.max_offset)
+        await dispatched(store)
+        assert store.get_max_offset_in_queue("TopicTest", 0) == 1
+        assert store.look_message_by_offset(0) is not None
+
+
+async def test_a_further_limit_holds_dispatch_back_until_it_moves(autojump_clock: MockClock) -> None:
+    replicated = 0
+    async with running(SimDisk().mount()) as store:
+        store.limit_confirm_offset = lambda: replicated
+        first, second = await put(store, message(), message())
+        await trio.sleep(1)
+        assert store.reput_from_offset == 0
+        replicated = first.end_offset + 5
+        store.confirm()
+        await trio.sleep(1)
+        assert store.reput_from_offset == first.end_offset, "no part of a record"
+        replicated = second.end_offset
+        store.confirm()
+        await dispatched(store)
+        assert store.get_max_offset_in_queue("TopicTest", 0) == 2
+
+
+async def test_a_blank_is_crossed_only_when_all_of_it_may_be_seen(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount()) as store:
+        _, second = await put(store, message(size=2100), message(size=2100))
+        await dispatched(store)
+        assert (store.reput_from_offset, len(entries(store))) == (SEGMENT + 2100, 2)
+        assert second.wrote_offset == SEGMENT
+    limited = SEGMENT - 1
+    async with running(SimDisk().mount()) as store:
+        store.limit_confirm_offset = lambda: limited
+        await put(store, message(size=2100), message(size=2100))
+        await trio.sleep(1)
+        assert store.reput_from_offset == 2100
+
+
+async def test_many_rounds_and_large_records(autojump_clock: MockClock) -> None:
+    big = 600_000
+    async with running(SimDisk().mount(), mapped_file_size_commit_log=1 << 21, max_message_size=1 << 20) as store:
+        await put(store, *[message(size=1000) for _ in range(600)], message(size=big), message())
+        await dispatched(store)
+        assert [entry[1] for entry in entries(store)] == [1000] * 600 + [big, 105]
+
+
+async def test_a_slave_waits_for_the_rest_of_a_record(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount()) as master:
+        await put(master, message(b"one"), message(b"two"))
+        data = bytes(master.view_range(0, master.max_offset))
+    async with running(SimDisk().mount(), is_slave=True) as slave:
+        for position, byte in enumerate(data):
+            while not slave.append_raw(bytes([byte]), position):
+                await slave.wait_allocated()
+            await trio.testing.wait_all_tasks_blocked()
+        await dispatched(slave)
+        assert (slave.reput_from_offset, len(entries(slave))) == (len(data), 2)
+
+
+async def feed(store: DefaultMessageStore, data: bytes) -> None:
+    taken = 0
+    start = store.max_offset
+    while taken < len(data):
+        taken += store.append_raw(data[taken:], start + taken)
+        if taken < len(data):
+            await store.wait_allocated()
+
+
+def record(offset: int, *, queue_offset: int, like: PreparedRecord | None = None) -> bytes:
+    return (like or message()).pack(queue_offset=queue_offset, physical_offset=offset, store_timestamp_ms=5)
+
+
+async def test_a_late_slave_starts_its_queues_with_fillers(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        store.start_at(3 * SEGMENT)
+        await feed(store, record(3 * SEGMENT, queue_offset=25))
+        await dispatched(store)
+        assert store.get_min_offset_in_queue("TopicTest", 0) == 25
+        assert store.get_max_offset_in_queue("TopicTest", 0) == 26
+        assert store.get_message("TopicTest", 0, 25).next_begin_offset == 26
+        await feed(store, record(store.max_offset, queue_offset=26))
+        await dispatched(store)
+        assert len(entries(store)) == 2
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        (record(105, queue_offset=2), "units before it are missing"),
+        (record(105, queue_offset=0), "belongs to another record"),
+        (bytes(200), "zeros where a record should be"),
+        (b"\xff" * 200, "MAGICCODE"),
+        (encode_blank(77) + bytes(69), "does not reach exactly"),
+        (record(7, queue_offset=1), "claims PHYSICALOFFSET 7"),
+    ],
+)
+async def test_what_does_not_fit_stops_dispatch_and_is_flagged(
+    autojump_clock: MockClock, second: bytes, reason: str
+) -> None:
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        await feed(store, record(0, queue_offset=0) + second)
+        await trio.sleep(1)
+        assert reason in str(store.running_flags.dispatch_error)
+        assert (store.reput_from_offset, store.max_offset) == (105, 105 + len(second))
+        await feed(store, b"more")
+        await trio.sleep(60)
+        assert store.reput_from_offset == 105
+
+
+async def test_puts_are_refused_once_dispatch_failed(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, message())
+        await dispatched(store)
+        device.faults.full = True
+        await put(store, message(queue_id=1))
+        await trio.sleep(1)
+        (refused,) = store.put_messages([message()])
+        assert refused.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        assert "cannot dispatch" in refused.remark
+        assert store.write_error is None, "the log itself is well"
+    assert device.mount().exists("/store/abort"), "the next start dispatches again"
+
+
+async def test_dispatch_goes_on_where_it_failed_after_a_restart(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, message(), message())
+        await dispatched(store)
+        device.faults.write_errors = 1
+        with pytest.raises(StoreError):
+            store.queues.find("TopicTest", 0).append(memoryview(b"x" * 20))  # type: ignore[union-attr]
+        await put(store, message())
+        await dispatched(store)
+    async with running(device.mount()) as store:
+        assert len(entries(store)) == 3
