@@ -1,8 +1,14 @@
 """Where a store's commitlog is, whatever directory the operator named."""
 
+import fcntl
+import os
+import struct
 from pathlib import Path
+from typing import Final
 
 from rmqha.cli.errors import CliError
+
+_FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 
 
 def commit_log_directory(path: str) -> str:
@@ -23,3 +29,25 @@ def commit_log_directory(path: str) -> str:
         why="it has neither a directory 'commitlog' nor files named by 20 digits",
         hint="name a store (storePathRootDir) or its commitlog directory",
     )
+
+
+def queue_directory(path: str) -> str:
+    """Return where the consume queues of a store are.
+
+    Raises:
+        CliError: there are none.
+    """
+    directory = Path(path) / "consumequeue"
+    if not directory.is_dir():
+        raise CliError(f"there are no consume queues in {path}", hint="name the store's directory (storePathRootDir)")
+    return str(directory)
+
+
+def is_in_use(path: str) -> bool:
+    """Whether a process holds the store's lock, i.e. a broker runs on it. Asks only, and takes no lock."""
+    try:
+        with (Path(path) / "lock").open("rb") as file:
+            answer = fcntl.fcntl(file, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    except OSError:
+        return False
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)

@@ -1,0 +1,84 @@
+"""``rmqha log verify``: is every byte of a store as it must be, and if not, which is the first that is not."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqha.cli.errors import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from rmqha.store.log_verify import LogVerification, Problem
+    from rmqha.store.queue_verify import QueueVerification
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqha log verify /data/s
+  rmqha log verify /data/s --queues --format json
+
+\b
+Exit codes: 0 everything is good, 1 something is not, 2 wrong usage.
+"""
+)
+@click.argument("store")
+@click.option("--queues", is_flag=True, help="Compare the consume queues with the log, too.")
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.pass_context
+def verify(ctx: click.Context, store: str, *, queues: bool, output: str) -> None:
+    """Check every record of STORE: sizes, places, CRCs, blanks, file names. Only reads; takes no lock.
+
+    Works on stores of RocketMQ, of running brokers, and on copies. Bad places go to stdout, the first bad one
+    first. Bytes at the very end that are no record are a bad place only when no broker is running on the store,
+    as one that runs may be writing them.
+    """
+    from rmqha.cli.progress import progress  # noqa: PLC0415
+    from rmqha.cli.store_place import commit_log_directory, is_in_use, queue_directory  # noqa: PLC0415
+    from rmqha.store.disk import OsDisk  # noqa: PLC0415
+    from rmqha.store.log_verify import verify_log  # noqa: PLC0415
+    from rmqha.store.queue_verify import verify_queues  # noqa: PLC0415
+
+    directory = commit_log_directory(store)
+    disk = OsDisk()
+    with progress("verifying", unit="segments") as advance:
+        found = verify_log(disk, directory, on_segment=lambda _: advance(1))
+    in_queues = verify_queues(disk, directory, queue_directory(store)) if queues else None
+    problems = [*found.problems, *(in_queues.problems if in_queues else ())]
+    if found.tail is not None and not _is_unwritten(found.tail) and not is_in_use(store):
+        problems.append(found.tail)
+    render = _as_json if output == "json" else _as_text
+    click.echo(render(found, in_queues, problems))
+    if problems:
+        ctx.exit(EXIT_FAILED)
+
+
+def _is_unwritten(tail: "Problem") -> bool:
+    """Zeros behind the end are what a segment made in advance is full of."""
+    return tail.reason.startswith("zeros")
+
+
+def _as_text(found: "LogVerification", queues: "QueueVerification | None", problems: "list[Problem]") -> str:
+    lines = [f"bad: {problem}" for problem in problems]
+    lines.append(
+        f"{'bad' if problems else 'good'}: {found.records:,} records and {found.blanks:,} blanks in "
+        f"{found.segments:,} files, offsets {found.min_offset:,} to {found.end_offset:,}"
+    )
+    if queues is not None:
+        lines.append(
+            f"queues: {queues.queues:,}, units that agree: {queues.units:,}, not dispatched: {queues.behind:,}"
+        )
+    if found.tail is not None and found.tail not in problems and not _is_unwritten(found.tail):
+        lines.append(f"end: {found.tail}")
+    return "\n".join(lines)
+
+
+def _as_json(found: "LogVerification", queues: "QueueVerification | None", problems: "list[Problem]") -> str:
+    document: dict[str, Any] = asdict(found) | {
+        "good": not problems,
+        "problems": [asdict(problem) for problem in problems],
+    }
+    if queues is not None:
+        document["queues"] = {"queues": queues.queues, "units": queues.units, "behind": queues.behind}
+    return json.dumps(document, ensure_ascii=False)

@@ -1,0 +1,66 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqha.cli.main import run
+from tests.stores import expected_log, expected_messages, unpack
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize("name", ["basic", "rolled", "trimmed", "v6", "empty", "odd"])
+def test_stores_that_rocketmq_stopped_cleanly_are_good(name: str, tmp_path: Path, capsys: Output) -> None:
+    store = unpack(name, tmp_path)
+    assert run(["log", "verify", str(store), "--queues", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["good"], found["problems"]) == (True, [])
+    assert found["records"] == len(expected_messages(name))
+    assert found["end_offset"] == expected_log(name)["maxOffset"]
+
+
+def test_the_first_bad_byte_is_named(tmp_path: Path, capsys: Output) -> None:
+    store = unpack("basic", tmp_path)
+    bad = expected_messages("basic")[5]["physicalOffset"]
+    path = store / "commitlog" / ("0" * 20)
+    with path.open("r+b") as file:
+        file.seek(bad + 90)
+        file.write(b"\xff\xff\xff\xff")
+    assert run(["log", "verify", str(store)]) == 1
+    first, *_, verdict = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"bad: {path}, position {bad} (offset {bad}): ")
+    assert verdict.startswith(f"bad: {len(expected_messages('basic')) - 1:,} records")
+
+
+def damage_the_last_record(store: Path) -> int:
+    last: int = expected_messages("bench")[-1]["physicalOffset"]
+    path = max((store / "commitlog").iterdir(), key=lambda p: (int(p.name) <= last, p.name))
+    with path.open("r+b") as file:
+        file.seek(last - int(path.name) + 120)
+        file.write(b"\xff\xff\xff\xff")
+    return last
+
+
+def test_a_bad_last_record_is_bad_unless_a_broker_may_be_writing_it(tmp_path: Path, capsys: Output) -> None:
+    store = unpack("bench", tmp_path)
+    last = damage_the_last_record(store)
+    assert run(["log", "verify", str(store)]) == 1
+    assert f"(offset {last})" in capsys.readouterr().out.splitlines()[0]
+
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); print(); input()"
+    broker = subprocess.Popen(
+        [sys.executable, "-c", hold, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with broker:
+        assert broker.stdout is not None
+        broker.stdout.readline()
+        assert run(["log", "verify", str(store)]) == 0
+        assert f"(offset {last})" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_store_without_queues_says_so_when_they_are_to_be_compared(tmp_path: Path, capsys: Output) -> None:
+    store = unpack("basic", tmp_path)
+    assert run(["log", "verify", str(store / "commitlog"), "--queues"]) == 1
+    assert "there are no consume queues" in capsys.readouterr().err
