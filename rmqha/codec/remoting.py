@@ -48,6 +48,9 @@ _PAIR_KEY: Final = struct.Struct(">H")
 _INT32: Final = struct.Struct(">i")
 assert _FRAME.size == _PREFIX.size + _BINARY.size == 29 - 4
 
+_TEXT_ONLY: Final = frozenset({str})
+_JSON_NUMBERS: Final = ("code", "opaque", "flag", "version")
+_scan_json: Final = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _LANGUAGES: Final = tuple(LanguageCode)
 _LANGUAGE_BY_NAME: Final = {language.name: language for language in LanguageCode}
 
@@ -284,18 +287,18 @@ def _decode_binary(buffer: bytes, at: int, body_at: int, end: int) -> RemotingCo
 
 
 def _decode_json(buffer: bytes, at: int, body_at: int, end: int) -> RemotingCommand:
-    try:
-        header = json.loads(buffer[at + 8 : body_at])
-    except (ValueError, RecursionError) as error:
-        raise RemoteProtocolError(f"JSON header does not parse: {error}") from None
-    if type(header) is not dict:
-        raise RemoteProtocolError("JSON header is no object")
+    header = _json_header(buffer[at + 8 : body_at])
+    code, opaque, flag, version = map(header.get, _JSON_NUMBERS, (0, 0, 0, 0))
+    if not type(code) is type(opaque) is type(flag) is type(version) is int or not (
+        -0x80000000 <= min(code, opaque, flag, version) <= max(code, opaque, flag, version) <= 0x7FFFFFFF
+    ):
+        raise RemoteProtocolError(f"code, opaque, flag or version of a JSON header is no int32: {header!r:.200}")
     remark = header.get("remark")
     return RemotingCommand(
-        _json_int(header, "code"),
-        _json_int(header, "opaque"),
-        _json_int(header, "flag"),
-        _json_int(header, "version"),
+        code,
+        opaque,
+        flag,
+        version,
         _json_language(header.get("language")),
         remark if remark is None or type(remark) is str else str(remark),
         _json_fields(header.get("extFields")),
@@ -306,11 +309,19 @@ def _decode_json(buffer: bytes, at: int, body_at: int, end: int) -> RemotingComm
     )
 
 
-def _json_int(header: dict[str, Any], name: str) -> int:
-    value = header.get(name, 0)
-    if type(value) is not int or not -0x80000000 <= value <= 0x7FFFFFFF:
-        raise RemoteProtocolError(f"{name} of a JSON header is no int32")
-    return value
+def _json_header(raw: bytes) -> dict[str, Any]:
+    try:
+        text = str(raw, "utf-8")
+        if text.startswith("{"):
+            header, header_end = _scan_json(text, 0)
+            if header_end == len(text):
+                return header  # type: ignore[no-any-return]
+        header = json.loads(text)  # with blanks around it, or not at all
+    except (ValueError, RecursionError, StopIteration) as error:
+        raise RemoteProtocolError(f"JSON header does not parse: {error}") from None
+    if type(header) is not dict:
+        raise RemoteProtocolError("JSON header is no object")
+    return header
 
 
 def _json_language(value: object) -> LanguageCode:
@@ -325,7 +336,7 @@ def _json_fields(value: object) -> dict[str, str] | None:
         return None
     if type(value) is not dict:
         raise RemoteProtocolError("extFields of a JSON header is no object")
-    if set(map(type, value.values())) <= {str}:
+    if _TEXT_ONLY.issuperset(map(type, value.values())):
         return value
     return {name: _json_text(field) for name, field in value.items() if field is not None}
 

@@ -15,6 +15,7 @@ looked up by its bytes instead of being parsed again.
 Source: spec: remoting §2.4; rocketmq-all-4.9.8 SendMessageRequestHeaderV2.java.
 """
 
+import re
 import struct
 from collections.abc import Mapping
 from json.encoder import encode_basestring
@@ -62,13 +63,22 @@ _SIZE: Final = struct.Struct(">i")
 _FRAME: Final = struct.Struct(">iIhBhiiii")
 _BINARY_WORD: Final = SerializeType.ROCKETMQ << 24
 
+_USUAL_RESPONSE: Final = re.compile(
+    rb"\x00\x05msgId\x00\x00\x00\x20([0-9A-F]{32})\x00\x07queueId\x00\x00\x00[\x01-\x0a](\d{1,10})"
+    rb"\x00\x0bqueueOffset\x00\x00\x00[\x01-\x13](\d{1,19})"
+    rb"(?:\x00\x08TRACE_ON\x00\x00\x00\x04true\x00\x0aMSG_REGION\x00\x00\x00.[^\x00]*)?\Z",
+    re.DOTALL,
+)
+"""The answer to a single send as every broker of the 4.x line writes it in binary form."""
+
 _CACHED_ENTRIES_MAX: Final = 1024
 _CACHED_BYTES_MAX: Final = 1024
 
 
 Head = tuple[str, str, str, int, int, int]
 Tail = tuple[int, bool, int | None, bool, str | None]
-Cached = TypeVar("Cached")
+Key = bytes | tuple[str | None, ...]
+Value = TypeVar("Value")
 
 _SINGLE_TAIL: Final = encode_ext_fields({"j": "0", "k": "false", "m": "false"})
 _BATCH_TAIL: Final = encode_ext_fields({"j": "0", "k": "false", "m": "true"})
@@ -101,8 +111,8 @@ class SendMessageRequestDecoder:
     """Decodes send requests, remembering the parts that repeat. Bounded; one serves a whole broker."""
 
     def __init__(self) -> None:
-        self._heads: dict[bytes, Head] = {}
-        self._tails: dict[bytes, Tail] = {}
+        self._heads: dict[Key, Head] = {}
+        self._tails: dict[Key, Tail] = {}
 
     def decode(self, command: RemotingCommand) -> SendMessageRequestHeader:
         """The header of a request with code 10, 310 or 320.
@@ -129,7 +139,8 @@ class SendMessageRequestDecoder:
         tail = self._tails.get(raw[end:])
         usual = born_key == _BORN_KEY and flag_key == _FLAG_KEY and properties_key == _PROPERTIES_KEY
         if not usual or tail is None or not born.isdigit() or not flag.isdigit() or end > len(raw):
-            self._remember_tail(raw[end:], usual=usual)
+            if usual:
+                self._remember_tail(raw[end:])
             return self._decode_fields(command)
         properties = raw[properties_at:end]
         if not properties.isascii():
@@ -140,36 +151,43 @@ class SendMessageRequestDecoder:
         named = command.ext_fields
         if command.code == RequestCode.SEND_MESSAGE:
             named = {_V2_BY_V1[name]: value for name, value in named.items() if name in _V2_BY_V1}
-        return SendMessageRequestHeader(
-            *_head_of(named),
-            parse_int("g", required(named, "g"), bits=64),
-            parse_int("h", required(named, "h"), bits=32),
-            named.get("i", "").encode(errors="replace"),
-            *_tail_of(named),
-        )
+        get = named.get
+        head_key = (get("a"), get("b"), get("c"), get("d"), get("e"), get("f"))
+        head = self._heads.get(head_key)
+        if head is None:
+            head = _head_of(named)
+            _remember(self._heads, head_key, head)
+        tail_key = (get("j"), get("k"), get("l"), get("m"), get("n"))
+        tail = self._tails.get(tail_key)
+        if tail is None:
+            tail = _tail_of(named)
+            _remember(self._tails, tail_key, tail)
+        born = parse_int("g", required(named, "g"), bits=64)
+        flag = parse_int("h", required(named, "h"), bits=32)
+        properties = get("i", "").encode(errors="replace")
+        return tuple.__new__(SendMessageRequestHeader, (*head, born, flag, properties, *tail))
 
     def _remember_head(self, raw: bytes) -> None:
         """Only what parses to a..f and ends there: else ``g`` was found inside a value, or the order is another."""
-        if not 0 < len(raw) <= _CACHED_BYTES_MAX:
-            return
         try:
             named = decode_ext_fields(raw)
             if tuple(named) == _V2_NAMES[:6]:
-                _bounded(self._heads)[raw] = _head_of(named)
+                _remember(self._heads, raw, _head_of(named))
         except RemoteProtocolError:
             return
 
-    def _remember_tail(self, raw: bytes, *, usual: bool) -> None:
-        if usual and len(raw) <= _CACHED_BYTES_MAX:
-            named = decode_ext_fields(raw)
-            if not named.keys() & set(_V2_NAMES[:9]):
-                _bounded(self._tails)[raw] = _tail_of(named)
+    def _remember_tail(self, raw: bytes) -> None:
+        named = decode_ext_fields(raw)
+        if not named.keys() & set(_V2_NAMES[:9]):
+            _remember(self._tails, raw, _tail_of(named))
 
 
-def _bounded(cache: dict[bytes, Cached]) -> dict[bytes, Cached]:
-    if len(cache) >= _CACHED_ENTRIES_MAX:
-        cache.clear()
-    return cache
+def _remember(cache: dict[Key, Value], key: Key, value: Value) -> None:
+    """Keep at most 1,024 entries with keys of at most 1 KiB, so that nobody can fill the memory."""
+    if sum(map(len, filter(None, (key,) if isinstance(key, bytes) else key))) <= _CACHED_BYTES_MAX:
+        if len(cache) >= _CACHED_ENTRIES_MAX:
+            cache.clear()
+        cache[key] = value
 
 
 def _head_of(named: Mapping[str, str]) -> Head:
@@ -326,6 +344,11 @@ def decode_send_response(command: RemotingCommand) -> SendMessageResponseHeader:
     Raises:
         RemoteProtocolError: a required field is absent, or a number is none.
     """
+    if command.ext_raw is not None:
+        usual = _USUAL_RESPONSE.match(command.ext_raw)
+        if usual is not None:
+            msg_id, queue_id, queue_offset = usual.groups()
+            return SendMessageResponseHeader(msg_id.decode(), int(queue_id), int(queue_offset), None)
     named = command.ext_fields
     return SendMessageResponseHeader(
         required(named, "msgId"),

@@ -210,3 +210,24 @@ def test_damaged_send_headers_raise_only_our_error_and_leave_the_memory_sound(da
         except RemoteProtocolError:
             assert fresh is RemoteProtocolError
     assert decoder.decode(sound) == expected
+
+
+def test_strangers_cannot_fill_the_memory() -> None:
+    decoder = SendMessageRequestDecoder()
+    for n in range(1500):
+        for serialize in SerializeType:
+            fields = {**encode_send().ext_fields, "a": f"group-{n}", "b": "T" * (1 + n % 3 * 600), "n": str(n)}
+            request, _ = decode_frames(RemotingCommand(310, ext_fields=fields, serialize=serialize).encode())
+            assert decoder.decode(request[0]).producer_group == f"group-{n}"
+    kept = [*decoder._heads, *decoder._tails]
+    assert 0 < len(kept) <= 2048
+    assert sum(len(str(key)) for key in kept) < 2048 * 1200
+
+
+def test_an_answer_out_of_the_ordinary_is_read_all_the_same() -> None:
+    fields = {"queueOffset": "7", "msgId": "A" * 32, "queueId": "1", "transactionId": "t"}
+    usual = {"msgId": "A" * 32, "queueId": "1", "queueOffset": "7", "TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}
+    for serialize in SerializeType:
+        for named, transaction_id in ((fields, "t"), (usual, None), ({**usual, "transactionId": "t"}, "t")):
+            (command,), _ = decode_frames(RemotingCommand(0, ext_fields=named, serialize=serialize).encode())
+            assert decode_send_response(command) == ("A" * 32, 1, 7, transaction_id)

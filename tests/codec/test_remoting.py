@@ -118,7 +118,7 @@ def test_an_unknown_language_is_other() -> None:
         (b"\0\0\0\6\0\0\0\2{]", "does not parse"),
         (b"\0\0\0\6\0\0\0\2[]", "no object"),
         (b"\0\0\0\x0d\0\0\0\x09" + b'{"code":]', "does not parse"),
-        (b"\0\0\0\x10\0\0\0\x0c" + b'{"code":1.5}', "code of a JSON header"),
+        (b"\0\0\0\x10\0\0\0\x0c" + b'{"code":1.5}', "is no int32"),
         (b"\0\0\0\x15\0\0\0\x11" + b'{"extFields":[1]}', "extFields"),
         (b"\0\0\0\5\1\0\0\1x", "at least 21"),
         (b"\0\0\0\x19\1\0\0\x15" + bytes(13) + b"\0\0\0\1" + bytes(4), "remark of 1 bytes"),
