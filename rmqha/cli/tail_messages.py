@@ -64,7 +64,7 @@ async def tail_messages(plan: TailPlan) -> CliError | None:
     try:
         async with open_consumer(plan.address, plan.topic, tags=" || ".join(plan.tags) or "*") as consumer:
             printer = _Printer(plan)
-            ends = await _read_stored(consumer, plan, printer)
+            ends = await read_stored(consumer, plan, printer=printer)
             if plan.follow:
                 await _follow(consumer, ends, printer)
     except* RmqhaError as errors:
@@ -72,8 +72,11 @@ async def tail_messages(plan: TailPlan) -> CliError | None:
     return failure
 
 
-async def _read_stored(consumer: Consumer, plan: TailPlan, printer: _Printer) -> dict[MessageQueue, int]:
+async def read_stored(
+    consumer: Consumer, plan: TailPlan, *, printer: _Printer | None = None
+) -> dict[MessageQueue, int]:
     """Print what is stored now from the plan's place on; returns where each queue ended when this began."""
+    printer = printer or _Printer(plan)
     await consumer.seek_to_end()
     ends = {queue: consumer.position(queue) for queue in consumer.queues}
     await _seek(consumer, plan.start, ends)

@@ -1,0 +1,117 @@
+import json
+from collections.abc import Iterable
+from typing import Any, cast
+
+import pytest
+
+from rmqha.cli.tail_messages import TailPlan, json_line, read_stored, text_line
+from rmqha.cli.when import End, Last, Offset, Place, Start, Time
+from rmqha.client import Consumer, MessageExt, MessageQueue
+
+Output = pytest.CaptureFixture[str]
+Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
+
+
+def message(queue: MessageQueue, offset: int, **more: Any) -> MessageExt:
+    at = offset * 2 + queue.queue_id
+    fields: dict[str, Any] = {
+        "topic": "t", "queue": queue, "queue_offset": offset, "body": b"%d-%d" % (queue.queue_id, offset), "tags": None,
+        "keys": (), "properties": {}, "msg_id": "id", "offset_msg_id": "oid", "flag": 0, "sys_flag": 0,
+        "born_timestamp_ms": 0, "born_host": "h:1", "store_timestamp_ms": 1000 + at, "store_host": "h:2",
+        "physical_offset": at, "reconsume_times": 0,
+    }  # fmt: skip
+    return MessageExt(**fields | more)
+
+
+class FakeConsumer:
+    """Two queues of five messages, delivered queue by queue; two more arrive while they are read."""
+
+    def __init__(self) -> None:
+        self.log = {queue: [message(queue, offset) for offset in range(5)] for queue in (Q0, Q1)}
+        self.at = {Q0: 0, Q1: 0}
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        return list(self.log)
+
+    def position(self, queue: MessageQueue) -> int:
+        return self.at[queue]
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        self.at[queue] = offset
+
+    async def seek_to_begin(self) -> None:
+        self.at = {Q0: 0, Q1: 0}
+
+    async def seek_to_end(self) -> None:
+        self.at = {queue: len(messages) for queue, messages in self.log.items()}
+
+    async def seek_to_time(self, timestamp_ms: int) -> None:
+        for queue, messages in self.log.items():
+            later = (found.queue_offset for found in messages if found.store_timestamp_ms >= timestamp_ms)
+            self.at[queue] = next(later, len(messages) - 1)
+
+    async def poll(self) -> list[MessageExt]:
+        for queue, messages in self.log.items():
+            if found := messages[self.at[queue] :]:
+                self.at[queue] = len(messages)
+                if len(messages) == 5:
+                    messages.append(message(queue, 5))
+                return found
+        return []
+
+
+async def tail(capsys: Output, start: Place, **more: Any) -> list[str]:
+    fields: dict[str, Any] = {
+        "topic": "t", "address": "", "start": start, "follow": False, "queue_ids": (), "tags": (), "limit": None,
+        "output": "text",
+    }  # fmt: skip
+    ends = await read_stored(cast("Consumer", FakeConsumer()), TailPlan(**fields | more))
+    assert ends == {Q0: 5, Q1: 5}
+    return capsys.readouterr().out.split()
+
+
+def bodies(queue_id: int, offsets: Iterable[int]) -> list[str]:
+    return [f"{queue_id}-{offset}" for offset in offsets]
+
+
+async def test_start_is_everything_stored_when_it_began(capsys: Output) -> None:
+    assert await tail(capsys, Start()) == bodies(0, range(5)) + bodies(1, range(5))
+
+
+async def test_the_last_n_come_in_the_order_of_the_log_across_queues(capsys: Output) -> None:
+    assert await tail(capsys, Last(3)) == ["1-3", "0-4", "1-4"]
+    assert await tail(capsys, Last(0)) == []
+    assert len(await tail(capsys, Last(99))) == 10
+
+
+async def test_end_is_nothing(capsys: Output) -> None:
+    assert await tail(capsys, End()) == []
+
+
+async def test_an_offset_counts_in_each_queue(capsys: Output) -> None:
+    assert await tail(capsys, Offset(3)) == bodies(0, [3, 4]) + bodies(1, [3, 4])
+    assert await tail(capsys, Offset(99)) == []
+
+
+async def test_a_time_is_exact_although_brokers_answer_the_last_message_for_a_later_one(capsys: Output) -> None:
+    assert await tail(capsys, Time(1007)) == ["0-4", "1-3", "1-4"]
+    assert await tail(capsys, Time(5000)) == []
+
+
+async def test_queues_and_limit(capsys: Output) -> None:
+    assert await tail(capsys, Start(), queue_ids=(1,)) == bodies(1, range(5))
+    assert await tail(capsys, Start(), limit=2) == ["0-0", "0-1"]
+    assert await tail(capsys, Last(2), queue_ids=(0,)) == ["0-3", "0-4"]
+
+
+def test_a_line_of_text_cannot_act_on_the_terminal() -> None:
+    assert text_line(message(Q0, 0, body=b"a\x1b[2Jb\nc\xff")) == "a\\x1b[2Jb\\nc\\xff"
+    assert text_line(message(Q0, 0, body="Grüße".encode())) == "Grüße"
+
+
+def test_a_line_of_json_has_the_body_as_text_or_base64() -> None:
+    assert json.loads(json_line(message(Q0, 3)))["body"] == "0-3"
+    binary = json.loads(json_line(message(Q0, 3, body=b"\xff\x00")))
+    assert binary["bodyBase64"] == "/wA="
+    assert (binary["queueOffset"], binary["bodyLength"]) == (3, 2)
