@@ -105,6 +105,7 @@ class BrokerController:
         else:
             self.store.limit_confirm_offset = lambda: flushed.value
         self.store.reput.on_arrival.append(self._on_arrival)
+        self.store.reput.is_awaited = self.holds.is_holding
 
     def _on_arrival(self, topic: str, queue_id: int, queue_end: int) -> None:
         self.topics.learn_queue(topic, queue_id)

@@ -213,7 +213,7 @@ class PullMessageProcessor:
 
     def _on_flushed(self, _reached: bool, _end: int) -> None:
         self._flush_demanded = False
-        if self._holds.held:
+        if self._holds.is_holding():
             self._demand_flush()
 
     def _answer(

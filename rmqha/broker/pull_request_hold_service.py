@@ -28,6 +28,10 @@ class PullRequestHoldService:
         """How many pulls are waiting."""
         return self._deadlines.waiting
 
+    def is_holding(self) -> bool:
+        """Whether any pull is waiting."""
+        return self._deadlines.next_deadline() != inf
+
     def suspend_pull_request(
         self, topic: str, queue_id: int, *, offset: int, queue_end: int, deadline: float, retry: Retry
     ) -> None:

@@ -1,7 +1,8 @@
 """HAConnection: one slave at the trio edge, with a reading and a writing half that live and die together."""
 
+from collections.abc import Awaitable, Callable
 from math import inf
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 
 import structlog
 import trio
@@ -10,6 +11,7 @@ from rmqha.codec.transfer import REPORT_SIZE, ReportDecoder, describe_stranger, 
 from rmqha.errors import ProtocolError, StoreError
 from rmqha.ha.runtime_info import ConnectionInfo, ConnectionState
 from rmqha.replication.master_session import (
+    Action,
     LogRange,
     MasterSession,
     Refusal,
@@ -19,8 +21,8 @@ from rmqha.replication.master_session import (
     WaitUntil,
 )
 from rmqha.replication.progress import RateMeter
+from rmqha.replication.watermark import Waiter
 from rmqha.transport import Stream
-from rmqha.waiting import wait_reached
 
 if TYPE_CHECKING:
     from rmqha.ha.ha_service import HAService
@@ -29,6 +31,10 @@ logger = structlog.get_logger()
 
 _READ_BUFFER_SIZE: Final = 64 * 1024
 _IN_SYNC_LAG_S: Final = 1.0
+_DIRECT_SIZE_MAX: Final = 64 * 1024
+"""Frames up to this size may be sent, with one copy, from inside the append."""
+
+Part = TypeVar("Part")
 
 
 class HAConnection:
@@ -170,10 +176,18 @@ class ReadSocketService:
 
 
 class WriteSocketService:
-    """Sends the log. Source: rocketmq-all-4.9.8 HAConnection.java:198-390."""
+    """Sends the log. Source: rocketmq-all-4.9.8 HAConnection.java:198-390.
+
+    While the slave keeps up, a small frame goes out from inside the append that made it, without a task switch
+    (:meth:`_send_nowait`); everything else, and what the line does not take at once, is the task's.
+    """
 
     def __init__(self, connection: HAConnection) -> None:
         self._connection = connection
+        self._woken = trio.Event()
+        self._waiter: Waiter | None = None
+        self._frame: SendRange | None = None
+        self._rest: memoryview | None = None
 
     async def run(self) -> None:
         """Send what the session says, woken by the log's watermark.
@@ -181,36 +195,84 @@ class WriteSocketService:
         Raises:
             RefusedSlaveError: what the slave needs is gone, or it does not read.
         """
-        connection, service = self._connection, self._connection.service
-        session, log, sendable = connection.session, service.log, service.sendable
+        connection = self._connection
         await connection.first_report_came.wait()
         while True:
-            now = trio.current_time()
-            service.history.note(log.max_offset, now=now)
-            action = session.next_action(now=now, min_offset=log.min_offset, limit=sendable.value)
-            match action:
-                case SendRange(offset, size):
-                    await self._send(offset, size)
+            match self._next_action():
+                case SendRange() as frame:
+                    await self._send(self._send_frame, frame)
                 case SendHeartbeat(offset):
-                    await self._send(offset, 0)
+                    await self._send(connection.stream.send_all, encode_frame_header(offset, 0))
                 case WaitUntil(deadline, offset):
-                    await wait_reached(sendable, offset, deadline=deadline)
-                case _:
-                    assert_never(action)
+                    await self._wait(offset, deadline)
+                case _ as unknown:
+                    assert_never(unknown)
 
-    async def _send(self, offset: int, size: int) -> None:
-        """Send one frame whole; if that does not succeed the connection ends, as half a frame cannot be taken back."""
+    def _next_action(self) -> Action:
+        service, now = self._connection.service, trio.current_time()
+        service.history.note(service.log.max_offset, now=now)
+        return self._connection.session.next_action(
+            now=now, min_offset=service.log.min_offset, limit=service.sendable.value
+        )
+
+    async def _wait(self, offset: int, deadline: float) -> None:
+        """Sleep while there is nothing to send but what :meth:`_send_nowait` can; finish what it has begun."""
+        self._woken = trio.Event()
+        self._waiter = self._connection.service.sendable.add(offset, inf, self._send_nowait)
+        try:
+            with trio.move_on_at(deadline):
+                await self._woken.wait()
+        finally:
+            self._waiter.cancel()
+        frame, rest = self._frame, self._rest
+        self._frame = self._rest = None
+        if rest is not None:
+            await self._send(self._connection.stream.send_all, rest)
+        elif frame is not None:
+            await self._send(self._send_frame, frame)
+
+    def _send_nowait(self, reached: bool, _value: int) -> None:
+        """Hot path, step 4: called by the append, or the flush, that made more of the log sendable."""
+        try:
+            action = self._next_action() if reached else None
+        except RefusedSlaveError:
+            action = None  # the task asks again, and ends the connection
+        if isinstance(action, SendRange):
+            if action.size > _DIRECT_SIZE_MAX:
+                self._frame = action
+            elif self._send_directly(action):
+                next_offset = self._connection.session.next_transfer_from_where + 1
+                self._waiter = self._connection.service.sendable.add(next_offset, inf, self._send_nowait)
+                return
+        self._woken.set()
+
+    def _send_directly(self, frame: SendRange) -> bool:
+        """Send a small frame at once; what does not fit is left in ``_rest``."""
         connection = self._connection
-        limit_s = connection.service.settings.housekeeping_s
-        header = encode_frame_header(offset, size)
-        with trio.move_on_after(limit_s) as deadline:
-            if size:
-                segment = connection.service.log.segment_at(offset)
-                assert segment is not None, "a session asks only for what is written and not yet deleted"
-                file, position, _ = segment
-                await connection.stream.send_file(header, file, position, size)
-            else:
-                await connection.stream.send_all(header)
-        if deadline.cancelled_caught:
-            raise RefusedSlaveError(Refusal.STUCK, f"it did not take a frame of {size} bytes within {limit_s:g} s")
+        body = connection.service.log.view_range(frame.offset, frame.size)
+        data = b"".join((encode_frame_header(frame.offset, frame.size), body))
+        try:
+            taken = connection.stream.send_nowait(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            taken = 0  # the task meets the same error, and ends the connection
+        if taken < len(data):
+            self._rest = memoryview(data)[taken:]
+            return False
         connection.session.on_sent(now=trio.current_time())
+        return True
+
+    async def _send_frame(self, frame: SendRange) -> None:
+        segment = self._connection.service.log.segment_at(frame.offset)
+        assert segment is not None, "a session asks only for what is written and not yet deleted"
+        file, position, _ = segment
+        header = encode_frame_header(frame.offset, frame.size)
+        await self._connection.stream.send_file(header, file, position, frame.size)
+
+    async def _send(self, send: Callable[[Part], Awaitable[None]], part: Part) -> None:
+        """Send to the end; if that does not succeed the connection ends, as half a frame cannot be taken back."""
+        limit_s = self._connection.service.settings.housekeeping_s
+        with trio.move_on_after(limit_s) as deadline:
+            await send(part)
+        if deadline.cancelled_caught:
+            raise RefusedSlaveError(Refusal.STUCK, f"it did not take a frame within {limit_s:g} s")
+        self._connection.session.on_sent(now=trio.current_time())

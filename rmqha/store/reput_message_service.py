@@ -24,6 +24,9 @@ from rmqha.store.running_flags import RunningFlags
 ArrivalListener = Callable[[str, int, int], None]
 """``listener(topic, queue_id, queue_end)``: that queue now ends at ``queue_end``; once a queue and round."""
 
+_GATHER_S: Final = 0.005
+"""While nobody waits for messages, what comes within this time is dispatched together."""
+
 _ROUND_BYTES: Final = 256 * 1024
 """How much is dispatched at once: about a millisecond's work."""
 
@@ -69,6 +72,8 @@ class ReputMessageService:
         self._confirm_offset = confirm_offset
         self._delay_levels_ms = delay_levels_ms
         self._wakeup = trio.Event()
+        self.is_awaited: Callable[[], bool] = lambda: False
+        """Whether somebody waits for what is dispatched next."""
         self.reput_from_offset = 0
         """Where dispatch goes on; whoever opens the store sets it."""
         self.dispatched_timestamp_ms = 0
@@ -83,6 +88,8 @@ class ReputMessageService:
         """Dispatch whatever may be seen, as it comes, until cancelled; an error ends it and is flagged."""
         while self._flags.dispatch_error is None:
             await self._wakeup.wait()
+            if not self.is_awaited():
+                await trio.sleep(_GATHER_S)
             self._wakeup = trio.Event()
             try:
                 while (this := self._next_round()) is not None:
