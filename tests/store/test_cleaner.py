@@ -39,7 +39,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(autojump_clock: MockClock) -> Machine:
+def machine() -> Machine:
     return Machine()
 
 
@@ -51,7 +51,7 @@ async def five_segments(store: DefaultMessageStore) -> None:
     assert len(store.commit_log.queue.files) == 5
 
 
-async def test_expired_segments_go_but_never_the_last(machine: Machine) -> None:
+async def test_expired_segments_go_but_never_the_last(autojump_clock: MockClock, machine: Machine) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_percent=40)) as store:
         await five_segments(store)
         assert await store.cleaner.clean() == 0, "nothing is old enough"
@@ -62,7 +62,7 @@ async def test_expired_segments_go_but_never_the_last(machine: Machine) -> None:
         assert machine.disk.listdir("/store/commitlog")[0] == f"{4 * SEGMENT:020d}"
 
 
-async def test_queue_files_follow(machine: Machine) -> None:
+async def test_queue_files_follow(autojump_clock: MockClock, machine: Machine) -> None:
     options = replace(NEVER, disk_max_used_percent=40)
     async with running(machine.disk, now_ms=machine.clock, clean=options, mapped_file_size_consume_queue=60) as store:
         await five_segments(store)
@@ -75,7 +75,7 @@ async def test_queue_files_follow(machine: Machine) -> None:
         assert result.queue_offset == 10
 
 
-async def test_the_first_younger_segment_ends_a_run(machine: Machine) -> None:
+async def test_the_first_younger_segment_ends_a_run(autojump_clock: MockClock, machine: Machine) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_percent=40)) as store:
         await put(store, *[message(size=1800) for _ in range(4)])
         machine.clock.now_ms += 72 * HOUR_MS
@@ -86,7 +86,9 @@ async def test_the_first_younger_segment_ends_a_run(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(("hour_offset", "deleted"), [(0, 4), (1, 0)])
-async def test_at_the_given_hours_whatever_the_disk(machine: Machine, hour_offset: int, deleted: int) -> None:
+async def test_at_the_given_hours_whatever_the_disk(
+    autojump_clock: MockClock, machine: Machine, hour_offset: int, deleted: int
+) -> None:
     hour = (time.localtime(machine.clock.now_ms / 1000).tm_hour + hour_offset) % 24
     async with running(
         machine.disk, now_ms=machine.clock, clean=replace(NEVER, delete_when=frozenset({hour}))
@@ -100,7 +102,7 @@ async def test_at_the_given_hours_whatever_the_disk(machine: Machine, hour_offse
     ("percent", "forcibly", "deleted"), [(75, True, 0), (85, True, 0), (86, True, 4), (86, False, 0)]
 )
 async def test_above_the_second_ratio_age_does_not_count(
-    machine: Machine, percent: int, forcibly: bool, deleted: int
+    autojump_clock: MockClock, machine: Machine, percent: int, forcibly: bool, deleted: int
 ) -> None:
     options = replace(NEVER, clean_file_forcibly_enable=forcibly)
     async with running(machine.disk, now_ms=machine.clock, clean=options) as store:
@@ -109,7 +111,7 @@ async def test_above_the_second_ratio_age_does_not_count(
         assert await store.cleaner.clean() == deleted
 
 
-async def test_an_operator_may_ask(machine: Machine) -> None:
+async def test_an_operator_may_ask(autojump_clock: MockClock, machine: Machine) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
         await five_segments(store)
         machine.clock.now_ms += 72 * HOUR_MS
@@ -118,7 +120,9 @@ async def test_an_operator_may_ask(machine: Machine) -> None:
         assert await store.cleaner.clean() == 4
 
 
-async def test_a_slave_holds_back_what_it_still_needs_until_the_disk_is_too_full(machine: Machine) -> None:
+async def test_a_slave_holds_back_what_it_still_needs_until_the_disk_is_too_full(
+    autojump_clock: MockClock, machine: Machine
+) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_percent=40)) as store:
         await five_segments(store)
         machine.clock.now_ms += 72 * HOUR_MS
@@ -129,7 +133,9 @@ async def test_a_slave_holds_back_what_it_still_needs_until_the_disk_is_too_full
 
 
 @pytest.mark.parametrize("which", ["undispatched", "unflushed"])
-async def test_what_is_not_flushed_and_dispatched_stays(machine: Machine, which: str) -> None:
+async def test_what_is_not_flushed_and_dispatched_stays(
+    autojump_clock: MockClock, machine: Machine, which: str
+) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=NEVER, flush_interval_commit_log_s=10_000.0) as store:
         if which == "undispatched":
             store.limit_confirm_offset = lambda: SEGMENT
@@ -141,7 +147,7 @@ async def test_what_is_not_flushed_and_dispatched_stays(machine: Machine, which:
         assert await store.cleaner.clean() == (1 if which == "undispatched" else 0)
 
 
-async def test_at_most_ten_a_run(machine: Machine) -> None:
+async def test_at_most_ten_a_run(autojump_clock: MockClock, machine: Machine) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
         await put(store, *[message(size=1800) for _ in range(30)])
         await store.flush_now(store.max_offset)
@@ -150,7 +156,7 @@ async def test_at_most_ten_a_run(machine: Machine) -> None:
         assert [await store.cleaner.clean() for _ in range(3)] == [10, 4, 0]
 
 
-async def test_a_full_disk_refuses_puts_until_it_is_not(machine: Machine) -> None:
+async def test_a_full_disk_refuses_puts_until_it_is_not(autojump_clock: MockClock, machine: Machine) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
         await five_segments(store)
         machine.percent = 91
@@ -164,7 +170,9 @@ async def test_a_full_disk_refuses_puts_until_it_is_not(machine: Machine) -> Non
         assert not store.is_disk_full
 
 
-async def test_a_disk_that_cannot_be_looked_at_is_crowded_but_not_full(machine: Machine) -> None:
+async def test_a_disk_that_cannot_be_looked_at_is_crowded_but_not_full(
+    autojump_clock: MockClock, machine: Machine
+) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
         await five_segments(store)
         machine.unknown = True
@@ -176,7 +184,9 @@ async def test_a_disk_that_cannot_be_looked_at_is_crowded_but_not_full(machine: 
         assert (store.disk_used_percent, store.is_disk_full) == (100, False)
 
 
-async def test_a_deletion_that_fails_is_tried_again_in_the_next_run(machine: Machine) -> None:
+async def test_a_deletion_that_fails_is_tried_again_in_the_next_run(
+    autojump_clock: MockClock, machine: Machine
+) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
         await five_segments(store)
         machine.percent = 86
@@ -191,7 +201,7 @@ async def test_a_deletion_that_fails_is_tried_again_in_the_next_run(machine: Mac
         assert await store.cleaner.clean() == 4
 
 
-async def test_nothing_is_deleted_after_a_write_error(machine: Machine) -> None:
+async def test_nothing_is_deleted_after_a_write_error(autojump_clock: MockClock, machine: Machine) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
         await five_segments(store)
         machine.percent = 99

@@ -56,13 +56,13 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(nursery: trio.Nursery, autojump_clock: MockClock) -> Bench:
+async def bench(nursery: trio.Nursery) -> Bench:
     bench = Bench()
     nursery.start_soon(bench.allocate.run)
     return bench
 
 
-async def test_records_follow_each_other_and_count_their_queues(bench: Bench) -> None:
+async def test_records_follow_each_other_and_count_their_queues(autojump_clock: MockClock, bench: Bench) -> None:
     results = await bench.put(message(b"one"), message(b"two", queue_id=1), message(b"three"))
     sizes = [103, 103, 105]
     assert [(r.status, r.wrote_offset, r.wrote_bytes, r.queue_offset) for r in results] == [
@@ -81,7 +81,7 @@ async def test_records_follow_each_other_and_count_their_queues(bench: Bench) ->
     assert bench.log.last_store_timestamp_ms == bench.now_ms()
 
 
-async def test_a_list_of_messages_is_one_write(bench: Bench) -> None:
+async def test_a_list_of_messages_is_one_write(autojump_clock: MockClock, bench: Bench) -> None:
     await bench.put(message())
     writes = bench.device.calls
     await bench.put(*[message() for _ in range(20)])
@@ -89,7 +89,7 @@ async def test_a_list_of_messages_is_one_write(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("free", [8, 9, 12, 100])
-async def test_a_record_that_leaves_room_for_a_blank_fits(bench: Bench, free: int) -> None:
+async def test_a_record_that_leaves_room_for_a_blank_fits(autojump_clock: MockClock, bench: Bench, free: int) -> None:
     await bench.put(message(size=SEGMENT // 2))
     (last,) = await bench.put(message(size=SEGMENT // 2 - free))
     assert last.end_offset == SEGMENT - free
@@ -100,7 +100,9 @@ async def test_a_record_that_leaves_room_for_a_blank_fits(bench: Bench, free: in
 
 
 @pytest.mark.parametrize("free", [0, 1, 4, 7])
-async def test_a_record_that_leaves_no_room_for_a_blank_rolls(bench: Bench, free: int) -> None:
+async def test_a_record_that_leaves_no_room_for_a_blank_rolls(
+    autojump_clock: MockClock, bench: Bench, free: int
+) -> None:
     await bench.put(message(size=SEGMENT // 2))
     (last,) = await bench.put(message(size=SEGMENT // 2 - free))
     assert last.wrote_offset == SEGMENT
@@ -108,7 +110,7 @@ async def test_a_record_that_leaves_no_room_for_a_blank_rolls(bench: Bench, free
     assert bench.log.queue.files[0].is_full
 
 
-async def test_a_batch_lies_in_one_segment_or_moves_whole(bench: Bench) -> None:
+async def test_a_batch_lies_in_one_segment_or_moves_whole(autojump_clock: MockClock, bench: Bench) -> None:
     await bench.put(message(size=SEGMENT - 600))
     (result,) = await bench.put([message(size=300), message(size=150), message(size=150)])
     assert result.offsets == (SEGMENT, SEGMENT + 300, SEGMENT + 450)
@@ -119,14 +121,16 @@ async def test_a_batch_lies_in_one_segment_or_moves_whole(bench: Bench) -> None:
     assert single.offsets == (single.wrote_offset,)
 
 
-async def test_several_segments_in_one_list(bench: Bench) -> None:
+async def test_several_segments_in_one_list(autojump_clock: MockClock, bench: Bench) -> None:
     results = await bench.put(*[message(size=1000) for _ in range(20)])
     assert [result.status for result in results] == [OK] * 20
     assert [result.wrote_offset % SEGMENT for result in results] == [0, 1000, 2000, 3000] * 5
     assert len(bench.queue.files) == 5
 
 
-async def test_a_put_reports_what_it_took_while_the_segment_is_being_made(bench: Bench) -> None:
+async def test_a_put_reports_what_it_took_while_the_segment_is_being_made(
+    autojump_clock: MockClock, bench: Bench
+) -> None:
     assert bench.log.put_messages([message()]) == []
     await bench.allocate.wait_allocated()
     taken = bench.log.put_messages([message(size=1500) for _ in range(4)])
@@ -149,7 +153,7 @@ async def test_a_put_reports_what_it_took_while_the_segment_is_being_made(bench:
     ],
 )
 async def test_what_can_never_be_stored_is_refused_before_the_append(
-    bench: Bench, request_: PreparedRecord | Sequence[PreparedRecord], reason: str
+    autojump_clock: MockClock, bench: Bench, request_: PreparedRecord | Sequence[PreparedRecord], reason: str
 ) -> None:
     before, refused, after = await bench.put(message(), request_, message())
     assert refused.status is PutMessageStatus.MESSAGE_ILLEGAL
@@ -158,7 +162,7 @@ async def test_what_can_never_be_stored_is_refused_before_the_append(
 
 
 async def test_a_record_of_exactly_a_segment_less_a_blank_fits(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     bench = Bench(message_size_max=1 << 20)
     nursery.start_soon(bench.allocate.run)
@@ -168,13 +172,13 @@ async def test_a_record_of_exactly_a_segment_less_a_blank_fits(
     assert bench.log.max_offset == SEGMENT - 8, "nothing is burned"
 
 
-async def test_prepared_and_rollback_enter_no_queue(bench: Bench) -> None:
+async def test_prepared_and_rollback_enter_no_queue(autojump_clock: MockClock, bench: Bench) -> None:
     flags = [0, SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK, 0]
     results = await bench.put(*[message(sys_flag=flag) for flag in flags])
     assert [result.queue_offset for result in results] == [0, 0, 1, 0, 2]
 
 
-async def test_a_failed_write_counts_for_nothing(bench: Bench) -> None:
+async def test_a_failed_write_counts_for_nothing(autojump_clock: MockClock, bench: Bench) -> None:
     await bench.put(message(size=3000), message(queue_id=7))
     await bench.allocate.wait_allocated()
     bench.device.faults.write_errors = 1
@@ -189,7 +193,7 @@ async def test_a_failed_write_counts_for_nothing(bench: Bench) -> None:
     assert [error.errno for error in bench.failures] == [errno.EIO]
 
 
-async def test_what_was_written_before_the_failing_segment_counts(bench: Bench) -> None:
+async def test_what_was_written_before_the_failing_segment_counts(autojump_clock: MockClock, bench: Bench) -> None:
     await bench.put(message(size=3000))
     await bench.allocate.wait_allocated()
     pwrite = bench.queue.files[0].file.pwrite
@@ -204,7 +208,9 @@ async def test_what_was_written_before_the_failing_segment_counts(bench: Bench) 
     assert (bench.log.max_offset, bench.failures[0].errno) == (SEGMENT, errno.EROFS)
 
 
-async def test_a_segment_that_cannot_be_made_fails_for_good_only_when_needed(bench: Bench) -> None:
+async def test_a_segment_that_cannot_be_made_fails_for_good_only_when_needed(
+    autojump_clock: MockClock, bench: Bench
+) -> None:
     await bench.put(message(size=1000))
     bench.device.faults.full = True
     await bench.put(message(size=2000))
@@ -217,7 +223,7 @@ async def test_a_segment_that_cannot_be_made_fails_for_good_only_when_needed(ben
     assert [error.errno for error in bench.failures] == [errno.ENOSPC]
 
 
-async def test_a_segment_that_failed_ahead_is_tried_again_when_needed(bench: Bench) -> None:
+async def test_a_segment_that_failed_ahead_is_tried_again_when_needed(autojump_clock: MockClock, bench: Bench) -> None:
     await bench.put(message(size=1000))
     bench.device.faults.full = True
     await bench.put(message(size=2000))
@@ -227,7 +233,7 @@ async def test_a_segment_that_failed_ahead_is_tried_again_when_needed(bench: Ben
     assert (result.status, bench.failures) == (OK, [])
 
 
-async def test_raw_bytes_continue_the_log_across_segments(bench: Bench) -> None:
+async def test_raw_bytes_continue_the_log_across_segments(autojump_clock: MockClock, bench: Bench) -> None:
     data = bytes(range(256)) * 40
     taken = bench.log.append_raw(memoryview(data), 0)
     while taken < len(data):
@@ -237,12 +243,12 @@ async def test_raw_bytes_continue_the_log_across_segments(bench: Bench) -> None:
     assert b"".join(bytes(file.view) for file in bench.queue.files)[: len(data)] == data
 
 
-async def test_raw_bytes_must_continue_the_log(bench: Bench) -> None:
+async def test_raw_bytes_must_continue_the_log(autojump_clock: MockClock, bench: Bench) -> None:
     with pytest.raises(StoreError, match="bytes of offset 7 do not continue a log that ends at 0"):
         bench.log.append_raw(memoryview(b"x"), 7)
 
 
-async def test_a_failed_raw_append_counts_for_nothing(bench: Bench) -> None:
+async def test_a_failed_raw_append_counts_for_nothing(autojump_clock: MockClock, bench: Bench) -> None:
     await bench.put(message())
     end = bench.log.max_offset
     bench.device.faults.write_errors = 1
@@ -251,7 +257,7 @@ async def test_a_failed_raw_append_counts_for_nothing(bench: Bench) -> None:
     assert (bench.log.max_offset, len(bench.failures)) == (end, 1)
 
 
-async def test_an_empty_log_begins_where_it_is_told(bench: Bench) -> None:
+async def test_an_empty_log_begins_where_it_is_told(autojump_clock: MockClock, bench: Bench) -> None:
     assert bench.log.put_messages([message()]) == []
     await bench.allocate.wait_allocated()
     bench.log.start_at(0)
@@ -266,13 +272,15 @@ async def test_an_empty_log_begins_where_it_is_told(bench: Bench) -> None:
         bench.log.start_at(6 * SEGMENT)
 
 
-async def test_an_empty_log_does_not_begin_inside_a_segment(bench: Bench) -> None:
+async def test_an_empty_log_does_not_begin_inside_a_segment(autojump_clock: MockClock, bench: Bench) -> None:
     for offset in (SEGMENT + 1, -SEGMENT):
         with pytest.raises(StoreError, match="is mappedFileSizeCommitLog"):
             bench.log.start_at(offset)
 
 
-async def test_a_segment_in_the_making_is_dropped_when_the_log_begins_elsewhere(bench: Bench) -> None:
+async def test_a_segment_in_the_making_is_dropped_when_the_log_begins_elsewhere(
+    autojump_clock: MockClock, bench: Bench
+) -> None:
     bench.allocate.prepare()
     await trio.testing.wait_all_tasks_blocked()
     bench.log.start_at(5 * SEGMENT)

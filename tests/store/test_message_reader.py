@@ -22,12 +22,12 @@ async def clock() -> Clock:
 
 
 @pytest.fixture
-async def store(autojump_clock: MockClock, clock: Clock) -> AsyncIterator[DefaultMessageStore]:
+async def store(clock: Clock) -> AsyncIterator[DefaultMessageStore]:
     async with running(SimDisk().mount(), now_ms=clock) as store:
         yield store
 
 
-async def test_a_pull_returns_the_stored_bytes_in_order(store: DefaultMessageStore) -> None:
+async def test_a_pull_returns_the_stored_bytes_in_order(autojump_clock: MockClock, store: DefaultMessageStore) -> None:
     results = await put(store, message(b"one"), message(b"no", queue_id=1), message(b"two"), message(b"three"))
     await dispatched(store)
     result = store.get_message("TopicTest", 0, 1)
@@ -52,7 +52,12 @@ async def test_a_pull_returns_the_stored_bytes_in_order(store: DefaultMessageSto
     ],
 )
 async def test_offsets_outside_the_queue(
-    store: DefaultMessageStore, offset: int, status: GetMessageStatus, next_begin_offset: int, on_slave: int
+    autojump_clock: MockClock,
+    store: DefaultMessageStore,
+    offset: int,
+    status: GetMessageStatus,
+    next_begin_offset: int,
+    on_slave: int,
 ) -> None:
     await put(store, *[message() for _ in range(5)])
     await dispatched(store)
@@ -66,7 +71,7 @@ async def test_offsets_outside_the_queue(
 
 
 @pytest.mark.parametrize("offset", [0, 7])
-async def test_queues_without_messages(store: DefaultMessageStore, offset: int) -> None:
+async def test_queues_without_messages(autojump_clock: MockClock, store: DefaultMessageStore, offset: int) -> None:
     result = store.get_message("TopicTest", 0, offset)
     assert (result.status, result.next_begin_offset) == (GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)
     store.queues.find_or_create("TopicTest", 0)
@@ -74,7 +79,9 @@ async def test_queues_without_messages(store: DefaultMessageStore, offset: int) 
     assert (result.status, result.next_begin_offset) == (GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0)
 
 
-async def test_the_tag_filter_passes_over_what_is_not_wanted(store: DefaultMessageStore) -> None:
+async def test_the_tag_filter_passes_over_what_is_not_wanted(
+    autojump_clock: MockClock, store: DefaultMessageStore
+) -> None:
     tags = [b"TAGS\x01" + tag for tag in (b"a", b"polygenelubricants", b"a", b"c")]
     await put(store, *[message(properties=tag) for tag in tags])
     await dispatched(store)
@@ -109,7 +116,9 @@ async def test_how_much_one_answer_holds(autojump_clock: MockClock) -> None:
         assert len(store.get_message("TopicTest", 1, 0).views) == 8
 
 
-async def test_messages_whose_log_is_gone_are_passed_over(store: DefaultMessageStore) -> None:
+async def test_messages_whose_log_is_gone_are_passed_over(
+    autojump_clock: MockClock, store: DefaultMessageStore
+) -> None:
     await put(store, *[message(size=1500) for _ in range(5)])
     await dispatched(store)
     await store.commit_log.queue.delete_first_in_thread()
@@ -124,7 +133,7 @@ async def test_messages_whose_log_is_gone_are_passed_over(store: DefaultMessageS
     assert (gone.status, gone.next_begin_offset) == (GetMessageStatus.MESSAGE_WAS_REMOVING, 5)
 
 
-async def test_a_message_by_its_physical_offset(store: DefaultMessageStore) -> None:
+async def test_a_message_by_its_physical_offset(autojump_clock: MockClock, store: DefaultMessageStore) -> None:
     first, second = await put(store, message(b"one"), message(b"two"))
     await dispatched(store)
     view = store.look_message_by_offset(second.wrote_offset)
@@ -134,14 +143,14 @@ async def test_a_message_by_its_physical_offset(store: DefaultMessageStore) -> N
         assert store.look_message_by_offset(nothing) is None
 
 
-async def test_offsets_of_a_queue(store: DefaultMessageStore) -> None:
+async def test_offsets_of_a_queue(autojump_clock: MockClock, store: DefaultMessageStore) -> None:
     assert (store.get_max_offset_in_queue("TopicTest", 0), store.get_min_offset_in_queue("TopicTest", 0)) == (0, 0)
     await put(store, *[message() for _ in range(3)])
     await dispatched(store)
     assert (store.get_max_offset_in_queue("TopicTest", 0), store.get_min_offset_in_queue("TopicTest", 0)) == (3, 0)
 
 
-async def test_times(store: DefaultMessageStore, clock: Clock) -> None:
+async def test_times(autojump_clock: MockClock, store: DefaultMessageStore, clock: Clock) -> None:
     assert store.earliest_message_time_ms() == -1
     assert store.get_offset_in_queue_by_time("TopicTest", 0, 5) == 0
     first_ms = clock.now_ms
