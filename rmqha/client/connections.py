@@ -20,12 +20,12 @@ class Connections:
         self._clients: dict[str, RemotingClient] = {}
         self._locks: dict[str, trio.Lock] = {}
 
-    def live(self, address: str) -> RemotingClient | None:
+    def live(self, address: str, *, now: float) -> RemotingClient | None:
         """The connection, if there is one now that can be asked."""
         client = self._clients.get(address)
         if client is None or client.closed:
             return None
-        if not client.in_flight and trio.current_time() > client.used_at + _STALE_AFTER_S:
+        if now > client.used_at + _STALE_AFTER_S and not client.in_flight:
             client.close()
             return None
         return client
@@ -36,8 +36,11 @@ class Connections:
         Raises:
             RemotingConnectError: there is none to be had.
         """
+        client = self.live(address, now=trio.current_time())
+        if client is not None:
+            return client
         async with self._locks.setdefault(address, trio.Lock()):
-            client = self.live(address)
+            client = self.live(address, now=trio.current_time())
             if client is None:
                 client = await connect_remoting_client(self._network, address, timeout_s=self._connect_timeout_s)
                 self._clients[address] = client

@@ -2,16 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rmqha.client.compression import decompress_body
 from rmqha.codec import properties as names
-from rmqha.codec.layout import PROPERTIES_SIZE_MAX
+from rmqha.codec.host import decode_host
+from rmqha.codec.layout import PROPERTIES_SIZE_MAX, SysFlag
 from rmqha.codec.limits import properties_problem, topic_problem
 from rmqha.codec.message import StoredMessage
 from rmqha.errors import MQClientError
 
 DELAY_LEVEL_MAX: Final = 18
+_host_text = lru_cache(maxsize=1024)(decode_host)
 
 _RESERVED: Final = frozenset(
     {names.KEYS, names.TAGS, names.WAIT, names.DELAY, names.UNIQ_KEY, names.RETRY_TOPIC, names.REAL_TOPIC}
@@ -51,8 +54,7 @@ class Message:
     wait_store_msg_ok: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class MessageExt:
+class MessageExt(NamedTuple):
     """What a consumer receives.
 
     Attributes:
@@ -120,22 +122,27 @@ def _checked(properties: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def check_message(message: Message, *, message_size_max: int) -> None:
-    """Raise MQClientError for what any broker would refuse."""
-    problem = topic_problem(message.topic)
-    if not problem and not message.body:
-        problem = "the body is empty: RocketMQ's clients refuse that"
-    if not problem and len(message.body) > message_size_max:
-        problem = f"body of {len(message.body)} bytes, at most {message_size_max} are accepted"
-    if not problem and not -0x80000000 <= message.flag <= 0x7FFFFFFF:
-        problem = f"flag {message.flag} is no int32"
-    if problem:
+    """Raise MQClientError for a body or flag that any broker would refuse."""
+    if not 0 < len(message.body) <= message_size_max:
+        if message.body:
+            raise MQClientError(f"body of {len(message.body)} bytes, at most {message_size_max} are accepted")
+        raise MQClientError("the body is empty: RocketMQ's clients refuse that")
+    if not -0x80000000 <= message.flag <= 0x7FFFFFFF:
+        raise MQClientError(f"flag {message.flag} is no int32")
+
+
+def check_topic(topic: str) -> None:
+    """Raise MQClientError for a name that no topic can have."""
+    if problem := topic_problem(topic):
         raise MQClientError(problem)
 
 
 def read_message(stored: StoredMessage, broker_name: str, *, body_size_max: int) -> MessageExt:
     """A stored record as a consumer sees it."""
     properties = stored.properties
-    body, problem = decompress_body(stored.body, stored.sys_flag, size_max=body_size_max)
+    body, problem = stored.body, ""
+    if stored.sys_flag & SysFlag.COMPRESSED:
+        body, problem = decompress_body(body, stored.sys_flag, size_max=body_size_max)
     offset_msg_id = stored.offset_msg_id
     return MessageExt(
         topic=stored.topic,
@@ -150,9 +157,9 @@ def read_message(stored: StoredMessage, broker_name: str, *, body_size_max: int)
         flag=stored.flag,
         sys_flag=stored.sys_flag,
         born_timestamp_ms=stored.born_timestamp_ms,
-        born_host=stored.born_host,
+        born_host=_host_text(stored.born_host_raw),
         store_timestamp_ms=stored.store_timestamp_ms,
-        store_host=stored.store_host,
+        store_host=_host_text(stored.store_host_raw),
         physical_offset=stored.physical_offset,
         reconsume_times=stored.reconsume_times,
         body_problem=problem,

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rmqha.client.message import Message, MessageQueue
     from rmqha.client.producer import Producer
 
-_UNFLUSHED_FRAMES_MAX = 32
-_UNFLUSHED_BYTES_MAX = 64 * 1024
+_UNFLUSHED_FRAMES_MAX = 64
+_UNFLUSHED_BYTES_MAX = 128 * 1024
 _QUEUED_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -102,7 +102,8 @@ class Pipeline:
 
     async def _start(self, slot: _Slot, message: "Message") -> None:
         rendered = self._producer.render(message)
-        chosen = self._producer.select_live(message.topic)
+        now = trio.current_time()
+        chosen = self._producer.select_live(message.topic, now=now)
         if chosen is None:
             await self._flush()
             chosen = await self._producer.connect(message.topic)
@@ -111,7 +112,7 @@ class Pipeline:
             await self._flush()
             self._client = client
         slot.msg_id, slot.queue = rendered.msg_id, queue
-        opaque = client.expect(trio.current_time() + self._timeout_s, slot.complete)
+        opaque = client.expect(now + self._timeout_s, slot.complete)
         frame = self._producer.encode(rendered, queue, opaque=opaque)
         self._frames.append(frame)
         self._frames_size += len(frame)

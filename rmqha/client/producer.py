@@ -12,7 +12,7 @@ import trio
 
 from rmqha.client.compression import ZLIB_SYS_FLAG, compress_body
 from rmqha.client.connections import Connections
-from rmqha.client.message import Message, MessageQueue, check_message, render_properties
+from rmqha.client.message import Message, MessageQueue, check_message, check_topic, render_properties
 from rmqha.client.message_client_id_setter import MessageClientIDSetter
 from rmqha.client.pipeline import Pipeline
 from rmqha.client.results import SendOutcome, SendResult, read_send_outcome
@@ -171,11 +171,17 @@ class Producer:
     async def _try_send(
         self, rendered: RenderedMessage, queue: MessageQueue | None, deadline: float, avoid_broker: str | None
     ) -> tuple[MessageQueue | None, SendOutcome]:
+        if (
+            queue is None
+            and avoid_broker is None
+            and (live := self.select_live(rendered.topic, now=trio.current_time()))
+        ):
+            return live[0], await self._ask(live[1], rendered, live[0], deadline)
         chosen = queue
         try:
             with trio.fail_at(deadline):
                 chosen, address = await self.select_queue(rendered.topic, queue, avoid_broker=avoid_broker)
-                client = self._connections.live(address) or await self._connections.get(address)
+                client = await self._connections.get(address)
         except trio.TooSlowError:
             return chosen, RemotingTimeoutError(rendered.topic, "no route or connection in time: nothing was sent")
         except RmqhaError as error:
@@ -206,6 +212,8 @@ class Producer:
         Raises:
             MQClientError: no broker would take it.
         """
+        if message.topic not in self._publish_infos:
+            check_topic(message.topic)
         check_message(message, message_size_max=self._options.message_size_max)
         msg_id, now_ms = self._ids.create_uniq_id()
         body, sys_flag = message.body, 0
@@ -219,6 +227,7 @@ class Producer:
         if not messages:
             raise MQClientError("a batch without messages")
         first = messages[0]
+        check_topic(first.topic)
         entries, msg_ids = [], []
         for message in messages:
             check_message(message, message_size_max=self._options.message_size_max)
@@ -250,13 +259,13 @@ class Producer:
             oneway=oneway,
         )
 
-    def select_live(self, topic: str) -> tuple[MessageQueue, RemotingClient] | None:
+    def select_live(self, topic: str, *, now: float) -> tuple[MessageQueue, RemotingClient] | None:
         """The next queue of the topic, if its route is fresh and its broker connected: no waiting needed."""
         info = self._publish_infos.get(topic)
-        if info is None or trio.current_time() > info.found_at + REFRESH_AFTER_S:
+        if info is None or now > info.found_at + REFRESH_AFTER_S:
             return None
         queue, address = info.select_one_message_queue()
-        client = self._connections.live(address)
+        client = self._connections.live(address, now=now)
         return None if client is None else (queue, client)
 
     async def connect(self, topic: str) -> tuple[MessageQueue, RemotingClient]:

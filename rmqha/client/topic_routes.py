@@ -31,12 +31,14 @@ class TopicPublishInfo:
 
     def select_one_message_queue(self, *, avoid_broker: str | None = None) -> tuple[MessageQueue, str]:
         """The next queue; on another broker than ``avoid_broker`` if there is one."""
-        for _ in self.queues:
-            self._turn += 1
-            chosen = self.queues[self._turn % len(self.queues)]
-            if chosen[0].broker_name != avoid_broker:
-                return chosen
-        return self.queues[self._turn % len(self.queues)]
+        queues = self.queues
+        self._turn = turn = (self._turn + 1) % len(queues)
+        if avoid_broker is not None:
+            for ahead in range(len(queues)):
+                chosen = queues[(turn + ahead) % len(queues)]
+                if chosen[0].broker_name != avoid_broker:
+                    return chosen
+        return queues[turn]
 
 
 class TopicRoutes:

@@ -241,11 +241,12 @@ class SendMessageRequestEncoder:
             LocalProtocolError: it exceeds 16 MiB.
         """
         head = self._heads.get((topic, queue_id, sys_flag)) or self._render_head(topic, queue_id, sys_flag)
-        ext = b"%b\0\1g\0\0\0\x0d%013d\0\1h%b%d\0\1i%b%b%b" % (
+        flag_text = b"%d" % flag
+        ext = b"%b\0\1g\0\0\0\x0d%013d\0\1h\0\0\0%c%b\0\1i%b%b%b" % (
             head,
             born_timestamp_ms,
-            _SIZE.pack(len(str(flag))),
-            flag,
+            len(flag_text),
+            flag_text,
             _SIZE.pack(len(properties)),
             properties,
             _BATCH_TAIL if batch else _SINGLE_TAIL,

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import structlog
 import trio
 
 from rmqha.codec.codes import ResponseCode
@@ -13,8 +12,6 @@ from rmqha.remoting.connection import invoke
 from rmqha.remoting.outgoing import OutgoingQueue
 from rmqha.remoting.response_table import OnOutcome, ResponseTable
 from rmqha.transport import BytesLike, Network, Stream
-
-logger = structlog.get_logger()
 
 CONNECT_TIMEOUT_S = 3.0
 _WRITE_TIMEOUT_S = 30.0
@@ -62,7 +59,6 @@ class RemotingClient:
             self._stream.close()
             self._outgoing.close()
             self._responses.fail_all(reason)
-            logger.debug("remoting_client.closed", address=self.address, reason=reason)
 
     def close(self) -> None:
         """End the connection now; everything pending fails."""
