@@ -160,7 +160,7 @@ class ReadSocketService:
             if count == 0:
                 return
             if not session.is_transferring:
-                first_bytes += bytes(buffer[: 2 * REPORT_SIZE])
+                first_bytes += bytes(buffer[: min(count, 2 * REPORT_SIZE)])
                 self._check_stranger(first_bytes)
             reports = decoder.receive_data(buffer[:count])
             session.on_read(decoder.unfinished_size, now=trio.current_time())

@@ -8,7 +8,7 @@ for a piece that is here already, and comparing it byte for byte, finds that out
 from dataclasses import dataclass
 from typing import Final
 
-from rmqha.codec.layout import MESSAGE_MAGIC
+from rmqha.codec.layout import BLANK_SIZE_MIN, MESSAGE_MAGIC
 from rmqha.codec.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError
 from rmqha.replication.master_session import LogRange
@@ -36,7 +36,7 @@ class StreamStart:
     boundary: int = 0
     """End of the last whole record or blank; below ``own_end`` only while a blank is being received."""
     prefix: bytes = b""
-    """Supplied here because the stream starts one byte late; see :data:`FIRST_BYTE_OF_A_LOG`."""
+    """Byte 0 of the log, supplied here because it cannot be asked for: a report of 0 means "I have nothing"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +123,18 @@ def _lead_to_end(view: memoryview, start: int, file_offset: int, file_size: int)
     end = len(view)
     scan = scan_records(view, start, end, phy_offset_base=file_offset, file_end=file_size)
     if scan.stop is Stop.END:
-        return StreamStart(file_offset + start, *(file_offset + end,) * 3)
-    if scan.stop is Stop.BLANK:
+        comparable_end = boundary = end
+    elif scan.stop is Stop.BLANK:
+        comparable_end = min(scan.end + BLANK_SIZE_MIN, end)
         boundary = end if end == file_size else scan.end
-        return StreamStart(
-            first_report=file_offset + start,
-            own_end=file_offset + end,
-            comparable_end=file_offset + min(scan.end + 8, end),
-            boundary=file_offset + boundary,
-        )
-    return None
+    else:
+        return None
+    # Who reports 0 says that he has nothing, and gets what the master thinks best: ask from 1 for an overlap from 0.
+    prefix = bytes(view[:1]) if file_offset + start == 0 else b""
+    return StreamStart(
+        first_report=file_offset + start + len(prefix),
+        own_end=file_offset + end,
+        comparable_end=file_offset + comparable_end,
+        boundary=file_offset + boundary,
+        prefix=prefix,
+    )
