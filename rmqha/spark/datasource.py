@@ -1,0 +1,132 @@
+"""``spark.read.format("rmqha")``: the batch side and the door to the stream side. The decoder core does the work.
+
+Spark pickles these objects between the driver's Python processes and its workers.
+"""
+
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import datasource as spark
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from rmqha.errors import ConfigError
+from rmqha.spark.commit_log import open_log
+from rmqha.spark.options import ReadOptions
+from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task
+from rmqha.spark.pushdown import Narrowed, narrow
+from rmqha.spark.report import ReadReport
+from rmqha.spark.schema import COLUMNS, select
+from rmqha.spark.source_options import SourceOptions, parse_options
+
+
+class LogPartition(spark.InputPartition):
+    """One Spark task."""
+
+    def __init__(self, task: LogTask) -> None:
+        super().__init__(task)
+        self.task = task
+
+
+class RmqhaDataSource(spark.DataSource):
+    """The format ``rmqha``; its columns are ``schema.COLUMNS``, a schema given by the user selects among them."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._source = parse_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """As in ``format("rmqha")``."""
+        return "rmqha"
+
+    def schema(self) -> StructType:
+        """All columns."""
+        return spark_schema(COLUMNS)
+
+    def reader(self, schema: StructType) -> "RmqhaReader":
+        """For batch queries."""
+        kind = PushdownReader if self._source.pushdown else RmqhaReader
+        return kind(self._source, _columns(schema))
+
+    def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """For streaming queries."""
+        from rmqha.spark.stream import RmqhaStreamReader  # noqa: PLC0415 - only Spark >= 4.2 can load it
+
+        return RmqhaStreamReader(self._source, _columns(schema))
+
+
+class RmqhaReader(spark.DataSourceReader):
+    """Plans tasks over each broker's log and reads them."""
+
+    def __init__(self, source: SourceOptions, columns: tuple[str, ...]) -> None:
+        self._source = source
+        self._wanted = Narrowed(replace(source.read, columns=columns))
+
+    def partitions(self) -> Sequence[LogPartition]:
+        """Large tasks, as each costs Spark some 50 ms; a log that grows meanwhile is read to where it ends now."""
+        source, tasks = self._source, list[LogTask]()
+        for broker, uri in source.logs.items():
+            log = open_log(uri)
+            begin, end = source.range_of(broker, log)
+            begin = check_still_there(log, begin, fail_on_data_loss=source.fail_on_data_loss)
+            tasks += plan_tasks(
+                log,
+                *self._wanted.clip(begin, end),
+                options=replace(self._wanted.read, broker_name=broker),
+                split_bytes=source.split_bytes,
+                tasks_min=source.partitions_min,
+            )
+        return [LogPartition(task) for task in tasks] or [LogPartition(LogTask("", (), ReadOptions()))]
+
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        """One task's batches."""
+        assert isinstance(partition, LogPartition)
+        if not partition.task.splits:
+            return iter(())
+        return read_task(partition.task, ReadReport(), fail_on_data_loss=self._source.fail_on_data_loss)
+
+
+class PushdownReader(RmqhaReader):
+    """Takes Spark's filters too; a class of its own, as Spark refuses ``pushFilters`` unless that is enabled."""
+
+    def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:  # noqa: N802 - Spark's name
+        """Narrow the scan; every filter is handed back, so that Spark applies it again."""
+        self._wanted = narrow(self._wanted, filters)
+        return filters
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The same columns in Spark's types."""
+    return StructType([StructField(field.name, _TYPES[field.type], nullable=True) for field in schema])
+
+
+def _columns(schema: StructType) -> tuple[str, ...]:
+    """The wanted columns, with the types they have; casts are the query's business."""
+    names: tuple[str, ...] = tuple(schema.names)
+    for wanted, ours in zip(schema.fields, spark_schema(select(names)).fields, strict=True):
+        if wanted.dataType != ours.dataType:
+            kind: Any = ours.dataType.simpleString()
+            raise ConfigError(f"column {wanted.name} is {kind}, not {wanted.dataType.simpleString()}: cast it later")
+    return names
+
+
+_TYPES: dict[pa.DataType, DataType] = {
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.timestamp("us", tz="UTC"): TimestampType(),
+    pa.map_(pa.string(), pa.string()): MapType(StringType(), StringType()),
+}

@@ -1,0 +1,93 @@
+"""Tasks of a scan: which splits each of them reads, and the reading itself."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import structlog
+
+from rmqha.errors import StoreError
+from rmqha.spark.commit_log import CommitLog, without_range
+from rmqha.spark.decoder import Split, decode
+from rmqha.spark.options import OnCorrupt, ReadOptions
+from rmqha.spark.report import ReadReport
+from rmqha.spark.segments import open_filesystem
+
+logger = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class LogTask:
+    """What one task reads: neighbouring splits of one log. Travels to the worker."""
+
+    uri: str
+    splits: tuple[Split, ...]
+    options: ReadOptions
+
+    @property
+    def size(self) -> int:
+        """Log bytes to read."""
+        return sum(split.end - split.begin for split in self.splits)
+
+
+def plan_tasks(
+    log: CommitLog, begin: int, end: int, *, options: ReadOptions, split_bytes: int, tasks_min: int = 1
+) -> list[LogTask]:
+    """Tasks that together read ``[begin, end)``, each at most ``split_bytes``; small files share a task.
+
+    ``on_corrupt=stop`` means the first damage in log order, so that is one task.
+    """
+    if options.on_corrupt is OnCorrupt.STOP:
+        splits = tuple(log.splits(begin, end, split_bytes=max(1, end - begin)))
+        return [LogTask(log.uri, splits, without_range(options))] if splits else []
+    size = max(1, min(split_bytes, math.ceil((end - begin) / tasks_min)))
+    groups = _pack(log.splits(begin, end, split_bytes=size), size)
+    return [LogTask(log.uri, group, without_range(options)) for group in groups]
+
+
+def _pack(splits: Iterable[Split], size: int) -> Iterator[tuple[Split, ...]]:
+    group: list[Split] = []
+    held = 0
+    for split in splits:
+        if group and held + split.end - split.begin > size:
+            yield tuple(group)
+            group, held = [], 0
+        group.append(split)
+        held += split.end - split.begin
+    if group:
+        yield tuple(group)
+
+
+def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:
+    """The task's messages. Damage that is skipped is logged with its offsets, as Spark has no better place for it.
+
+    Raises:
+        StoreError: a file has been deleted since the scan was planned, and ``fail_on_data_loss``.
+    """
+    filesystem, _ = open_filesystem(task.uri)
+    try:
+        yield from decode(filesystem, task.splits, task.options, report=report)
+    except FileNotFoundError as error:
+        lost = f"physical offsets [{report.next}, {task.splits[-1].end}) are gone: {error}"
+        if fail_on_data_loss:
+            raise StoreError(f"{lost}; failOnDataLoss=false goes on without them") from error
+        logger.warning("commit_log.data_lost", uri=task.uri, start=report.next, end=task.splits[-1].end)
+    for damage in report.corrupt:
+        logger.warning("commit_log.corrupt_skipped", uri=task.uri, **damage._asdict())
+
+
+def check_still_there(log: CommitLog, begin: int, *, fail_on_data_loss: bool) -> int:
+    """``begin``, or the oldest offset still held if that is later and loss is accepted.
+
+    Raises:
+        StoreError: the log begins after, or ends before ``begin``, and ``fail_on_data_loss``.
+    """
+    if log.min_offset <= begin <= log.end:
+        return begin
+    problem = f"{log.uri} holds [{log.min_offset}, {log.end}), reading was to go on at {begin}: "
+    problem += "the files between were deleted" if begin < log.min_offset else "the log has been cut or replaced"
+    if fail_on_data_loss:
+        raise StoreError(f"{problem}; failOnDataLoss=false goes on with what is there")
+    logger.warning("commit_log.data_lost", uri=log.uri, start=begin, min_offset=log.min_offset, end=log.end)
+    return min(max(begin, log.min_offset), log.end)

@@ -1,0 +1,45 @@
+"""A Spark session for replays: Java found, the ``rmqha`` format registered, few and fitting settings."""
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from rmqha.spark.datasource import RmqhaDataSource
+from rmqha.spark.java import use_java
+
+
+def spark_session(
+    app_name: str = "rmqha", *, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The active session, or a new one.
+
+    Args:
+        app_name: shown in Spark's pages.
+        master: where to run; None: what spark-submit said, else all cores of this machine.
+        settings: Spark's own configuration, over ours.
+
+    Raises:
+        ConfigError: no usable Java.
+    """
+    active = SparkSession.getActiveSession()
+    if active is None:
+        use_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers with the packages this process has
+        builder = SparkSession.builder.appName(app_name)
+        for key, value in {**_SETTINGS, **(settings or {})}.items():
+            builder = builder.config(key, value)
+        if master is not None:
+            builder = builder.master(master)
+        active = builder.getOrCreate()
+    active.dataSource.register(RmqhaDataSource)
+    return active
+
+
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.python.unix.domain.socket.enabled": "true",
+}

@@ -1,0 +1,230 @@
+"""The options of ``spark.read.format("rmqha")``: strings in, checked values out. Their case does not matter.
+
+Kafka's and rocketmq-spark's names where they mean the same.
+"""
+
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rmqha.errors import ConfigError
+from rmqha.spark.commit_log import CommitLog
+from rmqha.spark.options import SPLIT_BYTES, OnCorrupt, ReadOptions
+
+MAX_BYTES_PER_TRIGGER: Final = 512 << 20
+"""Without a limit a stream's first batch is the whole log, and a crash in it starts all over."""
+
+Bound = int | str | Mapping[str, int]
+"""A physical offset, ``earliest`` or ``latest``; or offsets by broker name."""
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What the options of one ``load()`` mean.
+
+    Attributes:
+        logs: broker name to path or URI; one log unless ``path`` was a JSON object.
+        read: filters, times and choices that all logs share.
+        starting: where to begin, ending: where to end (batch only).
+        split_bytes: log bytes of one task at most.
+        partitions_min: wanted number of tasks at least.
+        bytes_per_trigger_max: log bytes of one micro-batch of a stream.
+        fail_on_data_loss: whether missing (deleted or cut) ranges are an error or only a warning.
+        pushdown: let Spark push filters down; needs ``spark.sql.python.filterPushdown.enabled``.
+    """
+
+    logs: Mapping[str, str]
+    read: ReadOptions
+    starting: Bound = "earliest"
+    ending: Bound = "latest"
+    split_bytes: int = SPLIT_BYTES
+    partitions_min: int = 1
+    bytes_per_trigger_max: int = MAX_BYTES_PER_TRIGGER
+    fail_on_data_loss: bool = True
+    pushdown: bool = False
+
+    def range_of(self, broker: str, log: CommitLog) -> tuple[int, int]:
+        """The physical range that was asked for, not limited to what the log still holds.
+
+        Raises:
+            ConfigError: no offset is given for this broker.
+        """
+        starting, ending = _of_broker(self.starting, broker), _of_broker(self.ending, broker)
+        read = replace(
+            self.read,
+            starting_offset={"earliest": None, "latest": log.end}.get(starting, starting),
+            ending_offset=None if ending == "latest" else ending,
+        )
+        begin, end = log.range_of(read)
+        return starting if isinstance(starting, int) else begin, end
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """Check every option.
+
+    Raises:
+        ConfigError: an option is unknown (with the nearest known one), has a bad value, or contradicts another.
+    """
+    values: dict[str, Any] = {}
+    for name, text in options.items():
+        known = _KNOWN.get(name.lower())
+        if known is None:
+            near = difflib.get_close_matches(name.lower(), _KNOWN, n=1)
+            hint = f"did you mean {_NAMES[near[0]]!r}?" if near else f"there are {', '.join(_NAMES.values())}"
+            raise ConfigError(f"unknown option {name!r}; {hint}")
+        try:
+            values[_NAMES[name.lower()]] = known(text)
+        except ValueError as error:
+            raise ConfigError(f"option {_NAMES[name.lower()]}={text!r}: {error}") from None
+    return _source_options(values)
+
+
+def _source_options(values: Mapping[str, Any]) -> SourceOptions:
+    if "path" not in values:
+        raise ConfigError("option path is missing: load(PATH) with a store's directory or URI")
+    for offset, time in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
+        if offset in values and time in values:
+            raise ConfigError(f"give {offset} or {time}, not both")
+    logs = values["path"]
+    if isinstance(logs, str):
+        logs = {values.get("brokerName", ReadOptions.broker_name): logs}
+    elif "brokerName" in values:
+        raise ConfigError("brokerName names a single log; a path of several logs names each of them itself")
+    read = ReadOptions(**{ours: values[name] for name, ours in _READ.items() if name in values})
+    return SourceOptions(logs, read, **{ours: values[name] for name, ours in _SOURCE.items() if name in values})
+
+
+def _of_broker(bound: Bound, broker: str) -> Any:
+    if not isinstance(bound, Mapping):
+        return bound
+    if broker not in bound:
+        raise ConfigError(f"no offset is given for broker {broker!r}, only for {', '.join(bound)}")
+    return bound[broker]
+
+
+def _path(text: str) -> str | dict[str, str]:
+    return dict(_json_object(text, str)) if text.startswith("{") else text
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in (part.strip() for part in text.split(",")) if word)
+
+
+def _starting(text: str) -> Bound:
+    return text if text == "earliest" else _ending(text)
+
+
+def _ending(text: str) -> Bound:
+    if text.startswith("{"):
+        return dict(_json_object(text, int))
+    return text if text == "latest" else _count(text, 0)
+
+
+def _json_object(text: str, kind: type) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not a JSON object: {error}") from None
+    if not isinstance(value, dict) or not all(isinstance(item, kind) for item in value.values()):
+        raise ValueError(f"must map broker names to {kind.__name__}")
+    return value
+
+
+def _count(text: str, least: int = 1) -> int:
+    value = int(text) if text.isdecimal() and text.isascii() else -1
+    if value < least:
+        raise ValueError(f"must be a whole number from {least} on")
+    return value
+
+
+def _bytes(text: str) -> int:
+    units = {"k": 10, "m": 20, "g": 30}
+    unit = units.get(text[-1:].lower())
+    return _count(text) if unit is None else _count(text[:-1]) << unit
+
+
+def _time_ms(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("must be milliseconds since 1970, or like 2026-11-21T10:00:00Z (UTC without a zone)") from None
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _bool(text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def _check_crc(text: str) -> bool:
+    choices = {"all": True, "none": False, "true": True, "false": False}
+    if text.lower() not in choices:
+        raise ValueError("must be all or none")
+    return choices[text.lower()]
+
+
+def _on_corrupt(text: str) -> OnCorrupt:
+    try:
+        return OnCorrupt(text.lower())
+    except ValueError:
+        raise ValueError("must be fail, skip or stop") from None
+
+
+def _queues(text: str) -> tuple[int, ...]:
+    return tuple(_count(word, 0) for word in _words(text))
+
+
+_PARSERS: Final[dict[str, Callable[[str], Any]]] = {
+    "path": _path,
+    "brokerName": str,
+    "subscribe": _words,
+    "subscribePattern": str,
+    "queues": _queues,
+    "keys": _words,
+    "tags": _words,
+    "startingOffsets": _starting,
+    "endingOffsets": _ending,
+    "startingTimestamp": _time_ms,
+    "endingTimestamp": _time_ms,
+    "splitBytes": _bytes,
+    "minPartitions": _count,
+    "maxBytesPerTrigger": _bytes,
+    "failOnDataLoss": _bool,
+    "checkCrc": _check_crc,
+    "onCorrupt": _on_corrupt,
+    "includeSystemTopics": _bool,
+    "decompress": _bool,
+    "maxInflatedBytes": _bytes,
+    "pushdown": _bool,
+}
+_KNOWN: Final = {name.lower(): parser for name, parser in _PARSERS.items()}
+_NAMES: Final = {name.lower(): name for name in _PARSERS}
+_READ: Final = {
+    "subscribe": "topics",
+    "subscribePattern": "topic_pattern",
+    "queues": "queues",
+    "keys": "keys",
+    "tags": "tags",
+    "startingTimestamp": "starting_timestamp_ms",
+    "endingTimestamp": "ending_timestamp_ms",
+    "checkCrc": "check_crc",
+    "onCorrupt": "on_corrupt",
+    "includeSystemTopics": "include_system_topics",
+    "decompress": "decompress",
+    "maxInflatedBytes": "inflated_bytes_max",
+}
+_SOURCE: Final = {
+    "startingOffsets": "starting",
+    "endingOffsets": "ending",
+    "splitBytes": "split_bytes",
+    "minPartitions": "partitions_min",
+    "maxBytesPerTrigger": "bytes_per_trigger_max",
+    "failOnDataLoss": "fail_on_data_loss",
+    "pushdown": "pushdown",
+}

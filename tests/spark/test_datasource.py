@@ -1,0 +1,83 @@
+"""``spark.read.format("rmqha")`` on a real Spark."""
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import stores
+from tests.spark.logs import LogWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+
+def load(spark: "SparkSession", root: Path, **options: str) -> "DataFrame":
+    return spark.read.format("rmqha").options(**options).load(str(root))
+
+
+@pytest.mark.parametrize("name", ["basic", "v6", "odd"])
+def test_spark_sees_what_rocketmq_says(spark: "SparkSession", name: str, tmp_path: Path) -> None:
+    frame = load(spark, stores.unpack(name, tmp_path), includeSystemTopics="true", splitBytes="64k")
+    rows = sorted(frame.collect(), key=lambda row: int(row["physicalOffset"]))
+    expected = stores.expected_messages(name)
+    assert [row["physicalOffset"] for row in rows] == [message["physicalOffset"] for message in expected]
+    for row, message in zip(rows, expected, strict=True):
+        assert row["topic"] == message["topic"]
+        assert row["properties"] == (message["properties"] or {})
+        assert len(row["body"]) == message["bodyLength"]
+
+
+def test_an_empty_store_is_an_empty_table(spark: "SparkSession", tmp_path: Path) -> None:
+    assert load(spark, stores.unpack("empty", tmp_path)).count() == 0
+
+
+def test_a_given_schema_selects_columns(spark: "SparkSession", tmp_path: Path) -> None:
+    root = stores.unpack("basic", tmp_path)
+    frame = spark.read.format("rmqha").schema("queueId int, topic string").load(str(root))
+    assert frame.columns == ["queueId", "topic"]
+    assert frame.count() > 0
+    with pytest.raises(Exception, match="cast it later"):
+        spark.read.format("rmqha").schema("queueId long").load(str(root)).collect()
+    with pytest.raises(Exception, match="did you mean 'subscribe'"):
+        load(spark, root, subscribed="x").collect()
+
+
+def test_pushed_filters_give_what_spark_would(spark: "SparkSession", tmp_path: Path) -> None:
+    root = stores.unpack("basic", tmp_path)
+    conditions = ["topic = 'order-events'", "tags IN ('TagA', 'x')", "queueId = 1 AND physicalOffset >= 70000"]
+    conditions += ["physicalOffset < 70000 AND physicalOffset > 300", "topic = '%RETRY%CG_WORKERS'"]
+    for condition in conditions:
+        pushed = load(spark, root, pushdown="true").where(condition)
+        plain = load(spark, root).where(condition)
+        assert pushed.select("physicalOffset").collect() == plain.select("physicalOffset").collect()
+
+
+def test_damage_fails_the_query_or_is_skipped(spark: "SparkSession", tmp_path: Path) -> None:
+    log = LogWriter(tmp_path)
+    for index in range(300):
+        log.append(random.Random(index).randbytes(700))
+    log.write(log.offsets[200] + 90, b"\0\0\0\0")
+    with pytest.raises(Exception, match=f"physical offset {log.offsets[200]}"):
+        load(spark, tmp_path, splitBytes="20k").count()
+    assert load(spark, tmp_path, splitBytes="20k", onCorrupt="skip").count() == 299
+    assert load(spark, tmp_path, splitBytes="20k", onCorrupt="stop").count() == 200
+
+
+def test_a_deleted_range_is_data_loss(spark: "SparkSession", tmp_path: Path) -> None:
+    root = stores.unpack("trimmed", tmp_path)
+    with pytest.raises(Exception, match="files between were deleted"):
+        load(spark, root, startingOffsets="4096").count()
+    frame = load(spark, root, startingOffsets="4096", failOnDataLoss="false", includeSystemTopics="true")
+    assert frame.count() == len(stores.expected_messages("trimmed"))
+
+
+def test_several_brokers_are_one_table(spark: "SparkSession", tmp_path: Path) -> None:
+    one, two = stores.unpack("bench", tmp_path / "1"), stores.unpack("v6", tmp_path / "2")
+    path = f'{{"a": "{one}", "b": "{two}"}}'
+    frame = spark.read.format("rmqha").option("includeSystemTopics", "true").load(path)
+    counts = {row["brokerName"]: row["count"] for row in frame.groupBy("brokerName").count().collect()}
+    assert counts == {"a": 2600, "b": 72}

@@ -1,0 +1,62 @@
+"""The data source's options: what they mean, and what a wrong one is told."""
+
+from typing import Any
+
+import pytest
+
+from rmqha.errors import ConfigError
+from rmqha.spark import OnCorrupt
+from rmqha.spark.source_options import parse_options
+
+
+def test_options_are_found_in_any_case() -> None:
+    source = parse_options(
+        {
+            "PATH": "/data/s",
+            "subscribe": "orders, audit",
+            "startingoffsets": "4096",
+            "endingTimestamp": "2026-11-21T10:00:00Z",
+            "splitBytes": "64m",
+            "onCorrupt": "SKIP",
+            "checkCrc": "none",
+            "queues": "0,3",
+        }
+    )
+    assert source.logs == {"broker": "/data/s"}
+    assert source.read.topics == ("orders", "audit")
+    assert source.read.queues == (0, 3)
+    assert source.read.ending_timestamp_ms == 1_795_255_200_000
+    assert source.read.on_corrupt is OnCorrupt.SKIP
+    assert not source.read.check_crc
+    assert (source.starting, source.split_bytes) == (4096, 64 << 20)
+
+
+def test_several_brokers_have_several_logs() -> None:
+    source = parse_options({"path": '{"a": "/a", "b": "s3://b"}', "startingOffsets": '{"a": 1, "b": 2}'})
+    assert source.logs == {"a": "/a", "b": "s3://b"}
+    assert source.starting == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"subcribe": "x"}, "did you mean 'subscribe'"),
+        ({"startingOffsets": "newest"}, "whole number"),
+        ({"endingOffsets": "earliest"}, "whole number"),
+        ({"onCorrupt": "ignore"}, "fail, skip or stop"),
+        ({"failOnDataLoss": "yes"}, "true or false"),
+        ({"splitBytes": "0"}, "from 1 on"),
+        ({"startingTimestamp": "yesterday"}, "milliseconds"),
+        ({"startingOffsets": "1", "startingTimestamp": "1"}, "not both"),
+        ({"path": '{"a": 1}'}, "map broker names"),
+        ({"path": '{"a": "/a"}', "brokerName": "b"}, "brokerName"),
+    ],
+)
+def test_a_wrong_option_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_options({"path": "/data/s", **wrong})
+
+
+def test_the_path_is_needed() -> None:
+    with pytest.raises(ConfigError, match="path is missing"):
+        parse_options({})

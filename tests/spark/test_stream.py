@@ -1,0 +1,124 @@
+"""``spark.readStream.format("rmqha")``: the reader's contract, and real queries that are stopped and go on."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+
+from rmqha.errors import StoreError
+from rmqha.spark.source_options import parse_options
+from rmqha.spark.stream import RmqhaStreamReader
+from tests.spark.logs import LogWriter, record
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+
+def reader(root: Path, **options: str) -> RmqhaStreamReader:
+    return RmqhaStreamReader(parse_options({"path": str(root), **options}), ("physicalOffset",))
+
+
+def offsets_between(stream: RmqhaStreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
+    return [
+        offset
+        for partition in stream.partitions(start, end)
+        for batch in stream.read(partition)
+        for offset in batch.column(0).to_pylist()
+    ]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogWriter:
+    writer = LogWriter(tmp_path / "store")
+    for index in range(300):
+        writer.append(b"m" * (index % 700))
+    return writer
+
+
+def test_limited_batches_join_without_gap_or_duplicate(log: LogWriter) -> None:
+    """Every batch ends at a record's start, about as far as asked."""
+    stream = reader(log.root, maxBytesPerTrigger="3000")
+    limit = stream.getDefaultReadLimit()
+    assert limit == ReadMaxBytes(3000)
+    at, found = stream.initialOffset(), list[int]()
+    while (end := stream.latestOffset(at, limit)) != at:
+        assert end["broker"] - at["broker"] < 3000 + 1000 or end["broker"] % log.file_size == 0
+        found += offsets_between(stream, at, end)
+        at = end
+    assert found == log.offsets
+
+
+def test_a_torn_tail_waits_for_its_end(log: LogWriter) -> None:
+    stream = reader(log.root)
+    tail = record(log.end, b"torn")
+    log.write(log.end, tail[:100])
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    assert end == {"broker": log.end}
+    log.write(log.end, tail)
+    assert stream.latestOffset(end, ReadAllAvailable()) == {"broker": log.end + len(tail)}
+
+
+def test_a_file_may_roll_between_planning_and_reading(log: LogWriter) -> None:
+    stream = reader(log.root)
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    for _ in range(200):
+        log.append(b"later" * 100)
+    assert offsets_between(stream, stream.initialOffset(), end) == [at for at in log.offsets if at < end["broker"]]
+    later = stream.latestOffset(end, ReadAllAvailable())
+    assert offsets_between(stream, end, later) == [at for at in log.offsets if at >= end["broker"]]
+
+
+def test_available_now_ends_where_the_log_ended(log: LogWriter) -> None:
+    stream = reader(log.root)
+    stream.prepareForTriggerAvailableNow()
+    before = log.end
+    log.append(b"too late")
+    assert stream.latestOffset(stream.initialOffset(), ReadAllAvailable()) == {"broker": before}
+
+
+def test_deleted_files_are_data_loss(log: LogWriter) -> None:
+    """An error by default; else the stream goes on with the oldest file there is."""
+    stream = reader(log.root)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    log.path(0).unlink()
+    with pytest.raises(StoreError, match="were deleted"):
+        stream.partitions(start, end)
+    with pytest.raises(StoreError, match="were deleted"):
+        stream.latestOffset(start, ReadAllAvailable())
+    lenient = reader(log.root, failOnDataLoss="false")
+    assert offsets_between(lenient, start, end) == [at for at in log.offsets if at >= log.file_size]
+
+
+def test_a_log_that_was_cut_is_data_loss(log: LogWriter) -> None:
+    """Something else will be written at these offsets: a checkpoint beyond the end must not be taken for progress."""
+    stream = reader(log.root)
+    with pytest.raises(StoreError, match="cut or replaced"):
+        stream.latestOffset({"broker": log.end + 4096}, ReadAllAvailable())
+
+
+@pytest.mark.parametrize(("options", "first"), [({"startingOffsets": "latest"}, 300), ({"startingOffsets": "1"}, 1)])
+def test_a_query_starts_where_it_was_told(log: LogWriter, options: dict[str, str], first: int) -> None:
+    expected = log.offsets[first] if first < 300 else log.end
+    assert reader(log.root, **options).initialOffset() == {"broker": expected}
+
+
+def test_a_query_goes_on_from_its_checkpoint(spark: "SparkSession", log: LogWriter, tmp_path: Path) -> None:
+    """Run, append, run again: every message once."""
+
+    def run() -> None:
+        frame = spark.readStream.format("rmqha").option("maxBytesPerTrigger", "40k").load(str(log.root))
+        writer = frame.select("physicalOffset").writeStream.format("parquet").trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path / "ckpt")).start(str(tmp_path / "out")).awaitTermination()
+
+    run()
+    for index in range(100):
+        log.append(b"again %d" % index)
+    run()
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted(row["physicalOffset"] for row in rows) == log.offsets
