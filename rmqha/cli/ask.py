@@ -47,7 +47,11 @@ def runtime_table(address: str, *, timeout_s: float) -> dict[str, str]:
     """
     answer = ask_broker(address, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO, opaque=1), timeout_s=timeout_s)
     if answer.code != ResponseCode.SUCCESS:
-        raise CliError(f"the broker at {address} does not tell its status", why=f"code {answer.code}: {answer.remark}")
+        raise CliError(
+            f"the broker at {address} does not tell its status",
+            why=f"code {answer.code}: {answer.remark}",
+            hint="a RocketMQ broker cannot in its first second or two: ask again",
+        )
     document = loads(bytes(answer.body))
     if not isinstance(document, dict) or not isinstance(document.get("table"), dict):
         raise CliError(f"the broker at {address} does not tell its status", why="its answer holds no table")
