@@ -74,13 +74,14 @@ async def send_all(plan: Plan, source: AsyncIterator[Iterable[bytes]], log: Answ
         except RmqhaError as error:
             return UnreachableError(plan.address, str(error))
         async for bodies in source:
-            await _send_chunk(producer, plan, bodies, log)
+            await send_chunk(producer, plan, bodies, log)
             if log.gone:
                 return UnreachableError(plan.address, log.gone)
     return None
 
 
-async def _send_chunk(producer: Producer, plan: Plan, bodies: Iterable[bytes], log: AnswerLog) -> None:
+async def send_chunk(producer: Producer, plan: Plan, bodies: Iterable[bytes], log: AnswerLog) -> None:
+    """Send ``bodies`` and wait for all answers, or until the broker is gone."""
     pipeline = producer.pipeline(window=plan.window)
     for body in bodies:
         log.sent(body)

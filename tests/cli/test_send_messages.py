@@ -1,0 +1,72 @@
+import hashlib
+import io
+import json
+from collections.abc import Iterable
+from typing import Any, cast
+
+from rmqha.cli.send_messages import AnswerLog, Plan, send_chunk
+from rmqha.cli.send_report import SendReport
+from rmqha.client import Message, MessageQueue, Producer, SendOutcome, SendResult, SendStatus
+from rmqha.codec.codes import ResponseCode
+from rmqha.errors import MQBrokerError, RemotingConnectError, RemotingTimeoutError
+
+QUEUE = MessageQueue("t", "b", 3)
+OK = SendResult(SendStatus.SEND_OK, "id", "oid", QUEUE, 7)
+PLAN = Plan("h:1", "t", "tag", ("k",), {"a": "b"}, wait=True, window=2, timeout_s=1.0)
+
+
+class FakePipeline:
+    """Answers two messages late, with the outcomes it was given."""
+
+    def __init__(self, outcomes: list[SendOutcome]) -> None:
+        self.outcomes = outcomes
+        self.sent: list[Message] = []
+
+    async def send(self, message: Message) -> list[SendOutcome]:
+        self.sent.append(message)
+        return [self.outcomes.pop(0)] if len(self.sent) > 2 else []
+
+    async def finish(self) -> list[SendOutcome]:
+        return [self.outcomes.pop(0) for _ in range(min(2, len(self.sent)))]
+
+
+class FakeProducer:
+    def __init__(self, outcomes: list[SendOutcome]) -> None:
+        self.made = FakePipeline(outcomes)
+
+    def pipeline(self, *, window: int) -> FakePipeline:
+        assert window == PLAN.window
+        return self.made
+
+
+async def run(outcomes: list[SendOutcome], bodies: Iterable[bytes]) -> tuple[AnswerLog, SendReport, list[Any]]:
+    report, receipts = SendReport(), io.StringIO()
+    log = AnswerLog("t", report, receipts)
+    producer = FakeProducer(outcomes)
+    await send_chunk(cast("Producer", producer), PLAN, bodies, log)
+    assert all((m.tags, m.keys, m.properties) == ("tag", ("k",), {"a": "b"}) for m in producer.made.sent)
+    return log, report, [json.loads(line) for line in receipts.getvalue().splitlines()]
+
+
+async def test_each_answer_is_counted_and_written_with_its_own_body() -> None:
+    bodies = [b"%d" % number for number in range(5)]
+    _, report, receipts = await run([OK] * 5, bodies)
+    assert (report.total, report.all_ok, report.bytes_sent) == (5, True, 5)
+    assert [receipt["bodySha256"] for receipt in receipts] == [hashlib.sha256(body).hexdigest() for body in bodies]
+    assert (receipts[0]["status"], receipts[0]["queueId"], receipts[0]["queueOffset"]) == ("SEND_OK", 3, 7)
+
+
+async def test_a_refused_message_is_named_and_the_next_one_is_sent() -> None:
+    refused = MQBrokerError(ResponseCode.MESSAGE_ILLEGAL, "too large")
+    log, report, receipts = await run([OK, refused, RemotingTimeoutError("h:1", "late"), OK], [b"x"] * 4)
+    assert report.counts == {"SEND_OK": 2, "MESSAGE_ILLEGAL": 1, "RemotingTimeout": 1}
+    assert "too large" in log.examples["MESSAGE_ILLEGAL"]
+    assert "too large" in receipts[1]["error"]
+    assert not log.gone
+
+
+async def test_when_the_broker_is_gone_nothing_more_is_sent() -> None:
+    gone = RemotingConnectError("h:1", "refused")
+    log, report, _ = await run([OK, gone, gone, OK], [b"x"] * 100)
+    assert log.gone
+    assert report.total < 10
