@@ -181,6 +181,7 @@ class BrokerController:
             options=options.ha_client_options(config),
             probe_peer=self.master_link.probe,
         )
+        self.store.recover_topic_queue_table()
         for result in results:
             if result.diverged_at is not None:
                 raise DivergedLogError(

@@ -116,6 +116,8 @@ def prepare(
         raise LocalProtocolError(
             f"properties of {len(properties_raw)} bytes, at most {PROPERTIES_SIZE_MAX} can be stored"
         )
+    if b"\0" in properties_raw:  # after a crash that is how torn properties look, and no checksum covers them
+        raise LocalProtocolError("properties hold a NUL character: remove it")
     sys_flag &= ~SysFlag.HOSTS_V6
     extra = 0
     if len(born_host_raw) != _HOST_V4_SIZE or len(store_host_raw) != _HOST_V4_SIZE:

@@ -52,6 +52,8 @@ class Scan(NamedTuple):
     records: int
     last_store_timestamp_ms: int
     """Of the last good record; 0 if there was none."""
+    last_record: int
+    """Position of the last good record; where the walk began if there was none."""
 
 
 _SIZE_AND_MAGIC: Final = struct.Struct(">ii")
@@ -89,7 +91,8 @@ def scan_records(
     """
     view = memoryview(buffer)
     unpack = _FIELDS.unpack_from
-    at, records, last_store_timestamp_ms = start, 0, 0
+    at = last_record = start
+    records = last_store_timestamp_ms = 0
     known_topics: set[bytes] = set()
     whole_header_end = end - FIXED_SIZE_V4
     while at <= whole_header_end:
@@ -123,16 +126,16 @@ def scan_records(
             break
         if check_crc and body_size and crc32(view[body_at:topic_at]) & 0x7FFFFFFF != crc:
             break
-        at, records, last_store_timestamp_ms = next_at, records + 1, store_timestamp_ms
+        last_record, at, records, last_store_timestamp_ms = at, next_at, records + 1, store_timestamp_ms
     if at == end:
-        return Scan(at, Stop.END, "", records, last_store_timestamp_ms)
+        return Scan(at, Stop.END, "", records, last_store_timestamp_ms, last_record)
     stop, reason = _why_here(
         view[at:end],
         phy_offset=phy_offset_base + at,
         to_file_end=None if file_end is None else file_end - at,
         check_crc=check_crc,
     )
-    return Scan(at, stop, reason, records, last_store_timestamp_ms)
+    return Scan(at, stop, reason, records, last_store_timestamp_ms, last_record)
 
 
 def _why_here(rest: memoryview, *, phy_offset: int, to_file_end: int | None, check_crc: bool) -> tuple[Stop, str]:

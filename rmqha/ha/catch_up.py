@@ -18,6 +18,8 @@ from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.ha.runtime_info import ClientState
 from rmqha.ha.slave_connection import SlaveConnection, UnfitMasterError
+from rmqha.replication.master_session import LogRange
+from rmqha.replication.slave_session import SlaveSession
 from rmqha.transport import Network
 
 logger = structlog.get_logger()
@@ -72,11 +74,15 @@ async def _catch_up_from(
     peer: MasterAddress, log: ReplicatedLog, network: Network, options: HAClientOptions, probe_peer: ProbeMaster
 ) -> CatchUpResult:
     end = log.max_offset
+    there: LogRange | None = None
     connection: SlaveConnection | None = None
+    begun_at = 0
     try:
-        start = choose_start_at(log, await probe_peer(peer), overlap_size=options.overlap_size)
+        there = await probe_peer(peer)
+        start = choose_start_at(log, there, overlap_size=options.overlap_size)
         stream = await network.connect(peer.host, peer.port, timeout_s=options.connect_timeout_s)
         connection = SlaveConnection(log, stream, start=start, options=options, silence_max_s=options.catch_up_quiet_s)
+        begun_at = connection.session.position
         try:
             await connection.run()
         finally:
@@ -85,10 +91,19 @@ async def _catch_up_from(
         return CatchUpResult(peer, log.max_offset - end, is_answered=True, diverged_at=error.offset, error=str(error))
     except UnfitMasterError as error:
         return CatchUpResult(peer, 0, is_answered=error.state is ClientState.AHEAD, error=str(error))
-    except SilentMasterError:  # it has sent all it has, if it has anything of ours
-        assert connection is not None, "only a connection can be silent"
-        return CatchUpResult(peer, log.max_offset - end, is_answered=connection.session.position > start.first_report)
     except (RemoteProtocolError, OSError, trio.BrokenResourceError) as error:
-        is_answered = connection is not None and not connection.session.is_comparing
-        return CatchUpResult(peer, log.max_offset - end, is_answered=is_answered, error=str(error))
+        is_answered = connection is not None and _has_all(log, there, connection.session, begun_at=begun_at)
+        why = "" if is_answered and isinstance(error, SilentMasterError) else str(error)
+        return CatchUpResult(peer, log.max_offset - end, is_answered, error=why)
     raise AssertionError("a connection ends only with an error")
+
+
+def _has_all(log: ReplicatedLog, there: LogRange | None, session: SlaveSession, *, begun_at: int) -> bool:
+    """Whether nothing of the peer's is missing here, as far as can be known.
+
+    A silent peer may be one that has nothing more, or one that is slow: what it said of its log's end decides. Only
+    of a peer that did not say is silence behind the compared overlap believed.
+    """
+    if session.is_comparing:
+        return False
+    return session.position > begun_at if there is None else log.max_offset >= there.max_offset

@@ -16,13 +16,15 @@ from typing import Final
 
 from rmqha.codec.checkpoint import Checkpoint
 from rmqha.codec.layout import BLANK_MAGIC, BLANK_SIZE_MIN, encode_blank
+from rmqha.codec.message import decode_message
 from rmqha.codec.resync import claims_its_place, find_record
-from rmqha.codec.scan import Stop, scan_records
+from rmqha.codec.scan import Scan, Stop, scan_records
 from rmqha.errors import CorruptLogError
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
 
 _SEGMENTS_AFTER_CLEAN_STOP: Final = 3
+_WRITE_BYTES: Final = 1 << 20
 _UNFLUSHED_MS_MAX: Final = 60_000
 """RocketMQ flushes at least every 10 s, so what is this much older than the newest record is durable."""
 
@@ -89,13 +91,15 @@ def recover_commit_log(
                 f"{known.queues_end}: is the right disk mounted there?",
             )
         return LogRecovery(queue.start_offset, queue.start_offset)
-    recovery = _walk(queue.files[_first_to_examine(queue.files, known) :], check_crc)
+    recovery = _walk(queue.files[_first_to_examine(queue.files, known) :], check_crc, clean=known.clean)
     runs = _look_beyond(queue, recovery) if _is_worth_a_look(recovery, known) else []
     refusal = _why_refuse(queue, recovery, known=known, runs=runs)
     if refusal and not accept_loss:
         raise CorruptLogError(recovery.end, refusal)
     _repair_blanks(queue, recovery.repaired_blanks)
     queue.truncate(recovery.end)
+    if not known.clean:
+        _write_again(queue, max(recovery.scanned_from, known.durable_offset), recovery.end)
     return replace(recovery, dropped_records=sum(run.records for run in runs))
 
 
@@ -120,7 +124,7 @@ def _first_store_timestamp_ms(mapped: MappedFile) -> int:
     return scan_records(mapped.view, 0, end, phy_offset_base=mapped.file_from_offset).last_store_timestamp_ms
 
 
-def _walk(files: list[MappedFile], check_crc: bool) -> LogRecovery:
+def _walk(files: list[MappedFile], check_crc: bool, *, clean: bool) -> LogRecovery:
     """Go over the records until something is not one."""
     records, last_ms, blanks = 0, 0, []
     for index, mapped in enumerate(files):
@@ -134,6 +138,9 @@ def _walk(files: list[MappedFile], check_crc: bool) -> LogRecovery:
         if scan.stop is Stop.CORRUPT and _was_a_blank(mapped, scan.end, following=files[index + 1 : index + 2]):
             blanks.append(base + scan.end)
             continue
+        if not clean and scan.records and _is_torn(mapped, scan):
+            scan = scan._replace(end=scan.last_record, records=scan.records - 1, reason="its properties were torn off")
+            records -= 1
         end = base + scan.end
         break
     else:
@@ -148,6 +155,16 @@ def _walk(files: list[MappedFile], check_crc: bool) -> LogRecovery:
         reason=scan.reason,
         repaired_blanks=tuple(blanks),
     )
+
+
+def _is_torn(mapped: MappedFile, scan: Scan) -> bool:
+    """Whether a crash left the log's last record without (some of) its properties.
+
+    No checksum covers them, and what a device did not write reads as zeros. A record that was acknowledged cannot
+    look like this: a NUL is refused in properties.
+    """
+    properties_raw = decode_message(mapped.view, scan.last_record).properties_raw
+    return b"\0" in properties_raw
 
 
 def _was_a_blank(mapped: MappedFile, at: int, *, following: list[MappedFile]) -> bool:
@@ -167,6 +184,19 @@ def _repair_blanks(queue: MappedFileQueue, offsets: tuple[int, ...]) -> None:
         mapped = queue.find(offset)
         assert mapped is not None, "it was found in a segment"
         mapped.file.pwrite([encode_blank(mapped.end_offset - offset)], offset - mapped.file_from_offset)
+        mapped.file.sync()
+
+
+def _write_again(queue: MappedFileQueue, start: int, end: int) -> None:
+    """Make ``[start, end)`` durable by writing it once more.
+
+    Reading it proves nothing about the device: the process before may have been killed ahead of its flush, and what a
+    failed fdatasync did not write the kernel takes for clean, so that no later fdatasync would write it either.
+    """
+    for mapped in queue.between(start, end):
+        first = max(0, start - mapped.file_from_offset)
+        for at in range(first, mapped.wrote_position, _WRITE_BYTES):
+            mapped.file.pwrite([mapped.view[at : min(at + _WRITE_BYTES, mapped.wrote_position)]], at)
         mapped.file.sync()
 
 

@@ -24,7 +24,7 @@ from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.message_reader import MessageReader
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.running_flags import RunningFlags
-from rmqha.store.start import load_and_recover
+from rmqha.store.start import load_and_recover, next_queue_offsets
 from rmqha.store.status import AppendResult, PutMessageStatus
 from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_options import StoreOptions
@@ -282,6 +282,12 @@ class DefaultMessageStore:
         self.commit_log.start_at(phy_offset)
         self._recovered()
         self.reput.reput_from_offset = phy_offset
+
+    def recover_topic_queue_table(self) -> None:
+        """Learn the queues' next offsets from the log; needed before puts if bytes came by :meth:`append_raw`."""
+        self.commit_log.topic_queue_table = next_queue_offsets(
+            self.commit_log.queue, self.queues, dispatched=self.reput.reput_from_offset
+        )
 
     def _appended(self) -> None:
         self.wrote.advance(self.commit_log.queue.max_offset)

@@ -69,7 +69,7 @@ def load_and_recover(
     reput.reput_from_offset = recover_consume_queues(queues, log, rebuild_from=rebuild_from)
     reput.catch_up()
     queues.correct_min_offset(log.min_offset)
-    commit_log.topic_queue_table = _next_queue_offsets(log, queues, dispatched=reput.reput_from_offset)
+    commit_log.topic_queue_table = next_queue_offsets(log, queues, dispatched=reput.reput_from_offset)
     commit_log.note_records(recovery.end, recovery.last_store_timestamp_ms)
     return recovery
 
@@ -92,7 +92,7 @@ def _abort_path(options: StoreOptions) -> str:
     return f"{options.store_path_root_dir}/abort"
 
 
-def _next_queue_offsets(log: MappedFileQueue, queues: ConsumeQueueTable, *, dispatched: int) -> dict[QueueKey, int]:
+def next_queue_offsets(log: MappedFileQueue, queues: ConsumeQueueTable, *, dispatched: int) -> dict[QueueKey, int]:
     """The queues' ends, and past them what is in the log but may not be dispatched yet."""
     table = queues.next_offsets()
     for mapped in log.between(dispatched, log.max_offset):

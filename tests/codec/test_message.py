@@ -64,7 +64,7 @@ FIELDS = st.fixed_dictionaries(
         "store_host_raw": HOSTS,
         "reconsume_times": INT,
         "prepared_transaction_offset": LONG,
-        "properties_raw": st.binary(max_size=200),
+        "properties_raw": st.binary(max_size=200).map(lambda raw: raw.replace(b"\0", b"\1")),
     }
 )
 
@@ -119,6 +119,7 @@ def test_another_physical_offset_is_refused() -> None:
         ({"topic": "a/b"}, "only %"),
         ({"topic": "标签"}, "only %"),
         ({"properties_raw": bytes(32768)}, "32768 bytes, at most 32767"),
+        ({"properties_raw": b"KEYS\x01a\0"}, "NUL"),
         ({"born_host_raw": bytes(7)}, "of 7 and 8 bytes"),
         ({"store_host_raw": bytes(16)}, "of 8 and 16 bytes"),
     ],

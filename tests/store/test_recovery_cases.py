@@ -35,7 +35,8 @@ WHY = {
     "total-size-negative": "the checkpoint proves that later records were durable",
     "magic": "the checkpoint proves that later records were durable",
     "hole": "the checkpoint proves that later records were durable",
-    "torn-tail-1": "no checksum covers properties; we build the queues from the log as it is, RocketMQ keeps old units",
+    "torn-tail-1": "no checksum covers properties, but zeros in them are what a torn write leaves: that record was never "
+    "durable and is cut, as with any other torn byte; RocketMQ serves it damaged",
     "blank-destroyed": "what a blank held is known: it is written again, and the log goes on behind it",
     "one-queue-gone": "queues are compared with the log, and built again from where one lacks a record",
     "one-queue-gone-abort": "the same",
@@ -115,6 +116,9 @@ def test_a_damaged_store_is_never_worse_off_than_with_rocketmq(name: str, tmp_pa
             store.load()
         assert caught.value.reason == ours.refusal
         store.close()
+        return
+    if case["name"] == "torn-tail-1":
+        assert ours.messages == theirs.messages - 1
         return
     assert (ours.messages, ours.max_offset) >= (theirs.messages, theirs.max_offset)
     their_queues = {queue[:2]: queue[3] for queue in theirs.queues}
