@@ -153,6 +153,12 @@ class SimDisk:
         """What a crash point does; a world takes the whole machine down."""
         self.died = trio.Event()
         self.locked: set[str] = set()
+        self.failed_in = -1
+        """The process that was the last to see a write or fdatasync of a commitlog segment fail."""
+        self.last_write = ("", 0)
+        """File and end of the last write, even if it never returned."""
+        self.refused_in = -1
+        """The process that was the last to see any call fail."""
 
     def mount(self) -> "SimMount":
         """The disk as one new process sees it; earlier ones are dead from now on."""
@@ -235,6 +241,9 @@ class SimMount:
     def refuse(self, operation: str, path: str, error: int) -> StoreWriteError:
         """An error of a writing call."""
         self.disk.journal.record("disk.refused", operation, error)
+        self.disk.refused_in = self.epoch
+        if operation in {"pwrite", "fdatasync"} and "/commitlog/" in path:
+            self.disk.failed_in = self.epoch
         return StoreWriteError(OSError(error, os.strerror(error)), operation=operation, path=path)
 
     def check_changeable(self, operation: str, path: str, *, needs_space: bool) -> None:
@@ -412,6 +421,8 @@ class SimDataFile:
             self._inode.write(data[: self._disk.random.randrange(len(data) + 1)], at)
             raise mount.refuse("pwrite", self.path, errno.EIO)
         self._inode.write(data, at)
+        if "/commitlog/" in self.path:
+            self._disk.last_write = (self.path, at + len(data))
         self._inode.mtime_ms = self._disk.now_ms()
         mount.crash_point()
 

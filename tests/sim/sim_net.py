@@ -85,6 +85,12 @@ class SimNet:
         self.holes.add((sender, receiver))
         self.wake()
 
+    def mend(self, holes: list[tuple[str, str]]) -> None:
+        """Close these black holes."""
+        self.journal.record("net.mended", holes)
+        self.holes.difference_update(holes)
+        self.wake()
+
     def heal(self) -> None:
         """Close all black holes."""
         self.journal.record("net.healed")

@@ -1,0 +1,303 @@
+"""The invariants of reliability (I1 to I9), checked at every answer, every start, every death, and at the end.
+
+The checker sees everything: what each device would hold after a power cut now, and what each process believes.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rmqha.codec.message import decode_message
+from rmqha.codec.scan import Stop, scan_records
+from rmqha.errors import CorruptLogError, StoreError, StoreReadError, StoreWriteError
+from rmqha.store.mapped_file import file_name
+from tests.sim.node import STORE, Process, SimNode
+from tests.sim.sim_disk import SimDisk
+from tests.sim.workload import QUEUES, TOPICS, Message
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+COMMIT_LOG: Final = f"{STORE}/commitlog/"
+
+
+class ViolationError(Exception):
+    """An invariant does not hold: the run ends."""
+
+    def __init__(self, invariant: str, message: str) -> None:
+        self.invariant = invariant
+        super().__init__(f"{invariant}: {message}")
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """A message somebody was told SEND_OK for, as it lies in the log."""
+
+    message: Message
+    offset: int
+    queue_offset: int
+    record: bytes
+
+
+@dataclass(slots=True)
+class Remains:
+    """What a dead process had: its log may come back shorter, never longer or different."""
+
+    segments: dict[int, memoryview]
+    max_offset: int
+    flushed: int
+
+
+@dataclass(eq=False)
+class Checker:
+    """Watches one run; :attr:`violations` is empty if all is well."""
+
+    world: "World"
+    violations: list[str] = field(default_factory=list)
+    acked: list[Acked] = field(default_factory=list)
+    _remains: dict[str, Remains] = field(default_factory=dict)
+    _seen: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
+    _looked_at: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def violation(self, invariant: str, message: str) -> None:
+        """Note that an invariant does not hold; the world stops at its next look."""
+        self.world.journal.record("violation", invariant, message)
+        self.violations.append(f"{invariant}: {message}")
+        self.world.stop()
+
+    # ---- at an answer
+
+    def on_send_ok(self, process: Process, message: Message, *, offset: int, queue_offset: int) -> None:
+        """I1, I6, I7, I8: SEND_OK says what is true, at the moment it is said."""
+        world, swarm = self.world, self.world.swarm
+        node = world.master
+        if process.dead:
+            return
+        record = bytes(process.broker.store.view_range(offset, 4))
+        record = bytes(process.broker.store.view_range(offset, int.from_bytes(record, "big")))
+        if message.body not in record:
+            self.violation("I8", f"SEND_OK for message {message.number}, but it is not at {offset}")
+            return
+        acked = Acked(message, offset, queue_offset, record)
+        self.acked.append(acked)
+        if node.disk.failed_in == node.disk.epoch:
+            self.violation("I6", f"SEND_OK for message {message.number} after a write of this process failed")
+        if swarm.sync_flush and not holds(node.disk, acked, swarm.segment_size, durable=True):
+            self.violation("I1", f"SEND_OK for message {message.number}, but {node.name} may still forget it")
+        if swarm.sync_master:
+            holders = sum(self._holds(other, acked) for other in world.nodes.values() if other is not node)
+            if holders < swarm.in_sync_replicas - 1:
+                self.violation(
+                    "I1",
+                    f"SEND_OK for message {message.number}, but only {holders} slaves hold [{offset}, +{len(record)})",
+                )
+
+    def _holds(self, node: SimNode, acked: Acked) -> bool:
+        """Whether a slave has the record as safe as it said, or had it when it said so."""
+        swarm = self.world.swarm
+        disks = (node.disk, *node.lost_disks)
+        if any(holds(disk, acked, swarm.segment_size, durable=swarm.ack_durable) for disk in disks):
+            return True
+        remains = self._remains.get(node.name)
+        if swarm.ack_durable or remains is None:
+            return False
+        base = acked.offset - acked.offset % swarm.segment_size
+        at = acked.offset - base
+        return remains.segments.get(base, memoryview(b""))[at : at + len(acked.record)] == acked.record
+
+    # ---- at a death and a start
+
+    def on_death(self, node: SimNode, process: Process) -> None:
+        """Remember what the process had; a process that died while starting had what the one before it left."""
+        if not process.recovered:
+            return
+        segments = {
+            int(path.removeprefix(COMMIT_LOG)): memoryview(inode.cache)
+            for path, inode in node.disk.files.items()
+            if path.startswith(COMMIT_LOG)
+        }
+        path, position = node.disk.last_write  # it may not have returned to the process that died in it
+        end = max(process.broker.store.wrote.value, int(path.removeprefix(COMMIT_LOG)) + position if path else 0)
+        if process.broker.store.write_error is not None:
+            end = max([end, *(base + len(data) for base, data in segments.items())])  # unknown what a failed write left
+        self._remains[node.name] = Remains(segments, end, process.broker.store.flushed_offset)
+
+    def on_wiped(self, node: SimNode) -> None:
+        """The disk is another one."""
+        self._remains.pop(node.name, None)
+
+    def on_failed_over(self) -> None:
+        """Another node is master; what consumers saw of unacknowledged messages may be gone (decision 4)."""
+        acked = {a.record for a in self.acked}
+        self._seen = {key: record for key, record in self._seen.items() if record in acked}
+        self._looked_at.clear()
+
+    def on_recovered(self, node: SimNode, process: Process) -> None:
+        """I3: what recovery leaves is a prefix of what was there, and holds all that was durable."""
+        remains = self._remains.get(node.name)
+        store = process.broker.store
+        if remains is None:
+            return
+        if store.max_offset > remains.max_offset:
+            self.violation("I3", f"{node.name} recovered to {store.max_offset}, but had only {remains.max_offset}")
+        if store.max_offset < remains.flushed:
+            self.violation("I3", f"{node.name} recovered to {store.max_offset}, but {remains.flushed} was durable")
+        if store.max_offset < remains.max_offset:
+            self.world.journal.mark("tail cut")
+        for mapped in store.commit_log.queue.files:
+            end = min(mapped.wrote_position, remains.max_offset - mapped.file_from_offset)
+            old = remains.segments.get(mapped.file_from_offset)
+            if old is not None and end > 0 and old[:end] != mapped.view[:end]:
+                self.violation("I3", f"{node.name} recovered other bytes in segment {mapped.file_from_offset}")
+        zeros = store.commit_log.queue.files[-1] if store.commit_log.queue.files else None
+        if zeros is not None and any(zeros.view[zeros.wrote_position :]):
+            self.violation("I3", f"{node.name} left bytes behind the recovered end {store.max_offset}")
+        if self._durable_end_differs(node, process):
+            self.violation(
+                "I3", f"{node.name} believes {store.flushed_offset} is durable; its device does not hold that"
+            )
+
+    def _durable_end_differs(self, node: SimNode, process: Process) -> bool:
+        """Whether the device lacks anything below what the process calls flushed."""
+        store = process.broker.store
+        for mapped in store.commit_log.queue.files:
+            inode = node.disk.files[mapped.file.path]
+            end = min(mapped.size, store.flushed_offset - mapped.file_from_offset)
+            if end > 0 and inode.durable[:end] != inode.cache[:end]:
+                return True
+        return False
+
+    def on_serving(self, node: SimNode, process: Process) -> None:
+        """I1: a master that takes sends has every acknowledged message."""
+        if process.is_master:
+            self._check_has_all(node, "takes sends")
+
+    def _check_has_all(self, node: SimNode, when: str) -> None:
+        for acked in self.acked:
+            if not holds(node.disk, acked, self.world.swarm.segment_size, durable=False):
+                self.violation("I1", f"{node.name} {when} without acknowledged message {acked.message.number}")
+                return
+
+    def on_crashed(self, node: SimNode, process: Process, error: BaseExceptionGroup[BaseException]) -> None:
+        """A process may only end by itself when its disk does not let it live."""
+        faulty = node.disk.refused_in == node.disk.epoch
+        for leaf in _leaves(error):
+            if isinstance(leaf, StoreWriteError | StoreReadError) and faulty:
+                continue
+            if type(leaf) is StoreError and "no peer of haPeers answered" in str(leaf):
+                continue
+            kind = "I5" if isinstance(leaf, CorruptLogError) else "crash"
+            self.violation(kind, f"{node.name} ended with {leaf!r}")
+            self.world.keep_traceback(leaf)
+
+    # ---- from time to time
+
+    def look(self) -> None:
+        """I2, I4, I7: what holds at any moment, whoever is up."""
+        world = self.world
+        master = world.master.process
+        if master is None or not master.recovered:
+            return
+        log = master.broker.store
+        for node in world.nodes.values():
+            process = node.process
+            if process is None or process.is_master or not process.recovered:
+                continue
+            self._check_slave(node, process, log.flushed_offset if world.swarm.sync_flush else log.max_offset)
+        self._check_visible(world.master, master)
+
+    def _check_slave(self, node: SimNode, process: Process, limit: int) -> None:
+        slave = process.broker.store
+        client = process.broker.ha_client
+        diverged = client is not None and client.info().state.value in {"diverged", "ahead"}
+        if slave.max_offset > limit and not diverged and not self.world.swarm.master_forgets:
+            self.violation("I2", f"{node.name} has {slave.max_offset}, but the master's log is sure only up to {limit}")
+
+    def _check_visible(self, node: SimNode, process: Process) -> None:
+        """What a consumer once saw stays as it was, and nobody sees what could still vanish."""
+        store = process.broker.store
+        for topic in TOPICS:
+            for queue_id in range(QUEUES):
+                start = self._looked_at.get((topic, queue_id), 0)
+                result = store.get_message(topic, queue_id, start, max_msg_nums=1000, max_bytes=1 << 30)
+                for index, view in enumerate(result.views):
+                    self._check_seen(node, (topic, queue_id, start + index), bytes(view))
+                self._looked_at[topic, queue_id] = start + len(result.views)
+
+    def _check_seen(self, node: SimNode, key: tuple[str, int, int], record: bytes) -> None:
+        seen = self._seen.setdefault(key, record)
+        if seen != record:
+            self.violation("I4", f"message {key} on {node.name} is not what a consumer saw there before")
+        if seen is record:
+            message = decode_message(record)
+            if (message.topic, message.queue_id, message.queue_offset) != key:
+                self.violation("I4", f"queue place {key} on {node.name} holds {message.topic}/{message.queue_offset}")
+
+    # ---- at the end
+
+    def check_converged(self) -> None:
+        """I1, I2, I4, I5: after healing every node has the same log, all that was acknowledged, and true queues."""
+        master = self.world.master
+        assert master.process is not None, "the world waited for it"
+        for node in self.world.nodes.values():
+            self._check_has_all(node, "ends")
+            self._check_same_log(master, node)
+            self._check_queues(node)
+        process = master.process
+        for key, record in self._seen.items():
+            result = process.broker.store.get_message(*key, max_msg_nums=1, max_bytes=1 << 30)
+            if not result.views or bytes(result.views[0]) != record:
+                self.violation("I4", f"message {key}, seen by a consumer, is not there any more")
+
+    def _check_same_log(self, master: SimNode, node: SimNode) -> None:
+        for path, inode in master.disk.files.items():
+            other = node.disk.files.get(path)
+            if path.startswith(COMMIT_LOG) and other is not None and not _same(inode.cache, other.cache):
+                self.violation("I2", f"{path} differs between {master.name} and {node.name}")
+
+    def _check_queues(self, node: SimNode) -> None:
+        """Walk the log with code of our own; every record must be where its queue says, and nothing else."""
+        assert node.process is not None, "the world waited for it"
+        store = node.process.broker.store
+        counts: dict[tuple[str, int], int] = {}
+        for mapped in store.commit_log.queue.files:
+            view, at = mapped.view, 0
+            scan = scan_records(
+                view, 0, mapped.wrote_position, phy_offset_base=mapped.file_from_offset, file_end=mapped.size
+            )
+            if scan.stop not in {Stop.END, Stop.BLANK}:
+                self.violation("I5", f"{node.name} has no whole record at {mapped.file_from_offset + scan.end}")
+            while at < scan.end:
+                message = decode_message(view, at)
+                key = (message.topic, message.queue_id)
+                if message.queue_offset != counts.get(key, 0):
+                    self.violation(
+                        "I4", f"{node.name}: {key} has offset {message.queue_offset} as its {counts.get(key, 0)}th"
+                    )
+                counts[key] = counts.get(key, 0) + 1
+                result = store.get_message(*key, message.queue_offset, max_msg_nums=1, max_bytes=1 << 30)
+                if not result.views or bytes(result.views[0]) != bytes(view[at : at + message.store_size]):
+                    self.violation("I4", f"{node.name}: {key}[{message.queue_offset}] is not found by its queue")
+                at += message.store_size
+
+
+def holds(disk: SimDisk, acked: Acked, size: int, *, durable: bool) -> bool:
+    """Whether the device (or at least the kernel) of a disk has this record at its place in segments of ``size``."""
+    base = acked.offset - acked.offset % size
+    inode = disk.files.get(COMMIT_LOG + file_name(base))
+    if inode is None:
+        return False
+    at = acked.offset - base
+    data = inode.durable if durable else inode.cache
+    return data[at : at + len(acked.record)] == acked.record
+
+
+def _same(one: bytearray, other: bytearray) -> bool:
+    """Equal but for what lies behind a blank's header, which is arbitrary."""
+    return one == other
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found

@@ -1,0 +1,181 @@
+"""The nemesis: what happens to the cluster, drawn up front from the seed and within the mode's fault budget."""
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from tests.sim.journal import NodeDied
+from tests.sim.node import HA_PORT
+from tests.sim.sim_clock import stream
+from tests.sim.swarm import CHAOS_S, Swarm
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+_DOWN_S: Final = (0.05, 0.3, 1.0, 4.0)
+_OUTAGE_S: Final = (0.2, 1.0, 4.0, 10.0)
+_FORGED: Final = (b"\x7f" + b"\xff" * 7, b"\xff" * 8, bytes(8), (1 << 20).to_bytes(8, "big"), b"GET / HTTP/1.1\r\n\r\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong at one moment. ``value`` is a duration in seconds unless its kind says otherwise."""
+
+    at: float
+    kind: str
+    node: str = ""
+    other: str = ""
+    value: float = 0.0
+
+
+def draw_plan(seed: int, swarm: Swarm) -> list[Fault]:
+    """All faults of a seed, in order."""
+    random = stream(seed, "nemesis")
+    names = [f"n{number}" for number in range(swarm.slaves + 1)]
+    faults = []
+    losses = swarm.losses_allowed
+    at = random.uniform(0.2, 2.0)
+    while at < CHAOS_S:
+        fault = _draw_fault(random, swarm, names, at=at, losses=losses)
+        losses -= fault.kind in {"destroy", "failover"}
+        faults.append(fault)
+        at += random.expovariate(swarm.fault_rate)
+        if random.random() < 0.15:
+            at = fault.at + random.uniform(0.0, 0.3)  # misfortunes come in pairs
+    return faults
+
+
+def _draw_fault(random: Random, swarm: Swarm, names: list[str], *, at: float, losses: int) -> Fault:
+    node, other = random.sample(names, 2)
+    kinds = ["kill", "kill", "cut", "partition", "reset", "stall", "skew", "slow", "forge", "restart"]
+    if swarm.may_lose_power(node):
+        kinds += ["power_cut"] * 3 + ["crash_point"] * 4 + ["read_only"]
+    if swarm.may_fail_sync and swarm.may_lose_power(node):
+        kinds += ["sync_error"] * 3 + ["write_error"]
+    kinds += ["full"]
+    if losses > 0:
+        kinds += ["destroy", "failover"]
+    kind = random.choice(kinds)
+    match kind:
+        case "kill" | "power_cut" | "destroy" | "failover" | "restart":
+            return Fault(at, kind, node, value=random.choice(_DOWN_S))
+        case "crash_point":
+            return Fault(at, kind, node, value=float(random.randint(1, 30)))
+        case "sync_error" | "write_error":
+            return Fault(at, kind, node, value=random.choice(_DOWN_S))
+        case "skew":
+            return Fault(at, kind, node, value=random.choice((-3_600_000.0, -500.0, 2000.0, 86_400_000.0)))
+        case "forge":
+            return Fault(at, kind, "n0", value=float(random.randrange(len(_FORGED))))
+        case "reset":
+            return Fault(at, kind, node, other)
+        case _:
+            return Fault(at, kind, node, other, value=random.choice(_OUTAGE_S))
+
+
+class Nemesis:
+    """Carries out a plan."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+
+    async def run(self, plan: list[Fault]) -> None:
+        """Do everything at its time; return when all is done, though not when all is over."""
+        for fault in plan:
+            await trio.sleep_until(fault.at)
+            self.world.journal.record("fault", fault.kind, fault.node, fault.other, fault.value)
+            self.strike(fault)
+
+    def strike(self, fault: Fault) -> None:
+        """One fault; what ends by itself is left to a task of the world."""
+        world = self.world
+        node = world.nodes[fault.node]
+        match fault.kind:
+            case "kill":
+                node.kill()
+                world.later(fault.value, node.boot)
+            case "restart":
+                node.stop()
+                world.later(fault.value, node.boot)
+            case "power_cut":
+                node.power_cut()
+                world.later(fault.value, node.boot)
+            case "crash_point":
+                node.disk.crash_at = node.disk.calls + int(fault.value)
+            case "sync_error":
+                node.disk.faults.sync_errors = 1
+                world.later(fault.value, lambda: self._after_write_failure(fault))
+            case "write_error":
+                node.disk.faults.write_errors = 1
+                world.later(fault.value, lambda: self._after_write_failure(fault))
+            case "read_only":
+                node.disk.faults.read_only = True
+                world.later(fault.value, lambda: self._after_write_failure(fault))
+            case "full":
+                node.disk.faults.full = True
+                world.later(fault.value, lambda: setattr(node.disk.faults, "full", False))
+            case "slow":
+                node.disk.faults.slowness = 300.0
+                world.later(fault.value, lambda: setattr(node.disk.faults, "slowness", 1.0))
+            case "skew":
+                node.clock.skew_ms += int(fault.value)
+            case "reset":
+                world.net.reset_between(node.host.address, world.nodes[fault.other].host.address)
+            case "cut":
+                self._cut([(fault.node, fault.other)], fault.value)
+            case "partition":
+                self._cut([(fault.node, fault.other), (fault.other, fault.node)], fault.value)
+            case "stall":
+                self._stall(fault)
+            case "destroy" | "failover":
+                world.fail_over(node, destroy=fault.kind == "destroy")
+            case "forge":
+                world.nursery.start_soon(self._forge, _FORGED[int(fault.value)])
+            case _:
+                raise AssertionError(f"no such fault: {fault.kind}")
+
+    def _after_write_failure(self, fault: Fault) -> None:
+        """The operator restarts a node whose disk failed; often the machine went down as well."""
+        node = self.world.nodes[fault.node]
+        node.disk.faults.read_only = False
+        node.disk.faults.sync_errors = node.disk.faults.write_errors = 0
+        if node.process is not None and node.process.write_error is not None:
+            if int(fault.at * 1000) % 2:
+                node.power_cut()
+            else:
+                node.kill()
+            node.boot()
+
+    def _cut(self, pairs: list[tuple[str, str]], duration: float) -> None:
+        net = self.world.net
+        holes = [(self.world.nodes[a].host.address, self.world.nodes[b].host.address) for a, b in pairs]
+        for sender, receiver in holes:
+            net.cut(sender, receiver)
+        self.world.later(duration, lambda: net.mend(holes))
+
+    def _stall(self, fault: Fault) -> None:
+        """As SIGSTOP: for a while the node hears nothing and its disk calls do not return."""
+        node = self.world.nodes[fault.node]
+        others = [name for name in self.world.nodes if name != fault.node]
+        node.disk.faults.slowness = 300.0
+        self.world.later(fault.value, lambda: setattr(node.disk.faults, "slowness", 1.0))
+        self._cut([(fault.node, o) for o in others] + [(o, fault.node) for o in others], fault.value)
+
+    async def _forge(self, data: bytes) -> None:
+        """Somebody sends an acknowledgement he has no right to, and then stays connected."""
+        world = self.world
+        stranger = world.net.host("10.0.0.66").mount()
+        master = world.master
+        try:
+            for report in (data, b"\xff" * 8, None):
+                stream_ = await stranger.connect(master.host.address, HA_PORT, timeout_s=1)
+                await stream_.send_all(report or b"\0")
+                if report is not None:
+                    await trio.sleep(0.1)
+                    stream_.close()
+            await trio.sleep(3)
+            stream_.close()
+        except (OSError, trio.BrokenResourceError, NodeDied):  # somebody else came by the same name
+            return

@@ -1,0 +1,227 @@
+"""One machine of the simulated cluster: a disk that stays, and processes that come and go."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.config import BrokerConfig, load_config
+from rmqha.errors import StoreWriteError
+from rmqha.remoting.dispatcher import RequestDispatcher
+from tests.sim.journal import NodeDied
+from tests.sim.sim_clock import WallClock, stream
+from tests.sim.sim_disk import SimDisk
+from tests.sim.swarm import Swarm
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+LISTEN_PORT: Final = 10911
+HA_PORT: Final = 10912
+STORE: Final = "/store"
+_RESTART_S: Final = 2.0
+"""A process that could not start is started again after so long, as systemd would."""
+
+
+class SimBroker(BrokerController):
+    """The real broker; clients of the simulation reach its dispatcher without a connection of their own."""
+
+    dispatcher: RequestDispatcher | None = None
+
+    def _register_processors(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
+        super()._register_processors(dispatcher, nursery)
+        self.dispatcher = dispatcher
+
+
+class Process:
+    """One life of a broker on a node."""
+
+    def __init__(self, broker: SimBroker, *, is_master: bool) -> None:
+        self.broker: Final = broker
+        self.is_master: Final = is_master
+        self.scope: Final = trio.CancelScope()
+        self.dead = False
+        self.recovered = False
+        self.started = trio.Event()
+
+    @property
+    def write_error(self) -> StoreWriteError | None:
+        """Why this process acknowledges nothing any more."""
+        return self.broker.store.write_error
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether only a restart helps: a write or the dispatch failed."""
+        return self.write_error is not None or self.broker.store.running_flags.dispatch_error is not None
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether sends are taken."""
+        return self.started.is_set() and not self.dead
+
+
+class SimNode:
+    """A machine: name, disk, network interface, wall clock, and the process that runs on it now, if any."""
+
+    def __init__(self, world: "World", number: int) -> None:
+        self.world: Final = world
+        self.name: Final = f"n{number}"
+        self.number: Final = number
+        self.address: Final = f"10.0.0.{number + 1}"
+        self.host: Final = world.net.host(self.address)
+        self.clock: Final = WallClock()
+        self.disk = self._new_disk()
+        self.lost_disks: list[SimDisk] = []
+        """Disks that were destroyed or wiped; what they held counted when it was acknowledged."""
+        self.process: Process | None = None
+        self.gone = False
+        """Destroyed, not to be started again before the chaos is over."""
+        self._lives = 0
+
+    def _new_disk(self) -> SimDisk:
+        random = stream(self.world.seed, f"disk/{self.name}")
+        disk = SimDisk(random, journal=self.world.journal, name=self.name, now_ms=self.clock)
+        disk.on_crash = self._on_crash_point
+        return disk
+
+    # ---- what happens to a machine
+
+    def boot(self) -> None:
+        """Start the broker, unless one runs or the machine is gone."""
+        if self.process is None and not self.gone:
+            self._lives += 1
+            self.disk.crash_at = self.disk.crash_at if (self.disk.crash_at or 0) > self.disk.calls else None
+            self.world.nursery.start_soon(self._live)
+
+    def kill(self) -> None:
+        """As kill -9."""
+        if self.process is not None:
+            self.world.checker.on_death(self, self.process)
+            self._end_process()
+            self.disk.kill()
+            self.host.kill()
+
+    def power_cut(self) -> None:
+        """The machine loses power."""
+        if self.process is not None:
+            self.world.checker.on_death(self, self.process)
+        self._end_process()
+        self.disk.power_cut()
+        self.host.power_cut()
+
+    def stop(self) -> None:
+        """As SIGTERM; the process ends when it has drained."""
+        if self.process is not None:
+            self.process.broker.stop()
+
+    def wipe(self) -> None:
+        """Another, empty disk is in the machine, which is off."""
+        self.power_cut()
+        self.lost_disks.append(self.disk)
+        self.world.checker.on_wiped(self)
+        self.disk = self._new_disk()
+
+    def _on_crash_point(self) -> None:
+        self.power_cut()
+        self.world.later(1.0, self.boot)
+
+    def _end_process(self) -> None:
+        process, self.process = self.process, None
+        if process is not None:
+            process.dead = True
+            process.scope.cancel()
+
+    # ---- a life
+
+    async def _live(self) -> None:
+        if self.process is not None or self.gone:
+            return
+        world = self.world
+        broker = SimBroker(
+            self._config(),
+            disk=self.disk.mount(),
+            network=self.host.mount(),
+            now_ms=self.clock,
+            chance=stream(world.seed, f"chance/{self.name}/{self._lives}").random,
+        )
+        process = self.process = Process(broker, is_master=world.master is self)
+        world.journal.record("node.started", self.name, process.is_master)
+        load = broker.store.load
+
+        def load_and_check() -> object:
+            report = load()
+            process.recovered = True
+            world.checker.on_recovered(self, process)
+            return report
+
+        broker.store.load = load_and_check  # type: ignore[method-assign, assignment]
+        try:
+            with process.scope:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(broker.run)
+                    process.started.set()
+                    world.checker.on_serving(self, process)
+        except BaseException as error:  # noqa: BLE001 - a simulated process may die of anything
+            self._on_crash(process, error)
+        if self.process is process:
+            self.world.journal.record("node.ended", self.name)
+            self.world.checker.on_death(self, process)
+            self._end_process()
+            self.disk.kill()
+            self.host.kill()
+            self.world.later(_RESTART_S, self.boot)
+
+    def _on_crash(self, process: Process, error: BaseException) -> None:
+        group = error if isinstance(error, BaseExceptionGroup) else BaseExceptionGroup("", [error])
+        cancelled, rest = group.split(trio.Cancelled)
+        deaths, rest = rest.split(NodeDied) if rest is not None else (None, None)
+        if rest is not None and not process.dead:
+            self.world.checker.on_crashed(self, process, rest)
+        if deaths is not None and not process.dead:
+            self.world.checker.violation("sim", f"{self.name} used a dead process's disk or network")
+        if cancelled is not None and not process.dead:
+            raise cancelled
+
+    def _config(self) -> BrokerConfig:
+        world = self.world
+        base = base_config(world.swarm, is_master=world.master is self)
+        others = tuple(f"{node.address}:{HA_PORT}" for node in world.nodes.values() if node is not self)
+        if world.master is self:
+            return replace(base, broker_ip1=self.address, ha_peers=others)
+        master = world.master.address
+        return replace(
+            base,
+            broker_ip1=self.address,
+            broker_id=self.number + 1,
+            ha_master_address=f"{master}:{HA_PORT}",
+            master_address=f"{master}:{LISTEN_PORT}",
+        )
+
+
+@lru_cache(maxsize=256)
+def base_config(swarm: Swarm, *, is_master: bool) -> BrokerConfig:
+    """What all masters, or all slaves, of a configuration share."""
+    role = "SLAVE" if not is_master else "SYNC_MASTER" if swarm.sync_master else "ASYNC_MASTER"
+    keys = {
+        "brokerRole": role,
+        "storePathRootDir": STORE,
+        "brokerName": "sim",
+        "listenPort": str(LISTEN_PORT),
+        "flushDiskType": "SYNC_FLUSH" if swarm.sync_flush else "ASYNC_FLUSH",
+        "mappedFileSizeCommitLog": str(swarm.segment_size),
+        "mappedFileSizeConsumeQueue": "2000",
+        "haAck": "durable" if swarm.ack_durable else "written",
+    }
+    if not is_master:
+        keys |= {"haMasterAddress": "10.0.0.1:10912", "brokerId": "1"}
+    if is_master and swarm.sync_master:
+        keys |= {"inSyncReplicas": str(swarm.in_sync_replicas)}
+    if is_master and swarm.master_forgets:
+        keys |= {"haPeers": "10.0.0.2:10912", "haCatchUpAtStart": "require"}
+    return load_config(None, keys)
+
+
+Callback = Callable[[], None]

@@ -1,0 +1,263 @@
+"""The world: builds a cluster from a seed, lets the nemesis loose, heals, and sees whether everything was kept."""
+
+import gc
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+from tests.sim import sim_clock, workload
+from tests.sim.invariants import Checker
+from tests.sim.journal import Journal
+from tests.sim.nemesis import Fault, Nemesis, draw_plan
+from tests.sim.node import SimNode
+from tests.sim.sim_clock import stream
+from tests.sim.sim_net import SimNet
+from tests.sim.swarm import CHAOS_S, Swarm, draw
+from tests.sim.workload import Message, Producer
+
+LIVENESS_S: Final = 90.0
+"""After healing, everything is in order again within so many virtual seconds."""
+_LOOK_S: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one seed."""
+
+    seed: int
+    digest: str
+    violations: list[str]
+    acked: int
+    counts: Counter[str]
+    virtual_s: float
+    events: list[str] | None = None
+    traceback: str = ""
+
+
+@dataclass(eq=False)
+class World:
+    """One run of one seed. ``plan`` and ``messages`` replace what the seed would draw, for shrinking."""
+
+    seed: int
+    swarm: Swarm
+    plan: list[Fault]
+    only_messages: frozenset[int] | None = None
+    keep_events: bool = False
+    journal: Journal = field(init=False)
+    net: SimNet = field(init=False)
+    checker: Checker = field(init=False)
+    nodes: dict[str, SimNode] = field(init=False)
+    master: SimNode = field(init=False)
+    nursery: trio.Nursery = field(init=False)
+    traceback: str = ""
+
+    async def run(self) -> Outcome:
+        """Everything from the first boot to the verdict."""
+        self.journal = Journal(now=trio.current_time, keep=self.keep_events)
+        self.net = SimNet(
+            stream(self.seed, "net"),
+            journal=self.journal,
+            chopping=self.swarm.chopping,
+            latency_s=(0.005, 0.2) if self.swarm.slow_network else (0.0001, 0.002),
+        )
+        self.checker = Checker(self)
+        self.nodes = {}
+        for number in range(self.swarm.slaves + 1):
+            node = SimNode(self, number)
+            self.nodes[node.name] = node
+        self.master = self.nodes["n0"]
+        async with trio.open_nursery() as self.nursery:
+            for node in reversed(self.nodes.values()):
+                node.boot()
+            await self._chaos()
+            if not self.checker.violations:
+                await self._liveness()
+            for node in self.nodes.values():
+                node.kill()
+            self.nursery.cancel_scope.cancel()
+        return Outcome(
+            self.seed,
+            self.journal.digest,
+            self.checker.violations,
+            len(self.checker.acked),
+            self.journal.counts,
+            trio.current_time(),
+            self.journal.events,
+            self.traceback,
+        )
+
+    def stop(self) -> None:
+        """A violation was found: what follows proves nothing."""
+        self._over.set()
+
+    def __post_init__(self) -> None:
+        self._over = trio.Event()
+
+    def keep_traceback(self, error: BaseException) -> None:
+        """For the report of a crash of the product."""
+        self.traceback += "".join(traceback.format_exception(error))
+
+    def later(self, delay_s: float, act: Callable[[], object]) -> None:
+        """Do something in a while, unless the world is healed before."""
+        self.nursery.start_soon(self._later, delay_s, act)
+
+    async def _later(self, delay_s: float, act: Callable[[], object]) -> None:
+        await trio.sleep(delay_s)
+        act()
+
+    async def _chaos(self) -> None:
+        messages = workload.draw_messages(self)
+        with trio.move_on_after(CHAOS_S + 20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._stop_when_over, nursery.cancel_scope)
+                nursery.start_soon(self._look)
+                for mine in messages:
+                    chosen = [m for m in mine if self.only_messages is None or m.number in self.only_messages]
+                    nursery.start_soon(Producer(self, chosen).run)
+                nursery.start_soon(Nemesis(self).run, self.plan)
+                await trio.sleep(CHAOS_S)
+                nursery.cancel_scope.deadline = trio.current_time() + 3
+        for node in self.nodes.values():
+            node.disk.crash_at = None
+
+    async def _stop_when_over(self, scope: trio.CancelScope) -> None:
+        await self._over.wait()
+        scope.cancel()
+
+    async def _look(self) -> None:
+        while True:
+            await trio.sleep(_LOOK_S)
+            self.checker.look()
+
+    # ---- the operator
+
+    def fail_over(self, node: SimNode, *, destroy: bool) -> None:
+        """A machine is destroyed (or only taken for dead); if it was the master the longest log takes over.
+
+        The operator stops everything first, so that no two masters ever take messages; whoever then does not fit
+        the new master's log is rebuilt empty.
+        """
+        if destroy:
+            node.wipe()
+            node.gone = True
+            self.later(5.0, lambda: self._replace(node))
+        if node is not self.master:
+            return
+        if not destroy:
+            node.kill()
+        for other in self.nodes.values():
+            other.kill()
+        candidates = [other for other in self.nodes.values() if other is not node]
+        self.master = max(candidates, key=lambda n: (self._log_end(n), n.name))
+        self.journal.record("operator.promoted", self.master.name)
+        self.checker.on_failed_over()
+        if not destroy:
+            node.wipe()
+        for other in self.nodes.values():
+            self.later(0.5, other.boot)
+
+    def _replace(self, node: SimNode) -> None:
+        node.gone = False
+        node.boot()
+
+    def _log_end(self, node: SimNode) -> int:
+        """Where the log on a node's disk ends, as `rmqha log verify` would say."""
+        return log_end(node, self.swarm.segment_size)
+
+    # ---- afterwards
+
+    async def _liveness(self) -> None:
+        """Heal everything; then a new message is acknowledged and all logs are equal, within limits."""
+        self.journal.record("healed")
+        self.net.heal()
+        for node in self.nodes.values():
+            node.disk.faults.heal()
+            node.gone = False
+            if node.process is not None and node.process.is_broken:
+                node.kill()
+            node.boot()
+        with trio.move_on_after(LIVENESS_S) as limit:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._stop_when_over, nursery.cancel_scope)
+                await self._send_until_acked()
+                await self._wait_converged()
+                nursery.cancel_scope.cancel()
+        if limit.cancelled_caught and not self.checker.violations:
+            self.checker.violation("liveness", f"not in order {LIVENESS_S:g} s after healing: {self._standing()}")
+        if not self.checker.violations:
+            self.checker.look()
+            self.checker.check_converged()
+
+    async def _send_until_acked(self) -> None:
+        for number in range(100_000, 200_000):
+            message = Message(number, trio.current_time(), "alpha", 0, b"<%d>" % number)
+            await workload.send(self, [message])
+            if message.code == 0:
+                return
+            await trio.sleep(1.0)
+
+    async def _wait_converged(self) -> None:
+        while not self._is_converged():  # noqa: ASYNC110 - a look from outside; nobody inside tells us
+            await trio.sleep(0.5)
+
+    def _is_converged(self) -> bool:
+        ends: set[int] = set()
+        for node in self.nodes.values():
+            if node.process is None or not node.process.is_serving:
+                return False
+            store = node.process.broker.store
+            ends |= {store.max_offset, store.flushed_offset, store.reput.reput_from_offset}
+        return len(ends) == 1
+
+    def _standing(self) -> str:
+        parts = []
+        for node in self.nodes.values():
+            process = node.process
+            if process is None:
+                parts.append(f"{node.name} down")
+                continue
+            store, client = process.broker.store, process.broker.ha_client
+            state = client.info().state.value + " " + client.info().last_error if client is not None else "master"
+            error = store.write_error or store.running_flags.dispatch_error or ""
+            offsets = f"{store.reput.reput_from_offset}/{store.flushed_offset}/{store.max_offset}"
+            parts.append(f"{node.name} {state} {offsets} {error}")
+        return "; ".join(parts)
+
+
+def log_end(node: SimNode, segment_size: int) -> int:
+    """Where the last whole record on a disk ends."""
+    from rmqha.codec.scan import Stop, scan_records  # noqa: PLC0415
+
+    end = 0
+    for path, inode in sorted(node.disk.files.items()):
+        if not path.startswith("/store/commitlog/") or inode.size != segment_size:
+            continue
+        base = int(path.rpartition("/")[2])
+        scan = scan_records(memoryview(inode.cache), 0, inode.size, phy_offset_base=base, file_end=inode.size)
+        end = base + (inode.size if scan.stop is Stop.BLANK else scan.end)
+        if scan.stop is not Stop.BLANK:
+            break
+    return end
+
+
+def simulate(
+    seed: int,
+    *,
+    swarm: Swarm | None = None,
+    plan: list[Fault] | None = None,
+    only_messages: frozenset[int] | None = None,
+    keep_events: bool = False,
+) -> Outcome:
+    """Run one seed, or what is left of it."""
+    swarm = swarm or draw(seed)
+    plan = draw_plan(seed, swarm) if plan is None else plan
+    gc.disable()
+    try:
+        world = World(seed, swarm, plan, only_messages=only_messages, keep_events=keep_events)
+        return sim_clock.run(world.run, seed=seed)
+    finally:
+        gc.enable()
