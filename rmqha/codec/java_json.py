@@ -11,17 +11,31 @@ Source: spec: commitlog §11, remoting.
 
 import json
 import re
+from math import isfinite
 from typing import Any, Final
 
 from rmqha.errors import RemoteProtocolError
 
 DEPTH_MAX: Final = 64
+_INTEGER_SIZE_MAX: Final = 4000
+"""Python itself refuses to read a number of more than 4,300 digits."""
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _INTEGER_KEY: Final = re.compile(r"-?\d+(?=[ \t\r\n]*:)")
 _BARE_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?=[ \t\r\n]*:)")
 _REFERENCE_STEP: Final = re.compile(r"\.([A-Za-z0-9_@%|-]+)|\[(\d+)\]")
-_decoder: Final = json.JSONDecoder()
+_HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
+
+
+def _finite(text: str) -> float:
+    """NaN, Infinity and 1e999 are refused: nobody who asks for an ``int`` expects them."""
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError(f"{text[:20]} is no finite number")
+    return value
+
+
+_decoder: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 _scalar = _decoder.raw_decode
 
 
@@ -42,12 +56,17 @@ def loads(raw: str | bytes | bytearray | memoryview) -> Any:
     except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"JSON is not UTF-8: {error}") from None
     try:
-        value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+        value = _decoder.decode(text)
+    except (ValueError, RecursionError):
         value, end = _value(text, _skip(text, 0), 0)
         if _skip(text, end) != len(text):
             raise RemoteProtocolError(f"JSON: unexpected text at character {end}") from None
-    return _resolved(value) if '"$ref"' in text else value
+    try:
+        if "\\ud" in text or "\\uD" in text:
+            _refuse_half_pairs(value)
+        return _resolved(value) if '"$ref"' in text else value
+    except RecursionError:
+        raise RemoteProtocolError("JSON is nested too deeply") from None
 
 
 def dumps(value: Any) -> str:
@@ -121,6 +140,8 @@ def _key(text: str, at: int, depth: int) -> tuple[int | str, int]:
         _, end = _value(text, at, depth + 1)
         return ObjectKey(text[at:end]), end
     if match := _INTEGER_KEY.match(text, at):
+        if match.end() - at > _INTEGER_SIZE_MAX:
+            raise RemoteProtocolError(f"JSON: a key of {match.end() - at} digits at character {at}")
         return int(match.group()), match.end()
     if match := _BARE_KEY.match(text, at):
         return match.group(), match.end()
@@ -128,6 +149,19 @@ def _key(text: str, at: int, depth: int) -> tuple[int | str, int]:
     if not isinstance(key, str):
         raise RemoteProtocolError(f"JSON: a key expected at character {at}")
     return key, end
+
+
+def _refuse_half_pairs(value: Any) -> None:
+    """Half a surrogate pair can be written in JSON, but not in UTF-8: it would fail whoever stores or logs it."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _refuse_half_pairs(key)
+            _refuse_half_pairs(item)
+    elif isinstance(value, list):
+        for item in value:
+            _refuse_half_pairs(item)
+    elif isinstance(value, str) and _HALF_PAIR.search(value):
+        raise RemoteProtocolError("JSON: half a surrogate pair is no text")
 
 
 def _resolved(root: Any) -> Any:

@@ -312,6 +312,8 @@ def _decode_json(buffer: bytes, at: int, body_at: int, end: int) -> RemotingComm
 def _json_header(raw: bytes) -> dict[str, Any]:
     try:
         text = str(raw, "utf-8")
+        if "\\ud" in text or "\\uD" in text:
+            _check_pairs(text)
         if text.startswith("{"):
             header, header_end = _scan_json(text, 0)
             if header_end == len(text):
@@ -322,6 +324,11 @@ def _json_header(raw: bytes) -> dict[str, Any]:
     if type(header) is not dict:
         raise RemoteProtocolError("JSON header is no object")
     return header
+
+
+def _check_pairs(text: str) -> None:
+    """Half a surrogate pair can be written in JSON, but not in UTF-8: it would fail whoever stores or logs it."""
+    json.dumps(json.loads(text), ensure_ascii=False).encode()
 
 
 def _json_language(value: object) -> LanguageCode:

@@ -7,7 +7,8 @@ import trio
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FRAME_SIZE_MAX, FrameDecoder, RemotingCommand
-from rmqha.errors import RemoteProtocolError, RemotingConnectError, RmqhaError
+from rmqha.errors import RemoteProtocolError, RemotingConnectError
+from rmqha.remoting.background import open_background_nursery
 from rmqha.remoting.connection import invoke
 from rmqha.remoting.outgoing import OutgoingQueue
 from rmqha.remoting.response_table import OnOutcome, ResponseTable
@@ -144,19 +145,11 @@ async def open_remoting_client(
 
     Raises:
         RemotingConnectError: see :func:`connect_remoting_client`.
-        RmqhaError: raised by the block; it leaves as it is, not in the nursery's group, so that callers can catch it.
     """
     client = await connect_remoting_client(network, address, timeout_s=timeout_s)
-    failure: RmqhaError | None = None
-    async with trio.open_nursery() as nursery:
+    async with open_background_nursery() as nursery:
         nursery.start_soon(client.run)
-        try:
-            yield client
-        except RmqhaError as error:
-            failure = error
-        client.close()
-    if failure is not None:
-        raise failure
+        yield client
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> str:

@@ -93,3 +93,25 @@ def test_noise_is_refused_by_one_error_only(text: str) -> None:
 def test_what_is_wrong_is_named(text: str | bytes, reason: str) -> None:
     with pytest.raises(RemoteProtocolError, match=reason):
         loads(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1" * 5000,
+        '{"a":%s}' % ("1" * 5000),
+        "{%s:1}" % ("1" * 5000),
+        '{"a":1e999}',
+        "{1:NaN}",
+        "-Infinity",
+        '"\\ud800"',
+        '{"\\uDfff":1}',
+        '[{"a":["\\ud800x"]}]',
+        "[" * 900 + '"\\ud800"' + "]" * 900,
+        "[" * 900 + '{"$ref":"$"}' + "]" * 900,
+    ],
+)
+def test_what_python_reads_and_nobody_can_use_is_refused(text: str) -> None:
+    """Each of these once left ``loads`` as another error, or failed later whoever stored the value."""
+    with pytest.raises(RemoteProtocolError):
+        loads(text)

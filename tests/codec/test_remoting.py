@@ -119,6 +119,7 @@ def test_an_unknown_language_is_other() -> None:
         (b"\0\0\0\6\0\0\0\2[]", "no object"),
         (b"\0\0\0\x0d\0\0\0\x09" + b'{"code":]', "does not parse"),
         (b"\0\0\0\x10\0\0\0\x0c" + b'{"code":1.5}', "is no int32"),
+        (b"\0\0\0\x19\0\0\0\x15" + b'{"remark":"x\\uD800y"}', "does not parse: .*surrogates not allowed"),
         (b"\0\0\0\x15\0\0\0\x11" + b'{"extFields":[1]}', "extFields"),
         (b"\0\0\0\5\1\0\0\1x", "at least 21"),
         (b"\0\0\0\x19\1\0\0\x15" + bytes(13) + b"\0\0\0\1" + bytes(4), "remark of 1 bytes"),
@@ -210,3 +211,8 @@ def test_what_is_encoded_decodes_to_the_same(
     assert (back.language, back.remark, back.ext_fields, back.body) == (language, remark, ext_fields, body)
     assert back.is_response
     assert not back.is_oneway
+
+
+def test_a_pair_of_surrogates_is_one_character() -> None:
+    (command,), _ = decode_frames(b"\0\0\0\x1d\0\0\0\x19" + b'{"remark":"\\ud83d\\uDE80"}')
+    assert command.remark == "\U0001f680"
