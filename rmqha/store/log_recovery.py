@@ -5,8 +5,9 @@ compares the two case by case. Here a bad record is
 
 * cut, with everything behind it, if nothing says that it was durable: a crash in the middle of a write;
 * a :class:`~rmqha.errors.CorruptLogError` if something does, and then nothing is changed:
-  after a clean stop, records the consume queues know; after a crash, a durable mark beyond it, a later record that the
-  checkpoint proves durable, or one stored so much later that the bad one must have been flushed by then.
+  after a clean stop, records the consume queues know; after a crash, the durable offset that rmqha writes into the
+  checkpoint. RocketMQ writes none, so that on its stores a later record tells: one that its checkpoint's time proves
+  durable, or one stored so much later that the bad one must have been flushed by then.
 
 Source: spec: commitlog §7.1, §7.2; rocketmq-all-4.9.8 CommitLog.java:168-275, 430-560.
 """
@@ -277,11 +278,13 @@ def _proof_after_clean_stop(
 def _proof_after_crash(
     queue: MappedFileQueue, recovery: LogRecovery, *, known: DurableKnowledge, runs: list[_Run]
 ) -> str:
+    if known.durable_offset or known.checkpoint == Checkpoint():
+        return ""  # the mark is exact, or this log never was RocketMQ's: nothing has to be guessed
     for run in runs:
         if run.first_store_timestamp_ms < known.checkpoint.commit_log_timestamp_ms:
             return f"the record at {run.offset} behind it was durable, says the checkpoint"
         unflushed_ms = run.last_store_timestamp_ms - recovery.last_store_timestamp_ms
-        if not known.durable_offset and recovery.records and unflushed_ms > _UNFLUSHED_MS_MAX:
+        if recovery.records and unflushed_ms > _UNFLUSHED_MS_MAX:
             return f"records stored up to {unflushed_ms} ms later follow at {run.offset}"
     mapped = queue.find(recovery.end)
     if not runs or mapped is None:
