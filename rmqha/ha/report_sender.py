@@ -16,6 +16,7 @@ class ReportSender:
         self.reported_offset = first_report
         self._stream = stream
         self._heartbeat_s = heartbeat_s
+        self._sent_offset = first_report
         self._unsent = b""
         self._stalled = trio.Event()
         self._last_write_at = trio.current_time()
@@ -35,7 +36,8 @@ class ReportSender:
         """Send without waiting. While the line is full only the newest offset waits, as reports are cumulative."""
         if self._unsent:
             return
-        report = encode_report(self.reported_offset)
+        self._sent_offset = self.reported_offset
+        report = encode_report(self._sent_offset)
         taken = self._stream.send_nowait(report)
         self._last_write_at = trio.current_time()
         if taken < len(report):
@@ -54,8 +56,7 @@ class ReportSender:
 
     async def _send_rest(self) -> None:
         """Finish the report that was cut, then send what came up in the meantime."""
-        sent = self.reported_offset
         await self._stream.send_all(self._unsent)
         self._unsent, self._stalled = b"", trio.Event()
-        if sent != self.reported_offset:
+        if self._sent_offset != self.reported_offset:
             self._send_now()

@@ -1,0 +1,242 @@
+"""The receiving side: connecting, coming back, and what an operator sees."""
+
+import errno
+from itertools import count, pairwise
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.codec.transfer import encode_frame_header
+from rmqha.errors import CorruptLogError
+from rmqha.ha.ha_client import HAClient
+from rmqha.ha.log_receiver import first_difference, own_tail
+from rmqha.ha.options import HaAck, HAClientOptions
+from rmqha.ha.runtime_info import ClientState
+from tests.fakes import MemoryNetwork
+from tests.ha.harness import FILE, RawMaster, settle, start_master, start_slave, until
+from tests.memory_log import MemoryLog, record, records
+
+DATA = records([bytes([i]) * (i * 31 % 900) for i in range(40)])
+
+
+async def test_it_reports_at_once_and_not_after_five_seconds(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network, master = MemoryNetwork(), RawMaster()
+    await nursery.start(master.run, network)
+    start_slave(nursery, network, MemoryLog(), master.port)
+    await settle()
+    assert master.reports() == [0]
+    nursery.cancel_scope.cancel()
+
+
+async def test_failed_attempts_back_off_and_are_logged_once(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    with capture_logs() as logs:
+        client = start_slave(nursery, network, MemoryLog(), 7)
+        await trio.sleep(60.0)
+    assert client.info().state is ClientState.WAITING
+    assert "nobody listens" in client.info().last_error
+    assert [entry["event"] for entry in logs] == ["ha_client.disconnected"]
+    nursery.cancel_scope.cancel()
+
+
+async def test_closes_without_progress_back_off_one_two_four_five(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, master = MemoryNetwork(), RawMaster()
+    await nursery.start(master.run, network)
+    start_slave(nursery, network, MemoryLog(), master.port)
+
+    async def close_each() -> None:
+        for number in count():
+            await until(lambda number=number: len(master.streams) > number)  # type: ignore[misc]
+            master.streams[number].close()
+
+    nursery.start_soon(close_each)
+    await trio.sleep(18.0)
+    gaps = [round(b - a) for a, b in pairwise(master.accepted_at)]
+    assert gaps == [1, 2, 4, 5, 5]
+    nursery.cancel_scope.cancel()
+
+
+async def test_after_progress_it_comes_back_at_once_and_compares_what_it_has(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, master = MemoryNetwork(), RawMaster()
+    await nursery.start(master.run, network)
+    log = MemoryLog()
+    client = start_slave(nursery, network, log, master.port, options=HAClientOptions(overlap_size=500))
+    await settle()
+    await master.send(encode_frame_header(0, FILE - 1000) + DATA[: FILE - 1000])
+    end = log.max_offset
+    assert 2000 < end <= FILE - 1000
+    master.streams[0].close()
+    await settle()
+    (asked,) = master.reports(1)
+    assert end - 500 - 1000 < asked <= end - 500
+    assert client.info().state is ClientState.COMPARING
+    await master.send(encode_frame_header(asked, FILE - asked) + DATA[asked:FILE])
+    assert log.content() == DATA[:FILE]
+    assert client.info().state is ClientState.TRANSFER
+    assert master.reports(1) == [asked, FILE]
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_corrupt_stream_is_counted_and_asked_for_again_from_the_last_good_record(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, master = MemoryNetwork(), RawMaster()
+    await nursery.start(master.run, network)
+    log = MemoryLog()
+    client = start_slave(nursery, network, log, master.port, options=HAClientOptions(overlap_size=1))
+    await settle()
+    good, bad = record(0, b"good"), bytearray(record(96, b"body"))
+    bad[90] ^= 1
+    await master.send(encode_frame_header(0, 192) + good + bad)
+    assert (log.content(), client.info().corrupt_streams) == (good, 1)
+    assert "BODYCRC" in client.info().last_error
+    assert master.reports(0)[-1] <= len(good)
+    await settle(2.0)
+    await master.send(encode_frame_header(1, 191) + good[1:] + record(96, b"body"))
+    assert log.content() == good + record(96, b"body")
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_new_master_address_ends_the_connection_to_the_old_one(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    old, new = RawMaster(), RawMaster()
+    await nursery.start(old.run, network)
+    await nursery.start(new.run, network)
+    client = start_slave(nursery, network, MemoryLog(), old.port)
+    await settle()
+    client.update_master_address("master", old.port)
+    await settle()
+    assert old.ended_at == [None], "the same address changes nothing"
+    client.update_master_address("master", new.port)
+    await settle()
+    assert old.ended_at[0] is not None
+    assert new.reports() == [0]
+    assert client.info().master == f"master:{new.port}"
+    nursery.cancel_scope.cancel()
+
+
+async def test_states_without_a_master_and_after_the_end(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    client = HAClient(MemoryLog(), MemoryNetwork(), options=HAClientOptions(), chance=lambda: 0.0)
+    assert (client.info().state, client.info().master) == (ClientState.NO_MASTER, None)
+    async with trio.open_nursery() as life:
+        life.start_soon(client.run)
+        await settle()
+        life.cancel_scope.cancel()
+    assert client.info().state is ClientState.STOPPED
+
+
+@pytest.mark.parametrize(("ack", "reported"), [(HaAck.RECEIVED, 150), (HaAck.WRITTEN, 92), (HaAck.DURABLE, 0)])
+async def test_what_an_acknowledgement_promises(
+    ack: HaAck, reported: int, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """One whole record and a part of the next have come, and the disk is slow."""
+    network, master, log = MemoryNetwork(), RawMaster(), MemoryLog(flush_s=1.0)
+    await nursery.start(master.run, network)
+    client = start_slave(nursery, network, log, master.port, options=HAClientOptions(ack=ack))
+    await settle()
+    data = record(0, b"") + record(92, b"x" * 100)
+    await master.send(encode_frame_header(0, 150) + data[:150])
+    assert (master.reports()[-1], log.max_offset) == (reported, 92)
+    info = client.info()
+    assert (info.received_offset, info.verified_offset, info.durable_offset) == (150, 92, 0)
+    await trio.sleep(1.0)
+    assert master.reports()[-1] == max(reported, 0 if ack is not HaAck.DURABLE else 92)
+    nursery.cancel_scope.cancel()
+
+
+async def test_receiving_goes_on_while_a_flush_runs_and_the_next_takes_all_that_came(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, master, log = MemoryNetwork(), RawMaster(), MemoryLog(flush_s=1.0)
+    await nursery.start(master.run, network)
+    start_slave(nursery, network, log, master.port)
+    await settle()
+    at = 0
+    for _ in range(10):
+        one = record(at, b"x" * 20)
+        await master.send(encode_frame_header(at, len(one)) + one)
+        at += len(one)
+    assert log.max_offset == at
+    await trio.sleep(2.5)
+    assert master.reports() == [0, 112, at]
+    assert log.flushes == 2
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_segment_that_is_still_being_made_is_waited_for(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    log = MemoryLog()
+    log.allocated = trio.Event()
+    client = start_slave(nursery, network, log, service.port)
+    await trio.sleep(7.0)
+    assert (log.max_offset, client.info().connections) == (0, 1)
+    log.allocated.set()
+    await until(lambda: log.content() == DATA)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_slow_line_delays_reports_but_cuts_none(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """Reports that do not fit are sent whole later, the newest for all that were passed over."""
+    network, master, log = MemoryNetwork(), RawMaster(), MemoryLog()
+    await nursery.start(master.run, network)
+    client = start_slave(nursery, network, log, master.port)
+    await settle()
+    outgoing = network.connections[0].outgoing
+    outgoing.capacity = 3
+    first, second = record(0, b"a"), record(93, b"b")
+    master_stream = master.streams[0]
+    await master_stream.send_all(encode_frame_header(0, 93) + first)
+    await master_stream.send_all(encode_frame_header(93, 93) + second)
+    await settle()
+    assert master.reports() == [0, 93, 186]
+    await trio.sleep(12.0)
+    assert master.reports()[3:] == [186, 186]
+    assert client.info().reported_offset == 186
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_own_log_that_needs_recovery_stops_the_client(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    client = start_slave(nursery, network, MemoryLog.holding(DATA[:1000]), service.port)
+    await settle()
+    assert client.info().state is ClientState.FAILED
+    assert "needs recovery" in client.info().last_error
+    with pytest.raises(CorruptLogError):
+        own_tail(MemoryLog.holding(DATA[:1000]), overlap_size=10)
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_allocation_failure_is_final(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    log = MemoryLog()
+    log.write_error = OSError(errno.ENOSPC, "injected")
+    client = start_slave(nursery, network, log, service.port)
+    await trio.sleep(60.0)
+    assert (client.info().state, client.info().connections) == (ClientState.FAILED, 1)
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "at"), [(b"", b"", 0), (b"abc", b"abc", 3), (b"abc", b"xbc", 0), (b"abcd", b"abxx", 2)]
+)
+def test_the_first_difference(a: bytes, b: bytes, at: int) -> None:
+    assert first_difference(a, b) == at
+
+
+def test_an_empty_log_has_no_tail() -> None:
+    assert own_tail(MemoryLog(start=2 * FILE), overlap_size=10) is None

@@ -1,0 +1,276 @@
+"""The serving side: who may come in, what an operator sees, and how it ends."""
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.ha.options import HAClientOptions, HAOptions
+from rmqha.ha.runtime_info import ConnectionState
+from rmqha.replication.watermark import Complete
+from rmqha.transport import Network
+from rmqha.waiting import wait_reached
+from tests.fakes import MemoryNetwork, MemoryStream
+from tests.ha.harness import FILE, RawSlave, settle, start_master, start_slave, until
+from tests.memory_log import MemoryLog, records
+
+DATA = records([bytes([i]) * (i * 31 % 900) for i in range(40)])
+
+
+async def connect_from(host: str, nursery: trio.Nursery, network: MemoryNetwork, port: int) -> RawSlave:
+    network.host = host
+    return await RawSlave.connect(nursery, network, port)
+
+
+async def test_only_allowed_networks_get_in(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog(), HAOptions(allow=("10.1.0.0/16", "fd00::/8")))
+    with capture_logs() as logs:
+        slaves = [
+            await connect_from(host, nursery, network, service.port)
+            for host in ("10.1.2.3", "10.2.0.1", "10.2.0.1", "[fd00::5]", "127.0.0.1", "unknown")
+        ]
+        await settle()
+    assert [slave.is_cut for slave in slaves] == [False, True, True, False, True, True]
+    assert len([entry for entry in logs if entry["event"] == "accept_socket_service.refused"]) == 3, "once an address"
+    assert {(info.address, info.count) for info in service.info().refused} == {
+        ("10.2.0.1", 2),
+        ("127.0.0.1", 1),
+        ("unknown", 1),
+    }
+    nursery.cancel_scope.cancel()
+
+
+async def test_connections_are_limited_overall_and_per_address(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(
+        nursery, network, MemoryLog(), HAOptions(connections_max=3, connections_per_address_max=2)
+    )
+    slaves = [
+        await connect_from(host, nursery, network, service.port)
+        for host in ("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3")
+    ]
+    await settle()
+    assert [slave.is_cut for slave in slaves] == [False, False, True, False, True]
+    slaves[0].stream.close()
+    await settle()
+    late = await connect_from("10.0.0.1", nursery, network, service.port)
+    await settle()
+    assert not late.is_cut
+    nursery.cancel_scope.cancel()
+
+
+async def test_stop_closes_the_port_and_connections_and_answers_who_waits(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(0)
+    answers: list[bool] = []
+    service.group_transfer.acked.add(len(DATA), 1000.0, lambda reached, _: answers.append(reached))
+    service.stop()
+    await settle()
+    assert (slave.is_cut, answers, service.connections) == (True, [False], {})
+    with pytest.raises(OSError, match="nobody listens"):
+        await network.connect("master", service.port, timeout_s=1.0)
+
+
+async def test_waiters_expire_each_at_his_own_deadline(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """None waits behind another one (spec: ha §15 row 17)."""
+    service = await start_master(nursery, MemoryNetwork(), MemoryLog.holding(DATA))
+    answered: list[tuple[str, float]] = []
+
+    def note(name: str) -> Complete:
+        return lambda _reached, _value: answered.append((name, trio.current_time()))
+
+    for name, deadline in (("slow", 3.0), ("quick", 0.5)):
+        service.group_transfer.acked.add(len(DATA), deadline, note(name))
+    await trio.sleep(5.0)
+    assert answered == [("quick", 0.5), ("slow", 3.0)]
+    nursery.cancel_scope.cancel()
+
+
+async def test_with_one_replica_nobody_waits_for_slaves(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    service = await start_master(nursery, MemoryNetwork(), MemoryLog(), HAOptions(in_sync_replicas=1))
+    answers: list[bool] = []
+    service.group_transfer.acked.add(12345, 1.0, lambda reached, _: answers.append(reached))
+    assert (service.is_slave_ok(12345), answers) == (True, [True])
+    nursery.cancel_scope.cancel()
+
+
+async def test_with_three_replicas_two_slaves_must_acknowledge(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=3))
+    first = await connect_from("10.0.0.1", nursery, network, service.port)
+    second = await connect_from("10.0.0.2", nursery, network, service.port)
+    await first.report(len(DATA))
+    assert (service.group_transfer.acked.value, service.is_slave_ok(len(DATA)), service.live_slaves) == (0, False, 1)
+    await second.report(500)
+    assert (service.group_transfer.acked.value, service.is_slave_ok(len(DATA)), service.live_slaves) == (500, True, 2)
+    assert service.info().replicated_offset == 500
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_an_operator_sees_of_a_connection(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network, log = MemoryNetwork(), MemoryLog.holding(DATA[:FILE])
+    service = await start_master(nursery, network, log)
+    assert service.oldest_needed_offset() is None
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await settle()
+    (info,) = service.info().connections
+    assert (info.state, info.slave_ack_offset, info.lag_bytes) == (ConnectionState.FIRST_REPORT_AWAITED, -1, FILE)
+    await slave.report(FILE)
+    (info,) = service.info().connections
+    assert (info.state, info.lag_bytes, info.lag_s, info.eta_s) == (ConnectionState.IN_SYNC, 0, 0.0, 0.0)
+    log.extend(DATA[FILE : FILE + 1000])
+    await trio.sleep(4.0)
+    (info,) = service.info().connections
+    assert (info.state, info.lag_bytes, info.eta_s) == (ConnectionState.CATCH_UP, 1000, None)
+    assert info.lag_s == pytest.approx(4.0, abs=0.1)
+    assert info.next_transfer_from_where == FILE + 1000
+    assert service.oldest_needed_offset() == FILE
+    await slave.report(FILE + 500)
+    (info,) = service.info().connections
+    assert info.rate_bytes_s == pytest.approx(500 / 4.0, rel=0.1)
+    assert info.eta_s == pytest.approx(4.0, rel=0.1)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_of_old_history_lags_at_least_as_long_as_it_is_connected(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(100)
+    await trio.sleep(10.0)
+    (info,) = service.info().connections
+    assert info.lag_s == pytest.approx(10.0, abs=0.1)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_that_does_not_read_is_cut(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network = MemoryNetwork(capacity=100)
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    stream = await network.connect("master", service.port, timeout_s=1.0)
+    await stream.send_all(bytes(8))
+    for _ in range(3):
+        await trio.sleep(9.0)
+        if not stream.incoming.ended:
+            await stream.send_all(bytes(8))
+    await settle()
+    assert service.connections == {}
+    assert "did not take a frame" in service.info().refused[0].message
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_that_the_cleaning_overtakes_is_cut(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network, log = MemoryNetwork(capacity=100), MemoryLog.holding(DATA)
+    service = await start_master(nursery, network, log)
+    slave = RawSlave(await network.connect("master", service.port, timeout_s=1.0))
+    await slave.report(0)
+    log.delete_first_file()
+    log.delete_first_file()
+    nursery.start_soon(slave.reader.run)
+    await until(lambda: slave.is_cut)
+    assert "too slow for the cleaning" in service.info().refused[0].message
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_refusal_is_forgotten_when_the_slave_was_served(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    ahead = await RawSlave.connect(nursery, network, service.port)
+    await ahead.report(len(DATA) + 1)
+    assert len(service.info().refused) == 1
+    again = await RawSlave.connect(nursery, network, service.port)
+    await again.report(0)
+    assert again.reader.frames == [], "it was ahead just now: not looked at for a second"
+    await trio.sleep(1.0)
+    assert again.reader.data == DATA
+    again.stream.close()
+    await settle()
+    assert service.info().refused == ()
+    nursery.cancel_scope.cancel()
+
+
+async def test_slaves_chain(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """A slave serves its log to slaves of its own, and new bytes go all the way down."""
+    network: MemoryNetwork = MemoryNetwork()
+    _: Network = network
+    logs = [MemoryLog.holding(DATA[:FILE]), MemoryLog(), MemoryLog()]
+    services = [await start_master(nursery, network, log) for log in logs]
+    for upper, lower in ((0, 1), (1, 2)):
+        start_slave(nursery, network, logs[lower], services[upper].port, options=HAClientOptions())
+    await until(lambda: logs[2].max_offset == FILE)
+    logs[0].extend(DATA[FILE:])
+    with trio.fail_after(1.0):
+        assert await wait_reached(services[1].group_transfer.acked, len(DATA))
+    assert logs[2].content() == DATA
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_keeps_up_is_sent_before_the_append_returns(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, log = MemoryNetwork(), MemoryLog.holding(DATA[:FILE])
+    service = await start_master(nursery, network, log)
+    slave = RawSlave(await network.connect("master", service.port, timeout_s=1.0))
+    await slave.report(FILE)
+    log.extend(DATA[FILE : FILE + 300])
+    assert isinstance(slave.stream, MemoryStream)
+    assert slave.stream.incoming.size == 12 + 300
+    log.extend(DATA[FILE + 300 : 2 * FILE + 50])
+    assert slave.stream.incoming.size == 12 + 300 + 12 + (FILE - 300) + 12 + 50
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("capacity", [5, 12, 100])
+async def test_what_a_full_line_does_not_take_at_once_follows_in_order(
+    capacity: int, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, log = MemoryNetwork(), MemoryLog.holding(DATA[:FILE])
+    service = await start_master(nursery, network, log)
+    slave = RawSlave(await network.connect("master", service.port, timeout_s=1.0))
+    await slave.report(FILE)
+    assert isinstance(slave.stream, MemoryStream)
+    slave.stream.incoming.capacity = capacity
+    for at in range(FILE, len(DATA), 1000):
+        log.extend(DATA[at : at + 1000])
+    nursery.start_soon(slave.reader.run)
+    await until(lambda: len(slave.reader.data) == len(DATA) - FILE)
+    assert slave.reader.data == DATA[FILE:]
+    nursery.cancel_scope.cancel()
+
+
+async def test_much_at_once_is_left_to_the_sending_task(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    file_size = 1 << 20
+    data = records([bytes([i]) * 100_000 for i in range(8)], file_size=file_size)
+    network, log = MemoryNetwork(), MemoryLog(file_size)
+    service = await start_master(nursery, network, log, HAOptions(transfer_batch_size=file_size))
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(0)
+    log.extend(data)
+    await until(lambda: slave.reader.data == data)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_line_that_breaks_inside_an_append_ends_only_its_connection(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, log = MemoryNetwork(), MemoryLog.holding(DATA[:FILE])
+    service = await start_master(nursery, network, log)
+    slave = RawSlave(await network.connect("master", service.port, timeout_s=1.0))
+    await slave.report(FILE)
+    slave.stream.close()
+    log.extend(DATA[FILE:])
+    await settle()
+    assert service.connections == {}
+    nursery.cancel_scope.cancel()

@@ -1,0 +1,33 @@
+"""Who was turned away is remembered, within bounds."""
+
+from rmqha.ha.refused_peers import RefusedPeers
+from rmqha.replication.master_session import Refusal, RefusedSlaveError
+
+
+def test_only_what_is_new_belongs_in_the_log() -> None:
+    refused = RefusedPeers()
+    assert refused.note("a", RefusedSlaveError(Refusal.AHEAD, "x"), now=0.0)
+    assert not refused.note("a", RefusedSlaveError(Refusal.AHEAD, "x"), now=1.0)
+    assert refused.note("a", RefusedSlaveError(Refusal.SILENT, "y"), now=2.0)
+    (info,) = refused.info(now=5.0)
+    assert (info.reason, info.count, info.last_s_ago) == ("silent", 3, 3.0)
+    refused.forget("a")
+    assert refused.info(now=5.0) == ()
+
+
+def test_a_log_that_did_not_fit_is_looked_at_again_a_second_later() -> None:
+    refused = RefusedPeers()
+    for refusal in (Refusal.AHEAD, Refusal.BELOW_MIN, Refusal.STRANGER):
+        refused.note(refusal.value, RefusedSlaveError(refusal, "x"), now=7.0)
+    assert [refused.serve_at(r.value) for r in (Refusal.AHEAD, Refusal.BELOW_MIN, Refusal.STRANGER)] == [8.0, 8.0, 0.0]
+    assert refused.serve_at("new") == 0.0
+
+
+def test_the_oldest_address_is_forgotten_first() -> None:
+    refused = RefusedPeers()
+    for number in range(300):
+        refused.note(str(number), RefusedSlaveError(Refusal.AHEAD, "x"), now=0.0)
+        refused.note("0", RefusedSlaveError(Refusal.AHEAD, "x"), now=0.0)
+    addresses = [info.address for info in refused.info(now=0.0)]
+    assert len(addresses) == 256
+    assert {"0", "299", "44", "45"} & set(addresses) == {"0", "299", "45"}
