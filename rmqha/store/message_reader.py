@@ -9,6 +9,7 @@ from typing import Final
 
 from rmqha.codec.consume_queue import UNIT_SIZE
 from rmqha.codec.layout import MESSAGE_MAGIC, RECORD_SIZE_MIN, SysFlag
+from rmqha.errors import CorruptLogError
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable
@@ -39,12 +40,14 @@ class MessageReader:
         visible_offset: Callable[[], int],
         in_memory_bytes: int,
         corrects_offsets: bool,
+        on_corrupt: Callable[[CorruptLogError], None],
     ) -> None:
         self._commit_log = commit_log
         self._queues = queues
         self._visible_offset = visible_offset
         self._in_memory_bytes = in_memory_bytes
         self._corrects_offsets = corrects_offsets
+        self._on_corrupt = on_corrupt
 
     def get_message(
         self,
@@ -104,10 +107,13 @@ class MessageReader:
                 continue
             if code_set is not None and _as_int32(tags_code) not in code_set:
                 continue
-            segment = log.find(phy_offset)
-            assert segment is not None, "what is in a queue is in the log"
-            position = phy_offset - segment.file_from_offset
-            views.append(segment.view[position : position + size])
+            record = self._record_at(phy_offset, end=log.max_offset)
+            if record is None or len(record) != size:
+                examined -= 1
+                self._report(queue, offset + examined, phy_offset)
+                status = GetMessageStatus.OFFSET_FOUND_NULL
+                break
+            views.append(record)
             total += size
         if views:
             status = GetMessageStatus.FOUND
@@ -120,17 +126,26 @@ class MessageReader:
             total,
         )
 
+    def _report(self, queue: ConsumeQueue, index: int, phy_offset: int) -> None:
+        """A unit leads nowhere: consumers stop there, rather than miss a message, and somebody is told."""
+        what = f"unit {index} of consume queue {queue.topic}/{queue.queue_id} leads here, but here is no such record"
+        self._on_corrupt(CorruptLogError(phy_offset, f"{what}. Move the queue's directory away and start again"))
+
     def look_message_by_offset(self, phy_offset: int) -> memoryview | None:
         """The record that starts at ``phy_offset``; None if none does, or if it may not be seen."""
+        return self._record_at(phy_offset, end=self._visible_offset())
+
+    def _record_at(self, phy_offset: int, *, end: int) -> memoryview | None:
+        """The record that starts at ``phy_offset`` and ends before ``end``, if its head says so."""
         segment = self._commit_log.queue.find(phy_offset)
         if segment is None:
             return None
         position = phy_offset - segment.file_from_offset
-        end = min(self._visible_offset() - segment.file_from_offset, segment.wrote_position)
-        if position + RECORD_SIZE_MIN > end:
+        limit = min(end - segment.file_from_offset, segment.wrote_position)
+        if position + RECORD_SIZE_MIN > limit:
             return None
         size, magic, claimed, _ = _HEAD.unpack_from(segment.view, position)
-        if magic != MESSAGE_MAGIC or claimed != phy_offset or not RECORD_SIZE_MIN <= size <= end - position:
+        if magic != MESSAGE_MAGIC or claimed != phy_offset or not RECORD_SIZE_MIN <= size <= limit - position:
             return None
         return segment.view[position : position + size]
 

@@ -80,6 +80,7 @@ class DefaultMessageStore:
             visible_offset=lambda: self.reput.reput_from_offset,
             in_memory_bytes=options.in_memory_bytes,
             corrects_offsets=not options.is_slave,
+            on_corrupt=self.running_flags.fail_dispatch,
         )
         self.get_message: Final = self.reader.get_message
         self.physical_offset_of: Final = self.reader.physical_offset_of
@@ -136,15 +137,19 @@ class DefaultMessageStore:
         """
         self.disk.makedirs(self.options.store_path_root_dir)
         self._lock = self.disk.lock(f"{self.options.store_path_root_dir}/lock")
-        report = load_and_recover(
-            self.disk,
-            self.options,
-            commit_log=self.commit_log,
-            queues=self.queues,
-            checkpoint=self.checkpoint,
-            reput=self.reput,
-            on_recovered=self._recovered,
-        )
+        try:
+            report = load_and_recover(
+                self.disk,
+                self.options,
+                commit_log=self.commit_log,
+                queues=self.queues,
+                checkpoint=self.checkpoint,
+                reput=self.reput,
+                on_recovered=self._recovered,
+            )
+        except StoreError:
+            self.close()
+            raise
         logger.info(
             "store.loaded",
             min_offset=self.min_offset,

@@ -356,3 +356,17 @@ async def test_on_a_real_disk(tmp_path: Path) -> None:
                 results = await put(store, *[message(b"%d" % i, size=1200 + i) for i in range(10)])
                 await store.flush_now(results[-1].end_offset)
             assert OsDisk().listdir(root) == ["checkpoint", "commitlog", "config", "consumequeue", "lock"]
+
+
+async def test_a_start_that_was_refused_leaves_the_store_as_it_was(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, message(b"one"), message(b"two"))
+        await dispatched(store)
+    device.files[f"/store/commitlog/{0:020d}"].write(b"\xff", 95)
+    mount = device.mount()
+    for _ in range(2):
+        refused = DefaultMessageStore(options(), mount, now_ms=CLOCK)
+        with pytest.raises(CorruptLogError, match="nothing was changed"):
+            refused.load()
+        assert not mount.exists("/store/abort"), "the next start knows that the last stop was clean"
