@@ -3,28 +3,17 @@
 import base64
 import json
 import sys
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqha.cli.errors import CliError
+from rmqha.cli.options import time_option
 
 if TYPE_CHECKING:
     from rmqha.codec.message import StoredMessage
     from rmqha.store.log_reader import LogReader
-
-
-def _time_ms(_ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    from rmqha.cli.when import parse_time  # noqa: PLC0415
-
-    if value is None:
-        return None
-    try:
-        return parse_time(value.removeprefix("@"), now_ms=time.time_ns() // 1_000_000)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=param) from None
 
 
 @click.command(
@@ -44,8 +33,8 @@ Exit codes: 0 read to the end, 1 the log is corrupt at some place, 2 wrong usage
 @click.option("--queue", "queue_ids", type=int, multiple=True, help="Only this queue id; can be repeated.")
 @click.option("--tag", "tags", multiple=True, help="Only this tag; can be repeated.")
 @click.option("--key", "keys", multiple=True, help="Only messages with this key, or with this UNIQ_KEY.")
-@click.option("--since", callback=_time_ms, metavar="TIME", help="First store time: 2026-11-21T10:00, ms, -15m.")
-@click.option("--until", callback=_time_ms, metavar="TIME", help="Store time before which to end.")
+@click.option("--since", callback=time_option, metavar="TIME", help="First store time: 2026-11-21T10:00, ms, -15m.")
+@click.option("--until", callback=time_option, metavar="TIME", help="Store time before which to end.")
 @click.option("--from-offset", type=click.IntRange(0), default=0, help="First physical offset; need not be a record's.")
 @click.option("--to-offset", type=click.IntRange(0), help="Physical offset before which to end.")
 @click.option("-n", "--limit", type=click.IntRange(1), help="End after so many messages.")

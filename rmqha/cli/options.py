@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -27,3 +28,15 @@ def broker_option(command: F) -> F:
         "-b", "--broker", "address", metavar="HOST[:PORT]", default=DEFAULT_BROKER, envvar="RMQHA_BROKER",
         show_default=True, show_envvar=True, callback=_address, help="The broker's listenPort.",
     )(command)  # fmt: skip
+
+
+def time_option(_ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Read an option that is a time (``2026-11-21T10:00``, milliseconds, ``-15m``) as milliseconds since the epoch."""
+    from rmqha.cli.when import parse_time  # noqa: PLC0415
+
+    if value is None:
+        return None
+    try:
+        return parse_time(value.removeprefix("@"), now_ms=time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from None
