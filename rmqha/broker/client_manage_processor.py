@@ -3,16 +3,13 @@
 Source: spec: remoting §2.3 (105), §2.4 (34, 35); rocketmq-all-4.9.8 ClientManageProcessor.java.
 """
 
-from typing import Any
-
-from rmqha.broker.consumer_manager import ConsumerManager, subscription_of_heartbeat
+from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.topic_config_manager import TopicConfigManager
-from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import GetRouteInfoRequestHeader, UnregisterClientRequestHeader, decode_header
+from rmqha.codec.heartbeat import decode_heartbeat
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import BrokerData, QueueData, TopicRouteData, encode_route
-from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 
@@ -34,19 +31,15 @@ class ClientManageProcessor:
 
     def heart_beat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """34: a client says which groups it belongs to; missing and null sets are legal."""
-        body = java_json.loads(bytes(request.body)) if request.body else {}
-        if not isinstance(body, dict):
-            raise RemoteProtocolError("the heartbeat's body is no object")
-        for entry in body.get("consumerDataSet") or ():
-            self._register_consumer(connection, str(body.get("clientID")), entry)
+        heartbeat = decode_heartbeat(request.body)
+        for consumer in heartbeat.consumer_data_set:
+            self._consumers.register(
+                consumer.group_name,
+                connection,
+                client_id=heartbeat.client_id,
+                subscriptions=consumer.subscription_data_set,
+            )
         return RemotingCommand(ResponseCode.SUCCESS)
-
-    def _register_consumer(self, connection: Connection, client_id: str, entry: dict[str, Any]) -> None:
-        group = entry.get("groupName")
-        if not isinstance(group, str):
-            raise RemoteProtocolError("a consumer in the heartbeat has no groupName")
-        subscriptions = [subscription_of_heartbeat(one) for one in entry.get("subscriptionDataSet") or ()]
-        self._consumers.register(group, connection, client_id=client_id, subscriptions=subscriptions)
 
     def unregister_client(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """35: a client leaves; that is fine even if it never came."""

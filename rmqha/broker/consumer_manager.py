@@ -2,25 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
 
-from rmqha.codec.hashing import tags_code
-from rmqha.errors import RemoteProtocolError
-
-SUB_ALL: Final = "*"
-_TAG_SEPARATOR: Final = "||"
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionData:
-    """A topic and the tags wanted of it; ``code_set`` None means all of them.
-
-    The broker filters by the tags' hashes alone, clients by the text once more: a false positive is harmless.
-    """
-
-    topic: str
-    code_set: frozenset[int] | None
-    sub_version: int = 0
+from rmqha.codec.heartbeat import SubscriptionData
 
 
 @dataclass(slots=True)
@@ -65,36 +48,3 @@ class ConsumerManager:
         """Ids of the group's members, sorted."""
         entry = self._groups.get(group)
         return sorted(set(entry.members.values())) if entry is not None else []
-
-
-def parse_subscription(topic: str, expression: str | None, *, sub_version: int = 0) -> SubscriptionData:
-    """A tag expression: ``*`` or nothing for everything, else tags joined by ``||`` (FilterAPI.java).
-
-    Raises:
-        RemoteProtocolError: there is no tag between the separators.
-    """
-    if not expression or expression == SUB_ALL:
-        return SubscriptionData(topic, None, sub_version)
-    tags = [tag.strip() for tag in expression.split(_TAG_SEPARATOR) if tag.strip()]
-    if not tags:
-        raise RemoteProtocolError(f"subscription {expression!r} holds no tag: use tags joined by || or *")
-    return SubscriptionData(topic, frozenset(map(tags_code, tags)), sub_version)
-
-
-def subscription_of_heartbeat(entry: dict[str, Any]) -> SubscriptionData:
-    """One member of ``subscriptionDataSet``; hashes are as sent, or derived where none are (spec: remoting §6, 24).
-
-    Raises:
-        RemoteProtocolError: it has no topic, or numbers that are none.
-    """
-    topic, expression = entry.get("topic"), entry.get("subString")
-    if not isinstance(topic, str):
-        raise RemoteProtocolError("a subscription in the heartbeat has no topic")
-    parsed = parse_subscription(topic, expression, sub_version=int(entry.get("subVersion") or 0))
-    sent = entry.get("codeSet")
-    if parsed.code_set is None or not sent:
-        return parsed
-    try:
-        return SubscriptionData(topic, frozenset(map(int, sent)), parsed.sub_version)
-    except (TypeError, ValueError):
-        raise RemoteProtocolError(f"codeSet of the subscription to {topic} holds what is no number") from None

@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from rmqha.broker.consumer_manager import ConsumerManager, SubscriptionData, parse_subscription
+from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.topic_config_manager import PERM_READ, TopicConfigManager
@@ -21,6 +21,7 @@ from rmqha.codec.headers import (
     decode_header,
     encode_header,
 )
+from rmqha.codec.heartbeat import SubscriptionData, build_subscription_data
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.connection import Connection
@@ -123,7 +124,7 @@ class PullMessageProcessor:
     def _subscription_of(self, header: PullMessageRequestHeader) -> SubscriptionData:
         if header.sys_flag & PullSysFlag.SUBSCRIPTION:
             try:
-                return parse_subscription(header.topic, header.subscription)
+                return build_subscription_data(header.topic, header.subscription)
             except RemoteProtocolError as error:
                 raise PullRefusedError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         known = self._consumers.find_subscription(header.consumer_group, header.topic)

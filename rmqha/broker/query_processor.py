@@ -61,7 +61,7 @@ class QueryProcessor:
         record = self._store.look_message_by_offset(offset)
         if record is None:
             return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=f"can not find message by offset {offset}")
-        return RemotingCommand(ResponseCode.SUCCESS, body=record)
+        return RemotingCommand(ResponseCode.SUCCESS, body=bytes(record))
 
     def query_consumer_offset(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """14: where a group goes on. Without a commit: 0 for a queue that still begins at 0, else not found."""

@@ -87,7 +87,7 @@ class PullApi:
         found = decode_header(PullMessageResponseHeader, response)
         return PullResult(
             status,
-            self._read_messages(bytes(response.body), queue),
+            self._read_messages(response.body, queue),
             found.next_begin_offset,
             found.min_offset,
             found.max_offset,

@@ -80,7 +80,7 @@ class TopicRoutes:
         try:
             response = await self._connections.invoke(address, request, timeout_s=self._timeout_s)
             if response.code == ResponseCode.SUCCESS:
-                return decode_route(bytes(response.body))
+                return decode_route(response.body)
             if response.code == ResponseCode.TOPIC_NOT_EXIST:
                 return NoRouteError(f"{address} does not know topic {topic}: create it, or check the address")
             return broker_error(response)

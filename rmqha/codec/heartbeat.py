@@ -24,12 +24,16 @@ SUBSCRIBE_ALL: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionData:
-    """One topic of a group: ``*``, or tags joined by ``||``. ``code_set`` are the tags' codes; empty means all."""
+    """One topic of a group: ``*``, or tags joined by ``||``.
+
+    ``code_set`` are the tags' codes, None if every message passes. A broker filters by them alone, clients by the
+    text once more: a false positive is harmless.
+    """
 
     topic: str
     sub_string: str = SUBSCRIBE_ALL
     tags_set: tuple[str, ...] = ()
-    code_set: frozenset[int] = frozenset()
+    code_set: frozenset[int] | None = None
     sub_version: int = 0
     expression_type: str = "TAG"
 
@@ -144,7 +148,7 @@ def subscription_json(subscription: SubscriptionData) -> dict[str, Any]:
     """The members of a SubscriptionData, also of use in 203's answer."""
     return {
         "classFilterMode": False,
-        "codeSet": sorted(subscription.code_set),
+        "codeSet": sorted(subscription.code_set or ()),
         "expressionType": subscription.expression_type,
         "subString": subscription.sub_string,
         "subVersion": subscription.sub_version,

@@ -102,7 +102,7 @@ class RemotingCommand:
         language: LanguageCode = LanguageCode.JAVA,
         remark: str | None = None,
         ext_fields: dict[str, str] | None = None,
-        body: bytes | memoryview = b"",
+        body: bytes = b"",
         serialize: int = _JSON,
         ext_raw: bytes | None = None,
         size: int = 0,
@@ -148,11 +148,7 @@ class RemotingCommand:
         Raises:
             LocalProtocolError: a value does not fit its field, or the frame exceeds 16 MiB.
         """
-        return b"".join(self.encode_parts())
-
-    def encode_parts(self) -> tuple[bytes, bytes | memoryview]:
-        """The frame as (prefix and header, body), so that a large body need not be copied."""
-        return self.encode_header(len(self.body)), self.body
+        return self.encode_header(len(self.body)) + self.body
 
     def encode_header(self, body_size: int) -> bytes:
         """Prefix and header of the frame, for a caller that sends a body of ``body_size`` bytes behind it itself."""

@@ -1,0 +1,253 @@
+"""Well-formed frames with hostile contents: a broker answers each, or drops the client, and serves the others on."""
+
+import json
+from random import Random
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.codec.batch import BatchEntry, encode_batch
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand, SerializeType
+from rmqha.codec.send_headers import decode_send_response
+from rmqha.errors import RemotingConnectError, RemotingError, RemotingSendRequestError
+from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.sim.sim_net import SimNet
+
+NAMES = [
+    *"abcdefghijklmn",
+    *[
+        "producerGroup",
+        "topic",
+        "defaultTopic",
+        "defaultTopicQueueNums",
+        "queueId",
+        "sysFlag",
+        "bornTimestamp",
+        "flag",
+        "properties",
+    ],
+    *[
+        "consumerGroup",
+        "queueOffset",
+        "maxMsgNums",
+        "commitOffset",
+        "suspendTimeoutMillis",
+        "subscription",
+        "subVersion",
+    ],
+    *[
+        "expressionType",
+        "offset",
+        "timestamp",
+        "key",
+        "maxNum",
+        "beginTimestamp",
+        "endTimestamp",
+        "clientID",
+        "group",
+        "delayLevel",
+    ],
+    *[
+        "originMsgId",
+        "originTopic",
+        "unitMode",
+        "maxReconsumeTimes",
+        "readQueueNums",
+        "writeQueueNums",
+        "perm",
+        "topicFilterType",
+    ],
+    *[
+        "topicSysFlag",
+        "order",
+        "groupName",
+        "removeOffset",
+        "brokerName",
+        "brokerAddr",
+        "clusterName",
+        "haServerAddr",
+        "brokerId",
+    ],
+]
+VALUES = [
+    *[
+        "0",
+        "1",
+        "-1",
+        "2",
+        "3",
+        "7",
+        "32",
+        "255",
+        "2147483647",
+        "-2147483648",
+        "2147483648",
+        "9223372036854775807",
+        "-9223372036854775808",
+    ],
+    *[
+        "9223372036854775808",
+        "1_0",
+        "\uff11",
+        "1e3",
+        "NaN",
+        "true",
+        "false",
+        "*",
+        "TBW102",
+        "t",
+        "u",
+        "group",
+        "consumers",
+        "TAG",
+        "SQL92",
+    ],
+    *("SCHEDULE_TOPIC_XXXX", "%RETRY%group", "%DLQ%x", "a b", "../../etc", "A || B", " || ", "\0", "\x01", "\x02"),
+    *("DELAY\x011", "DELAY\x01-9999999999", "DELAY\x01x", "TAGS\x01\x02KEYS", "TRAN_MSG\x01true", "WAIT\x01false"),
+    *("t" * 127, "t" * 128, "k" * 40_000, "k1 " * 10_000, "日本" * 5000, "\U0001f680", " ", "9" * 5000),
+]
+BODIES = [
+    b"",
+    b"x",
+    b"\xff" * 100,
+    bytes(1000),
+    b"x" * 70_000,
+    encode_batch([BatchEntry(0, b"x", b"TAGS\x01a")] * 3),
+    encode_batch([BatchEntry(-1, b"", b"")] * 40),
+    encode_batch([BatchEntry(0, b"x", b"p" * 32767)]),
+    encode_batch([BatchEntry(0, b"x" * 60_000, b"")] * 3),
+    encode_batch([BatchEntry(0, b"xyz", b"")])[:-1],
+    b"a=b\nc\n=\n\xff",
+]
+JSON_VALUES: list[object] = [
+    None,
+    True,
+    0,
+    -1,
+    1 << 70,
+    1.5,
+    "",
+    "x",
+    "k" * 5000,
+    [],
+    {},
+    [None],
+    [[]],
+    [{}],
+    {"x": None},
+]
+JSON_NAMES = [
+    *[
+        "clientID",
+        "consumerDataSet",
+        "producerDataSet",
+        "groupName",
+        "subscriptionDataSet",
+        "topic",
+        "subString",
+        "codeSet",
+        "tagsSet",
+    ],
+    *[
+        "subVersion",
+        "expressionType",
+        "consumeType",
+        "messageModel",
+        "clientId",
+        "consumerGroup",
+        "mqSet",
+        "brokerName",
+        "queueId",
+    ],
+    *[
+        "retryMaxTimes",
+        "retryQueueNums",
+        "consumeEnable",
+        "brokerId",
+        "subscriptionData",
+        "group",
+        "dataVersion",
+        "counter",
+    ],
+]
+
+
+def hostile_json(random: Random, depth: int = 0) -> object:
+    if depth > 3 or random.random() < 0.3:
+        return random.choice(JSON_VALUES)
+    if random.random() < 0.3:
+        return [hostile_json(random, depth + 1) for _ in range(random.randrange(4))]
+    return {random.choice(JSON_NAMES): hostile_json(random, depth + 1) for _ in range(random.randrange(6))}
+
+
+def hostile_request(random: Random) -> RemotingCommand:
+    code = random.choice([*RequestCode, *RequestCode, 0, 9999, -1])
+    if random.random() < 0.5:  # close to a good one
+        request = random.choice([send_request(b"x"), pull_request(0, suspend_ms=1000), send_request(b"x", batch=True)])
+        fields = dict(request.ext_fields)
+        code = request.code if random.random() < 0.8 else code
+    else:
+        fields = {name: random.choice(VALUES) for name in NAMES if random.random() < 0.7}
+    for name in random.sample(NAMES, random.randrange(5)):
+        fields[name] = random.choice(VALUES)
+    for name in random.sample(sorted(fields), random.randrange(min(3, len(fields) + 1))):
+        del fields[name]
+    json_body = json.dumps(hostile_json(random)).encode()
+    return RemotingCommand(
+        code,
+        flag=FLAG_ONEWAY if random.random() < 0.1 else 0,
+        version=random.choice([0, 1, 409, 479, -1]),
+        ext_fields=fields,
+        body=random.choice([*BODIES, json_body, json_body, json_body]),
+        serialize=random.choice(list(SerializeType)),
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_broker_survives_what_clients_make_up(seed: int, autojump_clock: MockClock) -> None:
+    random = Random(seed)
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker:
+        answered = 0
+        for _ in range(8):
+            try:
+                async with machine.client() as client:
+                    for _ in range(20):
+                        request = hostile_request(random)
+                        if request.is_oneway:
+                            client.put_nowait(request.encode())
+                        else:
+                            await ask(client, request)
+                            answered += 1
+            except (RemotingSendRequestError, RemotingConnectError):
+                continue  # dropped, which is an answer too
+        assert answered > 10
+        async with machine.client() as client:
+            answer = await ask(client, send_request(b"still here", topic="sound"))
+            assert answer.code == ResponseCode.SUCCESS
+            pulled = await ask(
+                client, pull_request(decode_send_response(answer).queue_offset, topic="sound", suspend_ms=5000)
+            )
+            assert b"still here" in bytes(pulled.body)
+        end = broker.store.max_offset
+    async with machine.broker() as broker:
+        assert broker.store.max_offset == end
+
+
+async def test_pipelined_garbage_between_good_requests_harms_nobody_else(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(), machine.client() as good, trio.open_nursery() as nursery:
+        async with machine.client() as bad:
+            nursery.start_soon(ask_and_expect_nothing, bad)
+            await trio.sleep(0.1)
+            bad.put_nowait(b"\0\0\0\6\0\0\0\2{]")
+            await trio.sleep(1)
+            assert bad.closed
+        assert (await ask(good, send_request(b"x"))).code == ResponseCode.SUCCESS
+
+
+async def ask_and_expect_nothing(client: object) -> None:
+    with pytest.raises(RemotingError):
+        await ask(client, pull_request(0, topic="TBW102", suspend_ms=15_000))  # type: ignore[arg-type]
