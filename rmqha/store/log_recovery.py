@@ -69,7 +69,6 @@ def recover_commit_log(
     *,
     known: DurableKnowledge,
     check_crc: bool = True,
-    accept_loss: bool = False,
 ) -> LogRecovery:
     """Set the end of a loaded log; what lies behind it is erased durably. Idempotent.
 
@@ -77,7 +76,6 @@ def recover_commit_log(
         queue: the commitlog's segments, loaded.
         known: tells a crash's leftovers from damage.
         check_crc: verify bodies.
-        accept_loss: the operator has decided: cut, even what should be there.
 
     Raises:
         CorruptLogError: the log is damaged where it was durable, and nothing was changed: restore the store from a
@@ -85,17 +83,17 @@ def recover_commit_log(
         StoreWriteError: the cut is not done.
     """
     if not queue.files:
-        if known.queues_end and not accept_loss:
+        if known.queues_end:
             raise CorruptLogError(
                 queue.start_offset,
                 f"there is no commitlog segment in {queue.directory}, but the consume queues know records up to "
                 f"{known.queues_end}: is the right disk mounted there?",
             )
         return LogRecovery(queue.start_offset, queue.start_offset)
-    recovery = _walk(queue.files[_first_to_examine(queue.files, known) :], check_crc, clean=known.clean)
+    recovery = _walk(queue.files[_first_to_examine(queue.files, known) :], check_crc, known)
     runs = _look_beyond(queue, recovery) if _is_worth_a_look(recovery, known) else []
     refusal = _why_refuse(queue, recovery, known=known, runs=runs)
-    if refusal and not accept_loss:
+    if refusal:
         raise CorruptLogError(recovery.end, refusal)
     _repair_blanks(queue, recovery.repaired_blanks)
     queue.truncate(recovery.end)
@@ -125,7 +123,7 @@ def _first_store_timestamp_ms(mapped: MappedFile) -> int:
     return scan_records(mapped.view, 0, end, phy_offset_base=mapped.file_from_offset).last_store_timestamp_ms
 
 
-def _walk(files: list[MappedFile], check_crc: bool, *, clean: bool) -> LogRecovery:
+def _walk(files: list[MappedFile], check_crc: bool, known: DurableKnowledge) -> LogRecovery:
     """Go over the records until something is not one."""
     records, last_ms, blanks = 0, 0, []
     for index, mapped in enumerate(files):
@@ -139,7 +137,7 @@ def _walk(files: list[MappedFile], check_crc: bool, *, clean: bool) -> LogRecove
         if scan.stop is Stop.CORRUPT and _was_a_blank(mapped, scan.end, following=files[index + 1 : index + 2]):
             blanks.append(base + scan.end)
             continue
-        if not clean and scan.records and _is_torn(mapped, scan):
+        if scan.records and _is_torn(mapped, scan, known):
             scan = scan._replace(end=scan.last_record, records=scan.records - 1, reason="its properties were torn off")
             records -= 1
         end = base + scan.end
@@ -158,14 +156,15 @@ def _walk(files: list[MappedFile], check_crc: bool, *, clean: bool) -> LogRecove
     )
 
 
-def _is_torn(mapped: MappedFile, scan: Scan) -> bool:
+def _is_torn(mapped: MappedFile, scan: Scan, known: DurableKnowledge) -> bool:
     """Whether a crash left the log's last record without (some of) its properties.
 
     No checksum covers them, and what a device did not write reads as zeros. A record that was acknowledged cannot
     look like this: a NUL is refused in properties.
     """
-    properties_raw = decode_message(mapped.view, scan.last_record).properties_raw
-    return b"\0" in properties_raw
+    if known.clean or mapped.file_from_offset + scan.last_record < known.durable_offset:
+        return False
+    return b"\0" in decode_message(mapped.view, scan.last_record).properties_raw
 
 
 def _was_a_blank(mapped: MappedFile, at: int, *, following: list[MappedFile]) -> bool:
@@ -256,7 +255,8 @@ def _why_refuse(queue: MappedFileQueue, recovery: LogRecovery, *, known: Durable
 
 
 _WHAT_NEXT: Final = (
-    "This is damage, not a crash's leftover: nothing was changed. Restore this store from its replica or a backup"
+    "This is damage, not a crash's leftover: nothing was changed. Run 'rmqha log verify' for every bad place; "
+    "restore the store from its replica, or cut it there with 'rmqha log cut'"
 )
 
 

@@ -154,7 +154,6 @@ def test_damage_of_what_was_durable_stops_the_start(
     assert proof in caught.value.reason
     assert "position 200" in caught.value.reason
     assert log.bytes() == before
-    assert log.recover(known, accept_loss=True).end == 200
 
 
 @pytest.mark.parametrize(
@@ -248,9 +247,38 @@ def test_queues_without_a_log_mean_that_the_log_is_elsewhere(log: Log) -> None:
     known = DurableKnowledge(clean=False, checkpoint=Checkpoint(), queues_end=5)
     with pytest.raises(CorruptLogError, match="is the right disk mounted"):
         log.recover(known)
-    assert log.recover(known, accept_loss=True).end == 0
 
 
 def test_without_crc_a_flipped_body_passes(log: Log) -> None:
     log.put(flip_body(records(0, [1, 2]), 200))
     assert log.recover(CLEAN, check_crc=False).end == 400
+
+
+def with_torn_properties(offset: int) -> bytes:
+    prepared = prepare(
+        "T",
+        b"body",
+        queue_id=0,
+        born_timestamp_ms=0,
+        born_host_raw=HOST,
+        store_host_raw=HOST,
+        properties_raw=b"a\x01bcd",
+    )
+    packed = prepared.pack(queue_offset=0, physical_offset=offset, store_timestamp_ms=9_000)
+    return packed[:-2] + bytes(2)
+
+
+@pytest.mark.parametrize(
+    ("known", "end"),
+    [
+        (CRASH, 200),
+        (DurableKnowledge(clean=False, checkpoint=Checkpoint(), durable_offset=200), 200),
+        (DurableKnowledge(clean=False, checkpoint=Checkpoint(), durable_offset=301), 301),
+        (CLEAN, 301),
+    ],
+)
+def test_zeros_in_the_last_properties_are_torn_unless_they_were_durable(
+    log: Log, known: DurableKnowledge, end: int
+) -> None:
+    log.put(records(0, [1]) + with_torn_properties(200))
+    assert log.recover(known).end == end

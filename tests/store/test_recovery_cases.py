@@ -35,8 +35,8 @@ WHY = {
     "total-size-negative": "the checkpoint proves that later records were durable",
     "magic": "the checkpoint proves that later records were durable",
     "hole": "the checkpoint proves that later records were durable",
-    "torn-tail-1": "no checksum covers properties, but zeros in them are what a torn write leaves: that record was never "
-    "durable and is cut, as with any other torn byte; RocketMQ serves it damaged",
+    "torn-tail-1": "no checksum covers properties, but zeros in them are what a torn write leaves: never durable, "
+    "and cut like any other torn byte; RocketMQ serves it damaged",
     "blank-destroyed": "what a blank held is known: it is written again, and the log goes on behind it",
     "one-queue-gone": "queues are compared with the log, and built again from where one lacks a record",
     "one-queue-gone-abort": "the same",

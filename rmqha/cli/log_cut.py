@@ -1,0 +1,47 @@
+"""``rmqha log cut``: give up the end of a log, where a broker must not decide that by itself."""
+
+from pathlib import Path
+
+import click
+
+from rmqha.cli.errors import CliError
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqha log cut /data/s --at-offset 788889
+  rmqha log cut /data/s --at-offset 788889 --yes
+
+\b
+Exit codes: 0 cut, or shown what would be; 1 impossible; 2 wrong usage.
+"""
+)
+@click.argument("store")
+@click.option("--at-offset", type=click.IntRange(0), required=True, help="The first physical offset to go.")
+@click.option("--yes", is_flag=True, help="Do it; without, only what would be lost is shown.")
+def cut(store: str, *, at_offset: int, yes: bool) -> None:
+    """Take away all messages of STORE at and behind an offset. They are lost, unless a copy has them.
+
+    For a store that a broker refuses to start on, because a record is bad that was safe once (it names the offset).
+    Copy the store first. If another broker holds the messages, name it in haPeers at the next start: then this one
+    fetches them before it takes new ones.
+    """
+    from rmqha.cli.store_place import commit_log_directory  # noqa: PLC0415
+    from rmqha.errors import StoreError  # noqa: PLC0415
+    from rmqha.store.disk import OsDisk  # noqa: PLC0415
+    from rmqha.store.log_cut import cut_log, plan_cut  # noqa: PLC0415
+
+    directory = commit_log_directory(store)
+    disk = OsDisk()
+    try:
+        plan = plan_cut(disk, directory, at_offset)
+        if yes:
+            root = store if Path(directory) != Path(store) else str(Path(store).parent)
+            plan = cut_log(disk, root, directory, offset=at_offset)
+    except StoreError as error:
+        raise CliError(f"{store} cannot be cut at {at_offset}", why=str(error)) from None
+    verb = "gone" if yes else "would go"
+    click.echo(f"{verb}: {plan.records:,} good records from offset {at_offset:,} on, {plan.segments:,} whole files")
+    if not yes:
+        click.echo("nothing was changed; add --yes")

@@ -1,0 +1,96 @@
+"""Cut a log by hand: the way out where recovery refuses to decide (docs/recovery.md).
+
+Only for a store that no broker uses. The next start is one after a crash: it cuts the queues to the new end.
+"""
+
+from dataclasses import dataclass, replace
+
+from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
+from rmqha.codec.resync import find_record
+from rmqha.codec.scan import scan_records
+from rmqha.errors import StoreError
+from rmqha.store.disk import Disk
+from rmqha.store.log_reader import LogReader, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class LogCut:
+    """What a cut takes away."""
+
+    offset: int
+    records: int
+    """Good records behind ``offset``."""
+    segments: int
+    """Files that are deleted as a whole."""
+
+
+def plan_cut(disk: Disk, commit_log_directory: str, offset: int) -> LogCut:
+    """Say what :func:`cut_log` would do; changes nothing.
+
+    Raises:
+        StoreError: no record, blank or bad place begins at ``offset``, so that a cut would halve a record.
+        StoreReadError: the directory cannot be read.
+    """
+    reader = LogReader(disk, commit_log_directory)
+    holding = [segment for segment in reader.segments if segment.offset <= offset < segment.end_offset]
+    if not holding:
+        raise StoreError(f"offset {offset} is in no segment of {commit_log_directory}")
+    _check_boundary(holding[0], offset)
+    behind = [segment for segment in reader.segments if segment.offset > offset]
+    records = _count(holding[0], offset - holding[0].offset) + sum(_count(segment, 0) for segment in behind)
+    return LogCut(offset, records, len(behind))
+
+
+def _check_boundary(segment: Segment, offset: int) -> None:
+    """Good records lead from some record before exactly to ``offset``, or nothing good lies across it."""
+    at, position = 0, offset - segment.offset
+    while at < position:
+        scan = segment.scan(at, position)
+        following = find_record(segment.file.view(), scan.end, segment.file.size, phy_offset_base=segment.offset)
+        if scan.end == position or following is None or following >= position:
+            return
+        size = int.from_bytes(segment.file.view()[following : following + 4], "big")
+        if following + size > position:
+            raise StoreError(
+                f"offset {offset} is inside the record of {segment.offset + following}: cut there or at its end, "
+                f"{segment.offset + following + size}"
+            )
+        at = following
+
+
+def _count(segment: Segment, at: int | None) -> int:
+    records = 0
+    while at is not None:
+        at = find_record(segment.file.view(), at, segment.file.size, phy_offset_base=segment.offset)
+        if at is not None:
+            scan = scan_records(segment.file.view(), at, segment.file.size, phy_offset_base=segment.offset)
+            records, at = records + scan.records, scan.end
+    return records
+
+
+def cut_log(disk: Disk, root: str, commit_log_directory: str, *, offset: int) -> LogCut:
+    """Take away everything of the log from ``offset`` on, durably.
+
+    Raises:
+        StoreError: as :func:`plan_cut`; nothing was changed.
+        StoreLockedError: a broker uses the store.
+        StoreWriteError: the cut is not done; do it again.
+    """
+    lock = disk.lock(f"{root}/lock")
+    try:
+        cut = plan_cut(disk, commit_log_directory, offset)
+        if not disk.exists(f"{root}/abort"):
+            disk.create(f"{root}/abort", 0, sparse=True)
+        path = f"{root}/checkpoint"
+        if disk.exists(path):
+            known = decode_checkpoint(disk.read_bytes(path))
+            durable_offset = min(known.master_flushed_offset, offset)
+            disk.replace_bytes(path, encode_checkpoint(replace(known, master_flushed_offset=durable_offset)))
+        for segment in reversed(LogReader(disk, commit_log_directory).segments):
+            if segment.offset > offset:
+                disk.unlink(segment.file.path)
+            elif offset < segment.end_offset:
+                disk.open(segment.file.path, writable=True).zero_tail(offset - segment.offset)
+        return cut
+    finally:
+        lock.close()

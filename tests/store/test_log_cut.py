@@ -1,0 +1,116 @@
+"""cut_log: exactly what it said, for good, and a store that starts again."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqha.cli.main import run
+from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from rmqha.errors import CorruptLogError, StoreError, StoreLockedError
+from rmqha.store.disk import OsDisk
+from rmqha.store.log_cut import LogCut, cut_log, plan_cut
+from rmqha.store.log_reader import LogReader
+from tests import stores
+from tests.store.golden import open_store, queues_of
+
+OFFSETS = [message["physicalOffset"] for message in stores.expected_messages("rolled")]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return stores.unpack("rolled", tmp_path)
+
+
+def cut(root: Path, offset: int) -> LogCut:
+    return cut_log(OsDisk(), str(root), str(root / "commitlog"), offset=offset)
+
+
+@pytest.mark.parametrize("number", [0, 1, 18, 19, 100, 199])
+def test_what_is_before_stays_and_what_is_behind_is_gone(root: Path, number: int) -> None:
+    offset = OFFSETS[number]
+    plan = plan_cut(OsDisk(), str(root / "commitlog"), offset)
+    assert (plan.records, plan.offset) == (200 - number, offset)
+    assert cut(root, offset) == plan
+    store = open_store(root, "rolled")
+    store.load()
+    assert store.max_offset == offset
+    assert sum(len(queue["entries"]) for queue in queues_of(store).get("rolling", {}).values()) == number
+    left = [message.physical_offset for message in LogReader(OsDisk(), str(root / "commitlog")).messages()]
+    assert left == OFFSETS[:number]
+    store.close()
+
+
+def test_a_record_is_not_halved(root: Path) -> None:
+    for offset in (OFFSETS[7] + 1, OFFSETS[8] - 1):
+        with pytest.raises(
+            StoreError, match=rf"inside the record of {OFFSETS[7]}: cut there or at its end, {OFFSETS[8]}"
+        ):
+            cut(root, offset)
+    with pytest.raises(StoreError, match="in no segment"):
+        cut(root, 13 * 65536)
+    assert not (root / "abort").exists()
+    assert plan_cut(OsDisk(), str(root / "commitlog"), 789162) == LogCut(789162, 0, 0)
+
+
+def damage_body(root: Path) -> None:
+    path = root / "commitlog" / f"{720896:020d}"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+
+
+def remove_segment(root: Path) -> None:
+    (root / "commitlog" / f"{720896:020d}").unlink()
+
+
+def empty_segment(root: Path) -> None:
+    (root / "commitlog" / f"{720896:020d}").write_bytes(bytes(65536))
+
+
+@pytest.mark.parametrize(
+    ("damage", "offset"), [(damage_body, 720896), (empty_segment, 720896), (remove_segment, 720896 - 1)]
+)
+def test_a_refused_store_starts_after_the_cut(root: Path, damage: Callable[[Path], None], offset: int) -> None:
+    checkpoint = root / "checkpoint"
+    checkpoint.write_bytes(encode_checkpoint(Checkpoint(1, 2, 3, master_flushed_offset=789162)))
+    damage(root)
+    refused = open_store(root, "rolled")
+    with pytest.raises(CorruptLogError) as caught:
+        refused.load()
+    refused.close()
+    assert caught.value.offset == 720896
+    if damage is remove_segment:  # the hole itself cannot be named: the log is cut at the blank before it
+        offset = next(
+            blank["physicalOffset"]
+            for blank in stores.expected_log("rolled")["blanks"]
+            if blank["physicalOffset"] > 655360
+        )
+    cut(root, offset)
+    assert decode_checkpoint(checkpoint.read_bytes()) == Checkpoint(1, 2, 3, master_flushed_offset=offset)
+    store = open_store(root, "rolled")
+    store.load()
+    assert store.max_offset == offset
+    store.close()
+
+
+def test_a_store_in_use_is_not_cut(root: Path) -> None:
+    store = open_store(root, "rolled")
+    disk = OsDisk()
+    lock = disk.lock(str(root / "lock"))
+    with pytest.raises(StoreLockedError):
+        cut_log(disk, str(root), str(root / "commitlog"), offset=0)
+    lock.close()
+    store.close()
+
+
+def test_the_command_shows_before_it_does(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["log", "cut", str(root), "--at-offset", str(OFFSETS[190])]
+    assert run(arguments) == 0
+    assert capsys.readouterr().out.startswith("would go: 10 good records from offset 786,432 on, 0 whole files")
+    assert not (root / "abort").exists()
+    assert run([*arguments, "--yes"]) == 0
+    assert capsys.readouterr().out == "gone: 10 good records from offset 786,432 on, 0 whole files\n"
+    assert (root / "abort").exists()
+    assert run(["log", "cut", str(root / "commitlog"), "--at-offset", "5", "--yes"]) == 1
+    assert "inside the record of 0" in capsys.readouterr().err
