@@ -81,7 +81,9 @@ async def _catch_up_from(
         there = await probe_peer(peer)
         start = choose_start_at(log, there, overlap_size=options.overlap_size)
         stream = await network.connect(peer.host, peer.port, timeout_s=options.connect_timeout_s)
-        connection = SlaveConnection(log, stream, start=start, options=options, silence_max_s=options.catch_up_quiet_s)
+        connection = SlaveConnection(
+            log, stream, start=start, options=options, silence_max_s=options.catch_up_quiet_s, waits_for_space=False
+        )
         begun_at = connection.session.position
         try:
             await connection.run()
@@ -90,7 +92,8 @@ async def _catch_up_from(
     except DivergedLogError as error:
         return CatchUpResult(peer, log.max_offset - end, is_answered=True, diverged_at=error.offset, error=str(error))
     except UnfitMasterError as error:
-        return CatchUpResult(peer, 0, is_answered=error.state is ClientState.AHEAD, error=str(error))
+        taken = log.max_offset - end
+        return CatchUpResult(peer, taken, is_answered=error.state is ClientState.AHEAD, error=str(error))
     except (RemoteProtocolError, OSError, trio.BrokenResourceError) as error:
         is_answered = connection is not None and _has_all(log, there, connection.session, begun_at=begun_at)
         why = "" if is_answered and isinstance(error, SilentMasterError) else str(error)

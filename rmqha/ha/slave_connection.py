@@ -41,8 +41,10 @@ class SlaveConnection:
         start: StreamStart,
         options: HAClientOptions,
         silence_max_s: float,
+        waits_for_space: bool = True,
     ) -> None:
         self._log: Final = log
+        self._waits_for_space: Final = waits_for_space
         self._ack: Final = options.ack
         self._receiver: Final = LogReceiver(log, stream, start=start, silence_max_s=silence_max_s)
         self._reports: Final = ReportSender(stream, start.first_report, heartbeat_s=options.heartbeat_s)
@@ -90,7 +92,7 @@ class SlaveConnection:
     async def _receive(self) -> None:
         await self._reports.send_first()
         while True:
-            await self._log.wait_writable()
+            await self._wait_for_space()
             if not await self._receiver.receive():
                 raise trio.BrokenResourceError(self._why_ended())
             self._has_received = True
@@ -101,6 +103,12 @@ class SlaveConnection:
                     f"the master has nothing more to send at offset {self.session.position}, but this log goes on to "
                     f"{self._log.max_offset}: it lost its tail, or begins later. Nothing is cut here",
                 )
+
+    async def _wait_for_space(self) -> None:
+        """A slave on a full disk stops reading; who cannot wait (a master at its start) gives up."""
+        if self._log.is_disk_full and not self._waits_for_space:
+            raise UnfitMasterError(ClientState.DISK_FULL, "the own disk is too full to take anything")
+        await self._log.wait_writable()
 
     def _why_ended(self) -> str:
         if self._has_received:

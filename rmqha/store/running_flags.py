@@ -44,7 +44,7 @@ class RunningFlags:
             return
         self.write_error = error
         self.bits |= NOT_WRITEABLE
-        logger.error("store.write_failed", operation=error.operation, path=error.path, errno=error.errno)
+        logger.error("store.write_failed", reason=str(error), errno=error.errno)
         for tell in self.on_write_error:
             tell(error)
 

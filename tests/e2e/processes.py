@@ -134,6 +134,8 @@ class Child:
             try:
                 with trio.move_on_after(timeout_s):
                     await trio.lowlevel.wait_readable(pidfd)
+                    while self._popen.poll() is None:  # noqa: ASYNC110 - a tracer has to let go of it first
+                        await trio.sleep(_POLL_S)
             finally:
                 os.close(pidfd)
         if (code := self._popen.poll()) is None:

@@ -87,3 +87,17 @@ async def test_every_record_is_checked(good: int, nursery: trio.Nursery, autojum
     assert "no record" in results[0].error
     assert log.content() == record(0, b"a") * good
     nursery.cancel_scope.cancel()
+
+
+async def test_a_full_disk_ends_the_catch_up_and_not_the_start(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The master must still serve reads; sends are refused anyhow, and the slave that is ahead is not counted."""
+    network, log = MemoryNetwork(), MemoryLog()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    log.space = trio.Event()
+    with trio.fail_after(60):
+        result = await catch_up(log, network, service.port)
+    assert (result.is_answered, result.taken_bytes) == (False, 0)
+    assert "full" in result.error
+    nursery.cancel_scope.cancel()

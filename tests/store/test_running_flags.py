@@ -32,8 +32,7 @@ def test_the_first_write_error_is_kept_told_and_logged_once() -> None:
         {
             "event": "store.write_failed",
             "log_level": "error",
-            "operation": "pwrite",
-            "path": "/log/0",
+            "reason": "pwrite failed on /log/0: no (errno 5)",
             "errno": errno.EIO,
         }
     ]
