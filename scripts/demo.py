@@ -43,7 +43,7 @@ def main() -> int:
     started = time.monotonic()
     try:
         with ExitStack() as stack:
-            _show(Path(arguments.keep) if arguments.keep else _temporary(stack), arguments.count, stack)
+            _show(_kept(arguments.keep) if arguments.keep else _temporary(stack), arguments.count, stack)
     except DemoError as error:
         print(f"\nFAILED: {error}", file=sys.stderr)
         return 1
@@ -230,6 +230,14 @@ def _is_free(port: int) -> bool:
 def _temporary(stack: ExitStack) -> Path:
     path = Path(tempfile.mkdtemp(prefix="rmqha-demo-"))
     stack.callback(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+def _kept(directory: str) -> Path:
+    path = Path(directory).absolute()
+    path.mkdir(parents=True, exist_ok=True)
+    if any(path.iterdir()):
+        raise DemoError(f"{path} is not empty; name another directory, or remove it")
     return path
 
 
