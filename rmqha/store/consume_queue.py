@@ -201,13 +201,6 @@ class ConsumeQueue:
             await mapped.file.sync_in_thread()
         self.flushed_offset = end
 
-    def flush(self) -> None:
-        """As :meth:`flush_in_thread`, here and now: for starting and stopping."""
-        end = self.queue.max_offset
-        for mapped in self.queue.between(self.flushed_offset, end):
-            mapped.file.sync()
-        self.flushed_offset = end
-
 
 def _is_filler(unit: Unit) -> bool:
     return unit[0] == 0 and unit[1] == FILLER_SIZE

@@ -96,11 +96,6 @@ class ConsumeQueueTable:
         """Delete queue files whose messages are all gone; returns how many. Raises StoreWriteError."""
         return sum([await q.delete_expired_files_in_thread(pause_s=pause_s) for q in list(self)])
 
-    def flush(self) -> None:
-        """Make every queue durable, here and now. Raises StoreWriteError."""
-        for queue in self:
-            queue.flush()
-
     def close(self) -> None:
         """Close every file."""
         for queue in self:

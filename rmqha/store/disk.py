@@ -15,8 +15,8 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -102,10 +102,6 @@ class Disk(Protocol):
 
     def listdir(self, path: str) -> list[str]:
         """Sorted names in a directory; empty if there is no such directory."""
-        ...
-
-    def is_dir(self, path: str) -> bool:
-        """Whether ``path`` is a directory."""
         ...
 
     def exists(self, path: str) -> bool:
@@ -205,9 +201,9 @@ class OsDataFile:
 
     def _pwrite_slowly(self, data: bytes, at: int, size: int) -> None:
         """Write piece by piece, from the start: the same bytes twice do no harm."""
-        done, rest = 0, memoryview(data)
+        done = 0
         while done < size:
-            written = os.pwrite(self._fd, rest[done:], at + done)
+            written = os.pwrite(self._fd, memoryview(data)[done:], at + done)
             if written == 0:
                 raise OSError(errno.EIO, "the device takes no more bytes")
             done += written
@@ -276,10 +272,6 @@ class OsDisk:
         """See :meth:`Disk.listdir`."""
         with _reading("listdir", path):
             return sorted(os.listdir(path)) if os.path.isdir(path) else []
-
-    def is_dir(self, path: str) -> bool:
-        """See :meth:`Disk.is_dir`."""
-        return os.path.isdir(path)
 
     def exists(self, path: str) -> bool:
         """See :meth:`Disk.exists`."""
@@ -358,8 +350,7 @@ class OsDisk:
         """See :meth:`Disk.usage`."""
         with _reading("statvfs", path):
             stat = os.statvfs(path)
-        used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize
-        available = stat.f_bavail * stat.f_frsize
+        used, available = (stat.f_blocks - stat.f_bfree) * stat.f_frsize, stat.f_bavail * stat.f_frsize
         percent = -(-used * 100 // max(used + available, 1))
         return DiskUsage(stat.f_blocks * stat.f_frsize, available, percent, bool(stat.f_flag & os.ST_RDONLY))
 
@@ -384,30 +375,21 @@ class OsDisk:
                     ) from error
                 raise
         self._locked.add(real)
-        return _HeldLock(fd, lambda: self._locked.discard(real))
+        held = ExitStack()
+        held.callback(self._locked.discard, real)
+        held.callback(os.close, fd)
+        return held
 
     def makedirs(self, path: str) -> None:
         """See :meth:`Disk.makedirs`."""
         with _writing("mkdir", path):
-            missing = []
+            missing: list[str] = []
             while not os.path.isdir(path):
                 missing.append(path)
                 path = os.path.dirname(path) or "."
             for directory in reversed(missing):
                 os.mkdir(directory, 0o700)
                 _sync_directory(os.path.dirname(directory) or ".")
-
-
-class _HeldLock:
-    def __init__(self, fd: int, forget: Callable[[], None]) -> None:
-        self._fd = fd
-        self._forget = forget
-
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-            self._forget()
 
 
 def _sync_directory(path: str) -> None:

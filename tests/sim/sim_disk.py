@@ -260,11 +260,6 @@ class SimMount:
         every = (*self.disk.files, *self.disk.directories)
         return sorted({name[len(prefix) :].split("/")[0] for name in every if name.startswith(prefix)} - {""})
 
-    def is_dir(self, path: str) -> bool:
-        """See rmqha.store.disk.Disk."""
-        self.check_alive()
-        return path in self.disk.directories
-
     def exists(self, path: str) -> bool:
         """See rmqha.store.disk.Disk."""
         self.check_alive()

@@ -55,8 +55,7 @@ def test_both_disks_agree_on_files(door: tuple[Disk, str]) -> None:
     assert disk.listdir(root) == ["b", "c"]
     assert disk.listdir(f"{root}/c") == ["d"]
     assert disk.listdir(f"{root}/nowhere") == []
-    assert disk.is_dir(f"{root}/c/d")
-    assert not disk.is_dir(f"{root}/b")
+    assert disk.exists(f"{root}/c/d")
     assert disk.exists(f"{root}/b")
     assert disk.read_bytes(f"{root}/b") == b"newer"
     assert disk.file_size(f"{root}/b") == 5

@@ -129,7 +129,7 @@ async def test_flush_makes_durable_what_is_dirty(disk: SimMount) -> None:
     await queue.flush_in_thread()
     assert queue.flushed_offset == 240
     fill(queue, 1, first=12)
-    queue.flush()
+    await queue.flush_in_thread()
     disk.disk.lose_power(lambda _path, _sector, old, _new: old)
     assert loaded(disk.disk.mount()).max_offset_in_queue == 13
 

@@ -104,7 +104,7 @@ def test_zero_tail_erases_everything_behind_and_nothing_before(disk: OsDisk, tmp
 
 def test_reading_what_is_not_there_is_an_error(disk: OsDisk, tmp_path: Path) -> None:
     path = str(tmp_path / "none")
-    assert (disk.exists(path), disk.is_dir(path), disk.listdir(path)) == (False, False, [])
+    assert (disk.exists(path), disk.listdir(path)) == (False, [])
     with pytest.raises(StoreReadError, match=r"open failed on .*none: No such file or directory"):
         disk.open(path, writable=False)
     for read in (disk.file_size, disk.mtime_ms, disk.read_bytes, disk.usage):
