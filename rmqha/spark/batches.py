@@ -32,5 +32,5 @@ def iter_batches(
     report = report if report is not None else ReadReport()
     log = open_log(path_or_uri)
     begin, end = log.range_of(options)
-    report.next = begin
+    report.begin = report.next = begin
     yield from decode(log.filesystem, log.splits(begin, end, split_bytes=sys.maxsize), options, report=report)

@@ -135,6 +135,7 @@ class _SplitDecoder:
             return None, position
         end = position + int(found.starts[count] if count < found.starts.size else found.end)
         self._report.records += count
+        self._report.last = (position + int(found.starts[count - 1]), int(sizes[count - 1]))
         rows = Rows(buffer, read, topics, self._options.broker_name)
         if count < read.starts.size:
             rows = rows.take(np.arange(count))

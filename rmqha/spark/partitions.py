@@ -66,6 +66,7 @@ def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = Tr
         StoreError: a file has been deleted since the scan was planned, and ``fail_on_data_loss``.
     """
     filesystem, _ = open_filesystem(task.uri)
+    report.begin = task.splits[0].begin
     try:
         yield from decode(filesystem, task.splits, task.options, report=report)
     except FileNotFoundError as error:

@@ -17,7 +17,9 @@ class ReadReport:
     """Grows while batches are read; complete when the iterator is exhausted.
 
     Attributes:
+        begin: where reading began; not always a record's start.
         first: physical offset of the first record that was walked over; None: none yet.
+        last: offset and size of the last one.
         next: where the next run continues; ``[first, next)`` holds records and blanks only, save ``corrupt``.
         records: records walked over, before any filter; damaged ones are not counted.
         messages: records delivered.
@@ -25,7 +27,9 @@ class ReadReport:
         corrupt: damaged ranges that were skipped or stopped at.
     """
 
+    begin: int = 0
     first: int | None = None
+    last: tuple[int, int] | None = None
     next: int = 0
     records: int = 0
     messages: int = 0

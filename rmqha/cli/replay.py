@@ -1,0 +1,161 @@
+"""``rmqha replay``: the batch job from the command line."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqha.cli.errors import CliError
+from rmqha.cli.progress import progress
+
+if TYPE_CHECKING:
+    from rmqha.spark.replay import Progress, ReplayOptions, ReplayReport
+
+
+def _time_ms(_ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    from rmqha.cli.when import parse_time  # noqa: PLC0415
+
+    if value is None:
+        return None
+    try:
+        return parse_time(value.removeprefix("@"), now_ms=time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from None
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqha replay /data/s --out /lake/orders --topic orders
+  rmqha replay /data/s --out /lake/all                  # again: only what is new
+  rmqha replay /data/s --out /tmp/day --since @2026-11-20 --until @2026-11-21 --decompress
+  rmqha replay /backup/s --out s3://lake/all --on-corrupt skip
+  rmqha replay /data/s --out /lake/all --engine spark --master 'local[8]'
+
+\b
+Exit codes: 0 done, 1 the log is damaged or the job failed (nothing was written), 2 wrong usage.
+"""
+)
+@click.argument("store")
+@click.option("--out", required=True, metavar="DIR", help="Where to write; a later run goes on there.")
+@click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
+@click.option("--topic-pattern", metavar="REGEX", help="Only topics that match as a whole.")
+@click.option("--queue", "queues", type=int, multiple=True, help="Only this queue id; can be repeated.")
+@click.option("--tag", "tags", multiple=True, help="Only this tag; can be repeated.")
+@click.option("--key", "keys", multiple=True, help="Only messages with this key, or with this UNIQ_KEY.")
+@click.option("--since", callback=_time_ms, metavar="TIME", help="First store time: 2026-11-21T10:00, ms, -15m.")
+@click.option("--until", callback=_time_ms, metavar="TIME", help="Store time before which to end.")
+@click.option("--from-offset", type=click.IntRange(0), help="First physical offset; for the first run only.")
+@click.option("--to-offset", type=click.IntRange(0), help="Physical offset before which to end.")
+@click.option("--system-topics", is_flag=True, help="Also scheduled, half, retry and dead-letter topics.")
+@click.option("--columns", metavar="A,B,...", help="Only these columns, see docs/replay.md.")
+@click.option("--decompress", is_flag=True, help="Write bodies inflated.")
+@click.option("--format", "output_format", type=click.Choice(["parquet", "json"]), default="parquet", show_default=True)
+@click.option(
+    "--on-corrupt",
+    type=click.Choice(["fail", "skip", "stop"]),
+    default="fail",
+    show_default=True,
+    help="Damage: write nothing, leave the damaged records out, or end before the first.",
+)
+@click.option("--no-crc", is_flag=True, help="Do not check the bodies' CRCs.")
+@click.option("--allow-gap", is_flag=True, help="Go on although files were deleted before they were replayed.")
+@click.option("--broker-name", default="broker", show_default=True, help="Value of the column brokerName.")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "local", "spark"]),
+    default="auto",
+    show_default=True,
+    help="Spark, or processes of this machine; auto takes Spark for logs of 16 GiB and more.",
+)
+@click.option("--master", metavar="URL", help="Spark's master, such as local[4]; implies Spark.")
+@click.option("--workers", type=click.IntRange(1), help="Processes of the local engine.  [default: one a core]")
+def replay(store: str, out: str, **options: Any) -> None:
+    """Write the messages of STORE to DIR: Parquet or JSON lines, a directory a topic, and a manifest.
+
+    STORE is a store's directory or its commitlog directory, live or copied, or a URI (s3://, hdfs://, ...). A further
+    run into the same DIR continues exactly where the last one ended.
+    """
+    try:
+        import pyarrow  # noqa: F401, PLC0415 - an extra
+    except ImportError:
+        raise CliError("replay needs pyarrow and numpy", hint="pip install 'rmqha[spark]'") from None
+    from rmqha.spark.replay import replay as run  # noqa: PLC0415
+
+    with ExitStack() as stack:
+        report = run(_options(store, out, **options), _bar(stack))
+    _show(report)
+
+
+def _options(store: str, out: str, **options: Any) -> "ReplayOptions":
+    from rmqha.spark import OnCorrupt, ReadOptions  # noqa: PLC0415
+    from rmqha.spark.replay import Engine, OutputFormat, ReplayOptions  # noqa: PLC0415
+
+    read = ReadOptions(
+        columns=tuple(options["columns"].split(",")) if options["columns"] else None,
+        topics=options["topics"] or None,
+        topic_pattern=options["topic_pattern"],
+        queues=options["queues"] or None,
+        keys=options["keys"] or None,
+        tags=options["tags"] or None,
+        starting_offset=options["from_offset"],
+        ending_offset=options["to_offset"],
+        starting_timestamp_ms=options["since"],
+        ending_timestamp_ms=options["until"],
+        include_system_topics=options["system_topics"],
+        check_crc=not options["no_crc"],
+        on_corrupt=OnCorrupt(options["on_corrupt"]),
+        decompress=options["decompress"],
+        broker_name=options["broker_name"],
+    )
+    return ReplayOptions(
+        store,
+        out,
+        read,
+        format=OutputFormat(options["output_format"]),
+        engine=Engine(options["engine"]),
+        master=options["master"],
+        workers=options["workers"],
+        allow_gap=options["allow_gap"],
+    )
+
+
+def _bar(stack: ExitStack) -> Callable[["Progress"], None]:
+    """A bar on stderr that appears with the first report, which knows the total."""
+    shown: list[Callable[[int], None]] = []
+    done = 0
+
+    def on_progress(now: "Progress") -> None:
+        nonlocal done
+        if not shown:
+            shown.append(stack.enter_context(progress("Replaying", total=now.total_bytes >> 20, unit="MiB")))
+        shown[0]((now.done_bytes >> 20) - done)
+        done = now.done_bytes >> 20
+
+    return on_progress
+
+
+def _show(report: "ReplayReport") -> None:
+    """The totals by topic on stdout; what needs attention on stderr."""
+    if report.manifest is None:
+        click.echo(f"Nothing new: the log ends at {report.end}.")
+    else:
+        width = min(40, max([len("topic"), *map(len, report.topics)]))
+        click.echo(f"{'topic':<{width}}  {'messages':>12}  {'body bytes':>16}")
+        for topic, totals in sorted(report.topics.items()):
+            click.echo(f"{topic:<{width}}  {totals.messages:>12,}  {totals.body_bytes:>16,}")
+        click.echo(
+            f"{report.messages:,} messages of [{report.begin}, {report.end}), {report.records:,} records read, "
+            f"{len(report.files)} files by {report.engine}"
+        )
+        click.echo(f"Manifest: {report.manifest}")
+    for damage in report.corrupt:
+        click.echo(f"Left out: [{damage.start}, {damage.end}) {damage.reason}", err=True)
+    if report.not_inflated:
+        click.echo(
+            f"{report.not_inflated:,} bodies could not be decompressed and are as stored (sysFlag & 1)", err=True
+        )
+    if report.unfinished:
+        click.echo(f"Behind the log's last whole record, at {report.end}: {report.unfinished}", err=True)

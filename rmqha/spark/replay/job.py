@@ -1,0 +1,188 @@
+"""The job: find what is new, have it written, check that the parts meet, commit."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from rmqha.errors import ConfigError, CorruptLogError, StoreError
+from rmqha.spark.commit_log import CommitLog, open_log
+from rmqha.spark.options import OnCorrupt, ReadOptions
+from rmqha.spark.partitions import plan_tasks
+from rmqha.spark.records import crc32
+from rmqha.spark.replay.engines import choose_engine, run_local, run_spark, worker_count
+from rmqha.spark.replay.manifest import Anchor, Manifest, encode, kept_options
+from rmqha.spark.replay.options import Engine, ReplayOptions
+from rmqha.spark.replay.output import Output
+from rmqha.spark.replay.report import Progress, ReplayDamageError, ReplayReport, TopicTotals
+from rmqha.spark.replay.task import ALWAYS_READ, ReplayTask, TaskResult
+from rmqha.spark.report import CorruptRange
+from rmqha.spark.schema import select
+from rmqha.spark.segments import SegmentReader
+
+_TASK_BYTES_MIN: Final = 32 << 20
+_TASK_BYTES_MAX: Final = 256 << 20
+_TASKS_PER_WORKER: Final = 4
+
+OnProgress = Callable[[Progress], None]
+
+
+def replay(options: ReplayOptions, progress: OnProgress | None = None) -> ReplayReport:
+    """Write everything that is new in the store since the last run into the same output; commit it as one.
+
+    Args:
+        options: what to read and where to write.
+        progress: is called whenever a task has finished, from this thread.
+
+    Raises:
+        ConfigError: options contradict each other, or those of earlier runs.
+        StoreError: the store cannot be read, is not the one of the earlier runs, or lost what was to come next.
+        ReplayDamageError: damage, unless ``on_corrupt`` says otherwise. Nothing is committed.
+    """
+    options = replace(options, store=_absolute(options.store), out=_absolute(options.out))
+    select(options.read.columns)
+    output = Output(options.out)
+    with output.locked():
+        last = output.last_manifest()
+        log = open_log(options.store)
+        begin, end = _range(options, last, log)
+        output.recover(last)
+        report = ReplayReport(begin, end, unfinished=log.unfinished)
+        if begin < end:
+            results = _run(options, log, output, report=report, progress=progress or (lambda _progress: None))
+            _add_up(report, results, options.read)
+            if begin < log.min_offset and last is not None:
+                report.corrupt.insert(0, CorruptRange(begin, log.min_offset, "deleted before it was replayed"))
+            anchor = _last_record(log, results) or (last.anchor if last else None)
+            manifest = encode(options, report, anchor)
+            files = [file.path for file in report.files]
+            report.manifest = output.commit(begin, report.end, files=files, manifest=manifest)
+    return report
+
+
+def _absolute(path_or_uri: str) -> str:
+    """Tasks may run elsewhere than in this directory."""
+    return path_or_uri if "://" in path_or_uri else os.path.abspath(path_or_uri)  # noqa: PTH100 - strings, as URIs
+
+
+def _range(options: ReplayOptions, last: Manifest | None, log: CommitLog) -> tuple[int, int]:
+    """Where this run begins and ends."""
+    if last is None:
+        return log.range_of(options.read)
+    if options.read.starting_offset is not None or options.read.starting_timestamp_ms is not None:
+        raise ConfigError(f"{options.out} already holds messages up to {last.end}; a start is for the first run only")
+    if kept_options(options) != last.options:
+        ours, theirs = kept_options(options), last.options
+        differing = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+        raise ConfigError(
+            f"{options.out} was written with other options ({', '.join(differing)}): "
+            "use the same ones, or another --out"
+        )
+    _check_same_log(log, last)
+    if last.end < log.min_offset and not options.allow_gap:
+        raise StoreError(
+            f"{log.uri} begins at {log.min_offset}, but {options.out} ends at {last.end}: the messages between "
+            "were deleted before they were replayed; --allow-gap goes on without them"
+        )
+    _, end = log.range_of(replace(options.read, starting_offset=None, starting_timestamp_ms=None))
+    return last.end, max(last.end, end)
+
+
+def _check_same_log(log: CommitLog, last: Manifest) -> None:
+    """The last record of the last run must still be what it was, unless its file has been deleted."""
+    problem = f"{log.uri} is not the log that was replayed, or it has been cut: "
+    if log.end < last.end:
+        raise StoreError(f"{problem}it ends at {log.end}, {last.end} was already replayed; choose another --out")
+    anchor = last.anchor
+    if anchor is not None and anchor.offset >= log.min_offset:
+        found = _read(log, anchor.offset, anchor.size)
+        if crc32(found) != anchor.crc32:
+            raise StoreError(f"{problem}another record is at {anchor.offset}; choose another --out")
+
+
+def _read(log: CommitLog, offset: int, size: int) -> bytes:
+    for segment in log.segments:
+        if segment.base <= offset < segment.end:
+            with SegmentReader(log.filesystem, segment) as file:
+                return bytes(file.read(offset, size))
+    return b""
+
+
+def _run(
+    options: ReplayOptions, log: CommitLog, output: Output, *, report: ReplayReport, progress: OnProgress
+) -> list[TaskResult]:
+    """Every task's result, in log order."""
+    engine = choose_engine(options, report.end - report.begin)
+    tasks = _plan(options, log, output, report=report, engine=engine)
+    report.engine = str(engine)
+    total, messages, results = sum(task.log.size for task in tasks), 0, list[TaskResult]()
+    progress(Progress(0, total, 0))
+    for outcome in _outcomes(tasks, options, engine):
+        if isinstance(outcome, TaskResult):
+            results.append(outcome)
+            messages += outcome.read.messages
+        done = outcome if isinstance(outcome, int) else len(results)
+        progress(Progress(total * done // len(tasks), total, messages))
+    return sorted(results, key=lambda result: result.read.begin)
+
+
+def _outcomes(tasks: Sequence[ReplayTask], options: ReplayOptions, engine: Engine) -> Iterator[TaskResult | int]:
+    if engine is Engine.SPARK:
+        return run_spark(tasks, master=options.master)
+    return run_local(tasks, workers=worker_count(options))
+
+
+def _plan(
+    options: ReplayOptions, log: CommitLog, output: Output, *, report: ReplayReport, engine: Engine
+) -> list[ReplayTask]:
+    """Some tasks for each worker. Damage is collected first and judged at the end, so that all of it is reported."""
+    read = options.read
+    written = tuple(name for name in select(read.columns).names if name != "topic")
+    needed = (*written, *(name for name in ALWAYS_READ if name not in written))
+    mode = OnCorrupt.SKIP if read.on_corrupt is OnCorrupt.FAIL else read.on_corrupt
+    workers = worker_count(options) if engine is Engine.LOCAL else (os.cpu_count() or 1)
+    size = (report.end - report.begin) // (workers * _TASKS_PER_WORKER)
+    logs = plan_tasks(
+        log,
+        report.begin,
+        report.end,
+        options=replace(read, columns=needed, on_corrupt=mode),
+        split_bytes=min(max(size, _TASK_BYTES_MIN), _TASK_BYTES_MAX),
+    )
+    staging = output.staging_uri(report.begin)
+    return [ReplayTask(task, staging, options.format, written) for task in logs]
+
+
+def _add_up(report: ReplayReport, results: list[TaskResult], read: ReadOptions) -> None:
+    """Totals of all tasks; their parts of the log must meet.
+
+    Raises:
+        ReplayDamageError: there is damage and the job was not told to leave it out.
+        CorruptLogError: two tasks disagree about where a record begins, which sound logs cannot cause.
+    """
+    report.corrupt = sorted(damage for result in results for damage in result.read.corrupt)
+    if report.corrupt and read.on_corrupt is OnCorrupt.FAIL:
+        raise ReplayDamageError(report.corrupt)
+    position: int | None = None
+    for result in results:
+        first = result.read.first
+        if None not in (position, first) and position != first and not report.corrupt:
+            raise CorruptLogError(position or 0, f"the next part of the log begins at {first}")
+        if first is not None:
+            position = result.read.next
+        report.records += result.read.records
+        report.messages += result.read.messages
+        report.not_inflated += result.read.not_inflated
+        report.files += result.files
+        for topic, totals in result.topics.items():
+            report.topics.setdefault(topic, TopicTotals()).add(totals)
+    stopped = report.corrupt and read.on_corrupt is OnCorrupt.STOP
+    report.end = results[-1].read.next if stopped else max(report.end, position or 0)
+
+
+def _last_record(log: CommitLog, results: list[TaskResult]) -> Anchor | None:
+    lasts = [result.read.last for result in results if result.read.last is not None]
+    if not lasts:
+        return None
+    offset, size = max(lasts)
+    return Anchor(offset, size, crc32(_read(log, offset, size)))

@@ -1,0 +1,104 @@
+"""The manifest of a run: what was read and written. A run is committed by its manifest, and by nothing else.
+
+``OUT/_rmqha/manifest-BEGIN-END.json``; each begins where the one before ended. Written whole, then renamed into place.
+"""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from rmqha import __version__
+from rmqha.errors import StoreError
+from rmqha.spark.options import ReadOptions
+from rmqha.spark.replay.options import ReplayOptions
+from rmqha.spark.replay.report import OutputFile, ReplayReport
+
+FORMAT: Final = 1
+_NOT_KEPT: Final = {
+    "starting_offset",
+    "ending_offset",
+    "starting_timestamp_ms",
+    "ending_timestamp_ms",
+    "on_corrupt",
+    "check_crc",
+}
+"""Options that may differ from run to run without changing what the output as a whole means."""
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The last record before a run's end: the next run looks whether the log still holds it."""
+
+    offset: int
+    size: int
+    crc32: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What the next run must know. ``files`` are relative to the output's root."""
+
+    begin: int
+    end: int
+    options: dict[str, Any]
+    files: tuple[str, ...]
+    anchor: Anchor | None
+
+    @property
+    def name(self) -> str:
+        """Its file's name."""
+        return manifest_name(self.begin, self.end)
+
+
+def manifest_name(begin: int, end: int) -> str:
+    """Sorts in log order."""
+    return f"manifest-{begin:020d}-{end:020d}.json"
+
+
+def kept_options(options: ReplayOptions) -> dict[str, Any]:
+    """The options that all runs into one output must share."""
+    read = asdict(replace(options.read, on_corrupt=ReadOptions.on_corrupt))
+    kept = {name: list(value) if isinstance(value, tuple) else value for name, value in read.items()}
+    return {name: value for name, value in kept.items() if name not in _NOT_KEPT} | {"format": str(options.format)}
+
+
+def encode(options: ReplayOptions, report: ReplayReport, anchor: Anchor | None) -> bytes:
+    """The manifest of this run, for people and programs."""
+    value = {
+        "format": FORMAT,
+        "writtenBy": f"rmqha {__version__}",
+        "store": options.store,
+        "range": {"begin": report.begin, "end": report.end},
+        "records": report.records,
+        "messages": report.messages,
+        "notInflated": report.not_inflated,
+        "corrupt": [one._asdict() for one in report.corrupt],
+        "topics": {topic: report.topics[topic].as_json() for topic in sorted(report.topics)},
+        "files": [file._asdict() for file in sorted(report.files)],
+        "anchor": asdict(anchor) if anchor else None,
+        "options": kept_options(options),
+    }
+    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def decode(data: bytes, *, path: str) -> Manifest:
+    """Read a manifest back.
+
+    Raises:
+        StoreError: it is damaged, or of a later format.
+    """
+    try:
+        value = json.loads(data)
+        if value["format"] != FORMAT:
+            raise StoreError(f"{path} has format {value['format']}, this version of rmqha knows {FORMAT}: upgrade it")
+        return Manifest(
+            value["range"]["begin"],
+            value["range"]["end"],
+            value["options"],
+            tuple(OutputFile(**file).path for file in value["files"]),
+            Anchor(**value["anchor"]) if value["anchor"] else None,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(
+            f"{path} is no manifest of rmqha replay ({error!r}); restore it or choose another --out"
+        ) from error

@@ -1,0 +1,104 @@
+"""What a replay did, in numbers that can be checked against its output."""
+
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
+
+from rmqha.errors import CorruptLogError
+from rmqha.spark.report import CorruptRange
+
+
+class Progress(NamedTuple):
+    """Told after every finished task."""
+
+    done_bytes: int
+    total_bytes: int
+    messages: int
+
+
+@dataclass
+class TopicTotals:
+    """Of one topic in one run. The sums do not depend on order or on how the log was split.
+
+    ``bodyCrc`` and ``physicalOffset`` are columns of the output: ``select count(*), sum(bodyCrc),
+    sum(physicalOffset)`` checks it. Bodies themselves are checked by ``bodyCrc``, unless they were decompressed.
+    """
+
+    messages: int = 0
+    body_bytes: int = 0
+    body_crc_sum: int = 0
+    physical_offset_sum: int = 0
+    first_offset: int = -1
+    last_offset: int = -1
+
+    def add(self, other: "TopicTotals") -> None:
+        """Count another part of the same topic too."""
+        self.messages += other.messages
+        self.body_bytes += other.body_bytes
+        self.body_crc_sum += other.body_crc_sum
+        self.physical_offset_sum += other.physical_offset_sum
+        firsts = [one.first_offset for one in (self, other) if one.first_offset >= 0]
+        self.first_offset = min(firsts, default=-1)
+        self.last_offset = max(self.last_offset, other.last_offset)
+
+    def as_json(self) -> dict[str, int]:
+        """With the manifest's key names."""
+        return {_camel(name): value for name, value in asdict(self).items()}
+
+
+class OutputFile(NamedTuple):
+    """One file of the output; ``path`` is relative to the output's root, ``crc32`` of all its bytes (as in zlib)."""
+
+    path: str
+    topic: str
+    messages: int
+    bytes: int
+    crc32: int
+
+
+@dataclass
+class ReplayReport:
+    """The result of one run; everything in it is committed, see ``manifest``.
+
+    Attributes:
+        begin, end: the physical range that was replayed; the next run begins at ``end``.
+        records: records walked over, before filters.
+        messages: messages written.
+        topics: totals by topic.
+        files: files written.
+        corrupt: damaged ranges that were left out.
+        not_inflated: messages whose body stayed compressed although decompression was asked for.
+        unfinished: what follows the log's last whole record, empty if nothing does.
+        manifest: its path; None if there was nothing new.
+        engine: who ran the tasks.
+    """
+
+    begin: int
+    end: int
+    records: int = 0
+    messages: int = 0
+    topics: dict[str, TopicTotals] = field(default_factory=dict)
+    files: list[OutputFile] = field(default_factory=list)
+    corrupt: list[CorruptRange] = field(default_factory=list)
+    not_inflated: int = 0
+    unfinished: str = ""
+    manifest: str | None = None
+    engine: str = ""
+
+
+class ReplayDamageError(CorruptLogError):
+    """The log is damaged and the job was not told to skip; nothing of this run is in the output.
+
+    Attributes:
+        corrupt: every damaged range of the job's part of the log.
+    """
+
+    def __init__(self, corrupt: list[CorruptRange]) -> None:
+        self.corrupt = corrupt
+        listed = "; ".join(f"[{one.start}, {one.end}) {one.reason}" for one in corrupt[:10])
+        more = f"; and {len(corrupt) - 10} more" if len(corrupt) > 10 else ""
+        super().__init__(corrupt[0].start, f"{len(corrupt)} damaged range(s), nothing was written: {listed}{more}")
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)

@@ -1,0 +1,286 @@
+"""The replay job: every message exactly once over all runs, whatever interrupts them; its manifest is true."""
+
+import json
+import random
+import zlib
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from rmqha.errors import ConfigError, StoreError, StoreLockedError
+from rmqha.spark import OnCorrupt, ReadOptions
+from rmqha.spark.replay import (
+    Engine,
+    OutputFormat,
+    Progress,
+    ReplayDamageError,
+    ReplayOptions,
+    ReplayReport,
+    engines,
+    replay,
+)
+from rmqha.spark.replay.output import Output
+from rmqha.spark.replay.paths import partition_directory
+from tests import stores
+from tests.spark.logs import LogWriter
+
+
+def run(store: Path, out: Path, *, read: dict[str, Any] | None = None, **options: Any) -> ReplayReport:
+    options.setdefault("engine", Engine.LOCAL)
+    options.setdefault("workers", 1)
+    return replay(ReplayOptions(str(store), str(out), ReadOptions(**(read or {})), **options))
+
+
+def written(out: Path) -> list[dict[str, Any]]:
+    """All committed rows, in log order."""
+    files = [str(path) for path in out.glob("topic=*/*.parquet")]
+    table = ds.dataset(files, partitioning="hive", partition_base_dir=str(out)).to_table()
+    return sorted(table.to_pylist(), key=lambda row: int(row["physicalOffset"]))
+
+
+def offsets(out: Path) -> list[int]:
+    return [row["physicalOffset"] for row in written(out)]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogWriter:
+    writer, chance = LogWriter(tmp_path / "store"), random.Random(5)
+    for index in range(400):
+        topic = [b"orders", b"audit", b"a|b"][index % 3]
+        writer.append(chance.randbytes(chance.randint(1, 600)), topic=topic, stored_ms=1_700_000_000_000 + index)
+    return writer
+
+
+@pytest.mark.parametrize("name", ["basic", "v6", "rolled", "trimmed"])
+def test_parquet_holds_what_rocketmq_says(name: str, tmp_path: Path) -> None:
+    report = run(stores.unpack(name, tmp_path), tmp_path / "out", read={"include_system_topics": True})
+    expected = stores.expected_messages(name)
+    rows = written(tmp_path / "out")
+    assert [(row["physicalOffset"], row["topic"]) for row in rows] == [
+        (message["physicalOffset"], message["topic"]) for message in expected
+    ]
+    assert all(zlib.crc32(row["body"]) & 0x7FFFFFFF == row["bodyCrc"] for row in rows)
+    assert (report.begin, report.end) == (
+        stores.expected_log(name)["minOffset"],
+        stores.expected_log(name)["maxOffset"],
+    )
+
+
+def test_the_manifest_is_true(log: LogWriter, tmp_path: Path) -> None:
+    """Range, counts, sums and file checksums can all be recomputed from the output."""
+    out = tmp_path / "out"
+    report = run(log.root, out)
+    assert report.manifest is not None
+    manifest = json.loads(Path(report.manifest).read_text())
+    rows = written(out)
+    assert manifest["range"] == {"begin": 0, "end": log.end}
+    assert manifest["messages"] == manifest["records"] == len(rows) == 400
+    for topic, totals in manifest["topics"].items():
+        mine = [row for row in rows if row["topic"] == topic]
+        assert totals == {
+            "messages": len(mine),
+            "bodyBytes": sum(len(row["body"]) for row in mine),
+            "bodyCrcSum": sum(row["bodyCrc"] for row in mine),
+            "physicalOffsetSum": sum(row["physicalOffset"] for row in mine),
+            "firstOffset": mine[0]["physicalOffset"],
+            "lastOffset": mine[-1]["physicalOffset"],
+        }
+    assert {file["path"] for file in manifest["files"]} == {str(p.relative_to(out)) for p in out.glob("topic=*/*")}
+    for file in manifest["files"]:
+        data = (out / file["path"]).read_bytes()
+        assert (file["bytes"], file["crc32"]) == (len(data), zlib.crc32(data))
+
+
+def test_runs_join_without_gap_or_duplicate(tmp_path: Path) -> None:
+    """The log grows by any number of messages between runs, with files rolling."""
+    log, out, chance = LogWriter(tmp_path / "store", file_size=4096), tmp_path / "out", random.Random(6)
+    for _ in range(12):
+        for _ in range(chance.choice([0, 1, 2, 17])):
+            log.append(chance.randbytes(chance.randint(1, 900)))
+        report = run(log.root, out)
+        assert report.end == log.end or not report.messages
+    assert offsets(out) == log.offsets
+    manifests = sorted((out / "_rmqha").glob("manifest-*"))
+    ranges = [json.loads(path.read_text())["range"] for path in manifests]
+    assert all(one["end"] == following["begin"] for one, following in pairwise(ranges))
+
+
+def test_an_ending_offset_ends_at_a_record(log: LogWriter, tmp_path: Path) -> None:
+    """The range is rounded up to a record's end, and the next run takes the rest."""
+    middle = log.offsets[100] + 1
+    report = run(log.root, tmp_path / "out", read={"ending_offset": middle})
+    assert report.end == log.offsets[101]
+    run(log.root, tmp_path / "out")
+    assert offsets(tmp_path / "out") == log.offsets
+
+
+def test_a_run_that_dies_before_its_manifest_leaves_nothing(log: LogWriter, tmp_path: Path) -> None:
+    """Its staged files are not seen by readers, and the next run removes them."""
+
+    class Killed(BaseException):
+        pass
+
+    def die(progress: Progress) -> None:
+        if progress.done_bytes:
+            raise Killed
+
+    with pytest.raises(Killed):
+        replay(ReplayOptions(str(log.root), str(tmp_path / "out"), engine=Engine.LOCAL, workers=1), die)
+    assert list((tmp_path / "out" / "_rmqha").glob("staging-*"))
+    assert not list((tmp_path / "out").glob("topic=*"))
+    run(log.root, tmp_path / "out")
+    assert offsets(tmp_path / "out") == log.offsets
+    assert not list((tmp_path / "out" / "_rmqha").glob("staging-*"))
+
+
+@pytest.mark.parametrize("moved", [0, 1, 2])
+def test_a_run_that_dies_after_its_manifest_is_finished_by_the_next(
+    log: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    """Whatever number of files had been moved already."""
+    out = tmp_path / "out"
+    real = Output._move_files
+
+    def some(self: Output, manifest: Any) -> None:
+        from dataclasses import replace  # noqa: PLC0415
+
+        real(self, replace(manifest, files=manifest.files[:moved]))
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Output, "_move_files", some)
+        with pytest.raises(InterruptedError):
+            run(log.root, out)
+    assert len(list(out.glob("topic=*/*"))) == moved
+    assert run(log.root, out).manifest is None
+    assert offsets(out) == log.offsets
+
+
+def test_damage_fails_the_job_and_all_of_it_is_named(log: LogWriter, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for victim in (50, 300):
+        log.write(log.offsets[victim] + 88, b"\xff\xfe\xfd")
+    with pytest.raises(ReplayDamageError) as caught:
+        run(log.root, out)
+    assert [damage.start for damage in caught.value.corrupt] == [log.offsets[50], log.offsets[300]]
+    assert not list(out.glob("topic=*"))
+    report = run(log.root, out, read={"on_corrupt": OnCorrupt.SKIP})
+    assert [damage.start for damage in report.corrupt] == [log.offsets[50], log.offsets[300]]
+    assert offsets(out) == [at for index, at in enumerate(log.offsets) if index not in (50, 300)]
+    assert report.manifest is not None
+    assert len(json.loads(Path(report.manifest).read_text())["corrupt"]) == 2
+
+
+def test_stop_ends_before_the_damage_and_the_next_run_meets_it_again(log: LogWriter, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    log.write(log.offsets[200] + 4, b"\0")
+    report = run(log.root, out, read={"on_corrupt": OnCorrupt.STOP})
+    assert report.end == log.offsets[200]
+    run(log.root, out, read={"on_corrupt": OnCorrupt.SKIP})
+    assert offsets(out) == [at for index, at in enumerate(log.offsets) if index != 200]
+
+
+def test_deleted_files_are_a_gap(log: LogWriter, tmp_path: Path) -> None:
+    """An error, unless it is accepted; then the manifest says what is missing."""
+    out, first = tmp_path / "out", log.offsets[10]
+    run(log.root, out, read={"ending_offset": first})
+    log.path(0).unlink()
+    with pytest.raises(StoreError, match="--allow-gap"):
+        run(log.root, out)
+    report = run(log.root, out, allow_gap=True)
+    assert report.corrupt[0][:2] == (first, log.file_size)
+    assert offsets(out) == log.offsets[:10] + [at for at in log.offsets if at >= log.file_size]
+    assert run(log.root, out).manifest is None
+
+
+def test_another_log_is_recognised(log: LogWriter, tmp_path: Path) -> None:
+    """After a failover the log may hold something else where the last run ended."""
+    out = tmp_path / "out"
+    run(log.root, out)
+    other = LogWriter(tmp_path / "other")
+    for _ in range(600):
+        other.append(b"other" * 50)
+    with pytest.raises(StoreError, match="another record is at"):
+        run(other.root, out)
+    short = LogWriter(tmp_path / "short")
+    short.append(b"x")
+    with pytest.raises(StoreError, match="it ends at"):
+        run(short.root, out)
+
+
+def test_runs_into_one_output_share_their_options(log: LogWriter, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(log.root, out, read={"topics": ("orders",)})
+    with pytest.raises(ConfigError, match=r"other options \(topics\)"):
+        run(log.root, out, read={"topics": ("audit",)})
+    with pytest.raises(ConfigError, match="first run only"):
+        run(log.root, out, read={"topics": ("orders",), "starting_offset": 0})
+
+
+def test_one_run_at_a_time(log: LogWriter, tmp_path: Path) -> None:
+    with Output(str(tmp_path / "out")).locked(), pytest.raises(StoreLockedError, match="another replay"):
+        run(log.root, tmp_path / "out")
+
+
+def test_processes_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several workers and many parts: the same rows, every one once."""
+    monkeypatch.setattr(engines, "PROCESSES_BYTES_MIN", 0)
+    log, chance = LogWriter(tmp_path / "store", file_size=32 << 20), random.Random(7)
+    body = chance.randbytes(60_000)
+    for index in range(3600):
+        log.append(body[: chance.randint(1, 60_000)], topic=b"t%d" % (index % 7))
+    log.append(bytes(3 << 20))
+    seen: list[Progress] = []
+    options = ReplayOptions(
+        str(log.root), str(tmp_path / "out"), ReadOptions(columns=("topic",)), engine=Engine.LOCAL, workers=2
+    )
+    report = replay(options, seen.append)
+    assert report.messages == len(log.offsets)
+    assert seen[0].done_bytes == 0
+    assert len({file.path.rpartition("/")[2] for file in report.files}) == len(seen) - 1 > 2
+    assert seen[-1].done_bytes == seen[-1].total_bytes
+
+
+def test_columns_and_json(tmp_path: Path) -> None:
+    """A line a message; the topic is the directory's name, a body that is no text is base64."""
+    log, out = LogWriter(tmp_path / "store"), tmp_path / "out"
+    log.append("größer".encode(), topic=b"%RETRY%g")
+    log.append(b"\xff\x00", topic=b"%RETRY%g")
+    read = {"columns": ("topic", "body", "properties", "storeTimestamp"), "include_system_topics": True}
+    run(log.root, out, read=read, format=OutputFormat.JSON)
+    (path,) = out.glob("topic=%25RETRY%25g/*.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    same = {"properties": {"TAGS": "TagA", "KEYS": "k1 k2"}, "storeTimestamp": "2023-11-14T22:13:20.000Z"}
+    assert lines == [{"body": "größer", **same}, {"bodyBase64": "/wA=", **same}]
+
+
+def test_more_topics_than_open_files(tmp_path: Path) -> None:
+    log, out = LogWriter(tmp_path / "store", file_size=1 << 20), tmp_path / "out"
+    for index in range(1500):
+        log.append(b"x", topic=b"topic-%d" % (index % 500))
+    assert run(log.root, out).messages == 1500
+    assert offsets(out) == log.offsets
+
+
+def test_directory_names_are_safe() -> None:
+    assert partition_directory("%RETRY%a|b") == "topic=%25RETRY%25a%7Cb"
+    assert partition_directory("plain-Topic_1") == "topic=plain-Topic_1"
+
+
+def test_an_empty_store_writes_nothing(tmp_path: Path) -> None:
+    report = run(stores.unpack("empty", tmp_path), tmp_path / "out")
+    assert (report.manifest, report.messages) == (None, 0)
+
+
+def test_row_groups_are_compressed_and_body_has_no_dictionary(log: LogWriter, tmp_path: Path) -> None:
+    run(log.root, tmp_path / "out")
+    path = next((tmp_path / "out" / "topic=orders").glob("*.parquet"))
+    metadata = pq.ParquetFile(path).metadata
+    columns = {metadata.row_group(0).column(i).path_in_schema: metadata.row_group(0).column(i) for i in range(19)}
+    assert columns["body"].compression == "ZSTD"
+    assert "RLE_DICTIONARY" not in columns["body"].encodings
+    assert "RLE_DICTIONARY" in columns["storeHost"].encodings
