@@ -27,6 +27,7 @@ from json.encoder import encode_basestring
 from typing import Any, Final
 
 from rmqha.codec.codes import LanguageCode
+from rmqha.codec.properties import decode_utf8
 from rmqha.errors import LocalProtocolError, RemoteProtocolError
 
 VERSION: Final = 409
@@ -215,9 +216,7 @@ def decode_ext_fields(raw: bytes) -> dict[str, str]:
             if not value_at <= next_at <= end:
                 raise RemoteProtocolError(f"header field of {value_size} bytes at {at} of {end} leaves the header")
             if value_size and value_at > at + 6:
-                fields[raw[at + 2 : value_at - 4].decode(errors="replace")] = raw[value_at:next_at].decode(
-                    errors="replace"
-                )
+                fields[decode_utf8(raw[at + 2 : value_at - 4])] = decode_utf8(raw[value_at:next_at])
             at = next_at
     except struct.error as error:
         raise RemoteProtocolError(f"header fields do not parse at {at} of {end}: {error}") from None
@@ -273,7 +272,7 @@ def _decode_binary(buffer: bytes, at: int, body_at: int, end: int) -> RemotingCo
         flag,
         version,
         _LANGUAGES[language] if language < len(_LANGUAGES) else LanguageCode.OTHER,
-        buffer[ext_at - 4 - remark_size : ext_at - 4].decode(errors="replace") if remark_size else None,
+        decode_utf8(buffer[ext_at - 4 - remark_size : ext_at - 4]) if remark_size else None,
         None,
         buffer[body_at:end],
         _ROCKETMQ,

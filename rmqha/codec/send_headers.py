@@ -23,6 +23,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.headers import parse_int, required
+from rmqha.codec.properties import decode_utf8
 from rmqha.codec.remoting import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
@@ -144,7 +145,7 @@ class SendMessageRequestDecoder:
             return self._decode_fields(command)
         properties = raw[properties_at:end]
         if not properties.isascii():
-            properties = properties.decode(errors="replace").encode()
+            properties = decode_utf8(properties).encode()
         return tuple.__new__(SendMessageRequestHeader, (*head, int(born), int(flag), properties, *tail))
 
     def _decode_fields(self, command: RemotingCommand) -> SendMessageRequestHeader:

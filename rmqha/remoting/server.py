@@ -32,18 +32,29 @@ class RemotingServer:
         return self._capacity.used_bytes
 
     async def serve(self, listener: Listener, *, handler: RequestHandler | None = None) -> None:
-        """Accept and serve clients of ``listener`` until it is closed; ``handler`` defaults to the server's."""
+        """Accept and serve clients of ``listener`` until it is closed, which this does when it ends.
+
+        Args:
+            listener: where clients connect.
+            handler: who answers them; None is the server's own.
+        """
         self._listeners.append(listener)
-        async with trio.open_nursery() as nursery:
-            while True:
-                try:
-                    stream = await listener.accept()
-                except trio.ClosedResourceError:
-                    break
-                if self._is_welcome(stream):
-                    nursery.start_soon(self._serve_connection, self._admit(stream, handler or self._handler))
-                else:
-                    stream.close()
+        try:
+            async with trio.open_nursery() as nursery:
+                await self._accept(listener, nursery, handler or self._handler)
+        finally:
+            listener.close()
+
+    async def _accept(self, listener: Listener, nursery: trio.Nursery, handler: RequestHandler) -> None:
+        while True:
+            try:
+                stream = await listener.accept()
+            except trio.ClosedResourceError:
+                return
+            if self._is_welcome(stream):
+                nursery.start_soon(self._serve_connection, self._admit(stream, handler))
+            else:
+                stream.close()
 
     async def close(self, *, grace_s: float) -> None:
         """Accept nobody, let everything in flight be answered for at most ``grace_s``, then end all connections."""

@@ -288,3 +288,19 @@ async def test_a_single_pull(autojump_clock: MockClock) -> None:
         assert (await consumer.pull(queue, 3)).status is PullStatus.NO_NEW_MSG
         assert (await consumer.pull(queue, 9)).status is PullStatus.OFFSET_ILLEGAL
         assert consumer.position(queue) == 0
+
+
+async def test_offsets_are_asked_of_a_slave_when_the_master_is_gone(autojump_clock: MockClock) -> None:
+    master, slave = FakeBroker(), FakeBroker(port=10921, slave=True)
+    slave.log = master.log
+    master.addrs = {0: master.address, 1: slave.address}
+    master.topics["T"] = slave.topics["T"] = 1
+    async with cluster_of(master, slave) as cluster, cluster.producer() as producer, cluster.consumer() as consumer:
+        await send(producer, 5)
+        await master.die()
+        await consumer.seek_to_end()
+        assert consumer.position(consumer.queues[0]) == 5
+        await slave.die()
+        with pytest.raises(RemotingError):
+            await consumer.seek_to_begin()
+        assert consumer.position(consumer.queues[0]) == 5

@@ -1,0 +1,123 @@
+"""OutgoingQueue: order, gathering, and what happens when the peer takes nothing or is gone."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from rmqha.remoting.outgoing import OutgoingQueue
+from rmqha.transport import BytesLike
+
+
+class Stream:
+    """Takes up to ``room`` bytes at once, and remembers each call."""
+
+    peer = "10.0.0.9:9"
+
+    def __init__(self, room: int = 1 << 30) -> None:
+        self.room = room
+        self.sends: list[bytes] = []
+        self.broken = False
+
+    def send_nowait(self, data: BytesLike) -> int:
+        if self.broken:
+            raise trio.BrokenResourceError("gone")
+        taken = min(self.room, len(data))
+        if taken:
+            self.sends.append(bytes(data[:taken]))
+        return taken
+
+    async def send_all(self, data: BytesLike) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.room == 0:
+            await trio.sleep_forever()
+        if self.broken:
+            raise trio.BrokenResourceError("gone")
+        self.sends.append(bytes(data))
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        raise NotImplementedError
+
+    async def send_file(self, header: bytes, file: Any, at: int, size: int) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self.broken = True
+
+
+@asynccontextmanager
+async def writing(stream: Stream) -> AsyncIterator[OutgoingQueue]:
+    queue = OutgoingQueue(stream, write_timeout_s=5)
+    with trio.fail_after(1000):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(queue.run)
+            await trio.testing.wait_all_tasks_blocked()
+            yield queue
+            queue.close()
+
+
+async def test_small_parts_go_out_together_large_ones_uncopied_and_in_pieces(autojump_clock: MockClock) -> None:
+    stream = Stream()
+    large = memoryview(bytes(range(256)) * 4096 * 2 + b"end")
+    async with writing(stream) as queue:
+        for part in (b"a", b"b", large, b"c", b"d"):
+            queue.put(part)
+        assert queue.size == len(large) + 4
+        await queue.wait_below(1)
+    assert [len(sent) for sent in stream.sends] == [2, 1 << 20, 1 << 20, 3, 2]
+    assert b"".join(stream.sends) == b"ab" + large + b"cd"
+
+
+async def test_many_small_parts_are_sent_a_mebibyte_at_a_time(autojump_clock: MockClock) -> None:
+    stream = Stream()
+    async with writing(stream) as queue:
+        for _ in range(3000):
+            queue.put(bytes(1000))
+        await queue.wait_below(1)
+    assert sum(map(len, stream.sends)) == 3_000_000
+    assert len(stream.sends) == 3
+
+
+async def test_a_lone_answer_is_sent_at_once_and_the_rest_of_it_later(autojump_clock: MockClock) -> None:
+    stream = Stream(room=3)
+    async with writing(stream) as queue:
+        queue.put_nowait(b"one")
+        assert stream.sends == [b"one"]
+        queue.put_nowait(b"second")
+        queue.put_nowait(b"third")  # must not overtake what is left of the second
+        assert stream.sends == [b"one", b"sec"]
+        await queue.wait_below(1)
+    assert b"".join(stream.sends) == b"onesecondthird"
+
+
+async def test_a_peer_that_takes_nothing_breaks_the_queue_in_time(autojump_clock: MockClock) -> None:
+    queue = OutgoingQueue(Stream(room=0), write_timeout_s=5)
+    queue.put_nowait(b"x")
+    with pytest.raises(trio.BrokenResourceError, match="slow reader: 1 bytes not taken in 5 s"):
+        await queue.run()
+    assert trio.current_time() == pytest.approx(5)
+    queue.put(b"y")  # goes nowhere, and holds nothing
+    assert queue.size == 1
+    await queue.wait_below(1)
+
+
+async def test_a_peer_that_is_gone_is_met_by_the_writer(autojump_clock: MockClock) -> None:
+    stream = Stream()
+    queue = OutgoingQueue(stream, write_timeout_s=5)
+    stream.broken = True
+    queue.put_nowait(b"x")
+    with pytest.raises(trio.BrokenResourceError, match="gone"):
+        await queue.run()
+
+
+async def test_what_was_put_before_the_end_still_goes_out(autojump_clock: MockClock) -> None:
+    stream = Stream()
+    async with writing(stream) as queue:
+        queue.put(b"last")
+        queue.close()
+        queue.put(b"too late")
+    assert stream.sends == [b"last"]
