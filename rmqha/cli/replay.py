@@ -1,6 +1,5 @@
 """``rmqha replay``: the batch job from the command line."""
 
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -8,21 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqha.cli.errors import CliError
+from rmqha.cli.options import time_option
 from rmqha.cli.progress import progress
 
 if TYPE_CHECKING:
     from rmqha.spark.replay import Progress, ReplayOptions, ReplayReport
-
-
-def _time_ms(_ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    from rmqha.cli.when import parse_time  # noqa: PLC0415
-
-    if value is None:
-        return None
-    try:
-        return parse_time(value.removeprefix("@"), now_ms=time.time_ns() // 1_000_000)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=param) from None
 
 
 @click.command(
@@ -45,8 +34,8 @@ Exit codes: 0 done, 1 the log is damaged or the job failed (nothing was written)
 @click.option("--queue", "queues", type=int, multiple=True, help="Only this queue id; can be repeated.")
 @click.option("--tag", "tags", multiple=True, help="Only this tag; can be repeated.")
 @click.option("--key", "keys", multiple=True, help="Only messages with this key, or with this UNIQ_KEY.")
-@click.option("--since", callback=_time_ms, metavar="TIME", help="First store time: 2026-11-21T10:00, ms, -15m.")
-@click.option("--until", callback=_time_ms, metavar="TIME", help="Store time before which to end.")
+@click.option("--since", callback=time_option, metavar="TIME", help="First store time: 2026-11-21T10:00, ms, -15m.")
+@click.option("--until", callback=time_option, metavar="TIME", help="Store time before which to end.")
 @click.option("--from-offset", type=click.IntRange(0), help="First physical offset; for the first run only.")
 @click.option("--to-offset", type=click.IntRange(0), help="Physical offset before which to end.")
 @click.option("--system-topics", is_flag=True, help="Also scheduled, half, retry and dead-letter topics.")
