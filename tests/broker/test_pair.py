@@ -35,7 +35,7 @@ class Pair:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[tuple[BrokerController, BrokerController]]:
         async with self.master.broker() as master, self.slave.broker() as slave:
-            while not master.ha_service.is_slave_ok(master.store.max_offset):
+            while not master.ha_service.is_slave_ok(master.store.max_offset):  # noqa: ASYNC110 - virtual time
                 await trio.sleep(0.1)
             yield master, slave
 
@@ -87,7 +87,7 @@ async def test_the_slave_serves_what_was_acknowledged_when_the_master_is_gone(
 ) -> None:
     async with pair.slave.broker():
         async with pair.master.broker() as master, pair.master.client() as client:
-            while not master.ha_service.is_slave_ok(0):
+            while not master.ha_service.is_slave_ok(0):  # noqa: ASYNC110 - virtual time
                 await trio.sleep(0.1)
             for number in range(5):
                 await ask(client, send_request(b"%d" % number))
@@ -126,7 +126,7 @@ async def test_status_judges_both_sides(pair: Pair, autojump_clock: MockClock) -
 
 
 async def lose_the_masters_tail(pair: Pair) -> int:
-    """Send five messages to both, then put the master's disk back to an older state; returns the end the slave still has."""
+    """Send five messages to both, then put the master's disk back to an older state; returns the slave's end."""
     async with pair.running() as (master, _), pair.master.client() as client:
         await ask(client, send_request(b"kept"))
         end = master.store.max_offset
@@ -178,10 +178,10 @@ async def test_a_master_that_must_ask_its_peers_does_not_start_without_them(
 
 async def test_a_peer_with_other_bytes_stops_the_start(pair: Pair, autojump_clock: MockClock) -> None:
     for machine, body in ((pair.master, b"mine"), (pair.slave, b"ours")):
-        async with machine.broker(brokerRole="ASYNC_MASTER", brokerId="0", haMasterAddress="", masterAddress=""):
-            async with machine.client() as client:
-                await ask(client, send_request(body))
-                await ask(client, send_request(body))
+        alone = machine.broker(brokerRole="ASYNC_MASTER", brokerId="0", haMasterAddress="", masterAddress="")
+        async with alone, machine.client() as client:
+            await ask(client, send_request(body))
+            await ask(client, send_request(body))
     async with pair.slave.broker():
         with pytest.RaisesGroup(DivergedLogError, allow_unwrapped=True, flatten_subgroups=True):
             async with pair.master.broker(haPeers="10.0.0.2:10912"):

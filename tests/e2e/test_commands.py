@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
 import trio
 
@@ -49,9 +50,7 @@ async def test_follow_prints_what_comes(pair: Pair) -> None:
     command = [sys.executable, "-m", "rmqha", "tail", "orders", "-b", master, "--from", "start", "-f", "-n", "2"]
     async with trio.open_nursery() as nursery:
         with trio.fail_after(30):
-            tail = await nursery.start(lambda task_status: trio.run_process(
-                command, stdout=subprocess.PIPE, cwd=CHECKOUT, task_status=task_status
-            ))  # fmt: skip
+            tail = await nursery.start(partial(trio.run_process, command, stdout=subprocess.PIPE, cwd=CHECKOUT))
             assert tail.stdout is not None
             assert await tail.stdout.receive_some() == b"before\n"
             assert (await rmqha("send", "orders", "-b", master, stdin="after\n"))[0] == 0

@@ -26,7 +26,8 @@ def broker(tmp_path: Path) -> Iterator[JavaBroker]:
 async def test_rocketmq_starts_with_our_file_and_tells_its_status(broker: JavaBroker) -> None:
     await broker.start()
     with trio.fail_after(30):
-        while (await rmqha("status", "-b", broker.address))[0] == 1:  # NoSuchElementException in its first seconds
+        # It answers NoSuchElementException in its first seconds.
+        while (await rmqha("status", "-b", broker.address))[0] == 1:  # noqa: ASYNC110 - another process
             await trio.sleep(0.5)
     code, out, err = await rmqha("status", "-b", broker.address)
     assert (code, err) == (0, "")
