@@ -102,6 +102,7 @@ class TcpStream:
     async def receive_into(self, buffer: memoryview) -> int:
         """See :class:`Stream`."""
         sock = self._socket
+        await trio.lowlevel.checkpoint_if_cancelled()  # before, never after: what was received must not be lost
         try:
             count = sock.recv_into(buffer)
         except BlockingIOError:
@@ -109,7 +110,7 @@ class TcpStream:
         except OSError as error:
             raise self._broken(error) from error
         else:
-            await trio.lowlevel.checkpoint()  # a busy peer must not starve the other tasks
+            await trio.lowlevel.cancel_shielded_checkpoint()  # a busy peer must not starve the other tasks
             return count
         while True:
             await trio.lowlevel.wait_readable(sock)
