@@ -6,6 +6,7 @@ The checker sees everything: what each device would hold after a power cut now, 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from rmqha.codec.layout import BLANK_MAGIC
 from rmqha.codec.message import decode_message
 from rmqha.codec.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError, StoreError, StoreReadError, StoreWriteError
@@ -17,6 +18,7 @@ from tests.sim.workload import QUEUES, TOPICS, Message
 if TYPE_CHECKING:
     from tests.sim.world import World
 
+_BLANK_MAGIC: Final = BLANK_MAGIC.to_bytes(4, "big", signed=True)
 COMMIT_LOG: Final = f"{STORE}/commitlog/"
 
 
@@ -116,7 +118,11 @@ class Checker:
             if path.startswith(COMMIT_LOG)
         }
         path, position = node.disk.last_write  # it may not have returned to the process that died in it
-        end = max(process.broker.store.wrote.value, int(path.removeprefix(COMMIT_LOG)) + position if path else 0)
+        if path:
+            base = int(path.removeprefix(COMMIT_LOG))
+            ends_with_blank = bytes(segments[base][position - 4 : position]) == _BLANK_MAGIC
+            position = self.world.swarm.segment_size if ends_with_blank else position
+        end = max(process.broker.store.wrote.value, base + position if path else 0)
         if process.broker.store.write_error is not None:
             end = max([end, *(base + len(data) for base, data in segments.items())])  # unknown what a failed write left
         self._remains[node.name] = Remains(segments, end, process.broker.store.flushed_offset)

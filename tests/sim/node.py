@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LISTEN_PORT: Final = 10911
 HA_PORT: Final = 10912
 STORE: Final = "/store"
-SlaveSession.__init__.__kwdefaults__["buffer_size"] = 256 * 1024
+cast(dict[str, int], SlaveSession.__init__.__kwdefaults__)["buffer_size"] = 256 * 1024
 """The default is for real networks; zeroing 4 MiB for each connection would be a tenth of a run."""
 _RESTART_S: Final = 2.0
 """A process that could not start is started again after so long, as systemd would."""
@@ -38,7 +38,7 @@ class SimBroker(BrokerController):
 
     def ask_by(self, probe: ProbeMaster) -> None:
         """Ask other brokers for the ends of their logs in this way, instead of by remoting."""
-        self.master_link.probe = probe  # type: ignore[method-assign]
+        self.master_link.probe = probe  # type: ignore[method-assign, assignment]
         if self.ha_client is not None:
             self.ha_client._probe_master = probe  # type: ignore[misc]
 

@@ -30,7 +30,7 @@ def make_clock() -> MockClock:
             now = max(now, deadline)
 
     clock.current_time = lambda: now  # type: ignore[method-assign]
-    clock.deadline_to_sleep_time = lambda at: 0.0 if at <= now else 999_999_999.0  # type: ignore[method-assign]
+    clock.deadline_to_sleep_time = lambda deadline: 0.0 if deadline <= now else 999_999_999.0  # type: ignore[method-assign]
     clock._autojump = autojump  # type: ignore[method-assign]
     return clock
 

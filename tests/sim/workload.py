@@ -137,6 +137,10 @@ async def send(world: "World", burst: list[Message]) -> None:
         client.send(burst)
     except NodeDied:
         return
+    except Exception as error:  # noqa: BLE001 - whatever it is, a broker must not raise it
+        world.checker.violation("crash", f"handling a request raised {error!r}")
+        world.keep_traceback(error)
+        return
     if not client.waiting:
         return
     slowness = 10.0 if world.master.disk.faults.slowness > 1 else 0.0

@@ -1,0 +1,91 @@
+"""Many seeds: run them on several processes, add up what was reached, and put all digests into one."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+
+import structlog
+
+from tests.sim import shrink
+from tests.sim.mutants import Mutant
+from tests.sim.world import Outcome, simulate
+
+CORPUS = Path(__file__).parent / "corpus"
+_CHUNK = 50
+
+
+@dataclass
+class Summary:
+    """What a range of seeds came to."""
+
+    schedules: int = 0
+    failed: list[Outcome] = field(default_factory=list)
+    acked: int = 0
+    virtual_s: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    _digest: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
+
+    def add(self, outcome: Outcome) -> None:
+        """One more schedule, in the order of the seeds."""
+        self.schedules += 1
+        self.acked += outcome.acked
+        self.virtual_s += outcome.virtual_s
+        self.counts.update(outcome.counts)
+        self._digest.update(outcome.digest.encode())
+        if outcome.violations:
+            self.failed.append(outcome)
+
+    @property
+    def digest(self) -> str:
+        """Depends on every event of every schedule."""
+        return self._digest.hexdigest()
+
+
+def quiet() -> None:
+    """Let the brokers log nothing below critical: a simulation has its journal."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+
+
+def outcomes(seeds: range, *, jobs: int) -> Iterator[Outcome]:
+    """Every outcome, in the order of the seeds."""
+    quiet()
+    chunks = [seeds[start : start + _CHUNK] for start in range(0, len(seeds), _CHUNK)]
+    if jobs == 1:
+        for chunk in chunks:
+            yield from _run_chunk(chunk)
+        return
+    with get_context("fork").Pool(jobs) as pool:
+        for chunk_of_outcomes in pool.imap(_run_chunk, chunks):
+            yield from chunk_of_outcomes
+
+
+def _run_chunk(seeds: range) -> list[Outcome]:
+    return [simulate(seed) for seed in seeds]
+
+
+def first_failure(mutant: Mutant, seeds: range) -> tuple[int | None, Outcome | None]:
+    """How many seeds it takes to find a planted bug, and how it showed; None if it survives."""
+    quiet()
+    with mutant:
+        for count, seed in enumerate(seeds, 1):
+            outcome = simulate(seed)
+            if outcome.violations:
+                return count, outcome
+    return None, None
+
+
+def corpus() -> dict[str, shrink.Tape]:
+    """The tapes of failures that have been repaired, by name."""
+    return {path.stem: shrink.Tape.from_json(json.loads(path.read_text())) for path in sorted(CORPUS.glob("*.json"))}
+
+
+def keep(name: str, tape: shrink.Tape) -> Path:
+    """Add a tape to the corpus."""
+    CORPUS.mkdir(exist_ok=True)
+    path = CORPUS / f"{name}.json"
+    path.write_text(json.dumps(tape.to_json(), indent=1) + "\n")
+    return path

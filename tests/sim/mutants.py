@@ -1,0 +1,367 @@
+"""Planted bugs: the holes of RocketMQ and of its users (and ours), each of which the simulator has to find.
+
+A mutant replaces attributes of real classes for as long as it is entered. One that survives is a state that the
+workload never reaches, or an invariant that nobody checks.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from rmqha.broker import broker_controller, durability
+from rmqha.codec.scan import scan_records
+from rmqha.errors import StoreError, StoreWriteError
+from rmqha.ha import ha_client, ha_service, log_receiver, slave_connection
+from rmqha.replication import in_sync, master_session
+from rmqha.replication.master_session import LogRange
+from rmqha.store import (
+    commit_log,
+    flush_service,
+    log_recovery,
+    mapped_file,
+    message_store,
+    reput_message_service,
+    running_flags,
+    start,
+    store_checkpoint,
+)
+from rmqha.store.status import PutMessageStatus
+from rmqha.waiting import DeadlineService
+
+Store = message_store.DefaultMessageStore
+Session = master_session.MasterSession
+FlushService = flush_service.FlushCommitLogService
+
+
+@dataclass
+class Mutant:
+    """A bug. ``patches`` are ``(owner, attribute, replacement)``."""
+
+    name: str
+    source: str
+    """Where this happened, or which decision of reliability.md it undoes."""
+    patches: tuple[tuple[Any, str, Any], ...]
+    _saved: list[tuple[Any, str, Any]] = field(default_factory=list)
+
+    def __enter__(self) -> None:
+        for owner, attribute, replacement in self.patches:
+            self._saved.append((owner, attribute, owner.__dict__[attribute]))
+            setattr(owner, attribute, replacement)
+
+    def __exit__(self, *_: object) -> None:
+        while self._saved:
+            setattr(*self._saved.pop())
+
+
+MUTANTS: Final[dict[str, Mutant]] = {}
+
+
+def mutant(name: str, source: str, *patches: tuple[Any, str, Any]) -> None:
+    """Register a bug."""
+    MUTANTS[name] = Mutant(name, source, patches)
+
+
+def nothing(*_: object, **__: object) -> None:
+    """Does nothing."""
+
+
+async def nothing_async(*_: object, **__: object) -> None:
+    """Does nothing, later."""
+
+
+def always(value: object) -> Callable[..., Any]:
+    """Whatever it is asked, the answer is the same."""
+    return lambda *_, **__: value
+
+
+def fixed(value: object) -> property:
+    """A property that always says the same."""
+    return property(lambda _self: value)
+
+
+# ---- the flush
+
+
+async def _flush(self: Any, on_error: str) -> bool:
+    log = self._commit_log
+    end, boundary, timestamp_ms = log.max_offset, log.boundary_offset, log.last_store_timestamp_ms
+    if self._flags.write_error is not None:
+        return False
+    for segment in log.queue.between(self.flushed.value, end):
+        try:
+            await segment.file.sync_in_thread()
+        except StoreWriteError as error:
+            if on_error == "retry":
+                await segment.file.sync_in_thread()
+            elif on_error == "fail":
+                self._flags.fail(error)
+                return False
+        self.flushed.advance(min(segment.end_offset, end) if on_error != "later" else log.max_offset)
+    self.flushed_boundary, self.flushed_timestamp_ms = boundary, timestamp_ms
+    self._on_flushed()
+    return True
+
+
+async def _flush_the_last_segment_only(self: Any) -> bool:
+    log = self._commit_log
+    end = log.max_offset
+    if self._flags.write_error is not None:
+        return False
+    try:
+        for segment in log.queue.between(self.flushed.value, end)[-1:]:
+            await segment.file.sync_in_thread()
+    except StoreWriteError as error:
+        self._flags.fail(error)
+        return False
+    self.flushed.advance(end)
+    self._on_flushed()
+    return True
+
+
+def _without_flush_promise(self: Any, *args: Any, **kwargs: Any) -> None:
+    _durability_init(self, *args, **kwargs | {"flush": None})
+
+
+def _without_replica_promise(self: Any, *args: Any, **kwargs: Any) -> None:
+    _durability_init(self, *args, **kwargs | {"replica": None})
+
+
+def _append_ignoring_errors(self: Any, buffers: Any, size: int) -> None:
+    with suppress(StoreWriteError):
+        self.file.pwrite(buffers, self.wrote_position)
+    self.wrote_position += size
+
+
+_durability_init = durability.Durability.__init__
+
+mutant(
+    "failed flush counts as flushed",
+    "#2706, #9713",
+    (FlushService, "flush", lambda self: _flush(self, "ignore")),
+)
+mutant(
+    "fdatasync retried and believed", "#4588 (fsyncgate)", (FlushService, "flush", lambda self: _flush(self, "retry"))
+)
+mutant(
+    "flushed up to what is written when fdatasync returns", "§6.3.1",
+    (FlushService, "flush", lambda self: _flush(self, "later")),
+)  # fmt: skip
+mutant("only the newest segment is flushed", "#405, #1434", (FlushService, "flush", _flush_the_last_segment_only))
+mutant("SEND_OK without waiting for the flush", "§5.2", (durability.Durability, "__init__", _without_flush_promise))
+mutant(
+    "a write error is not final",
+    "D1",
+    (running_flags.RunningFlags, "fail", nothing),
+)
+mutant(
+    "sends are taken after a write error", "D1",
+    (running_flags.RunningFlags, "is_writeable", fixed(value=True)),
+    (durability._PendingPuts, "_finish",
+     lambda self: self.answer(
+         [PutMessageStatus.PUT_OK if self._reached_all() and not self.replica_failure
+          else self._status(end) for end in self.ends])),
+)  # fmt: skip
+mutant("a short write is taken for whole", "§6.2", (mapped_file.MappedFile, "append", _append_ignoring_errors))
+
+# ---- the master's side of replication
+
+
+def _first_report_unchecked(self: Any, offset: int, log: LogRange) -> None:
+    self.first_report = self.slave_ack_offset = offset
+    self.next_transfer_from_where = offset or self._start_of_history(log)
+
+
+def _later_report_unchecked(self: Any, offset: int) -> None:
+    self.slave_ack_offset = offset
+
+
+def _sent_counts(self: Any, peer: str, _offset: int) -> None:
+    self._in_sync.acknowledge(peer, self.connections[peer].session.next_transfer_from_where)
+    self.group_transfer.notify_transfer_some()
+
+
+def _everything_sendable(self: Any, log: Any, network: Any, options: Any) -> None:
+    _ha_service_init(self, log, network, options)
+    self.sendable = log.wrote
+
+
+def _connections_counted(self: Any) -> list[int]:
+    return sorted((r.acked for r in self._replicas.values() if r.acked >= 0), reverse=True)
+
+
+def _answer_at_once(self: Any) -> None:
+    self.outstanding = 0
+    self._finish()
+
+
+def _on_replicated_by_timeout(self: Any, reached: bool, value: int) -> None:
+    self._one_done()
+
+
+_ha_service_init = ha_service.HAService.__init__
+
+mutant("the first report is not checked", "#3016, #1155", (Session, "_on_first_report", _first_report_unchecked))
+mutant("later reports are not checked", "#3015", (Session, "_on_later_report", _later_report_unchecked))
+mutant(
+    "no report is checked", "#3015, §2",
+    (Session, "_on_first_report", _first_report_unchecked), (Session, "_on_later_report", _later_report_unchecked),
+    (master_session.MasterSession, "next_action", lambda self, **kwargs: _safe_action(self, kwargs)),
+)  # fmt: skip
+mutant("what was sent counts as acknowledged", "§2", (ha_service.HAService, "notify_transfer_some", _sent_counts))
+mutant("a dead connection's acknowledgement counts", "D6", (in_sync.InSyncReplicas, "remove", nothing))
+mutant("connections are counted, not slaves", "5.x", (in_sync.InSyncReplicas, "_acked_by_slave", _connections_counted))
+mutant("one slave is enough, whatever was asked for", "§15.11", (in_sync.InSyncReplicas, "slaves_needed", fixed(1)))
+mutant("unflushed bytes are shipped", "#3388, #3161", (ha_service.HAService, "__init__", _everything_sendable))
+mutant("SEND_OK without waiting for slaves", "§5.2", (durability.Durability, "__init__", _without_replica_promise))
+mutant(
+    "a timeout of the slave is a success",
+    "#1535",
+    (durability._PendingPuts, "on_replicated", _on_replicated_by_timeout),
+)
+mutant("a timeout of the slave never comes", "#3484, #153", (DeadlineService, "run", lambda _self: _sleep_forever()))
+mutant(
+    "an answer is given for each wait", "I8",
+    (durability._PendingPuts, "_one_done", _answer_at_once),
+)  # fmt: skip
+
+
+def _safe_action(self: Any, kwargs: dict[str, Any]) -> Any:
+    self.next_transfer_from_where = max(self.next_transfer_from_where, kwargs["min_offset"])
+    return _next_action(self, **kwargs)
+
+
+async def _sleep_forever() -> None:
+    import trio  # noqa: PLC0415
+
+    await trio.sleep_forever()
+
+
+_next_action = Session.next_action
+
+# ---- the slave's side
+
+
+def _ack_when_written(self: Any) -> None:
+    self._appended.set()
+    self._reports.report(self.session.boundary_offset)
+
+
+def _ack_when_received(self: Any) -> None:
+    self._appended.set()
+    self._reports.report(self.session.position)
+
+
+def _append_raw_ignoring_errors(self: Any, data: Any, phy_offset: int) -> int:
+    try:
+        return _append_raw(self, data, phy_offset)
+    except StoreError:
+        return len(data)
+
+
+async def _start_anywhere(self: Any, data: Any, phy_offset: int) -> None:
+    await _receiver_append(self, data, self._log.max_offset)
+
+
+async def _gives_up(self: Any) -> None:
+    await self._address_known.wait()
+    await self._attempt_once()
+
+
+async def _flushes_never(self: Any, offset: int) -> None:
+    if not self.options.is_slave:
+        await self.flush_service.wait_flushed(offset)
+
+
+_append_raw = Store.append_raw
+_receiver_append = log_receiver.LogReceiver._append
+
+mutant(
+    "a slave acknowledges what is in memory",
+    "§2, D3",
+    (slave_connection.SlaveConnection, "_acknowledge", _ack_when_written),
+)
+mutant(
+    "a slave acknowledges what it received",
+    "§2",
+    (slave_connection.SlaveConnection, "_acknowledge", _ack_when_received),
+)
+mutant("a slave acknowledges without a flush", "D3", (Store, "flush_now", _flushes_never))
+mutant("a slave ignores a failed append", "§2", (Store, "append_raw", _append_raw_ignoring_errors))
+mutant("a slave does not compare the overlap", "D12", (log_receiver.LogReceiver, "_compare", nothing))
+mutant("a slave appends wherever it ends", "§2", (log_receiver.LogReceiver, "_append", _start_anywhere))
+mutant("a slave connects once", "liveness", (ha_client.HAClient, "run", _gives_up))
+
+# ---- recovery
+
+
+def _cut_in_memory(self: Any, position: int) -> None:
+    self.wrote_position = position
+
+
+def _cut_without_sync(self: Any, position: int) -> None:
+    self.file.pwrite([bytes(self.size - position)], position)
+    self.wrote_position = position
+
+
+def _walk_taking_back_blanks(files: Any, check_crc: bool, **kwargs: Any) -> Any:
+    found = _walk(files, check_crc, **kwargs)
+    if found.end == files[-1].end_offset:
+        scan = scan_records(
+            files[-1].view, 0, files[-1].size, phy_offset_base=files[-1].file_from_offset, file_end=files[-1].size
+        )
+        return replace(found, end=files[-1].file_from_offset + scan.end)
+    return found
+
+
+def _recover_without_crc(queue: Any, **kwargs: Any) -> Any:
+    return _recover(queue, **kwargs | {"check_crc": False})
+
+
+def _checkpoint_too_early(self: Any, **kwargs: Any) -> Any:
+    return _update_checkpoint(self, **kwargs | {"flushed_offset": kwargs["flushed_offset"] + 400})
+
+
+_walk = log_recovery._walk
+_recover = log_recovery.recover_commit_log
+_update_checkpoint = store_checkpoint.StoreCheckpoint.update_in_thread
+
+mutant("the tail is cut in memory only", "#10666", (mapped_file.MappedFile, "cut", _cut_in_memory))
+mutant("the cut is not durable", "D8", (mapped_file.MappedFile, "cut", _cut_without_sync))
+mutant("recovery believes the page cache", "found here", (log_recovery, "_write_again", nothing))
+mutant("recovery does not check the CRC", "§7.2", (start, "recover_commit_log", _recover_without_crc))
+mutant("torn properties are kept", "found here", (log_recovery, "_is_torn", always(value=False)))
+mutant("a blank at the end is taken back", "§7.2", (log_recovery, "_walk", _walk_taking_back_blanks))
+mutant("every stop counts as clean", "§7.1", (start, "mark_in_use", always(value=True)))
+mutant(
+    "the checkpoint runs ahead of the flush", "#678",
+    (store_checkpoint.StoreCheckpoint, "update_in_thread", _checkpoint_too_early),
+)  # fmt: skip
+
+# ---- queues and consumers
+
+
+def _take_back_nothing(self: Any, _requests: Any, results: list[Any], *, first: int) -> None:
+    del results[first:]
+
+
+mutant("queue offsets start over after a restart", "#8539", (start, "next_queue_offsets", always(value={})))
+mutant("queue offsets are not learned from a peer", "found here", (Store, "recover_topic_queue_table", nothing))
+mutant("consumers see what is not durable", "#2830, #8239", (Store, "confirm_offset", lambda self: self.max_offset))
+mutant(
+    "queues are not cut with the log", "#4771",
+    (start, "recover_consume_queues", lambda _table, log, **_: log.max_offset),
+)  # fmt: skip
+mutant(
+    "a gap in a queue is filled with what comes", "#7355",
+    (reput_message_service.ReputMessageService, "_is_acceptable", always(value=True)),
+)  # fmt: skip
+mutant("a failed append keeps its queue offsets", "§5", (commit_log.CommitLog, "_take_back", _take_back_nothing))
+
+# ---- the operator's promises
+
+mutant(
+    "a master does not ask its peers at its start",
+    "#3388",
+    (broker_controller.BrokerController, "_catch_up", nothing_async),
+)
