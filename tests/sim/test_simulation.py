@@ -1,0 +1,74 @@
+"""The short form of what scripts/simulate does at length: schedules without violation, repeatable, and not blind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sim import campaign, shrink
+from tests.sim.mutants import MUTANTS
+from tests.sim.world import simulate
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = int(os.environ.get("RMQHA_SIM_SEEDS", "40"))
+EASILY_FOUND = (
+    "failed flush counts as flushed",
+    "SEND_OK without waiting for slaves",
+    "a slave acknowledges what is in memory",
+    "unflushed bytes are shipped",
+    "the tail is cut in memory only",
+)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    campaign.quiet()
+
+
+def test_no_schedule_violates_an_invariant() -> None:
+    summary = campaign.Summary()
+    for outcome in campaign.outcomes(range(SEEDS), jobs=1):
+        summary.add(outcome)
+    assert [(outcome.seed, outcome.violations) for outcome in summary.failed] == []
+    assert summary.acked > SEEDS
+
+
+@pytest.mark.parametrize("name", EASILY_FOUND)
+def test_a_planted_bug_is_found(name: str) -> None:
+    count, outcome = campaign.first_failure(MUTANTS[name], range(60))
+    assert count is not None
+    assert outcome is not None
+    assert outcome.violations
+
+
+def test_the_same_seed_is_the_same_run_under_any_hash_seed() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "simulate"), "--seeds", "3:11"]
+    verdicts = set()
+    for hash_seed in ("0", "1", "12345"):
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        verdicts.add(done.stdout.splitlines()[-1])
+    assert len(verdicts) == 1
+    assert len({simulate(seed).digest for seed in range(3, 11)}) == 8
+
+
+@pytest.mark.parametrize("name", campaign.corpus())
+def test_a_failure_that_was_repaired_stays_away(name: str) -> None:
+    assert campaign.corpus()[name].play().violations == []
+
+
+def test_a_failure_is_shrunk_to_a_test_that_fails_alike() -> None:
+    with MUTANTS["a slave acknowledges what is in memory"]:
+        tape = next(t for t in map(shrink.record, range(60)) if t.play().violations)
+        least = shrink.shrink(tape)
+        outcome = least.play()
+        assert outcome.violations
+        assert len(least.plan) + len(least.messages) < len(tape.plan) + len(tape.messages)
+        assert shrink.Tape.from_json(least.to_json()) == least
+        told = shrink.as_test(least, outcome)
+        scope: dict[str, object] = {}
+        exec(compile(told, "told", "exec"), scope)
+        with pytest.raises(AssertionError):
+            scope[f"test_seed_{tape.seed}"]()  # type: ignore[operator]
