@@ -141,7 +141,7 @@ class BrokerController:
                     await self._drain(server)
                     serving.cancel_scope.cancel()
                 services.cancel_scope.cancel()
-            self.metadata.save()
+            await self.metadata.save()
             self.store.stop()
         logger.info("broker.stopped", write_error=str(self.store.write_error or "") or None)
 

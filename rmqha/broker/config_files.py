@@ -46,7 +46,7 @@ class ConfigFiles:
                 return value
         return None
 
-    def save(self, name: str, value: dict[str, Any]) -> None:
+    async def save(self, name: str, value: dict[str, Any]) -> None:
         """Make the table durable, keeping the former one as the backup.
 
         Raises:
@@ -60,5 +60,5 @@ class ConfigFiles:
             if former == data:
                 return
             if former:
-                self._disk.replace_bytes(f"{path}.bak", former)
-        self._disk.replace_bytes(path, data)
+                await self._disk.replace_bytes_in_thread(f"{path}.bak", former)
+        await self._disk.replace_bytes_in_thread(path, data)

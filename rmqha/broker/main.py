@@ -2,6 +2,7 @@
 
 import gc
 import os
+import resource
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -34,6 +35,7 @@ _GC_THRESHOLDS: Final = (50_000, 20, 100)
 def run_broker(config: BrokerConfig) -> int:
     """Run until SIGTERM or SIGINT and drain; a second signal ends the process at once. Returns the exit code."""
     gc.set_threshold(*_GC_THRESHOLDS)
+    _raise_descriptor_limit()
     for note in config.notes:
         logger.warning("config.noted", note=note)
     controller = BrokerController(
@@ -56,6 +58,12 @@ def run_broker(config: BrokerConfig) -> int:
         logger.error("broker.write_error", reason=str(controller.store.write_error))
         return EXIT_WRITE_ERROR
     return EXIT_OK
+
+
+def _raise_descriptor_limit() -> None:
+    """Take as many descriptors as the system grants: every open queue file costs two."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _run_until_signalled(controller: BrokerController) -> None:

@@ -66,17 +66,17 @@ class MetadataService:
             with trio.move_on_after(self._interval_s):
                 await self._topic_put.wait()
             self._topic_put = trio.Event()
-            self.save()
+            await self.save()
             await trio.sleep(_PAUSE_S)
 
-    def save(self) -> None:
+    async def save(self) -> None:
         """Save what changed. A failure is logged once and tried again: these tables acknowledge nothing."""
         for table, name in ((self._topics, TOPICS), (self._offsets, CONSUMER_OFFSET)):
             if not table.dirty:
                 continue
             table.dirty = False
             try:
-                self._files.save(name, table.to_json())
+                await self._files.save(name, table.to_json())
             except (StoreWriteError, StoreReadError) as error:
                 table.dirty = True
                 if not self._save_failed:

@@ -1,7 +1,6 @@
 """MetadataService: when the tables are saved."""
 
 import json
-from pathlib import Path
 
 import trio
 from trio.testing import MockClock
@@ -10,20 +9,19 @@ from rmqha.broker.config_files import ConfigFiles
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
-from rmqha.store.disk import OsDisk
+from tests.sim.sim_disk import SimDisk
 
 
 async def test_a_new_topic_is_saved_long_before_the_next_interval(
-    tmp_path: Path, nursery: trio.Nursery, autojump_clock: MockClock
+    nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """A RocketMQ broker that opens our store after a kill -9 knows no topic but the saved ones."""
     topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
-    service = MetadataService(
-        ConfigFiles(OsDisk(), str(tmp_path)), topics, ConsumerOffsetManager(), interval_s=1_000_000
-    )
+    disk = SimDisk()
+    service = MetadataService(ConfigFiles(disk.mount(), "/store"), topics, ConsumerOffsetManager(), interval_s=1_000_000)
     nursery.start_soon(service.run)
     for topic in ("orders", "payments"):
         topics.create_topic_in_send_message_method(topic, default_topic="TBW102", client_default_topic_queue_nums=4)
         await trio.sleep(1)
-        saved = json.loads((tmp_path / "config" / "topics.json").read_text())
+        saved = json.loads(disk.files["/store/config/topics.json"].durable)
         assert topic in saved["topicConfigTable"]
