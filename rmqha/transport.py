@@ -21,6 +21,9 @@ BytesLike = bytes | bytearray | memoryview
 SENDFILE_BYTES_MIN: Final = 64 * 1024
 """From this size on a body goes out by sendfile; below, one gathered send of header and mapped bytes is cheaper."""
 
+_TAKEN_IN_A_ROW_MAX: Final = 512 * 1024
+"""So much is received from one peer before the other tasks get a turn."""
+
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _GONE_BEFORE_ACCEPT: Final = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EAGAIN})
 _ACCEPT_PAUSE_S: Final = 0.1
@@ -93,6 +96,8 @@ class TcpStream:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket = sock
         self._peer = _format_address(sock)
+        self._may_hold_more = False
+        self._taken_in_a_row = 0
 
     @property
     def peer(self) -> str:
@@ -102,24 +107,26 @@ class TcpStream:
     async def receive_into(self, buffer: memoryview) -> int:
         """See :class:`Stream`."""
         sock = self._socket
-        await trio.lowlevel.checkpoint_if_cancelled()  # before, never after: what was received must not be lost
-        try:
-            count = sock.recv_into(buffer)
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            raise self._broken(error) from error
+        if not self._may_hold_more or self._taken_in_a_row >= _TAKEN_IN_A_ROW_MAX:
+            await self._wait_readable()
         else:
-            await trio.lowlevel.cancel_shielded_checkpoint()  # a busy peer must not starve the other tasks
-            return count
+            await trio.lowlevel.checkpoint_if_cancelled()  # before, never after: what was received must not be lost
         while True:
-            await trio.lowlevel.wait_readable(sock)
             try:
-                return sock.recv_into(buffer)
+                count = sock.recv_into(buffer)
             except BlockingIOError:
+                await self._wait_readable()
                 continue
             except OSError as error:
                 raise self._broken(error) from error
+            self._may_hold_more = count == len(buffer)
+            self._taken_in_a_row += count
+            return count
+
+    async def _wait_readable(self) -> None:
+        """Let the other tasks run, also when there is something to read: a busy peer must not starve them."""
+        await trio.lowlevel.wait_readable(self._socket)
+        self._taken_in_a_row = 0
 
     async def send_all(self, data: BytesLike) -> None:
         """See :class:`Stream`."""
