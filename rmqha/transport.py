@@ -125,6 +125,8 @@ class TcpStream:
 
     async def _wait_readable(self) -> None:
         """Let the other tasks run, also when there is something to read: a busy peer must not starve them."""
+        if self._socket.fileno() == -1:
+            raise trio.ClosedResourceError("this connection was closed here")
         await trio.lowlevel.wait_readable(self._socket)
         self._taken_in_a_row = 0
 
