@@ -7,8 +7,8 @@ the topic's characters, and the body's CRC.
 import struct
 from enum import Enum
 from typing import Final, NamedTuple
-from zlib import crc32
 
+from rmqha.codec.crc import crc32
 from rmqha.codec.layout import (
     BLANK_MAGIC,
     BLANK_SIZE_MIN,
@@ -17,6 +17,7 @@ from rmqha.codec.layout import (
     MESSAGE_MAGIC_V2,
     PROPERTIES_SIZE_MAX,
     RECORD_SIZE_MIN,
+    TOPIC_SIZE_MAX,
     SysFlag,
     is_legal_topic,
 )
@@ -68,6 +69,10 @@ _FIELDS_V6: Final = {
     SysFlag.HOSTS_V6: struct.Struct(">20xq32xi"),
 }
 
+# TOPIC with its length byte, then PROPERTIES LENGTH, for each length a topic can have: one call takes both
+_TAILS: Final = [struct.Struct(f">{1 + topic_size}sH") for topic_size in range(TOPIC_SIZE_MAX + 1)]
+_TAIL_SIZE_MIN: Final = 3
+
 
 def scan_records(
     buffer: Buffer,
@@ -90,7 +95,7 @@ def scan_records(
         check_crc: compare bodies with their CRC.
     """
     view = memoryview(buffer)
-    unpack = _FIELDS.unpack_from
+    unpack, tails, hosts_v6 = _FIELDS.unpack_from, _TAILS, SysFlag.HOSTS_V6
     at = last_record = start
     records = last_store_timestamp_ms = 0
     known_topics: set[bytes] = set()
@@ -98,8 +103,8 @@ def scan_records(
     while at <= whole_header_end:
         total, magic, crc, phy_offset, sys_flag, store_timestamp_ms, body_size = unpack(view, at)
         body_at = at + FIXED_SIZE_V4
-        if sys_flag & SysFlag.HOSTS_V6:
-            fields = _FIELDS_V6[sys_flag & SysFlag.HOSTS_V6]
+        if sys_flag & hosts_v6:
+            fields = _FIELDS_V6[sys_flag & hosts_v6]
             body_at = at + 48 + fields.size
             if body_at > end:
                 break
@@ -110,19 +115,19 @@ def scan_records(
             or phy_offset != phy_offset_base + at
             or next_at > end
             or body_size < 0
-            or topic_at + 3 > next_at
+            or topic_at + _TAIL_SIZE_MIN > next_at
         ):
             break
-        properties_at = topic_at + 1 + view[topic_at]
-        if properties_at + 2 > next_at:
+        topic_size = view[topic_at]
+        properties_at = topic_at + _TAIL_SIZE_MIN + topic_size
+        if properties_at > next_at or topic_size > TOPIC_SIZE_MAX:
             break
-        topic = bytes(view[topic_at + 1 : properties_at])
-        if topic not in known_topics:
-            if not is_legal_topic(topic):
+        sized_topic, properties_size = tails[topic_size].unpack_from(view, topic_at)
+        if sized_topic not in known_topics:
+            if not is_legal_topic(sized_topic[1:]):
                 break
-            known_topics.add(topic)
-        properties_size = view[properties_at] << 8 | view[properties_at + 1]
-        if properties_at + 2 + properties_size != next_at or properties_size > PROPERTIES_SIZE_MAX:
+            known_topics.add(sized_topic)
+        if properties_at + properties_size != next_at or properties_size > PROPERTIES_SIZE_MAX:
             break
         if check_crc and body_size and crc32(view[body_at:topic_at]) & 0x7FFFFFFF != crc:
             break
