@@ -53,10 +53,11 @@ _CLUSTER: Final = b"CLUSTER"
 _WAIT: Final = b"WAIT"
 _DELAY: Final = b"DELAY"
 _TRAN_MSG: Final = b"TRAN_MSG"
-_PLAIN_PROPERTIES: Final = re.compile(
-    rb"(?:(?!WAIT\x01|DELAY\x01|TRAN_MSG\x01|CLUSTER\x01)[^\x01\x02]+\x01[^\x02]+(?:\x02(?!\Z)|\Z))*"
+_PAIR: Final = rb"(?!WAIT\x01|DELAY\x01|TRAN_MSG\x01|CLUSTER\x01)[^\x01\x02]+\x01[^\x02]+"
+_USUAL_PROPERTIES: Final = re.compile(
+    rb"((?:%b\x02)*)(?:WAIT\x01true(?:\x02(?!\Z)|\Z))?((?:%b\x02)*(?:%b)?)" % (_PAIR, _PAIR, _PAIR)
 ).fullmatch
-"""Whole pairs only, none of which the broker has to look at: the usual case, stored as it came."""
+"""Whole pairs only, none of which the broker has to look at but ``WAIT=true``: what Java's producers send."""
 
 
 class SendRefusedError(RemoteProtocolError):
@@ -191,8 +192,9 @@ class SendMessageProcessor:
 
         Malformed pairs vanish, CLUSTER is added, WAIT is used but only stored in batches (spec: commitlog §2.5).
         """
-        if not batch and _PLAIN_PROPERTIES(raw):
-            return (raw + self._appended_cluster if raw else self._cluster_pair), True
+        if not batch and (usual := _USUAL_PROPERTIES(raw)) is not None:
+            kept = (usual[1] + usual[2]).removesuffix(b"\x02")
+            return (kept + self._appended_cluster if kept else self._cluster_pair), True
         pairs = {}
         for pair in raw.split(b"\x02"):
             name, _, value = pair.partition(b"\x01")

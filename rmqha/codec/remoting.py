@@ -20,13 +20,13 @@ The binary header (all integers big-endian; a length of 0 means null):
 Source: spec: remoting §1.1-1.4; rocketmq-all-4.9.8 RemotingCommand.java, RocketMQSerializable.java.
 """
 
-import json
 import struct
 from enum import IntEnum
 from json.encoder import encode_basestring
-from typing import Any, Final
+from typing import Final
 
 from rmqha.codec.codes import LanguageCode
+from rmqha.codec.json_header import json_fields, json_header, json_object, usual_header
 from rmqha.codec.properties import decode_utf8
 from rmqha.errors import LocalProtocolError, RemoteProtocolError
 
@@ -49,11 +49,10 @@ _PAIR_KEY: Final = struct.Struct(">H")
 _INT32: Final = struct.Struct(">i")
 assert _FRAME.size == _PREFIX.size + _BINARY.size == 29 - 4
 
-_TEXT_ONLY: Final = frozenset({str})
 _JSON_NUMBERS: Final = ("code", "opaque", "flag", "version")
-_scan_json: Final = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _LANGUAGES: Final = tuple(LanguageCode)
 _LANGUAGE_BY_NAME: Final = {language.name: language for language in LanguageCode}
+_LANGUAGE_BY_BYTES: Final = {language.name.encode(): language for language in LanguageCode}
 
 
 class SerializeType(IntEnum):
@@ -74,7 +73,8 @@ class RemotingCommand:
         code: a RequestCode or a ResponseCode, depending on ``is_response``.
         opaque: int32 chosen by whoever asks; the answer repeats it.
         remark: human text, the reason in an answer that says no.
-        ext_raw: the undecoded pairs of a binary header, else None. Hot decoders read it directly.
+        ext_raw: the fields as they came, undecoded: pairs of a binary header, or a JSON object; None if they are
+            decoded, or absent. Hot decoders read it directly.
         body: no bytes means no body.
         serialize: a SerializeType (kept as a plain int).
         size: bytes the frame took on the wire; 0 for a command that was not decoded.
@@ -125,12 +125,13 @@ class RemotingCommand:
         """The header's own fields by name; empty when there are none.
 
         Raises:
-            RemoteProtocolError: the pairs of a binary header do not parse.
+            RemoteProtocolError: the fields do not parse.
         """
         if self._ext is None:
             if not self.ext_raw:
                 return {}
-            self._ext = decode_ext_fields(self.ext_raw)
+            raw = self.ext_raw
+            self._ext = decode_ext_fields(raw) if self.serialize == _ROCKETMQ else json_fields(json_header(raw)) or {}
         return self._ext
 
     @property
@@ -158,7 +159,7 @@ class RemotingCommand:
 
     def _json_header(self) -> bytes:
         """Members in the order of their names and without nulls, as fastjson writes them."""
-        ext = "" if self._ext is None and not self.ext_raw else f'"extFields":{_json_object(self.ext_fields)},'
+        ext = "" if self._ext is None and not self.ext_raw else f'"extFields":{json_object(self.ext_fields)},'
         remark = "" if self.remark is None else f'"remark":{encode_basestring(self.remark)},'
         return (
             f'{{"code":{int(self.code)},{ext}"flag":{self.flag},"language":"{self.language.name}",'
@@ -282,7 +283,23 @@ def _decode_binary(buffer: bytes, at: int, body_at: int, end: int) -> RemotingCo
 
 
 def _decode_json(buffer: bytes, at: int, body_at: int, end: int) -> RemotingCommand:
-    header = _json_header(buffer[at + 8 : body_at])
+    usual = usual_header(buffer, at + 8, body_at)
+    if usual is not None:
+        code, fields, flag, language, opaque, version = usual.groups()
+        return RemotingCommand(
+            int(code),
+            int(opaque),
+            int(flag),
+            int(version),
+            _LANGUAGE_BY_BYTES.get(language, LanguageCode.OTHER),
+            None,
+            None,
+            buffer[body_at:end],
+            _JSON,
+            fields,
+            end - at,
+        )
+    header = json_header(buffer[at + 8 : body_at])
     code, opaque, flag, version = map(header.get, _JSON_NUMBERS, (0, 0, 0, 0))
     if not type(code) is type(opaque) is type(flag) is type(version) is int or not (
         -0x80000000 <= min(code, opaque, flag, version) <= max(code, opaque, flag, version) <= 0x7FFFFFFF
@@ -296,7 +313,7 @@ def _decode_json(buffer: bytes, at: int, body_at: int, end: int) -> RemotingComm
         version,
         _json_language(header.get("language")),
         remark if remark is None or type(remark) is str else str(remark),
-        _json_fields(header.get("extFields")),
+        json_fields(header.get("extFields")),
         buffer[body_at:end],
         _JSON,
         None,
@@ -304,56 +321,11 @@ def _decode_json(buffer: bytes, at: int, body_at: int, end: int) -> RemotingComm
     )
 
 
-def _json_header(raw: bytes) -> dict[str, Any]:
-    try:
-        text = str(raw, "utf-8")
-        if "\\ud" in text or "\\uD" in text:
-            _check_pairs(text)
-        if text.startswith("{"):
-            header, header_end = _scan_json(text, 0)
-            if header_end == len(text):
-                return header  # type: ignore[no-any-return]
-        header = json.loads(text)  # with blanks around it, or not at all
-    except (ValueError, RecursionError, StopIteration) as error:
-        raise RemoteProtocolError(f"JSON header does not parse: {error}") from None
-    if type(header) is not dict:
-        raise RemoteProtocolError("JSON header is no object")
-    return header
-
-
-def _check_pairs(text: str) -> None:
-    """Half a surrogate pair can be written in JSON, but not in UTF-8: it would fail whoever stores or logs it."""
-    json.dumps(json.loads(text), ensure_ascii=False).encode()
-
-
 def _json_language(value: object) -> LanguageCode:
     """By name, or by number as pyrocketmq writes it (spec: remoting §1.6)."""
     if type(value) is str:
         return _LANGUAGE_BY_NAME.get(value, LanguageCode.OTHER)
     return _LANGUAGES[value] if type(value) is int and 0 <= value < len(_LANGUAGES) else LanguageCode.OTHER
-
-
-def _json_fields(value: object) -> dict[str, str] | None:
-    if value is None:
-        return None
-    if type(value) is not dict:
-        raise RemoteProtocolError("extFields of a JSON header is no object")
-    if _TEXT_ONLY.issuperset(map(type, value.values())):
-        return value
-    return {name: _json_text(field) for name, field in value.items() if field is not None}
-
-
-def _json_text(value: object) -> str:
-    """Numbers and booleans as the strings they should have been."""
-    if type(value) is bool:
-        return "true" if value else "false"
-    if type(value) in (str, int, float):
-        return str(value)
-    raise RemoteProtocolError("a value of extFields is neither text nor number")
-
-
-def _json_object(fields: dict[str, str]) -> str:
-    return "{" + ",".join(f"{encode_basestring(k)}:{encode_basestring(v)}" for k, v in fields.items()) + "}"
 
 
 class FrameDecoder:

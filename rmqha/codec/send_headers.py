@@ -72,6 +72,12 @@ _USUAL_RESPONSE: Final = re.compile(
 )
 """The answer to a single send as every broker of the 4.x line writes it in binary form."""
 
+_JSON_FIELDS: Final = re.compile(
+    rb'\{("a":"[^"\\]*","b":"[^"\\]*","c":"[^"\\]*","d":"\d+","e":"-?\d+","f":"\d+"),"g":"(\d{1,18})","h":"(\d{1,9})",'
+    rb'"i":"((?:[^"\\]|\\u000[12])*)"((?:,"[j-n]":"[^"\\]*")*)\}'
+)
+"""Java's fields in their order; of all escapes only those of the properties' separators."""
+
 _CACHED_ENTRIES_MAX: Final = 1024
 _CACHED_BYTES_MAX: Final = 1024
 
@@ -122,6 +128,8 @@ class SendMessageRequestDecoder:
             RemoteProtocolError: a required field is absent, or a number is none; answer with SYSTEM_ERROR.
         """
         raw = command.ext_raw
+        if raw is not None and command.serialize == SerializeType.JSON:
+            return self._decode_json(raw, command)
         if raw is not None:
             at = max(raw.find(_BORN_KEY), 0)
             head = self._heads.get(raw[:at])
@@ -146,6 +154,23 @@ class SendMessageRequestDecoder:
         properties = raw[properties_at:end]
         if not properties.isascii():
             properties = decode_utf8(properties).encode()
+        return tuple.__new__(SendMessageRequestHeader, (*head, int(born), int(flag), properties, *tail))
+
+    def _decode_json(self, raw: bytes, command: RemotingCommand) -> SendMessageRequestHeader:
+        """As :meth:`_decode_changing`, for the JSON that Java writes."""
+        match = _JSON_FIELDS.fullmatch(raw)
+        if match is None or command.code == RequestCode.SEND_MESSAGE:
+            return self._decode_fields(command)
+        head_raw, born, flag, properties, tail_raw = match.groups()
+        head, tail = self._heads.get(head_raw), self._tails.get(tail_raw)
+        if head is None or tail is None:
+            named = command.ext_fields
+            if tuple(named)[:9] == _V2_NAMES[:9]:  # else a name stands twice, and the last one counts
+                _remember(self._heads, head_raw, _head_of(named))
+                _remember(self._tails, tail_raw, _tail_of(named))
+            return self._decode_fields(command)
+        if b"\\" in properties:
+            properties = properties.replace(b"\\u0001", b"\1").replace(b"\\u0002", b"\2")
         return tuple.__new__(SendMessageRequestHeader, (*head, int(born), int(flag), properties, *tail))
 
     def _decode_fields(self, command: RemotingCommand) -> SendMessageRequestHeader:

@@ -18,7 +18,8 @@ async def test_a_new_topic_is_saved_long_before_the_next_interval(
     """A RocketMQ broker that opens our store after a kill -9 knows no topic but the saved ones."""
     topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
-    service = MetadataService(ConfigFiles(disk.mount(), "/store"), topics, ConsumerOffsetManager(), interval_s=1_000_000)
+    files = ConfigFiles(disk.mount(), "/store")
+    service = MetadataService(files, topics, ConsumerOffsetManager(), interval_s=1_000_000)
     nursery.start_soon(service.run)
     for topic in ("orders", "payments"):
         topics.create_topic_in_send_message_method(topic, default_topic="TBW102", client_default_topic_queue_nums=4)

@@ -1,0 +1,87 @@
+"""The JSON form of a remoting header: reading what any client writes, and quickly what Java writes.
+
+    {"code":310,"extFields":{"a":"group",...},"flag":0,"language":"JAVA","opaque":5,
+     "serializeTypeCurrentRPC":"JSON","version":409}
+
+Java's members stand in this order without blanks; such a header is cut with one match, and its fields are left as
+they are until somebody asks for them. Source: spec: remoting §1.2.
+"""
+
+import json
+import re
+from json.encoder import encode_basestring
+from typing import Any, Final
+
+from rmqha.errors import RemoteProtocolError
+
+_TEXT_ONLY: Final = frozenset({str})
+_scan_json: Final = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+
+_USUAL: Final = re.compile(
+    rb'\{"code":(\d{1,9}),"extFields":(\{[ -z|~]*\}),"flag":(\d),"language":"([A-Z]+)",'
+    rb'"opaque":(-?\d{1,9}),"serializeTypeCurrentRPC":"JSON","version":(\d{1,5})\}'
+)
+
+
+def usual_header(buffer: bytes, start: int, end: int) -> re.Match[bytes] | None:
+    """``buffer[start:end]`` cut into code, fields, flag, language, opaque and version, if it looks as Java's do.
+
+    The fields are ASCII without braces inside, and not checked any further: :func:`json_fields` does that.
+    """
+    return _USUAL.fullmatch(buffer, start, end)
+
+
+def json_header(raw: bytes) -> dict[str, Any]:
+    """The object that ``raw`` is.
+
+    Raises:
+        RemoteProtocolError: it is none, or holds what UTF-8 cannot.
+    """
+    try:
+        text = str(raw, "utf-8")
+        if "\\ud" in text or "\\uD" in text:
+            _check_pairs(text)
+        if text.startswith("{"):
+            header, header_end = _scan_json(text, 0)
+            if header_end == len(text):
+                return header  # type: ignore[no-any-return]
+        header = json.loads(text)  # with blanks around it, or not at all
+    except (ValueError, RecursionError, StopIteration) as error:
+        raise RemoteProtocolError(f"JSON header does not parse: {error}") from None
+    if type(header) is not dict:
+        raise RemoteProtocolError("JSON header is no object")
+    return header
+
+
+def _check_pairs(text: str) -> None:
+    """Half a surrogate pair can be written in JSON, but not in UTF-8: it would fail whoever stores or logs it."""
+    json.dumps(json.loads(text), ensure_ascii=False).encode()
+
+
+def json_fields(value: object) -> dict[str, str] | None:
+    """``extFields`` as names and texts; None if there are none.
+
+    Raises:
+        RemoteProtocolError: it is no object, or holds more than texts and numbers.
+    """
+    if value is None:
+        return None
+    if type(value) is not dict:
+        raise RemoteProtocolError("extFields of a JSON header is no object")
+    if _TEXT_ONLY.issuperset(map(type, value.values())):
+        return value
+    return {name: _json_text(field) for name, field in value.items() if field is not None}
+
+
+def _json_text(value: object) -> str:
+    """Numbers and booleans as the strings they should have been."""
+    if type(value) is bool:
+        return "true" if value else "false"
+    if type(value) in (str, int, float):
+        return str(value)
+    raise RemoteProtocolError("a value of extFields is neither text nor number")
+
+
+def json_object(fields: dict[str, str]) -> str:
+    """``extFields`` as Java writes them."""
+    return "{" + ",".join(f"{encode_basestring(k)}:{encode_basestring(v)}" for k, v in fields.items()) + "}"

@@ -1,0 +1,56 @@
+"""The short way through a send's properties stores what the long way would."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.broker import send_message_processor
+from rmqha.broker.send_message_processor import SendMessageProcessor, SendRules
+from rmqha.codec.properties import parse_properties
+
+names = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "WAIT", "CLUSTER", "w", "", "WAITING"])
+values = st.sampled_from(["true", "false", "x", "a b", "", "\x01", "é"])
+pair_texts = st.one_of(
+    st.builds(lambda name, value: f"{name}\x01{value}", names, values), st.sampled_from(["", "noise", "\x01"])
+)
+
+
+def stored(raw: bytes) -> tuple[dict[str, str], bool]:
+    processor = SendMessageProcessor(
+        None,  # type: ignore[arg-type]  # properties need no store, topics or durability
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        rules=SendRules("cluster", bytes(8), 4 << 20),
+        refuse_sends=str,
+    )
+    properties, wait = processor._stored_properties(raw, batch=False)
+    assert properties.count(b"CLUSTER\x01cluster") == 1
+    assert b"\x02\x02" not in properties
+    return parse_properties(properties), wait
+
+
+@given(st.lists(pair_texts, max_size=6), st.booleans())
+def test_both_ways_store_the_same(pairs: list[str], ends_with_separator: bool) -> None:
+    raw = "\x02".join(pairs).encode() + b"\x02" * ends_with_separator
+    short = stored(raw)
+    never: Callable[[bytes], None] = lambda raw: None  # noqa: E731
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(send_message_processor, "_USUAL_PROPERTIES", never)
+        assert stored(raw) == short
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected", "waits"),
+    [
+        (b"", {"CLUSTER": "cluster"}, True),
+        (b"WAIT\x01true", {"CLUSTER": "cluster"}, True),
+        (b"WAIT\x01false\x02TAGS\x01a", {"TAGS": "a", "CLUSTER": "cluster"}, False),
+        (b"TAGS\x01a\x02WAIT\x01true\x02KEYS\x01k", {"TAGS": "a", "KEYS": "k", "CLUSTER": "cluster"}, True),
+        (b"TAGS\x01a\x02WAIT\x01true\x02", {"TAGS": "a", "CLUSTER": "cluster"}, True),
+        (b"TAGS\x01a\x02broken\x02CLUSTER\x01mine", {"TAGS": "a", "CLUSTER": "cluster"}, True),
+    ],
+)
+def test_wait_is_used_and_not_stored(raw: bytes, expected: dict[str, str], waits: bool) -> None:
+    assert stored(raw) == (expected, waits)
