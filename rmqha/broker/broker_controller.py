@@ -29,7 +29,7 @@ from rmqha.codec.host import parse_host
 from rmqha.codec.route import MASTER_ID, BrokerData
 from rmqha.config import BrokerConfig, FlushDiskType, HaCatchUp, split_address
 from rmqha.errors import DivergedLogError, StoreError
-from rmqha.ha.catch_up import catch_up_at_start
+from rmqha.ha.catch_up import CatchUpResult, catch_up_at_start
 from rmqha.ha.ha_client import HAClient, MasterAddress
 from rmqha.ha.ha_service import HAService
 from rmqha.remoting.dispatcher import RequestDispatcher
@@ -187,10 +187,19 @@ class BrokerController:
                 raise DivergedLogError(
                     result.diverged_at, f"{result.peer} holds other bytes. Find out which copy is right before starting"
                 )
-        if config.ha_catch_up_at_start is HaCatchUp.REQUIRE and not any(result.is_answered for result in results):
-            reasons = "; ".join(f"{result.peer}: {result.error or 'no answer'}" for result in results)
+        if config.ha_catch_up_at_start is HaCatchUp.REQUIRE:
+            self._check_answers(results)
+
+    def _check_answers(self, results: list[CatchUpResult]) -> None:
+        """An acknowledged message is on some slaves: so many must have answered that one of those is among them."""
+        needed, answered = 1, sum(result.is_answered for result in results)
+        if self.config.in_sync_replicas > 1:
+            needed = max(1, len(results) - self.config.in_sync_replicas + 2)
+        if answered < needed:
+            reasons = "; ".join(f"{r.peer}: {r.error or 'no answer'}" for r in results if not r.is_answered)
             raise StoreError(
-                f"haCatchUpAtStart=require and no peer of haPeers answered ({reasons}). Start a peer, or set it to try"
+                f"haCatchUpAtStart=require: {answered} peers of haPeers answered, but {needed} are needed to know of "
+                f"every acknowledged message ({reasons}). Start them, or set it to try"
             )
 
     async def _listen(self, nursery: trio.Nursery) -> RemotingServer:

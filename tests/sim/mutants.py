@@ -16,12 +16,10 @@ from rmqha.ha import ha_client, ha_service, log_receiver, slave_connection
 from rmqha.replication import in_sync, master_session
 from rmqha.replication.master_session import LogRange
 from rmqha.store import (
-    commit_log,
     flush_service,
     log_recovery,
     mapped_file,
     message_store,
-    reput_message_service,
     running_flags,
     start,
     store_checkpoint,
@@ -94,7 +92,7 @@ async def _flush(self: Any, on_error: str) -> bool:
         except StoreWriteError as error:
             if on_error == "retry":
                 await segment.file.sync_in_thread()
-            elif on_error == "fail":
+            elif on_error == "later":
                 self._flags.fail(error)
                 return False
         self.flushed.advance(min(segment.end_offset, end) if on_error != "later" else log.max_offset)
@@ -209,7 +207,10 @@ mutant(
     (master_session.MasterSession, "next_action", lambda self, **kwargs: _safe_action(self, kwargs)),
 )  # fmt: skip
 mutant("what was sent counts as acknowledged", "§2", (ha_service.HAService, "notify_transfer_some", _sent_counts))
-mutant("a dead connection's acknowledgement counts", "D6", (in_sync.InSyncReplicas, "remove", nothing))
+mutant(
+    "a forged report outlives its connection", "§2 (executed on 4.9.7)",
+    (Session, "_on_first_report", _first_report_unchecked), (in_sync.InSyncReplicas, "remove", nothing),
+)  # fmt: skip
 mutant("connections are counted, not slaves", "5.x", (in_sync.InSyncReplicas, "_acked_by_slave", _connections_counted))
 mutant("one slave is enough, whatever was asked for", "§15.11", (in_sync.InSyncReplicas, "slaves_needed", fixed(1)))
 mutant("unflushed bytes are shipped", "#3388, #3161", (ha_service.HAService, "__init__", _everything_sendable))
@@ -259,10 +260,6 @@ def _append_raw_ignoring_errors(self: Any, data: Any, phy_offset: int) -> int:
         return len(data)
 
 
-async def _start_anywhere(self: Any, data: Any, phy_offset: int) -> None:
-    await _receiver_append(self, data, self._log.max_offset)
-
-
 async def _gives_up(self: Any) -> None:
     await self._address_known.wait()
     await self._attempt_once()
@@ -274,7 +271,6 @@ async def _flushes_never(self: Any, offset: int) -> None:
 
 
 _append_raw = Store.append_raw
-_receiver_append = log_receiver.LogReceiver._append
 
 mutant(
     "a slave acknowledges what is in memory",
@@ -289,7 +285,6 @@ mutant(
 mutant("a slave acknowledges without a flush", "D3", (Store, "flush_now", _flushes_never))
 mutant("a slave ignores a failed append", "§2", (Store, "append_raw", _append_raw_ignoring_errors))
 mutant("a slave does not compare the overlap", "D12", (log_receiver.LogReceiver, "_compare", nothing))
-mutant("a slave appends wherever it ends", "§2", (log_receiver.LogReceiver, "_append", _start_anywhere))
 mutant("a slave connects once", "liveness", (ha_client.HAClient, "run", _gives_up))
 
 # ---- recovery
@@ -341,10 +336,6 @@ mutant(
 # ---- queues and consumers
 
 
-def _take_back_nothing(self: Any, _requests: Any, results: list[Any], *, first: int) -> None:
-    del results[first:]
-
-
 mutant("queue offsets start over after a restart", "#8539", (start, "next_queue_offsets", always(value={})))
 mutant("queue offsets are not learned from a peer", "found here", (Store, "recover_topic_queue_table", nothing))
 mutant("consumers see what is not durable", "#2830, #8239", (Store, "confirm_offset", lambda self: self.max_offset))
@@ -352,11 +343,6 @@ mutant(
     "queues are not cut with the log", "#4771",
     (start, "recover_consume_queues", lambda _table, log, **_: log.max_offset),
 )  # fmt: skip
-mutant(
-    "a gap in a queue is filled with what comes", "#7355",
-    (reput_message_service.ReputMessageService, "_is_acceptable", always(value=True)),
-)  # fmt: skip
-mutant("a failed append keeps its queue offsets", "§5", (commit_log.CommitLog, "_take_back", _take_back_nothing))
 
 # ---- the operator's promises
 

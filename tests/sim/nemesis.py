@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
 _DOWN_S: Final = (0.05, 0.3, 1.0, 4.0)
 _OUTAGE_S: Final = (0.2, 1.0, 4.0, 10.0)
-_FORGED: Final = (b"\x7f" + b"\xff" * 7, b"\xff" * 8, bytes(8), (1 << 20).to_bytes(8, "big"), b"GET / HTTP/1.1\r\n\r\n")
+_HUGE: Final = b"\x7f" + b"\xff" * 7
+_FORGED: Final = (
+    (_HUGE, b"\xff" * 8),
+    (b"\xff" * 8, _HUGE),
+    (bytes(8), (1 << 20).to_bytes(8, "big")),
+    ((1 << 20).to_bytes(8, "big"), bytes(4)),
+    (b"GET / HTTP/1.1\r\n\r\n", b""),
+)
+"""What strangers send: at once, and half a second later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +47,7 @@ def draw_plan(seed: int, swarm: Swarm) -> list[Fault]:
     at = random.uniform(0.2, 2.0)
     while at < CHAOS_S:
         fault = _draw_fault(random, swarm, names, at=at, losses=losses)
-        losses -= fault.kind in {"destroy", "failover"}
+        losses -= fault.kind in {"destroy", "failover", "usurp"}
         faults.append(fault)
         at += random.expovariate(swarm.fault_rate)
         if random.random() < 0.15:
@@ -56,10 +64,10 @@ def _draw_fault(random: Random, swarm: Swarm, names: list[str], *, at: float, lo
         kinds += ["sync_error"] * 3 + ["write_error"]
     kinds += ["full"]
     if losses > 0:
-        kinds += ["destroy", "failover"]
+        kinds += ["destroy", "failover", "usurp"]
     kind = random.choice(kinds)
     match kind:
-        case "kill" | "power_cut" | "destroy" | "failover" | "restart":
+        case "kill" | "power_cut" | "destroy" | "failover" | "usurp" | "restart":
             return Fault(at, kind, node, value=random.choice(_DOWN_S))
         case "crash_point":
             return Fault(at, kind, node, value=float(random.randint(1, 30)))
@@ -129,10 +137,10 @@ class Nemesis:
                 self._cut([(fault.node, fault.other), (fault.other, fault.node)], fault.value)
             case "stall":
                 self._stall(fault)
-            case "destroy" | "failover":
-                world.fail_over(node, destroy=fault.kind == "destroy")
+            case "destroy" | "failover" | "usurp":
+                world.fail_over(node, how=fault.kind)
             case "forge":
-                world.nursery.start_soon(self._forge, _FORGED[int(fault.value)])
+                world.nursery.start_soon(self._forge, *_FORGED[int(fault.value)])
             case _:
                 raise AssertionError(f"no such fault: {fault.kind}")
 
@@ -163,19 +171,16 @@ class Nemesis:
         self.world.later(fault.value, lambda: setattr(node.disk.faults, "slowness", 1.0))
         self._cut([(fault.node, o) for o in others] + [(o, fault.node) for o in others], fault.value)
 
-    async def _forge(self, data: bytes) -> None:
-        """Somebody sends an acknowledgement he has no right to, and then stays connected."""
-        world = self.world
-        stranger = world.net.host("10.0.0.66").mount()
-        master = world.master
+    async def _forge(self, first: bytes, second: bytes) -> None:
+        """Somebody acknowledges what he has no right to, leaves, comes again, and stays connected."""
+        stranger = self.world.net.host("10.0.0.66").mount()
         try:
-            for report in (data, b"\xff" * 8, None):
-                stream_ = await stranger.connect(master.host.address, HA_PORT, timeout_s=1)
-                await stream_.send_all(report or b"\0")
-                if report is not None:
-                    await trio.sleep(0.1)
-                    stream_.close()
-            await trio.sleep(3)
-            stream_.close()
-        except (OSError, trio.BrokenResourceError, NodeDied):  # somebody else came by the same name
+            for stay_s in (0.6, 5.0):
+                stream_ = await stranger.connect(self.world.master.address, HA_PORT, timeout_s=1)
+                await stream_.send_all(first)
+                await trio.sleep(0.5)
+                await stream_.send_all(second)
+                await trio.sleep(stay_s)
+                stream_.close()
+        except (OSError, trio.BrokenResourceError, NodeDied):  # refused, as it should be, or another stranger came
             return

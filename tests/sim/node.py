@@ -215,7 +215,7 @@ class SimNode:
         base = base_config(world.swarm, is_master=world.master is self)
         others = tuple(f"{node.address}:{HA_PORT}" for node in world.nodes.values() if node is not self)
         if world.master is self:
-            return replace(base, broker_ip1=self.address, ha_peers=others)
+            return replace(base, broker_ip1=self.address, ha_peers=others if world.swarm.peers else ())
         master = world.master.address
         return replace(
             base,

@@ -31,6 +31,8 @@ class Swarm:
     burst: int
     """So many messages arrive in one request list at most."""
     chopping: float
+    peers: bool
+    """The master asks its slaves at its start for what it may have lost (haPeers)."""
     real_probe: bool
     """Brokers ask each other by real remoting; otherwise the world answers for them, which is faster."""
     slow_network: bool
@@ -65,13 +67,14 @@ class Swarm:
 def draw(seed: int) -> Swarm:
     """The configuration of a seed."""
     random: Random = stream(seed, "swarm")
-    slaves = random.choice((1, 1, 1, 2))
+    slaves = random.choice((1, 1, 2))
     body_min, body_max = random.choice(((40, 40), (300, 300), (10, 400), (0, 1500)))
     sync_master = random.random() < 0.85
+    sync_flush = random.random() < 0.7
     return Swarm(
         slaves=slaves,
         sync_master=sync_master,
-        sync_flush=random.random() < 0.75,
+        sync_flush=sync_flush,
         ack_durable=random.random() < 0.85,
         in_sync_replicas=random.randint(2, slaves + 1),
         segment_size=random.choice((4096, 8192, 8192, 32768)),
@@ -81,6 +84,7 @@ def draw(seed: int) -> Swarm:
         messages=random.randint(6, 24),
         burst=random.choice((1, 1, 3, 6)),
         chopping=random.choice((0.0, 0.0, 0.05, 0.3)),
+        peers=random.random() < 0.3 or not sync_flush,
         real_probe=random.random() < 0.05,
         slow_network=random.random() < 0.2,
         fault_rate=random.choice((0.15, 0.4, 0.8)),

@@ -123,6 +123,8 @@ class Producer:
             burst = [message for message in rest if message.at == rest[0].at]
             rest = rest[len(burst) :]
             await trio.sleep_until(burst[0].at)
+            if trio.current_time() > CHAOS_S:
+                return
             await send(self.world, burst)
 
 

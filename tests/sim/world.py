@@ -9,6 +9,7 @@ from typing import Final
 
 import trio
 
+from rmqha.ha.runtime_info import ClientState
 from tests.sim import sim_clock, workload
 from tests.sim.invariants import Checker
 from tests.sim.journal import Journal
@@ -73,6 +74,9 @@ class World:
         async with trio.open_nursery() as self.nursery:
             for node in reversed(self.nodes.values()):
                 node.boot()
+            if self.swarm.master_forgets:
+                for node in self.nodes.values():
+                    self.nursery.start_soon(self._rebuild_when_alarmed, node)
             await self._chaos()
             if not self.checker.violations:
                 await self._liveness()
@@ -111,16 +115,16 @@ class World:
 
     async def _chaos(self) -> None:
         messages = workload.draw_messages(self)
-        with trio.move_on_after(CHAOS_S + 20):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._stop_when_over, nursery.cancel_scope)
-                nursery.start_soon(self._look)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._stop_when_over, nursery.cancel_scope)
+            nursery.start_soon(self._look)
+            nursery.start_soon(Nemesis(self).run, self.plan)
+            async with trio.open_nursery() as producers:
                 for mine in messages:
                     chosen = [m for m in mine if self.only_messages is None or m.number in self.only_messages]
-                    nursery.start_soon(Producer(self, chosen).run)
-                nursery.start_soon(Nemesis(self).run, self.plan)
-                await trio.sleep(CHAOS_S)
-                nursery.cancel_scope.deadline = trio.current_time() + 3
+                    producers.start_soon(Producer(self, chosen).run)
+            await trio.sleep_until(CHAOS_S)
+            nursery.cancel_scope.cancel()
         for node in self.nodes.values():
             node.disk.crash_at = None
 
@@ -135,30 +139,43 @@ class World:
 
     # ---- the operator
 
-    def fail_over(self, node: SimNode, *, destroy: bool) -> None:
-        """A machine is destroyed (or only taken for dead); if it was the master the longest log takes over.
+    def fail_over(self, node: SimNode, *, how: str) -> None:
+        """A machine is destroyed, or only taken for dead; if it was the master the longest log takes over.
 
-        The operator stops everything first, so that no two masters ever take messages; whoever then does not fit
-        the new master's log is rebuilt empty.
+        The operator stops everything first, so that no two masters ever take messages. The old master is rebuilt
+        empty; or (``usurp``) it just comes back as a slave, and the operator acts when that slave raises the alarm.
         """
-        if destroy:
+        if how == "destroy":
             node.wipe()
             node.gone = True
             self.later(5.0, lambda: self._replace(node))
         if node is not self.master:
             return
-        if not destroy:
-            node.kill()
         for other in self.nodes.values():
             other.kill()
         candidates = [other for other in self.nodes.values() if other is not node]
         self.master = max(candidates, key=lambda n: (self._log_end(n), n.name))
         self.journal.record("operator.promoted", self.master.name)
         self.checker.on_failed_over()
-        if not destroy:
+        if how == "failover":
             node.wipe()
+        if how == "usurp":
+            self.nursery.start_soon(self._rebuild_when_alarmed, node)
         for other in self.nodes.values():
             self.later(0.5, other.boot)
+
+    async def _rebuild_when_alarmed(self, node: SimNode) -> None:
+        """Some seconds after a slave says that its log does not fit, the operator gives it an empty disk."""
+        while True:
+            await trio.sleep(3.0)
+            process = node.process
+            if process is None or process.broker.ha_client is None:
+                continue
+            info = process.broker.ha_client.info()
+            if info.state in {ClientState.DIVERGED, ClientState.AHEAD}:
+                self.journal.record("operator.rebuilt", node.name, info.state.value)
+                node.wipe()
+                node.boot()
 
     def _replace(self, node: SimNode) -> None:
         node.gone = False
