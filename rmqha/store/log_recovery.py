@@ -164,7 +164,7 @@ def _is_torn(mapped: MappedFile, scan: Scan, known: DurableKnowledge) -> bool:
     """
     if known.clean or mapped.file_from_offset + scan.last_record < known.durable_offset:
         return False
-    return b"\0" in decode_message(mapped.view, scan.last_record).properties_raw
+    return b"\0" in decode_message(mapped.view, scan.last_record, check_crc=False).properties_raw
 
 
 def _was_a_blank(mapped: MappedFile, at: int, *, following: list[MappedFile]) -> bool:

@@ -17,7 +17,7 @@ import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Final, Literal
 
 import trio
 
@@ -124,6 +124,11 @@ class DiskFaults:
         self.slowness = 1.0
 
 
+Kind = Literal["write", "sync", "create", "unlink", "replace", "mkdir"]
+Step = tuple[Kind, str, int, bytes]
+"""One change of a disk: what, path, position (or sector, or size), bytes."""
+
+
 class SimDisk:
     """The device of one machine. It outlives processes; each process works on it through its own :meth:`mount`."""
 
@@ -157,6 +162,8 @@ class SimDisk:
         """The process that was the last to see a write or fdatasync of a commitlog segment fail."""
         self.last_write = ("", 0)
         """File and end of the last write, even if it never returned."""
+        self.trace: list[Step] | None = None
+        """If not None, every change is noted here, to be replayed in part by :func:`replay`."""
         self.refused_in = -1
         """The process that was the last to see any call fail."""
 
@@ -190,6 +197,11 @@ class SimDisk:
             at = self.random.randrange(1, SECTOR)
             return new[:at] + old[at:]
         return new if self.random.random() < keep else old
+
+    def note(self, kind: Kind, path: str, *, at: int = 0, data: bytes = b"") -> None:
+        """Record a change, if changes are recorded."""
+        if self.trace is not None:
+            self.trace.append((kind, path, at, data))
 
     def dirty_sectors(self) -> list[tuple[str, int]]:
         """Every sector a power cut might lose."""
@@ -300,6 +312,7 @@ class SimMount:
                 self.disk.files[path] = Inode(half_made, mtime_ms=self.disk.now_ms())
         self.crash_point()
         inode = self.disk.files[path] = Inode(size, sparse=sparse, mtime_ms=self.disk.now_ms())
+        self.disk.note("create", path, at=size)
         return SimDataFile(self, path, inode, writable=True)
 
     async def create_in_thread(self, path: str, size: int, *, sparse: bool = False) -> "SimDataFile":
@@ -317,6 +330,7 @@ class SimMount:
             del self.disk.files[path]
         self.crash_point()
         del self.disk.files[path]
+        self.disk.note("unlink", path)
 
     async def unlink_in_thread(self, path: str) -> None:
         """See rmqha.store.disk.Disk."""
@@ -342,6 +356,7 @@ class SimMount:
         self.crash_point()
         self.disk.files.pop(path + ".tmp", None)
         self.disk.files[path] = inode
+        self.disk.note("replace", path, data=data)
 
     async def replace_bytes_in_thread(self, path: str, data: bytes) -> None:
         """See rmqha.store.disk.Disk."""
@@ -364,6 +379,7 @@ class SimMount:
             self.check_changeable("lock", path, needs_space=True)
             inode = self.disk.files[path] = Inode(4)
             inode.write(b"lock", 0)
+            self.disk.note("replace", path, data=b"lock")
         self.disk.locked.add(path)
         return _Lock(self.disk.locked, path)
 
@@ -376,6 +392,7 @@ class SimMount:
         self.check_changeable("mkdir", path, needs_space=True)
         while path not in self.disk.directories:
             self.disk.directories[path] = None
+            self.disk.note("mkdir", path)
             path = posixpath.dirname(path)
 
 
@@ -416,6 +433,7 @@ class SimDataFile:
             self._inode.write(data[: self._disk.random.randrange(len(data) + 1)], at)
             raise mount.refuse("pwrite", self.path, errno.EIO)
         self._inode.write(data, at)
+        self._disk.note("write", self.path, at=at, data=data)
         if "/commitlog/" in self.path:
             self._disk.last_write = (self.path, at + len(data))
         self._inode.mtime_ms = self._disk.now_ms()
@@ -440,6 +458,7 @@ class SimDataFile:
             start, end = max(at, sector * SECTOR), min(self.size, (sector + 1) * SECTOR)
             if self._inode.cache.count(0, start, end) != end - start:
                 self._inode.write(bytes(end - start), start)
+                self._disk.note("write", self.path, at=start, data=bytes(end - start))
         self._mount.crash_point()
         self._finish_sync("zero_tail", self._inode.snapshot())
 
@@ -463,6 +482,7 @@ class SimDataFile:
         if error is None:
             for number, data in snapshot.items():
                 inode.settle(number, data)
+                disk.note("sync", self.path, at=number, data=data)
             return
         disk.faults.sync_errors = max(disk.faults.sync_errors - 1, 0)
         for number, data in snapshot.items():
@@ -478,3 +498,24 @@ class SimDataFile:
 
     def close(self) -> None:
         """Nothing to give back."""
+
+
+def replay(trace: Sequence[Step]) -> SimDisk:
+    """A disk to which all this has happened."""
+    disk = SimDisk()
+    for kind, path, at, data in trace:
+        match kind:
+            case "mkdir":
+                disk.directories[path] = None
+            case "create":
+                disk.files[path] = Inode(at)
+            case "unlink":
+                del disk.files[path]
+            case "write":
+                disk.files[path].write(data, at)
+            case "sync":
+                disk.files[path].settle(at, data)
+            case "replace":
+                inode = disk.files[path] = Inode(len(data))
+                inode.cache[:] = inode.durable[:] = data
+    return disk

@@ -55,6 +55,8 @@ class World:
     master: SimNode = field(init=False)
     nursery: trio.Nursery = field(init=False)
     traceback: str = ""
+    usurped: set[str] = field(default_factory=set)
+    """Old masters that came back with all they had: they may be ahead of the new one until somebody looks."""
 
     async def run(self) -> Outcome:
         """Everything from the first boot to the verdict."""
@@ -160,6 +162,7 @@ class World:
         if how == "failover":
             node.wipe()
         if how == "usurp":
+            self.usurped.add(node.name)
             self.nursery.start_soon(self._rebuild_when_alarmed, node)
         for other in self.nodes.values():
             self.later(0.5, other.boot)
