@@ -1,4 +1,4 @@
-"""Marks the process tests by their directory, and turns skips into failures where nothing may be skipped."""
+"""Marks the slow tests by their directory, and turns skips into failures where nothing may be skipped."""
 
 import os
 from collections.abc import Generator
@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 _HERE = Path(__file__).parent
-_PROCESS_TESTS = {"e2e", "interop", "faults"}
+_MARKED = {"e2e", "interop", "faults", "fuzz"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         directory = item.path.relative_to(_HERE).parts[0]
-        if directory in _PROCESS_TESTS:
+        if directory in _MARKED:
             item.add_marker(directory)
 
 
