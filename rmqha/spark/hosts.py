@@ -26,6 +26,9 @@ def _strings(block: Bytes, positions: Positions, width: int) -> pa.Array:
     if not positions.size:
         return pa.array([], pa.string())
     raw = np.ndarray((block.size - width + 1,), f"V{width}", block, strides=(1,))[positions]
+    words = raw.view(np.uint32).reshape(raw.size, width // 4)
+    if (words == words[0]).all():  # one broker stores all messages of a log, until a failover
+        return pa.repeat(pa.scalar(decode_host(raw[0].tobytes())), raw.size)
     if width == 8:
         coded = numbers(raw.view(np.int64)).dictionary_encode()
         hosts = [decode_host(host.to_bytes(8, sys.byteorder, signed=True)) for host in coded.dictionary.to_pylist()]

@@ -61,8 +61,8 @@ def find_record(file: SegmentReader, position: int, *, end: int, or_blank: bool 
     """
     wanted = {Stop.END, Stop.BLANK} if or_blank else {Stop.END}
     for claim in _claims(file, position, end=end, blanks=or_blank):
-        if judge(file, claim.start, check_crc=False).stop in wanted:
-            return claim.start
+        if judge(file, claim, check_crc=False).stop in wanted:
+            return claim
     return None
 
 
@@ -89,10 +89,8 @@ def _is_covered(file: SegmentReader, position: int, found: int) -> bool:
     if judge(file, base, check_crc=False).end > found:
         return True
     back = max(base, position - RECORD_SIZE_LIKELY_MAX)
-    for claim in _claims(file, back, end=found, blanks=True):
-        if claim.end > found and judge(file, claim.start, check_crc=False).end > found:
-            return True
-    return False
+    claims = _claims(file, back, end=found, blanks=True, beyond=found)
+    return any(judge(file, start, check_crc=False).end > found for start in claims)
 
 
 def _walk_to(file: SegmentReader, position: int, *, end: int) -> int | None:
@@ -111,15 +109,11 @@ def _walk_to(file: SegmentReader, position: int, *, end: int) -> int | None:
     return None
 
 
-class _Claim(NamedTuple):
-    """Bytes that speak for a record or blank at ``[start, end)``; nothing of it is verified."""
+def _claims(file: SegmentReader, begin: int, *, end: int, blanks: bool, beyond: int = 0) -> Iterator[int]:
+    """Each position in ``[begin, end)`` with a message's magic code and the right PHYSICALOFFSET; nothing more is sure.
 
-    start: int
-    end: int
-
-
-def _claims(file: SegmentReader, begin: int, *, end: int, blanks: bool) -> Iterator[_Claim]:
-    """Each magic code in ``[begin, end)`` whose PHYSICALOFFSET is right; also blanks, if asked."""
+    Also blanks, if asked; only what says to end behind ``beyond``.
+    """
     size = _SCAN_BYTES_MIN  # what is looked for is near as a rule
     while begin < end:
         block = as_array(file.read(begin, min(size, end - begin) + FIXED_SIZE_V4))
@@ -133,6 +127,5 @@ def _claims(file: SegmentReader, begin: int, *, end: int, blanks: bool) -> Itera
         if blanks:
             starts = np.union1d(starts, np.flatnonzero(magics == _BLANK))
         ends = starts + np.ndarray((count,), ">u4", block, strides=(1,))[starts]
-        for start, stop in zip(starts.tolist(), ends.tolist(), strict=True):
-            yield _Claim(begin + start, begin + stop)
+        yield from (begin + starts[begin + ends > beyond]).tolist()
         begin, size = begin + count, min(2 * size, _SCAN_BYTES_MAX)

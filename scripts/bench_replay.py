@@ -1,0 +1,276 @@
+"""How fast a log becomes Arrow and Parquet, against the obvious ways of doing it; everything in one run, on one log.
+
+    PYTHONPATH=. python scripts/bench_replay.py                   # 2 GiB, everything
+    PYTHONPATH=. python scripts/bench_replay.py --size 256 --only decode
+
+Machines differ by a factor of three from day to day: read the ratios. Decoding is CPU time of one process, the rest
+is wall time of whole commands, their start included. The log is in the page cache.
+"""
+
+import argparse
+import gc
+import os
+import random
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter, process_time
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rmqha.spark import ReadOptions, iter_batches
+from rmqha.spark.schema import COLUMNS
+
+MIB = 1 << 20
+FILE_BYTES = 1 << 30
+BLOCK_BYTES = 8 * MIB
+TOPICS = 20
+HEADER = struct.Struct(">IIIiiqqiq8sq8siqi")
+HOST = bytes([127, 0, 0, 1]) + struct.pack(">i", 10911)
+WITHOUT_PROPERTIES = tuple(name for name in COLUMNS.names if name not in {"properties", "keys", "tags"})
+
+
+def write_log(root: Path, total: int, *, body_size: int) -> int:
+    """A log of messages around ``body_size`` bytes, with keys and tags; returns their number."""
+    directory = root / "commitlog"
+    directory.mkdir(parents=True)
+    text = random.Random(7).randbytes(MIB).hex().encode()
+    topics = [b"topic-%02d" % number for number in range(TOPICS)]
+    position = count = base = 0
+    file = (directory / f"{0:020d}").open("wb")
+    pending = bytearray()
+    while position < total:
+        at = count * 37 % (len(text) - 2 * body_size)
+        body = text[at : at + body_size * 15 // 16 + count * 7 % (body_size // 8)]
+        topic = topics[count * count % TOPICS]
+        properties = b"KEYS\x01order-%08d\x02UNIQ_KEY\x017F000001527A4E0E2F2A%012X\x02" % (count, count)
+        properties += b"CLUSTER\x01DefaultCluster\x02TAGS\x01Tag%d" % (count % 5)
+        size = 91 + len(body) + len(topic) + len(properties)
+        if position + size + 8 > base + FILE_BYTES:
+            file.write(pending + struct.pack(">II", base + FILE_BYTES - position, 0xCBD43194))
+            pending.clear()
+            file.truncate(FILE_BYTES)
+            file.close()
+            position = base = base + FILE_BYTES
+            file = (directory / f"{base:020d}").open("wb")
+        crc, stored = zlib.crc32(body) & 0x7FFFFFFF, 1_700_000_000_000 + count
+        pending += HEADER.pack(
+            size, 0xDAA320A7, crc, count % 4, 0, count // 4, position, 0, stored, HOST, stored, HOST, 0, 0, len(body)
+        )
+        pending += body + bytes([len(topic)]) + topic + struct.pack(">h", len(properties)) + properties
+        position += size
+        count += 1
+        if len(pending) > BLOCK_BYTES:
+            file.write(pending)
+            pending.clear()
+    file.write(pending)
+    file.truncate(FILE_BYTES)
+    file.close()
+    return count
+
+
+def struct_records(root: Path, *, crc: bool, properties: bool) -> Iterator[tuple[object, ...]]:
+    """The obvious decoder: a struct a record, tuples out."""
+    unpack = HEADER.unpack_from
+    for path in sorted((root / "commitlog").iterdir()):
+        with path.open("rb") as file:
+            rest = b""
+            while block := file.read(BLOCK_BYTES):
+                data, at = rest + block, 0
+                while at + 88 <= len(data):
+                    size, magic, body_crc, queue, flag, offset, physical, sys_flag, *fields, length = unpack(data, at)
+                    if magic != 0xDAA320A7 or at + size > len(data):
+                        break
+                    end = at + 88 + length
+                    body = data[at + 88 : end]
+                    topic_end = end + 1 + data[end]
+                    raw = data[topic_end + 2 : at + size]
+                    if crc and zlib.crc32(body) & 0x7FFFFFFF != body_crc:
+                        raise SystemExit(f"bad CRC at {physical}")
+                    pairs = dict(pair.split("\x01") for pair in raw.decode().split("\x02")) if properties else raw
+                    topic = data[end + 1 : topic_end].decode()
+                    yield topic, queue, offset, body, pairs, physical, flag, sys_flag, *fields, body_crc, size
+                    at += size
+                rest = data[at:] if data[at + 4 : at + 8] == b"\xda\xa3\x20\xa7" else b""
+
+
+def bench_decode(root: Path, count: int, rounds: int) -> None:
+    """One core: bulk decoding against a struct a record, in turns."""
+    ways: dict[str, tuple[Callable[[], int], Callable[[], int]]] = {
+        "without CRC": (
+            lambda: _drain(struct_records(root, crc=False, properties=False)),
+            lambda: _rows(root, ReadOptions(columns=WITHOUT_PROPERTIES, check_crc=False)),
+        ),
+        "with CRC": (
+            lambda: _drain(struct_records(root, crc=True, properties=False)),
+            lambda: _rows(root, ReadOptions(columns=WITHOUT_PROPERTIES)),
+        ),
+        "with CRC and properties": (
+            lambda: _drain(struct_records(root, crc=True, properties=True)),
+            lambda: _rows(root, ReadOptions()),
+        ),
+    }
+    size = count_bytes(root)
+    print(f"\nDecoding on one core, {count:,} messages, CPU time, median of {rounds}")
+    print(f"{'':<26}{'struct loop':>14}{'iter_batches':>14}{'ratio':>8}")
+    for name, (loop, bulk) in ways.items():
+        times = [(_cpu(loop, count), _cpu(bulk, count)) for _ in range(rounds)]
+        slow, fast = (statistics.median(column) for column in zip(*times, strict=True))
+        ratio = statistics.median(one / two for one, two in times)
+        print(f"{name:<26}{size / slow / 1e9:>9.2f} GB/s{size / fast / 1e9:>9.2f} GB/s{ratio:>7.1f}x")
+
+
+def _drain(records: Iterator[tuple[object, ...]]) -> int:
+    return sum(1 for _ in records)
+
+
+def _rows(root: Path, options: ReadOptions) -> int:
+    return sum(batch.num_rows for batch in iter_batches(str(root), options))
+
+
+def _cpu(way: Callable[[], int], count: int) -> float:
+    gc.collect()
+    start = process_time()
+    found = way()
+    spent = process_time() - start
+    if found != count:
+        raise SystemExit(f"{found} of {count} messages were decoded")
+    return spent
+
+
+def count_bytes(root: Path) -> int:
+    """Bytes of the log that are not the last file's empty end."""
+    return sum(
+        batch.column(0).to_numpy().sum() for batch in iter_batches(str(root), ReadOptions(columns=("storeSize",)))
+    )
+
+
+def plain_pyarrow(root: Path, out: Path) -> None:
+    """The obvious replay: one process, a filter a topic, a Parquet writer a topic, zstd."""
+    writers: dict[str, pq.ParquetWriter] = {}
+    held: dict[str, list[pa.RecordBatch]] = {}
+    rows = 0
+
+    def write() -> None:
+        for topic, batches in held.items():
+            table = pa.Table.from_batches(batches)
+            if topic not in writers:
+                directory = out / f"topic={topic}"
+                directory.mkdir(parents=True)
+                dictionaries = ["tags", "bornHost", "storeHost", "brokerName", "properties.key_value.key"]
+                writers[topic] = pq.ParquetWriter(
+                    directory / "part.parquet",
+                    table.schema,
+                    compression="zstd",
+                    compression_level=1,
+                    use_dictionary=dictionaries,
+                )
+            writers[topic].write_table(table)
+        held.clear()
+
+    for batch in iter_batches(str(root), ReadOptions()):
+        for topic in batch.column("topic").unique().to_pylist():
+            held.setdefault(topic, []).append(
+                batch.filter(pc.equal(batch.column("topic"), topic)).drop_columns(["topic"])
+            )
+        rows += batch.num_rows
+        if rows > 100_000:
+            write()
+            rows = 0
+    write()
+    for writer in writers.values():
+        writer.close()
+
+
+def rdd_job(root: Path, out: Path) -> None:
+    """The obvious Spark job: a file a task, a tuple a message, Spark's own Parquet writer."""
+    from rmqha.spark.session import spark_session  # noqa: PLC0415
+
+    spark = spark_session("rdd", master="local[*]", settings={"spark.driver.memory": "4g", "spark.ui.enabled": "false"})
+    files = sorted(str(path) for path in (root / "commitlog").iterdir())
+    rows = spark.sparkContext.parallelize(files, len(files)).flatMap(_rdd_rows)
+    schema = "topic string, queueId int, queueOffset long, body binary, properties map<string,string>"
+    schema += ", physicalOffset long, storeTimestamp long"
+    frame = spark.createDataFrame(rows, schema)
+    frame.write.option("compression", "zstd").partitionBy("topic").parquet(str(out))
+
+
+def _rdd_rows(path: str) -> Iterator[tuple[object, ...]]:
+    """One file's messages; a store of its own for the struct decoder."""
+    with tempfile.TemporaryDirectory() as root:
+        directory = Path(root) / "commitlog"
+        directory.mkdir()
+        (directory / Path(path).name).symlink_to(path)
+        for record in struct_records(Path(root), crc=True, properties=True):
+            topic, queue, offset, body, pairs, physical, _, _, _, _, stored, *_ = record
+            yield topic, queue, offset, body, pairs, physical, stored
+
+
+def bench_replay(root: Path, work: Path, rounds: int, ways: list[str]) -> None:
+    """Whole commands, wall time, in turns; each writes the same messages by topic as zstd Parquet."""
+    print(f"\nLog to zstd Parquet by topic, wall time, median of {rounds}")
+    found: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way in ways:
+            out = work / f"out-{way}"
+            found[way].append(_wall(way, root, out))
+            rows = sum(pq.ParquetFile(path).metadata.num_rows for path in out.glob("topic=*/*.parquet"))
+            print(f"  {way:<14}{found[way][-1]:>8.1f} s  {rows:,} messages", flush=True)
+            shutil.rmtree(out)
+    plain = statistics.median(found["plain"])
+    print(f"{'':<16}{'seconds':>8}{'x plain':>9}")
+    for way, times in found.items():
+        print(f"{way:<16}{statistics.median(times):>8.1f}{statistics.median(times) / plain:>9.2f}")
+    if "rdd" in found:
+        print(
+            f"rmqha replay is {statistics.median(found['rdd']) / statistics.median(found['replay']):.1f}x the RDD job"
+        )
+
+
+def _wall(way: str, root: Path, out: Path) -> float:
+    engine = {"replay": "auto", "replay-spark": "spark"}.get(way)
+    if engine is not None:
+        command = [sys.executable, "-m", "rmqha", "replay", str(root), "--out", str(out), "--engine", engine]
+    else:
+        command = [sys.executable, __file__, "--run", way, str(root), str(out)]
+    start = perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    spent = perf_counter() - start
+    if done.returncode:
+        raise SystemExit(f"{way} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    return spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=2048, help="MiB of log (default 2048)")
+    parser.add_argument("--body", type=int, default=1024, help="bytes of a body, about (default 1024)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["decode", "replay"])
+    parser.add_argument("--ways", default="plain,replay,replay-spark,rdd", help="commands to compare")
+    parser.add_argument("--run", nargs=3, metavar=("WAY", "STORE", "OUT"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.run:
+        way, store, out = arguments.run
+        {"plain": plain_pyarrow, "rdd": rdd_job}[way](Path(store), Path(out))
+        return
+    with tempfile.TemporaryDirectory(prefix="rmqha-bench-") as directory:
+        work = Path(directory)
+        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; writing {arguments.size} MiB of log ...")
+        count = write_log(work / "store", arguments.size * MIB, body_size=arguments.body)
+        if arguments.only != "replay":
+            bench_decode(work / "store", count, arguments.rounds)
+        if arguments.only != "decode":
+            bench_replay(work / "store", work, arguments.rounds, arguments.ways.split(","))
+
+
+if __name__ == "__main__":
+    main()
