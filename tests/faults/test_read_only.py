@@ -5,10 +5,24 @@ RocketMQ 4.9.7 answered SEND_OK on, 20,377 times, over such a disk.
 
 import trio
 
+from rmqha.broker.main import EXIT_WRITE_ERROR
+from tests.e2e.commands import rmqha
 from tests.e2e.commitlog import HeldMessages, wait_identical
 from tests.e2e.conftest import Pair
 from tests.e2e.load import LoadProducer, Sends, body_of_size, wait_in_sync
+from tests.e2e.pulling import Pulling
 from tests.faults.conftest import MakePair
+
+
+async def _served(port: int) -> set[int]:
+    """The numbers of the messages that consumers still get."""
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        pulling = Pulling(stream)
+        return {
+            int(record.properties["UNIQ_KEY"])
+            for queue_id in range(4)
+            for record in await pulling.whole_queue("orders", queue_id)
+        }
 
 
 async def _all_there_after_restart(pair: Pair, acknowledged: set[int]) -> None:
@@ -38,7 +52,11 @@ async def test_a_master_on_a_disk_turned_read_only_acknowledges_nothing_more(pai
         assert len(load.acknowledged) == final
         nursery.cancel_scope.cancel()
     await pair.master.running.wait_output("Read-only file system")
-    assert await pair.master.stop() != 0
+    code, out, _ = await rmqha("status", "-b", pair.master.address)
+    assert code == 1
+    assert "Read-only file system" in out
+    assert load.acknowledged <= await _served(pair.master.ports.listen)
+    assert await pair.master.stop() == EXIT_WRITE_ERROR
     held = HeldMessages(pair.slave.store / "commitlog", "orders").read(live=True)
     assert load.acknowledged <= held
     await pair.slave.stop()
@@ -63,7 +81,7 @@ async def test_a_slave_on_a_disk_turned_read_only_stops_acknowledging(pair_on_im
         assert len(load.acknowledged) == final
         nursery.cancel_scope.cancel()
     await pair.slave.running.wait_output("Read-only file system")
-    assert await pair.slave.stop() != 0
+    assert await pair.slave.stop() == EXIT_WRITE_ERROR
     assert await pair.master.stop() == 0
     image.repair()
     await _all_there_after_restart(pair, load.acknowledged)
