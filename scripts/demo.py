@@ -19,9 +19,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 TOPICS: Final = {"orders": 0.5, "payments": 0.3, "clicks": 0.2}
 SEGMENT_SIZE: Final = 4 << 20
@@ -40,6 +41,10 @@ def main() -> int:
     """Run all steps; 0 if everything held."""
     arguments = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    cast("TextIOWrapper", sys.stdout).reconfigure(
+        line_buffering=True
+    )  # what the commands write comes in its place, also into a file
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     started = time.monotonic()
     try:
         with ExitStack() as stack:

@@ -18,7 +18,8 @@ def unpack(name: str, directory: Path) -> Path:
     """Path of a fresh copy of the store; ``name`` is one of SIDES."""
     store, _, side = name.partition("/")
     with tarfile.open(GOLDEN / "stores" / f"store-{store}" / f"store-{store}.tar.gz") as archive:
-        archive.extractall(directory, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.0 to 3.11.3 have none
+        archive.extractall(directory)
     return directory / (side or "store")
 
 
