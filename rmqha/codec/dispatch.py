@@ -33,6 +33,7 @@ class DispatchRequest(NamedTuple):
 # TOTALSIZE MAGICCODE . QUEUEID . QUEUEOFFSET PHYSICALOFFSET SYSFLAG . . STORETIMESTAMP . . . BODY LENGTH, IPv4 hosts
 _FIELDS: Final = struct.Struct(">ii4xi4xqqi16xq20xi")
 assert _FIELDS.size == FIXED_SIZE_V4
+_HOSTS_V6: Final = SysFlag.HOSTS_V6
 _FIELDS_V6: Final = {
     SysFlag.BORN_HOST_V6: struct.Struct(">20xq20xi"),
     SysFlag.STORE_HOST_V6: struct.Struct(">8xq32xi"),
@@ -61,32 +62,32 @@ def read_dispatch(
     at, whole_header_end = start, end - FIXED_SIZE_V4
     while at <= whole_header_end:
         total, magic, queue_id, queue_offset, phy_offset, sys_flag, store_timestamp_ms, body_size = unpack(view, at)
-        body_at = at + FIXED_SIZE_V4
-        if sys_flag & SysFlag.HOSTS_V6:
-            fields = _FIELDS_V6[sys_flag & SysFlag.HOSTS_V6]
+        topic_at, next_at = at + FIXED_SIZE_V4 + body_size, at + total
+        if sys_flag & _HOSTS_V6:
+            fields = _FIELDS_V6[sys_flag & _HOSTS_V6]
             body_at = at + 48 + fields.size
             if body_at > end:
                 break
             store_timestamp_ms, body_size = fields.unpack_from(view, at + 48)
-        topic_at, next_at = body_at + body_size + 1, at + total
+            topic_at = body_at + body_size
         if (
             magic != MESSAGE_MAGIC
             or phy_offset != phy_offset_base + at
             or next_at > end
             or body_size < 0
-            or topic_at + 2 > next_at
+            or topic_at + 3 > next_at
         ):
             break
-        properties_at = topic_at + view[topic_at - 1] + 2
-        if properties_at > next_at:
+        tail = bytes(view[topic_at:next_at])  # one copy for topic and properties: slicing bytes is cheaper
+        properties_at = tail[0] + 3
+        properties_size = len(tail) - properties_at
+        if properties_size < 0 or tail[properties_at - 2] << 8 | tail[properties_at - 1] != properties_size:
             break
-        raw_topic = bytes(view[topic_at : properties_at - 2])
-        if properties_at + (view[properties_at - 2] << 8 | view[properties_at - 1]) != next_at:
-            break
+        raw_topic = tail[1 : properties_at - 2]
         topic = topics.get(raw_topic)
         if topic is None:
             topic = topics[raw_topic] = raw_topic.decode("ascii", "replace")
-        properties_raw = bytes(view[properties_at:next_at])
+        properties_raw = tail[properties_at:]
         if topic == SCHEDULE_TOPIC:
             code = queue_tags_code(
                 topic, properties_raw, store_timestamp_ms=store_timestamp_ms, delay_levels_ms=delay_levels_ms
