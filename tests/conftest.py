@@ -1,10 +1,11 @@
-"""Marks the slow tests by their directory, and turns skips into failures where nothing may be skipped."""
+"""Marks the slow tests by their directory, turns skips into failures where nothing may be skipped, keeps logs whole."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 _HERE = Path(__file__).parent
 _MARKED = {"e2e", "interop", "faults", "fuzz"}
@@ -25,3 +26,11 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         report.outcome = "failed"
         report.longrepr = f"skipped, but RMQHA_REQUIRE_ALL=1 allows no skip: {report.longreprtext or report.longrepr}"
     return report
+
+
+@pytest.fixture(autouse=True)
+def _structlog_as_before() -> Iterator[None]:
+    """Who sets logging up (a command, the simulator) does not silence the log lines that later tests look at."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)

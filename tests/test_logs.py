@@ -1,19 +1,11 @@
 import errno
 import io
 import json
-from collections.abc import Iterator
 
 import pytest
 import structlog
 
 from rmqha.logs import escaped, setup_logging
-
-
-@pytest.fixture(autouse=True)
-def _structlog_as_before() -> Iterator[None]:
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
 
 
 class Terminal(io.StringIO):
