@@ -38,7 +38,10 @@ class Stream(Protocol):
         ...
 
     async def receive_into(self, buffer: memoryview) -> int:
-        """Wait for bytes and put them into ``buffer``; returns how many, 0 at the end of the stream."""
+        """Wait for bytes and put them into ``buffer``; returns how many, 0 at the end of the stream.
+
+        No other task runs between the two: connections may share a buffer.
+        """
         ...
 
     async def send_all(self, data: BytesLike) -> None:
@@ -96,6 +99,7 @@ class TcpStream:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket = sock
         self._peer = _format_address(sock)
+        self._is_busy = False
         self._may_hold_more = False
         self._taken_in_a_row = 0
 
@@ -234,7 +238,7 @@ class TcpListener:
 class TcpNetwork:
     """The kernel's TCP."""
 
-    def __init__(self, *, backlog: int = 128) -> None:
+    def __init__(self, *, backlog: int = 1024) -> None:
         self._backlog = backlog
 
     async def connect(self, host: str, port: int, *, timeout_s: float) -> TcpStream:

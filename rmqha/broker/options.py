@@ -5,7 +5,7 @@ from typing import Final
 
 from rmqha.config import BrokerConfig, BrokerRole, FlushDiskType, HaStartFrom
 from rmqha.ha.options import HaAck, HAClientOptions, HAOptions
-from rmqha.remoting.connection import RemotingLimits
+from rmqha.remoting.limits import RemotingLimits
 from rmqha.replication.master_session import StartFrom
 from rmqha.store.cleaner import CleanOptions
 from rmqha.store.store_options import StoreOptions

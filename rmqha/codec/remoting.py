@@ -331,16 +331,19 @@ def _json_language(value: object) -> LanguageCode:
 class FrameDecoder:
     """Cuts a byte stream into commands, however it was chopped. Knows no socket and no clock.
 
-    Holds at most one incomplete frame, and joins its pieces once when it is complete.
+    Holds at most one incomplete frame, in not much more memory than its bytes.
     """
 
     def __init__(self, *, frame_size_max: int = FRAME_SIZE_MAX, header_size_max: int = HEADER_SIZE_MAX) -> None:
         self._frame_size_max = frame_size_max
         self._header_size_max = header_size_max
-        self._pieces: list[bytes] = []
+        self._rest = bytearray()
         self._wanted = 8
-        self.pending_size = 0
+
+    @property
+    def pending_size(self) -> int:
         """Bytes of a frame that has begun and is not complete."""
+        return len(self._rest)
 
     def receive_data(self, data: bytes) -> list[RemotingCommand]:
         """The commands that ``data`` completes.
@@ -348,21 +351,16 @@ class FrameDecoder:
         Raises:
             RemoteProtocolError: the stream cannot be followed any further; close the connection.
         """
-        if self._pieces or len(data) < self._wanted:
-            self._pieces.append(data)
-            self.pending_size += len(data)
-            if self.pending_size < self._wanted:
+        if self._rest or len(data) < self._wanted:
+            self._rest += data
+            if len(self._rest) < self._wanted:
                 return []
-            data = b"".join(self._pieces)
-            self._pieces.clear()
+            data = bytes(self._rest)
+            self._rest = bytearray()
         commands, taken = decode_frames(
             data, frame_size_max=self._frame_size_max, header_size_max=self._header_size_max
         )
-        self._keep(data[taken:] if taken else data)
+        if taken < len(data):
+            self._rest += data[taken:] if taken else data
+        self._wanted = 4 + _INT32.unpack_from(self._rest)[0] if len(self._rest) >= 8 else 8
         return commands
-
-    def _keep(self, rest: bytes) -> None:
-        self.pending_size = len(rest)
-        if rest:
-            self._pieces.append(rest)
-        self._wanted = 4 + _INT32.unpack_from(rest)[0] if len(rest) >= 8 else 8

@@ -1,52 +1,19 @@
 """Connection: one client of a RemotingServer. Hot path, steps 1 and 9."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from math import inf
 from typing import Protocol, TypeVarTuple
 
 import trio
 
-from rmqha.codec.remoting import (
-    FLAG_ONEWAY,
-    FLAG_RESPONSE,
-    FRAME_SIZE_MAX,
-    HEADER_SIZE_MAX,
-    FrameDecoder,
-    RemotingCommand,
-)
+from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FrameDecoder, RemotingCommand
 from rmqha.errors import RemotingError
+from rmqha.remoting.limits import Capacity, RemotingLimits
 from rmqha.remoting.outgoing import OutgoingQueue
 from rmqha.remoting.response_table import Outcome, ResponseTable
 from rmqha.transport import BytesLike, Stream
 
 Arguments = TypeVarTuple("Arguments")
-
-
-@dataclass(frozen=True, slots=True)
-class RemotingLimits:
-    """What a server grants its clients. Nothing a client does can make it hold more.
-
-    A request is in flight from its arrival until its answer is queued. Over a limit a server stops reading, and the
-    client's own TCP window holds it back.
-    """
-
-    connections_max: int = 4096
-    connections_per_host_max: int = 1024
-    in_flight_bytes_max: int = 512 * 1024 * 1024
-    connection_in_flight_bytes_max: int = 64 * 1024 * 1024
-    connection_in_flight_requests_max: int = 32768
-    connection_outgoing_bytes_max: int = 16 * 1024 * 1024
-    """Reading pauses while more than this waits to be sent to a client."""
-    frame_size_max: int = FRAME_SIZE_MAX
-    header_size_max: int = HEADER_SIZE_MAX
-    receive_size: int = 256 * 1024
-    idle_timeout_s: float = 120.0
-    """Neither side sent anything for this long (spec: remoting §1.8)."""
-    frame_timeout_s: float = 10.0
-    """A frame that has begun must be complete within this time."""
-    write_timeout_s: float = 30.0
-    """A client must take up to 1 MiB within this time."""
 
 
 class RequestHandler(Protocol):
@@ -59,21 +26,6 @@ class RequestHandler(Protocol):
     def connection_closed(self, connection: "Connection") -> None:
         """Forget ``connection``; answers to it go nowhere from now on."""
         ...
-
-
-class Capacity:
-    """Bytes in flight on all connections of a server together."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
-        self.used_bytes = 0
-        self.released = trio.lowlevel.ParkingLot()
-
-    def release(self, size: int) -> None:
-        """Give back, and wake the readers that wait for it."""
-        self.used_bytes -= size
-        if self.released and self.used_bytes < self.bytes_max:
-            self.released.unpark_all()
 
 
 class Connection:
@@ -102,6 +54,7 @@ class Connection:
         self._answered = trio.lowlevel.ParkingLot()
         self._reader = trio.CancelScope()
         self._draining = False
+        self._ending = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
 
     def send_response(self, *parts: BytesLike) -> None:
@@ -164,9 +117,9 @@ class Connection:
 
     def close(self, reason: str) -> None:
         """End this connection now; what is queued is dropped."""
-        if not self.closed and self._nursery is not None:
+        if not self.closed:
             self.close_reason = reason
-            self._nursery.cancel_scope.cancel()
+            self._ending.cancel()
 
     def drain(self, reason: str) -> None:
         """Read nothing more; end this connection when everything in flight is answered and sent."""
@@ -182,15 +135,16 @@ class Connection:
             trio.BrokenResourceError: the client is gone, or does not take its answers.
         """
         try:
-            async with trio.open_nursery() as self._nursery:
-                self._nursery.start_soon(self._outgoing.run)
-                self._nursery.start_soon(self._responses.expire)
-                with self._reader:
-                    await self._read()
-                while self._draining and self.in_flight:
-                    await self._answered.park()
-                await self._outgoing.wait_below(1)
-                self._nursery.cancel_scope.cancel()
+            with self._ending:
+                async with trio.open_nursery() as self._nursery:
+                    self._nursery.start_soon(self._outgoing.run)
+                    self._nursery.start_soon(self._responses.expire)
+                    with self._reader:
+                        await self._read()
+                    while self._draining and self.in_flight:
+                        await self._answered.park()
+                    await self._outgoing.wait_below(1)
+                    self._nursery.cancel_scope.cancel()
         finally:
             self._forget()
 
@@ -199,6 +153,7 @@ class Connection:
         self._stream.close()
         self._outgoing.close()
         self._capacity.release(self.in_flight_bytes)
+        self._capacity.unfinished.note(self, 0, begun_anew=True)
         self.in_flight = self.in_flight_bytes = 0
         self._answered.unpark_all()
         self._responses.fail_all("the client's connection ended")
@@ -207,7 +162,7 @@ class Connection:
     async def _read(self) -> None:
         limits = self._limits
         decoder = FrameDecoder(frame_size_max=limits.frame_size_max, header_size_max=limits.header_size_max)
-        view = memoryview(bytearray(limits.receive_size))
+        view = self._capacity.receive_buffer
         frame_begun_at = inf
         while True:
             if self._is_full():
@@ -222,6 +177,8 @@ class Connection:
                 self._take(commands, held + count - decoder.pending_size)
             if commands or not held:
                 frame_begun_at = trio.current_time()
+            if held or decoder.pending_size:
+                self._capacity.unfinished.note(self, decoder.pending_size, begun_anew=bool(commands))
 
     async def _receive(self, view: memoryview, frame_begun_at: float) -> int:
         """Wait for bytes; 0 when the client left or its time is over."""

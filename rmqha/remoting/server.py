@@ -1,15 +1,20 @@
-"""RemotingServer: accepts clients, up to a limit, and serves each of them until it leaves."""
+"""RemotingServer: accepts clients, up to a limit, and serves each of them until it leaves.
+
+At a limit, whoever never asked anything gives way to whoever comes: strangers that only sit there keep nobody out.
+"""
 
 import structlog
 import trio
 
 from rmqha.errors import RemoteProtocolError
-from rmqha.remoting.connection import Capacity, Connection, RemotingLimits, RequestHandler
+from rmqha.remoting.connection import Connection, RequestHandler
+from rmqha.remoting.limits import Capacity, RemotingLimits
 from rmqha.transport import Listener, Stream
 
 logger = structlog.get_logger()
 
-_REFUSALS_LOGGED_EVERY_S = 1.0
+_LOGGED_EVERY_S = 1.0
+_ROOM_MADE = "room was needed, and this client had not asked anything yet"
 
 
 class RemotingServer:
@@ -18,11 +23,11 @@ class RemotingServer:
     def __init__(self, handler: RequestHandler, *, limits: RemotingLimits | None = None) -> None:
         self._handler = handler
         self._limits = limits or RemotingLimits()
-        self._capacity = Capacity(self._limits.in_flight_bytes_max)
+        self._capacity = Capacity(self._limits)
         self._per_host: dict[str, int] = {}
         self._listeners: list[Listener] = []
         self._left = trio.lowlevel.ParkingLot()
-        self._refusal_logged_at = float("-inf")
+        self._warnings = _WarningLimit()
         self.connections: dict[Connection, None] = {}
         """Whoever is connected, in order of arrival."""
 
@@ -71,15 +76,22 @@ class RemotingServer:
     def _is_welcome(self, stream: Stream) -> bool:
         limits = self._limits
         host = _host_of(stream.peer)
-        if len(self.connections) >= limits.connections_max:
-            reason = f"{limits.connections_max} clients are connected"
-        elif self._per_host.get(host, 0) >= limits.connections_per_host_max:
+        if self._per_host.get(host, 0) >= limits.connections_per_host_max and not self._make_room(host):
             reason = f"{limits.connections_per_host_max} clients of this host are connected"
+        elif len(self.connections) >= limits.connections_max and not self._make_room():
+            reason = f"{limits.connections_max} clients are connected"
         else:
             return True
-        if trio.current_time() >= self._refusal_logged_at + _REFUSALS_LOGGED_EVERY_S:
-            self._refusal_logged_at = trio.current_time()
-            logger.warning("remoting_connection.refused", peer=stream.peer, reason=reason)
+        self._warnings.log("remoting_connection.refused", peer=stream.peer, reason=reason)
+        return False
+
+    def _make_room(self, host: str = "") -> bool:
+        """End the oldest connection (of ``host``, if given) that never asked anything; False if all have."""
+        for connection in self.connections:
+            if not connection.requests and (not host or _host_of(connection.peer) == host):
+                connection.close(_ROOM_MADE)
+                self._forget(connection)
+                return True
         return False
 
     def _admit(self, stream: Stream, handler: RequestHandler) -> Connection:
@@ -95,12 +107,15 @@ class RemotingServer:
             await connection.run()
         except* RemoteProtocolError as errors:
             connection.close_reason = _first(errors)
-            logger.warning("remoting_connection.protocol_broken", peer=connection.peer, reason=connection.close_reason)
+            self._warnings.log(
+                "remoting_connection.protocol_broken", peer=connection.peer, reason=connection.close_reason
+            )
         except* trio.BrokenResourceError as errors:
             connection.close_reason = _first(errors)
         finally:
             self._forget(connection)
-            logger.info(
+            log = logger.info if connection.requests else logger.debug  # strangers must not fill the log
+            log(
                 "remoting_connection.closed",
                 peer=connection.peer,
                 reason=connection.close_reason,
@@ -109,12 +124,31 @@ class RemotingServer:
             )
 
     def _forget(self, connection: Connection) -> None:
+        if connection not in self.connections:
+            return
         host = _host_of(connection.peer)
         del self.connections[connection]
         self._left.unpark_all()
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]
+
+
+class _WarningLimit:
+    """At most one warning a second, whatever strangers do; each says how many were left out before it."""
+
+    def __init__(self) -> None:
+        self._logged_at = float("-inf")
+        self._left_out = 0
+
+    def log(self, event: str, *, peer: str, reason: str) -> None:
+        """Log it, or count it."""
+        if trio.current_time() < self._logged_at + _LOGGED_EVERY_S:
+            self._left_out += 1
+            return
+        self._logged_at = trio.current_time()
+        left_out, self._left_out = self._left_out, 0
+        logger.warning(event, peer=peer, reason=reason, left_out=left_out)
 
 
 def _host_of(peer: str) -> str:

@@ -12,8 +12,9 @@ from trio.testing import MockClock
 
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FrameDecoder, RemotingCommand, SerializeType
 from rmqha.errors import RemotingSendRequestError, RemotingTimeoutError, StoreError
-from rmqha.remoting.connection import Connection, RemotingLimits
+from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.limits import RemotingLimits, UnfinishedFrames
 from rmqha.remoting.server import RemotingServer
 from tests.fakes import MemoryNetwork, MemoryStream
 
@@ -161,6 +162,9 @@ async def test_a_client_that_breaks_the_protocol_is_dropped_and_the_others_are_n
 async def test_clients_beyond_the_limits_are_refused(logs: list[Any], autojump_clock: MockClock) -> None:
     async with serving(connections_max=5, connections_per_host_max=2) as (server, connect):
         clients = [await connect() for _ in range(2)]
+        for client in clients:
+            await client.send(request(1))
+            await client.receive()
         refused = await connect()
         assert await refused.is_closed()
         assert len(server.connections) == 2
@@ -170,6 +174,75 @@ async def test_clients_beyond_the_limits_are_refused(logs: list[Any], autojump_c
         await welcome.send(request(1))
         assert len(await welcome.receive()) == 1
     assert any(log["event"] == "remoting_connection.refused" for log in logs)
+
+
+@pytest.mark.parametrize("limits", [{"connections_max": 3}, {"connections_per_host_max": 3}])
+async def test_who_never_asked_anything_gives_way_the_oldest_first(
+    limits: dict[str, Any], autojump_clock: MockClock
+) -> None:
+    async with serving(**limits) as (server, connect):
+        asking = await connect()
+        await asking.send(request(1))
+        await asking.receive()
+        silent = [await connect() for _ in range(10)]
+        assert [await client.is_closed() for client in silent[:8]] == [True] * 8
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(server.connections) == 3
+        await asking.send(request(1))
+        assert len(await asking.receive()) == 1
+
+
+async def test_strangers_do_not_fill_the_log(logs: list[Any], autojump_clock: MockClock) -> None:
+    async with serving() as (_, connect):
+        for _ in range(100):
+            bad = await connect()
+            await bad.stream.send_all(b"GET / HTTP/1.1\r\n")
+            assert await bad.is_closed()
+        await trio.sleep(2)
+        bad = await connect()
+        await bad.stream.send_all(b"GET / HTTP/1.1\r\n")
+        assert await bad.is_closed()
+    loud = [log for log in logs if log["log_level"] != "debug"]
+    assert [(log["event"], log["left_out"]) for log in loud] == [
+        ("remoting_connection.protocol_broken", 0),
+        ("remoting_connection.protocol_broken", 99),
+    ]
+
+
+async def test_requests_begun_together_are_bounded_and_the_oldest_gives_way(autojump_clock: MockClock) -> None:
+    echo = Echo()
+    async with serving(echo, unfinished_bytes_max=10_000) as (_, connect):
+        frame = request(1, body=bytes(5000)).encode()
+        slow = [await connect() for _ in range(3)]
+        for client in slow:
+            await client.stream.send_all(frame[:4000])
+            await trio.testing.wait_all_tasks_blocked()
+        assert await slow[0].is_closed()
+        assert trio.current_time() == 0
+        assert "begun" in echo.ended[0].close_reason
+        for client in slow[1:]:
+            await client.stream.send_all(frame[4000:])
+            assert len(await client.receive()) == 1
+
+
+def test_a_frame_begun_anew_is_the_youngest() -> None:
+    class Peer:
+        reason = ""
+
+        def close(self, reason: str) -> None:
+            self.reason = reason
+
+    first, second = Peer(), Peer()
+    unfinished = UnfinishedFrames(100)
+    unfinished.note(first, 10, begun_anew=True)
+    unfinished.note(second, 20, begun_anew=True)
+    unfinished.note(first, 50, begun_anew=True)
+    assert unfinished.size == 70
+    unfinished.note(first, 90, begun_anew=False)
+    assert (first.reason, unfinished.size) == ("", 90)
+    assert "begun" in second.reason
+    unfinished.note(first, 0, begun_anew=False)
+    assert unfinished.size == 0
 
 
 async def test_reading_pauses_while_too_much_is_in_flight(autojump_clock: MockClock) -> None:

@@ -1,0 +1,93 @@
+"""What a server grants its clients, and the account of what they take."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+
+from rmqha.codec.remoting import FRAME_SIZE_MAX, HEADER_SIZE_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class RemotingLimits:
+    """What a server grants its clients. Nothing a client does can make it hold more.
+
+    A request is in flight from its arrival until its answer is queued. Over a limit a server stops reading, and the
+    client's own TCP window holds it back.
+    """
+
+    connections_max: int = 4096
+    connections_per_host_max: int = 1024
+    in_flight_bytes_max: int = 512 * 1024 * 1024
+    connection_in_flight_bytes_max: int = 64 * 1024 * 1024
+    connection_in_flight_requests_max: int = 32768
+    connection_outgoing_bytes_max: int = 16 * 1024 * 1024
+    """Reading pauses while more than this waits to be sent to a client."""
+    unfinished_bytes_max: int = 256 * 1024 * 1024
+    """Requests that have begun to arrive, all clients together; beyond it the one begun first ends its connection."""
+    frame_size_max: int = FRAME_SIZE_MAX
+    header_size_max: int = HEADER_SIZE_MAX
+    receive_size: int = 256 * 1024
+    idle_timeout_s: float = 120.0
+    """Neither side sent anything for this long (spec: remoting §1.8)."""
+    frame_timeout_s: float = 10.0
+    """A frame that has begun must be complete within this time."""
+    write_timeout_s: float = 30.0
+    """A client must take up to 1 MiB within this time."""
+
+
+class Closable(Protocol):
+    """A connection, as far as its account goes."""
+
+    def close(self, reason: str) -> None:
+        """End it now."""
+        ...
+
+
+class Capacity:
+    """What all connections of a server share.
+
+    Attributes:
+        used_bytes: requests in flight, on all connections together.
+        receive_buffer: one for all: what a stream puts there is taken out before any other task runs, so a
+            connection that only sits there costs no buffer.
+        unfinished: requests that have begun to arrive.
+    """
+
+    def __init__(self, limits: RemotingLimits) -> None:
+        self.bytes_max = limits.in_flight_bytes_max
+        self.used_bytes = 0
+        self.released = trio.lowlevel.ParkingLot()
+        self.receive_buffer = memoryview(bytearray(limits.receive_size))
+        self.unfinished = UnfinishedFrames(limits.unfinished_bytes_max)
+
+    def release(self, size: int) -> None:
+        """Give back, and wake the readers that wait for it."""
+        self.used_bytes -= size
+        if self.released and self.used_bytes < self.bytes_max:
+            self.released.unpark_all()
+
+
+class UnfinishedFrames:
+    """Bytes of frames that are not complete. Whoever sends honestly soon finishes; so the oldest gives way.
+
+    Invariant: ``size <= bytes_max`` after each :meth:`note`; ``_sizes`` is in the order in which the frames began.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.size = 0
+        self._sizes: dict[Closable, int] = {}
+
+    def note(self, connection: Closable, size: int, *, begun_anew: bool) -> None:
+        """``connection`` holds ``size`` bytes of a frame; ``begun_anew``: of another one than before."""
+        before = self._sizes.get(connection, 0)
+        if begun_anew or not size:
+            self._sizes.pop(connection, None)
+        if size:
+            self._sizes[connection] = size
+        self.size += size - before
+        while self.size > self.bytes_max:
+            oldest = next(iter(self._sizes))
+            self.size -= self._sizes.pop(oldest)
+            oldest.close(f"a request begun was not complete when {self.bytes_max} bytes of such requests were held")
