@@ -1,8 +1,14 @@
-"""AcceptSocketService: the door of the HA port."""
+"""AcceptSocketService: the door of the HA port.
 
-from collections import Counter
+A place here is worth much: whoever holds one may be a replica that sends wait for. So strangers cannot keep a slave
+out for ever. Addresses can be listed (haAllow); and where the places are taken, the connection that has proven nothing
+for the longest time gives way. A slave proves itself at once, by a first report that fits the log, and by
+acknowledging what it is sent.
+"""
+
 from collections.abc import Awaitable, Callable
-from ipaddress import ip_address, ip_network
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
 import structlog
@@ -14,6 +20,15 @@ from rmqha.replication.master_session import Refusal, RefusedSlaveError
 from rmqha.transport import Listener, Stream
 
 logger = structlog.get_logger()
+
+
+@dataclass(eq=False, slots=True)
+class _Guest:
+    """A connection that holds a place."""
+
+    stream: Stream
+    address: str
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
 class AcceptSocketService:
@@ -31,13 +46,17 @@ class AcceptSocketService:
         connections_max: int,
         per_address_max: int,
         refused: RefusedPeers,
+        is_proven: Callable[[str], bool],
     ) -> None:
         self._serve: Final = serve
         self._allow: Final = [ip_network(network) for network in allow]
         self._connections_max: Final = connections_max
         self._per_address_max: Final = per_address_max
         self._refused: Final = refused
-        self._open: Counter[str] = Counter()
+        self._is_proven: Final = is_proven
+        """Whether the connection of this peer has shown that it follows the log."""
+        self._guests: Final[dict[_Guest, None]] = {}
+        """In order of arrival."""
 
     async def run(self, listener: Listener) -> None:
         """Accept until cancelled. Owns the listener, and closes it; connections end with it."""
@@ -46,7 +65,7 @@ class AcceptSocketService:
                 while True:
                     stream = await listener.accept()
                     if self._may_enter(stream):
-                        slaves.start_soon(self._serve_one, stream)
+                        slaves.start_soon(self._serve_one, self._admit(stream))
         finally:
             listener.close()
 
@@ -54,7 +73,6 @@ class AcceptSocketService:
         address = address_of(stream.peer)
         refusal = self._why_not(address)
         if refusal is None:
-            self._open[address] += 1
             return True
         stream.close()
         if self._refused.note(address, refusal, now=trio.current_time()):
@@ -64,28 +82,44 @@ class AcceptSocketService:
     def _why_not(self, address: str) -> RefusedSlaveError | None:
         if self._allow and not self._is_allowed(address):
             return RefusedSlaveError(Refusal.NOT_ALLOWED, f"{address} is in none of the networks of haAllow")
-        if self._open.total() >= self._connections_max:
-            return RefusedSlaveError(Refusal.TOO_MANY, f"{self._connections_max} connections are open, the limit")
-        if self._open[address] >= self._per_address_max:
+        neighbours = [guest for guest in self._guests if guest.address == address]
+        if len(neighbours) >= self._per_address_max and not self._make_room(neighbours):
             return RefusedSlaveError(
                 Refusal.TOO_MANY, f"{self._per_address_max} connections from {address} are open, the limit"
             )
+        if len(self._guests) >= self._connections_max and not self._make_room(list(self._guests)):
+            return RefusedSlaveError(Refusal.TOO_MANY, f"{self._connections_max} connections are open, the limit")
         return None
+
+    def _make_room(self, guests: list[_Guest]) -> bool:
+        """End the oldest of them that has proven nothing; False if all have."""
+        for guest in guests:
+            if not self._is_proven(guest.stream.peer):
+                del self._guests[guest]
+                guest.stream.close()
+                guest.scope.cancel()
+                return True
+        return False
 
     def _is_allowed(self, address: str) -> bool:
         try:
             ip = ip_address(address)
         except ValueError:
             return False
+        if isinstance(ip, IPv6Address) and ip.ipv4_mapped:
+            ip = ip.ipv4_mapped  # how a listener for both families shows an IPv4 peer
         return any(ip in network for network in self._allow)
 
-    async def _serve_one(self, stream: Stream) -> None:
-        address = address_of(stream.peer)
+    def _admit(self, stream: Stream) -> _Guest:
+        guest = _Guest(stream, address_of(stream.peer))
+        self._guests[guest] = None
+        return guest
+
+    async def _serve_one(self, guest: _Guest) -> None:
         try:
-            await trio.sleep_until(self._refused.serve_at(address))
-            await self._serve(stream)
+            with guest.scope:
+                await trio.sleep_until(self._refused.serve_at(guest.address))
+                await self._serve(guest.stream)
         finally:
-            stream.close()
-            self._open[address] -= 1
-            if not self._open[address]:
-                del self._open[address]
+            guest.stream.close()
+            self._guests.pop(guest, None)

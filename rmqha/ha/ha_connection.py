@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger()
 
-_READ_BUFFER_SIZE: Final = 64 * 1024
+_READ_BUFFER_SIZE: Final = 512 * REPORT_SIZE
 _IN_SYNC_LAG_S: Final = 1.0
 _DIRECT_SIZE_MAX: Final = 64 * 1024
 """Frames up to this size may be sent, with one copy, from inside the append."""
@@ -64,7 +64,8 @@ class HAConnection:
         finally:
             self.stream.close()
             session = self.session
-            logger.info(
+            log = logger.info if session.is_transferring else logger.debug
+            log(
                 "ha_connection.closed",
                 peer=self.peer,
                 reason=self._ended or "shutdown",

@@ -37,6 +37,7 @@ class HAService:
             file_size=log.file_size,
             heartbeat_s=options.heartbeat_s,
             housekeeping_s=options.housekeeping_s,
+            first_report_s=options.first_report_s,
             transfer_batch_size=options.transfer_batch_size,
             transfer_size_max=options.transfer_size_max,
             start_from=options.start_from,
@@ -57,6 +58,7 @@ class HAService:
             connections_max=options.connections_max,
             per_address_max=options.connections_per_address_max,
             refused=self._refused,
+            is_proven=self._is_proven,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
@@ -84,7 +86,7 @@ class HAService:
         peer, address = connection.peer, address_of(connection.peer)
         self.connections[peer] = connection
         self._in_sync.add(peer)
-        logger.info("ha_connection.opened", peer=peer)
+        logger.debug("ha_connection.opened", peer=peer)  # a stranger's is not worth a line; see transfer_started
         try:
             await connection.run()
         finally:
@@ -100,6 +102,10 @@ class HAService:
                 refusal=connection.refusal.refusal.value,
                 reason=str(connection.refusal),
             )
+
+    def _is_proven(self, peer: str) -> bool:
+        connection = self.connections.get(peer)
+        return connection is not None and connection.session.is_following(now=trio.current_time())
 
     @property
     def push2_slave_max_offset(self) -> int:

@@ -30,6 +30,8 @@ class HAOptions:
     connections_per_address_max: int = 8
     heartbeat_s: float = 5.0
     housekeeping_s: float = 20.0
+    first_report_s: float = 10.0
+    """A new connection must have reported within this time. A RocketMQ slave takes up to 6 s (spec: ha §3)."""
     transfer_batch_size: int = 32 * 1024
     transfer_size_max: int = BODY_SIZE_MAX
     slave_fallbehind_max: int = 256 * 1024 * 1024

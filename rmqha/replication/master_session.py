@@ -20,6 +20,7 @@ from rmqha.errors import RemoteProtocolError
 
 _FRAME_FAST_S: Final = 0.25
 _FRAME_SLOW_S: Final = 1.0
+_FOLLOWING_S_MAX: Final = 10.0
 
 
 class Refusal(Enum):
@@ -96,6 +97,7 @@ class MasterSettings:
     file_size: int
     heartbeat_s: float = 5.0
     housekeeping_s: float = 20.0
+    first_report_s: float = 10.0
     transfer_batch_size: int = 32 * 1024
     transfer_size_max: int = BODY_SIZE_MAX
     start_from: StartFrom = StartFrom.MIN
@@ -113,6 +115,8 @@ class MasterSession:
 
     def __init__(self, settings: MasterSettings, *, now: float) -> None:
         self._settings = settings
+        self._begun_at = now
+        self._owing_since = inf  # when the slave was first sent something to acknowledge
         self._last_read_at = now
         self._last_write_at = now
         self._unfinished_since = inf
@@ -128,10 +132,20 @@ class MasterSession:
         """Whether the first report has come, and was accepted."""
         return self.first_report >= 0
 
+    def is_following(self, *, now: float) -> bool:
+        """Whether this is a slave, as far as one can show it: it reported, and acknowledged what it was sent.
+
+        It gets a while for that: it may be comparing, or waiting for its disk.
+        """
+        if not self.is_transferring:
+            return False
+        return self.slave_ack_offset > self.first_report or now < self._owing_since + _FOLLOWING_S_MAX
+
     @property
     def read_deadline(self) -> float:
         """When to give up on a slave that sends nothing, or never finishes the report it began."""
-        return min(self._last_read_at, self._unfinished_since) + self._settings.housekeeping_s
+        deadline = min(self._last_read_at, self._unfinished_since) + self._settings.housekeeping_s
+        return deadline if self.is_transferring else min(deadline, self._begun_at + self._settings.first_report_s)
 
     def on_read(self, unfinished_size: int, *, now: float) -> None:
         """Bytes came; ``unfinished_size`` of them are the beginning of a report."""
@@ -144,6 +158,8 @@ class MasterSession:
     def on_read_deadline(self) -> RefusedSlaveError:
         """The error to end the connection with when ``read_deadline`` has passed."""
         limit_s = self._settings.housekeeping_s
+        if not self.is_transferring:
+            limit_s = min(self._settings.first_report_s, limit_s)
         if self._unfinished_since < self._last_read_at:
             return RefusedSlaveError(
                 Refusal.STRAY_BYTES, f"a report of fewer than {REPORT_SIZE} bytes stayed unfinished for {limit_s:g} s"
@@ -236,6 +252,7 @@ class MasterSession:
         size = min(limit - offset, file_end - offset, self._frame_size_limit)
         self._frame = SendRange(offset, size)
         self._frame_started_at = now
+        self._owing_since = min(self._owing_since, now)
         self.next_transfer_from_where = offset + size
         return self._frame
 

@@ -105,11 +105,11 @@ async def test_checklist_03_a_master_closes_after_twenty_seconds_without_a_repor
     service = await start_master(nursery, network, MemoryLog.holding(DATA))
     silent = await RawSlave.connect(nursery, network, service.port)
     reporting = await RawSlave.connect(nursery, network, service.port)
-    await trio.sleep(10.0)
+    await trio.sleep(6.0)  # as late as a RocketMQ slave
     await reporting.report(0)
     reported_at = trio.current_time()
     await until(lambda: reporting.is_cut)
-    assert silent.reader.ended_at == pytest.approx(20.0, abs=0.05)
+    assert silent.reader.ended_at == pytest.approx(10.0, abs=0.05)
     assert reporting.reader.ended_at == pytest.approx(reported_at + 20.0, abs=0.05)
     nursery.cancel_scope.cancel()
 
@@ -269,14 +269,14 @@ async def test_checklist_09_strangers_have_no_effect_on_acknowledgement(
     nursery.cancel_scope.cancel()
 
 
-async def test_checklist_09_less_than_a_report_is_cut_after_twenty_seconds(
+async def test_checklist_09_less_than_a_report_is_cut_after_ten_seconds(
     nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
     service = await start_master(nursery, network, MemoryLog.holding(DATA))
     stranger = await RawSlave.connect(nursery, network, service.port)
     await stranger.send(b"ping")
     await until(lambda: stranger.is_cut)
-    assert stranger.reader.ended_at == pytest.approx(20.0, abs=0.1)
+    assert stranger.reader.ended_at == pytest.approx(10.0, abs=0.1)
     nursery.cancel_scope.cancel()
 
 

@@ -48,17 +48,59 @@ async def test_connections_are_limited_overall_and_per_address(
     service = await start_master(
         nursery, network, MemoryLog(), HAOptions(connections_max=3, connections_per_address_max=2)
     )
-    slaves = [
-        await connect_from(host, nursery, network, service.port)
-        for host in ("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3")
-    ]
-    await settle()
+    slaves = []
+    for host in ("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3"):
+        slaves.append(await connect_from(host, nursery, network, service.port))
+        await settle()
+        if not slaves[-1].is_cut:
+            await slaves[-1].report(0)
     assert [slave.is_cut for slave in slaves] == [False, False, True, False, True]
     slaves[0].stream.close()
     await settle()
     late = await connect_from("10.0.0.1", nursery, network, service.port)
     await settle()
     assert not late.is_cut
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_has_proven_nothing_gives_way_to_a_slave(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """Strangers take every place, some of them with a first report that fits; a slave gets in, and stays."""
+    network = MemoryNetwork()
+    log = MemoryLog.holding(DATA)
+    service = await start_master(nursery, network, log, HAOptions(connections_max=4, housekeeping_s=60.0))
+    strangers = [await connect_from(f"10.0.9.{number}", nursery, network, service.port) for number in range(4)]
+    for stranger in strangers[:2]:
+        await stranger.report(0)  # a report that fits, and then nothing is acknowledged
+    await trio.sleep(9.0)
+    network.host = "10.0.0.1"
+    start_slave(nursery, network, MemoryLog(), service.port)
+    await settle()
+    assert [stranger.is_cut for stranger in strangers] == [False, False, True, False], "the oldest that never reported"
+    assert service.push2_slave_max_offset == len(DATA)
+    await trio.sleep(0.5)
+    for number in range(20):
+        await connect_from(f"10.0.8.{number}", nursery, network, service.port)
+        await settle()
+    assert service.live_slaves == 3, "whoever reported had ten seconds to acknowledge something"
+    await trio.sleep(1.0)
+    for number in range(20):
+        await connect_from(f"10.0.8.{number}", nursery, network, service.port)
+        await settle()
+    assert [stranger.is_cut for stranger in strangers] == [True] * 4
+    assert (service.live_slaves, service.push2_slave_max_offset) == (1, len(DATA))
+    assert len(service.connections) == 4
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_ipv4_peer_of_an_ipv6_listener_is_allowed_as_what_it_is(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog(), HAOptions(allow=("10.1.0.0/16",)))
+    mapped = await connect_from("[::ffff:10.1.2.3]", nursery, network, service.port)
+    other = await connect_from("[::ffff:10.2.2.3]", nursery, network, service.port)
+    await settle()
+    assert (mapped.is_cut, other.is_cut) == (False, True)
     nursery.cancel_scope.cancel()
 
 

@@ -181,15 +181,34 @@ def test_frames_shrink_on_a_slow_line_and_stay_small_when_idle() -> None:
 
 
 def test_a_silent_slave_is_given_up_after_twenty_seconds() -> None:
-    made = session()
+    made = session(first=0)
     assert made.read_deadline == 20.0
     made.on_read(0, now=7.0)
     assert made.read_deadline == 27.0
     assert made.on_read_deadline().refusal is Refusal.SILENT
 
 
-def test_a_report_must_not_stay_unfinished_though_bytes_trickle() -> None:
+def test_a_stranger_that_never_reports_is_given_up_after_ten() -> None:
     made = session()
+    made.on_read(3, now=9.0)
+    assert made.read_deadline == 10.0
+    assert made.on_read_deadline().refusal is Refusal.SILENT
+    assert session(housekeeping_s=2.0).read_deadline == 2.0
+
+
+def test_a_slave_follows_once_it_acknowledges_what_it_was_sent() -> None:
+    assert not session().is_following(now=0.0)
+    made = session(first=0, log=LogRange(0, 4096))
+    assert made.is_following(now=1000.0), "it was sent nothing"
+    made.next_action(now=1000.0, min_offset=0, limit=4096)
+    assert made.is_following(now=1009.9)
+    assert not made.is_following(now=1010.0)
+    made.on_report(made.next_transfer_from_where, log=LogRange(0, 4096))
+    assert made.is_following(now=5000.0)
+
+
+def test_a_report_must_not_stay_unfinished_though_bytes_trickle() -> None:
+    made = session(first=0)
     made.on_read(3, now=5.0)
     made.on_read(5, now=24.0)
     assert made.read_deadline == 25.0
