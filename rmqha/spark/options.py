@@ -1,7 +1,10 @@
 """What to read: the filters and choices that every reader (Python, Spark, job) shares."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+
+from rmqha.errors import ConfigError
 
 SPLIT_BYTES = 128 << 20
 INFLATED_BYTES_MAX = 32 << 20
@@ -70,3 +73,14 @@ class ReadOptions:
     decompress: bool = False
     inflated_bytes_max: int = INFLATED_BYTES_MAX
     broker_name: str = "broker"
+
+    def __post_init__(self) -> None:
+        """Check what only a look at the whole tells.
+
+        Raises:
+            ConfigError: the pattern is no regular expression.
+        """
+        try:
+            re.compile(self.topic_pattern or "")
+        except re.error as error:
+            raise ConfigError(f"topic pattern {self.topic_pattern!r} is no regular expression: {error}") from None

@@ -1,0 +1,69 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from rmqha.cli.main import run
+from tests.stores import expected_log, expected_messages, unpack
+
+Output = pytest.CaptureFixture[str]
+
+
+def test_a_store_is_replayed_and_the_next_run_finds_nothing_new(tmp_path: Path, capsys: Output) -> None:
+    store, out = str(unpack("basic", tmp_path)), str(tmp_path / "out")
+    arguments = ["replay", store, "--out", out, "--system-topics", "--engine", "local"]
+    assert run(arguments) == 0
+    head, *topics, summary, manifest = capsys.readouterr().out.splitlines()
+    assert head.split() == ["topic", "messages", "body", "bytes"]
+    assert len(topics) == len({message["topic"] for message in expected_messages("basic")})
+    count, end = len(expected_messages("basic")), expected_log("basic")["maxOffset"]
+    assert summary.startswith(f"{count} messages of [0, {end}), {count} records read")
+    assert json.loads(Path(manifest.removeprefix("Manifest: ")).read_text())["messages"] == count
+    assert run(arguments) == 0
+    assert capsys.readouterr().out == f"Nothing new: the log ends at {end}.\n"
+
+
+def test_filters_and_json(tmp_path: Path) -> None:
+    store, out = str(unpack("basic", tmp_path)), tmp_path / "out"
+    filters = ["--topic", "order-events", "--tag", "TagA", "--columns", "physicalOffset,tags", "--format", "json"]
+    assert run(["replay", store, "--out", str(out), *filters]) == 0
+    lines = [json.loads(line) for line in "".join(map(Path.read_text, out.rglob("*.jsonl"))).splitlines()]
+    wanted = [
+        {"physicalOffset": message["physicalOffset"], "tags": "TagA"}
+        for message in expected_messages("basic")
+        if message["topic"] == "order-events" and (message["properties"] or {}).get("TAGS") == "TagA"
+    ]
+    assert lines == wanted != []
+
+
+def test_damage_is_named_and_exits_with_1(tmp_path: Path, capsys: Output) -> None:
+    store = unpack("bench", tmp_path)
+    bad = expected_messages("bench")[7]["physicalOffset"]
+    with (store / "commitlog" / ("0" * 20)).open("r+b") as file:
+        file.seek(bad + 100)
+        file.write(b"\xff\xff\xff\xff")
+    out = str(tmp_path / "out")
+    assert run(["replay", str(store), "--out", out]) == 1
+    assert f"corrupt log at physical offset {bad}: 1 damaged range(s), nothing was written" in capsys.readouterr().err
+    assert run(["replay", str(store), "--out", out, "--on-corrupt", "skip"]) == 0
+    assert f"Left out: [{bad}, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--columns", "payload"], 2, "unknown column 'payload'"),
+        (["--since", "soon"], 2, "soon"),
+        (["--from-offset", "5", "--to-offset", "4"], 2, "empty"),
+        (["--topic-pattern", "("], 2, "pattern"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], code: int, message: str, tmp_path: Path, capsys: Output) -> None:
+    store = str(unpack("bench", tmp_path))
+    assert run(["replay", store, "--out", str(tmp_path / "out"), *arguments]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_no_store_there(tmp_path: Path, capsys: Output) -> None:
+    assert run(["replay", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 1
+    assert "no such directory" in capsys.readouterr().err
