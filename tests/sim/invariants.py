@@ -117,15 +117,19 @@ class Checker:
             for path, inode in node.disk.files.items()
             if path.startswith(COMMIT_LOG)
         }
-        path, position = node.disk.last_write  # it may not have returned to the process that died in it
-        if path:
-            base = int(path.removeprefix(COMMIT_LOG))
-            ends_with_blank = bytes(segments[base][position - 4 : position]) == _BLANK_MAGIC
-            position = self.world.swarm.segment_size if ends_with_blank else position
-        end = max(process.broker.store.wrote.value, base + position if path else 0)
+        end = max(process.broker.store.wrote.value, self._end_of_last_write(node, segments))
         if process.broker.store.write_error is not None:
             end = max([end, *(base + len(data) for base, data in segments.items())])  # unknown what a failed write left
         self._remains[node.name] = Remains(segments, end, process.broker.store.flushed_offset)
+
+    def _end_of_last_write(self, node: SimNode, segments: dict[int, memoryview]) -> int:
+        """What the process died in may have been written, though it never knew."""
+        path, position = node.disk.last_write
+        base = int(path.removeprefix(COMMIT_LOG)) if path else -1
+        if base not in segments:
+            return 0
+        ends_with_blank = bytes(segments[base][position - 4 : position]) == _BLANK_MAGIC
+        return base + (len(segments[base]) if ends_with_blank else position)
 
     def on_wiped(self, node: SimNode) -> None:
         """The disk is another one."""

@@ -1,6 +1,5 @@
 """One machine of the simulated cluster: a disk that stays, and processes that come and go."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, cast
@@ -11,7 +10,9 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.config import BrokerConfig, load_config
 from rmqha.errors import StoreWriteError
 from rmqha.ha.ha_client import MasterAddress, ProbeMaster
+from rmqha.remoting.connection import RemotingLimits
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.server import RemotingServer
 from rmqha.replication.master_session import LogRange
 from rmqha.replication.slave_session import SlaveSession
 from tests.sim.journal import NodeDied
@@ -35,12 +36,21 @@ class SimBroker(BrokerController):
     """The real broker; clients of the simulation reach its dispatcher without a connection of their own."""
 
     dispatcher: RequestDispatcher | None = None
+    real_probe = True
 
     def ask_by(self, probe: ProbeMaster) -> None:
         """Ask other brokers for the ends of their logs in this way, instead of by remoting."""
         self.master_link.probe = probe  # type: ignore[method-assign, assignment]
         if self.ha_client is not None:
             self.ha_client._probe_master = probe  # type: ignore[misc]
+
+    async def _listen(self, nursery: trio.Nursery) -> RemotingServer:
+        """Nobody comes by remoting unless brokers ask each other that way."""
+        if self.config.master_address or self.real_probe:
+            return await super()._listen(nursery)
+        dispatcher = RequestDispatcher()
+        self._register_processors(dispatcher, nursery)
+        return RemotingServer(dispatcher, limits=RemotingLimits())
 
     def _register_processors(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
         super()._register_processors(dispatcher, nursery)
@@ -95,6 +105,8 @@ class SimNode:
     def _new_disk(self) -> SimDisk:
         random = stream(self.world.seed, f"disk/{self.name}")
         disk = SimDisk(random, journal=self.world.journal, name=self.name, now_ms=self.clock)
+        if self.world.swarm.instant_disk:
+            disk.latency_s = (0.0, 0.0)
         disk.on_crash = self._on_crash_point
         return disk
 
@@ -161,7 +173,9 @@ class SimNode:
         process = self.process = Process(broker, is_master=world.master is self)
         world.journal.record("node.started", self.name, process.is_master)
         if not world.swarm.real_probe:
+            broker.real_probe = False
             broker.ask_by(self._ask_log_end)
+            broker.metadata.save = _save_nothing  # type: ignore[method-assign]
         load = broker.store.load
 
         def load_and_check() -> object:
@@ -252,4 +266,5 @@ def base_config(swarm: Swarm, *, is_master: bool) -> BrokerConfig:
     return load_config(None, keys)
 
 
-Callback = Callable[[], None]
+async def _save_nothing() -> None:
+    """Topics come back from the queues; saving them at each chance would be a tenth of a run."""

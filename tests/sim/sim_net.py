@@ -65,7 +65,7 @@ class SimNet:
 
     def latency(self) -> float:
         """The time one segment is under way."""
-        return self.random.uniform(*self.latency_s)
+        return self.random.uniform(*self.latency_s) if self.latency_s[1] else 0.0
 
     def next_port(self) -> int:
         """A port nobody has used in this run."""
@@ -268,17 +268,22 @@ class SimStream:
 
     async def receive_into(self, buffer: memoryview) -> int:
         """See rmqha.transport.Stream."""
-        await trio.lowlevel.checkpoint()
+        has_waited = False
         while True:
             self._check_usable()
             self._check_unbroken()
-            deadline = self._broken_at if self._broken_at > trio.current_time() else inf
-            if self._net.passes(self.other.host.address, self.host.address) and self.incoming.chunks:
+            now = trio.current_time()
+            deadline = self._broken_at if self._broken_at > now else inf
+            if self.incoming.chunks and self._net.passes(self.other.host.address, self.host.address):
                 arrival = self.incoming.chunks[0][0]
-                if arrival <= trio.current_time():
+                if arrival <= now and has_waited:
                     return self._take(buffer)
                 deadline = min(deadline, arrival)
-            await self._wait(deadline)
+            if deadline <= now:
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._wait(deadline)
+            has_waited = True
 
     def _take(self, buffer: memoryview) -> int:
         arrival, chunk = self.incoming.chunks.popleft()

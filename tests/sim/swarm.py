@@ -35,7 +35,9 @@ class Swarm:
     """The master asks its slaves at its start for what it may have lost (haPeers)."""
     real_probe: bool
     """Brokers ask each other by real remoting; otherwise the world answers for them, which is faster."""
-    slow_network: bool
+    network: str
+    """``instant``, ``fast`` or ``slow``; with no latencies there is less to simulate, and more that coincides."""
+    instant_disk: bool
     fault_rate: float
 
     # ---- the budget
@@ -86,6 +88,7 @@ def draw(seed: int) -> Swarm:
         chopping=random.choice((0.0, 0.0, 0.05, 0.3)),
         peers=random.random() < 0.3 or not sync_flush,
         real_probe=random.random() < 0.05,
-        slow_network=random.random() < 0.2,
+        network=random.choice(("instant", "instant", "fast", "fast", "slow")),
+        instant_disk=random.random() < 0.4,
         fault_rate=random.choice((0.15, 0.4, 0.8)),
     )

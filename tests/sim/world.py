@@ -23,6 +23,7 @@ from tests.sim.workload import Message, Producer
 LIVENESS_S: Final = 90.0
 """After healing, everything is in order again within so many virtual seconds."""
 _LOOK_S: Final = 1.0
+_LATENCY_S: Final = {"instant": (0.0, 0.0), "fast": (0.0001, 0.002), "slow": (0.005, 0.2)}
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class World:
             stream(self.seed, "net"),
             journal=self.journal,
             chopping=self.swarm.chopping,
-            latency_s=(0.005, 0.2) if self.swarm.slow_network else (0.0001, 0.002),
+            latency_s=_LATENCY_S[self.swarm.network],
         )
         self.checker = Checker(self)
         self.nodes = {}
