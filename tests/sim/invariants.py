@@ -6,11 +6,14 @@ The checker sees everything: what each device would hold after a power cut now, 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from rmqha.codec.layout import BLANK_MAGIC
 from rmqha.codec.message import decode_message
 from rmqha.codec.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError, DivergedLogError, StoreError, StoreReadError, StoreWriteError
 from rmqha.store.mapped_file import file_name
+from tests.sim.journal import CountingLogger
 from tests.sim.node import STORE, Process, SimNode
 from tests.sim.sim_disk import SimDisk
 from tests.sim.workload import QUEUES, TOPICS, Message
@@ -18,6 +21,9 @@ from tests.sim.workload import QUEUES, TOPICS, Message
 if TYPE_CHECKING:
     from tests.sim.world import World
 
+LOG_LINES_AT_ONCE: Final = 60
+LOG_LINES_A_SECOND: Final = 6
+HA_CONNECTIONS_MAX: Final = 12
 _BLANK_MAGIC: Final = BLANK_MAGIC.to_bytes(4, "big", signed=True)
 COMMIT_LOG: Final = f"{STORE}/commitlog/"
 
@@ -201,6 +207,14 @@ class Checker:
             self.violation(kind, f"{node.name} ended with {leaf!r}")
             self.world.keep_traceback(leaf)
 
+    def check_log_lines(self) -> None:
+        """I9: a log that an operator can read: no flood, whatever goes wrong for however long."""
+        events = CountingLogger.events
+        self.world.journal.counts.update({f"log: {event}": count for event, count in events.items()})
+        allowed = (LOG_LINES_AT_ONCE + LOG_LINES_A_SECOND * trio.current_time()) * len(self.world.nodes)
+        if events.total() > allowed:
+            self.violation("I9", f"{events.total()} log lines, {allowed:.0f} allowed: {events.most_common(3)}")
+
     # ---- from time to time
 
     def look(self) -> None:
@@ -210,6 +224,9 @@ class Checker:
         if master is None or not master.recovered:
             return
         log = master.broker.store
+        connections = len(master.broker.ha_service.connections)
+        if connections > HA_CONNECTIONS_MAX:
+            self.violation("I9", f"{connections} slave connections are kept at once")
         for node in world.nodes.values():
             process = node.process
             if process is None or process.is_master or not process.recovered:

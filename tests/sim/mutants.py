@@ -299,8 +299,8 @@ def _cut_without_sync(self: Any, position: int) -> None:
     self.wrote_position = position
 
 
-def _walk_taking_back_blanks(files: Any, check_crc: bool, **kwargs: Any) -> Any:
-    found = _walk(files, check_crc, **kwargs)
+def _walk_taking_back_blanks(files: Any, *args: Any, **kwargs: Any) -> Any:
+    found = _walk(files, *args, **kwargs)
     if found.end == files[-1].end_offset:
         scan = scan_records(
             files[-1].view, 0, files[-1].size, phy_offset_base=files[-1].file_from_offset, file_end=files[-1].size

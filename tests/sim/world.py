@@ -12,7 +12,7 @@ import trio
 from rmqha.ha.runtime_info import ClientState
 from tests.sim import sim_clock, workload
 from tests.sim.invariants import Checker
-from tests.sim.journal import Journal
+from tests.sim.journal import CountingLogger, Journal
 from tests.sim.nemesis import Fault, Nemesis, draw_plan
 from tests.sim.node import SimNode
 from tests.sim.sim_clock import stream
@@ -69,6 +69,7 @@ class World:
             latency_s=_LATENCY_S[self.swarm.network],
         )
         self.checker = Checker(self)
+        CountingLogger.events.clear()
         self.nodes = {}
         for number in range(self.swarm.slaves + 1):
             node = SimNode(self, number)
@@ -83,6 +84,7 @@ class World:
             await self._chaos()
             if not self.checker.violations:
                 await self._liveness()
+            self.checker.check_log_lines()
             for node in self.nodes.values():
                 node.kill()
             self.nursery.cancel_scope.cancel()
