@@ -53,11 +53,10 @@ class Scan(NamedTuple):
     records: int
     last_store_timestamp_ms: int
     """Of the last good record; 0 if there was none."""
-    last_record: int
-    """Position of the last good record; where the walk began if there was none."""
 
 
 _SIZE_AND_MAGIC: Final = struct.Struct(">ii")
+_SECTOR: Final = 512
 _PHYSICAL_OFFSET: Final = struct.Struct(">q")
 # TOTALSIZE MAGICCODE BODYCRC . . . PHYSICALOFFSET SYSFLAG . . STORETIMESTAMP . . . BODY LENGTH, with IPv4 hosts
 _FIELDS: Final = struct.Struct(">iii16xqi16xq20xi")
@@ -82,6 +81,7 @@ def scan_records(
     phy_offset_base: int,
     file_end: int | None = None,
     check_crc: bool = True,
+    torn_from: int | None = None,
 ) -> Scan:
     """Walk the records in ``buffer[start:end]`` and stop at the first that is not whole and good.
 
@@ -93,11 +93,13 @@ def scan_records(
         file_end: position (possibly beyond ``end``) of the log file's end, if known. A record that would cross it is
             corrupt instead of incomplete, and a blank must reach it exactly.
         check_crc: compare bodies with their CRC.
+        torn_from: from this position on a record is corrupt if its properties look torn (:func:`_are_torn`): what a
+            crash left may be, and no checksum covers them.
     """
     view = memoryview(buffer)
+    suspect_from = end if torn_from is None else torn_from
     unpack, tails, hosts_v6 = _FIELDS.unpack_from, _TAILS, SysFlag.HOSTS_V6
-    at = last_record = start
-    records = last_store_timestamp_ms = 0
+    at, records, last_store_timestamp_ms = start, 0, 0
     known_topics: set[bytes] = set()
     whole_header_end = end - FIXED_SIZE_V4
     while at <= whole_header_end:
@@ -131,16 +133,34 @@ def scan_records(
             break
         if check_crc and body_size and crc32(view[body_at:topic_at]) & 0x7FFFFFFF != crc:
             break
-        last_record, at, records, last_store_timestamp_ms = at, next_at, records + 1, store_timestamp_ms
+        if next_at > suspect_from and properties_size and _are_torn(view, properties_at + 2, next_at):
+            return Scan(at, Stop.CORRUPT, "its properties were torn", records, last_store_timestamp_ms)
+        at, records, last_store_timestamp_ms = next_at, records + 1, store_timestamp_ms
     if at == end:
-        return Scan(at, Stop.END, "", records, last_store_timestamp_ms, last_record)
+        return Scan(at, Stop.END, "", records, last_store_timestamp_ms)
     stop, reason = _why_here(
         view[at:end],
         phy_offset=phy_offset_base + at,
         to_file_end=None if file_end is None else file_end - at,
         check_crc=check_crc,
     )
-    return Scan(at, stop, reason, records, last_store_timestamp_ms, last_record)
+    return Scan(at, stop, reason, records, last_store_timestamp_ms)
+
+
+def _are_torn(view: memoryview, start: int, end: int) -> bool:
+    """Whether properties have zeros where a device that lost power left some: at a sector's edge, or at their end.
+
+    Positions are the file's. A NUL is refused in properties, so only a RocketMQ master's may hold one elsewhere.
+    """
+    properties_raw = bytes(view[start:end])
+    at = properties_raw.find(0)
+    while at >= 0:
+        behind = at + len(properties_raw) - at - len(properties_raw[at:].lstrip(b"\0"))
+        is_tail = start + behind == end and not any(view[end : end + _SIZE_AND_MAGIC.size])
+        if is_tail or not (start + at) % _SECTOR or not (start + behind) % _SECTOR:
+            return True
+        at = properties_raw.find(0, behind)
+    return False
 
 
 def _why_here(rest: memoryview, *, phy_offset: int, to_file_end: int | None, check_crc: bool) -> tuple[Stop, str]:

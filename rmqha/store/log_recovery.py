@@ -17,9 +17,8 @@ from typing import Final
 
 from rmqha.codec.checkpoint import Checkpoint
 from rmqha.codec.layout import BLANK_MAGIC, BLANK_SIZE_MIN, encode_blank
-from rmqha.codec.message import decode_message
 from rmqha.codec.resync import claims_its_place, find_record
-from rmqha.codec.scan import Scan, Stop, scan_records
+from rmqha.codec.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
@@ -129,7 +128,13 @@ def _walk(files: list[MappedFile], check_crc: bool, known: DurableKnowledge) -> 
     for index, mapped in enumerate(files):
         base = mapped.file_from_offset
         scan = scan_records(
-            mapped.view, 0, mapped.size, phy_offset_base=base, file_end=mapped.size, check_crc=check_crc
+            mapped.view,
+            0,
+            mapped.size,
+            phy_offset_base=base,
+            file_end=mapped.size,
+            check_crc=check_crc,
+            torn_from=None if known.clean else max(0, known.durable_offset - base),
         )
         records, last_ms = records + scan.records, scan.last_store_timestamp_ms or last_ms
         if scan.stop in {Stop.BLANK, Stop.END}:
@@ -137,9 +142,6 @@ def _walk(files: list[MappedFile], check_crc: bool, known: DurableKnowledge) -> 
         if scan.stop is Stop.CORRUPT and _was_a_blank(mapped, scan.end, following=files[index + 1 : index + 2]):
             blanks.append(base + scan.end)
             continue
-        if scan.records and _is_torn(mapped, scan, known):
-            scan = scan._replace(end=scan.last_record, records=scan.records - 1, reason="its properties were torn off")
-            records -= 1
         end = base + scan.end
         break
     else:
@@ -154,17 +156,6 @@ def _walk(files: list[MappedFile], check_crc: bool, known: DurableKnowledge) -> 
         reason=scan.reason,
         repaired_blanks=tuple(blanks),
     )
-
-
-def _is_torn(mapped: MappedFile, scan: Scan, known: DurableKnowledge) -> bool:
-    """Whether a crash left the log's last record without (some of) its properties.
-
-    No checksum covers them, and what a device did not write reads as zeros. A record that was acknowledged cannot
-    look like this: a NUL is refused in properties.
-    """
-    if known.clean or mapped.file_from_offset + scan.last_record < known.durable_offset:
-        return False
-    return b"\0" in decode_message(mapped.view, scan.last_record, check_crc=False).properties_raw
 
 
 def _was_a_blank(mapped: MappedFile, at: int, *, following: list[MappedFile]) -> bool:
@@ -299,4 +290,6 @@ def _proof_after_crash(
 def _is_good_elsewhere(mapped: MappedFile, at: int, size: int) -> bool:
     """Whether only the PHYSICALOFFSET is wrong: no torn write does that."""
     claimed = int.from_bytes(mapped.view[at + 28 : at + 36], "big", signed=True)
+    if claimed == mapped.file_from_offset + at:
+        return False
     return scan_records(mapped.view, at, at + size, phy_offset_base=claimed - at).records == 1

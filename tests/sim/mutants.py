@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from rmqha.broker import broker_controller, durability
+from rmqha.codec import scan
 from rmqha.codec.scan import scan_records
 from rmqha.errors import StoreError, StoreWriteError
 from rmqha.ha import ha_client, ha_service, log_receiver, slave_connection
@@ -302,10 +303,10 @@ def _cut_without_sync(self: Any, position: int) -> None:
 def _walk_taking_back_blanks(files: Any, *args: Any, **kwargs: Any) -> Any:
     found = _walk(files, *args, **kwargs)
     if found.end == files[-1].end_offset:
-        scan = scan_records(
+        last = scan_records(
             files[-1].view, 0, files[-1].size, phy_offset_base=files[-1].file_from_offset, file_end=files[-1].size
         )
-        return replace(found, end=files[-1].file_from_offset + scan.end)
+        return replace(found, end=files[-1].file_from_offset + last.end)
     return found
 
 
@@ -325,7 +326,7 @@ mutant("the tail is cut in memory only", "#10666", (mapped_file.MappedFile, "cut
 mutant("the cut is not durable", "D8", (mapped_file.MappedFile, "cut", _cut_without_sync))
 mutant("recovery believes the page cache", "found here", (log_recovery, "_write_again", nothing))
 mutant("recovery does not check the CRC", "§7.2", (start, "recover_commit_log", _recover_without_crc))
-mutant("torn properties are kept", "found here", (log_recovery, "_is_torn", always(value=False)))
+mutant("torn properties are kept", "found here", (scan, "_are_torn", always(value=False)))
 mutant("a blank at the end is taken back", "§7.2", (log_recovery, "_walk", _walk_taking_back_blanks))
 mutant("every stop counts as clean", "§7.1", (start, "mark_in_use", always(value=True)))
 mutant(

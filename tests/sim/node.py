@@ -10,8 +10,8 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.config import BrokerConfig, load_config
 from rmqha.errors import StoreWriteError
 from rmqha.ha.ha_client import MasterAddress, ProbeMaster
-from rmqha.remoting.connection import RemotingLimits
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.limits import RemotingLimits
 from rmqha.remoting.server import RemotingServer
 from rmqha.replication.master_session import LogRange
 from rmqha.replication.slave_session import SlaveSession

@@ -65,6 +65,15 @@ async def test_a_record_whose_properties_were_torn_off_is_cut(autojump_clock: Mo
     assert opened(disk).max_offset == first_end
 
 
+async def test_torn_properties_are_cut_though_good_records_follow(autojump_clock: MockClock) -> None:
+    """The next record may have reached the device on its own."""
+    disk = SimDisk()
+    long = message(b"z" * 60, properties=b"KEYS\x01" + b"k" * 1400)
+    await running(disk, lambda s: s.put_messages([message(b"y"), long, message(b"after")]), sync_flush=False)
+    disk.lose_power(lambda _path, number, old, new: old if number == 1 else new)
+    assert opened(disk).max_offset == 101
+
+
 def test_a_nul_in_properties_is_refused() -> None:
     """Else an acknowledged message could look like a torn one."""
     with pytest.raises(LocalProtocolError, match="NUL"):
