@@ -53,11 +53,8 @@ _CLUSTER: Final = b"CLUSTER"
 _WAIT: Final = b"WAIT"
 _DELAY: Final = b"DELAY"
 _TRAN_MSG: Final = b"TRAN_MSG"
-_PAIR: Final = rb"(?!WAIT\x01|DELAY\x01|TRAN_MSG\x01|CLUSTER\x01)[^\x01\x02]+\x01[^\x02]+"
-_USUAL_PROPERTIES: Final = re.compile(
-    rb"((?:%b\x02)*)(?:WAIT\x01true(?:\x02(?!\Z)|\Z))?((?:%b\x02)*(?:%b)?)" % (_PAIR, _PAIR, _PAIR)
-).fullmatch
-"""Whole pairs only, none of which the broker has to look at but ``WAIT=true``: what Java's producers send."""
+_WAIT_PAIR: Final = b"\x02WAIT\x01true"
+_WHOLE_PAIRS: Final = re.compile(rb"(?:[^\x01\x02]+\x01[^\x02]+\x02)*[^\x01\x02]+\x01[^\x02]+").fullmatch
 
 
 class SendRefusedError(RemoteProtocolError):
@@ -192,9 +189,9 @@ class SendMessageProcessor:
 
         Malformed pairs vanish, CLUSTER is added, WAIT is used but only stored in batches (spec: commitlog §2.5).
         """
-        if not batch and (usual := _USUAL_PROPERTIES(raw)) is not None:
-            kept = (usual[1] + usual[2]).removesuffix(b"\x02")
-            return (kept + self._appended_cluster if kept else self._cluster_pair), True
+        usual = b"" if batch else _usual_properties(raw)
+        if usual:
+            return usual + self._appended_cluster, True
         pairs = {}
         for pair in raw.split(b"\x02"):
             name, _, value = pair.partition(b"\x01")
@@ -305,6 +302,19 @@ class SendMessageProcessor:
     def _refuse(self, one: _Sent, result: AppendResult) -> None:
         request = RemotingCommand(0, opaque=one.opaque, serialize=one.serialize, flag=FLAG_ONEWAY if one.oneway else 0)
         one.connection.respond(request, _CODE_OF_STATUS[result.status], remark=result.remark or result.status.value)
+
+
+def _usual_properties(raw: bytes) -> bytes:
+    """What is stored of properties as Java's producers send them: whole pairs, of which the broker wants none.
+
+    ``WAIT=true`` behind the first pair is taken out. Empty: they are not usual, look at each pair.
+    """
+    at = raw.find(_WAIT_PAIR)
+    if at > 0 and raw[at + len(_WAIT_PAIR) :][:1] in {b"", b"\x02"}:
+        raw = raw[:at] + raw[at + len(_WAIT_PAIR) :]
+    if b"WAIT\x01" in raw or b"DELAY\x01" in raw or b"TRAN_MSG\x01" in raw or b"CLUSTER\x01" in raw:
+        return b""
+    return raw if _WHOLE_PAIRS(raw) is not None else b""
 
 
 def _refuse_unsupported(pairs: dict[bytes, bytes]) -> None:

@@ -74,7 +74,7 @@ _USUAL_RESPONSE: Final = re.compile(
 
 _JSON_FIELDS: Final = re.compile(
     rb'\{("a":"[^"\\]*","b":"[^"\\]*","c":"[^"\\]*","d":"\d+","e":"-?\d+","f":"\d+"),"g":"(\d{1,18})","h":"(\d{1,9})",'
-    rb'"i":"((?:[^"\\]|\\u000[12])*)"((?:,"[j-n]":"[^"\\]*")*)\}'
+    rb'"i":"([^"\\]*(?:\\u000[12][^"\\]*)*)"((?:,"[j-n]":"[^"\\]*")*)\}'
 )
 """Java's fields in their order; of all escapes only those of the properties' separators."""
 
