@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import trio
@@ -21,7 +22,6 @@ from rmqha.codec.codes import ResponseCode
 from rmqha.codec.host import parse_host
 from rmqha.codec.layout import SysFlag
 from rmqha.codec.limits import topic_problem
-from rmqha.codec.message_id import encode_message_id
 from rmqha.codec.record_encoder import PreparedRecord, prepare
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.scan import Buffer
@@ -109,6 +109,7 @@ class SendMessageProcessor:
         self._refuse_sends = refuse_sends
         self._cluster_pair = b"CLUSTER\x01" + rules.cluster_name.encode()
         self._appended_cluster = b"\x02" + self._cluster_pair
+        self._id_prefix = rules.store_host.hex().upper()  # what encode_message_id puts before the offset
         self._decoder = SendMessageRequestDecoder()
         self._encoder = SendMessageResponseEncoder()
         self._next_queue = 0
@@ -153,7 +154,8 @@ class SendMessageProcessor:
         except LocalProtocolError as error:
             raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         oneway = bool(request.flag & FLAG_ONEWAY)
-        return _Sent(connection, request.opaque, request.serialize, oneway, queue_id, wait, put)
+        sent = (connection, request.opaque, request.serialize, oneway, queue_id, wait, put)
+        return tuple.__new__(_Sent, sent)
 
     def _check_destination(self, header: SendMessageRequestHeader) -> int:
         """The queue to store in; creates the topic at its first use."""
@@ -215,8 +217,7 @@ class SendMessageProcessor:
         for entry in decode_batch(body):
             properties = merge_properties(entry.properties_raw, shared)
             record = self._prepare(header, entry.body, born_host=born_host, queue_id=queue_id, properties=properties)
-            record.flag = entry.flag
-            records.append(record)
+            records.append(record._replace(flag=entry.flag))
         return records
 
     def _prepare(
@@ -277,27 +278,26 @@ class SendMessageProcessor:
 
     def _send_answers(self, answered: list[tuple[_Sent, AppendResult]], statuses: list[PutMessageStatus]) -> None:
         """Hot path, step 7: one answer a message, in order, gathered by the connection's writer."""
-        encode, store_host = self._encoder.encode_for, self._rules.store_host
-        lone = len(answered) == 1
-        for (one, result), status in zip(answered, statuses, strict=True):
-            if one.oneway:
-                continue
-            if result.batch_offsets:
-                msg_id = ",".join(encode_message_id(store_host, offset) for offset in result.batch_offsets)
-            else:
-                msg_id = encode_message_id(store_host, result.wrote_offset)
-            frame = encode(
-                one.serialize,
-                one.opaque,
-                _CODE_OF_STATUS[status],
-                msg_id=msg_id,
-                queue_id=one.queue_id,
-                queue_offset=result.queue_offset,
-            )
-            if lone:
-                one.connection.send_nowait(frame)
-            else:
-                one.connection.send_response(frame)
+        encode, id_prefix = self._encoder.encode_for, self._id_prefix
+        for connection, run in groupby(zip(answered, statuses, strict=True), lambda pair: pair[0][0].connection):
+            frames = []
+            for (one, result), status in run:
+                if one.oneway:
+                    continue
+                msg_id = f"{id_prefix}{result.wrote_offset:016X}"
+                if result.batch_offsets:
+                    msg_id = ",".join([f"{id_prefix}{offset:016X}" for offset in result.batch_offsets])
+                frames.append(
+                    encode(
+                        one.serialize,
+                        one.opaque,
+                        _CODE_OF_STATUS[status],
+                        msg_id=msg_id,
+                        queue_id=one.queue_id,
+                        queue_offset=result.queue_offset,
+                    )
+                )
+            connection.send_responses(frames)
 
     def _refuse(self, one: _Sent, result: AppendResult) -> None:
         request = RemotingCommand(0, opaque=one.opaque, serialize=one.serialize, flag=FLAG_ONEWAY if one.oneway else 0)

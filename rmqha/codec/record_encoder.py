@@ -6,8 +6,7 @@ and tail untouched, so that a whole batch is joined (or written by ``pwritev``) 
 """
 
 import struct
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from rmqha.codec.layout import (
@@ -22,6 +21,7 @@ from rmqha.codec.layout import (
 from rmqha.codec.scan import Buffer
 from rmqha.errors import LocalProtocolError
 
+_HOSTS_V6: Final = SysFlag.HOSTS_V6
 _HOST_V4_SIZE: Final = 8
 _HOST_V6_SIZE: Final = 20
 _HOST_SIZES: Final = (_HOST_V4_SIZE, _HOST_V6_SIZE)
@@ -30,8 +30,7 @@ _pack_properties_size: Final = struct.Struct(">H").pack
 _pack_v4 = fixed_part(0).pack
 
 
-@dataclass(slots=True, eq=False)
-class PreparedRecord:
+class PreparedRecord(NamedTuple):
     """A record that lacks only its place and time in the log."""
 
     topic: str
@@ -55,28 +54,28 @@ class PreparedRecord:
         self, parts: list[Buffer], *, queue_offset: int, physical_offset: int, store_timestamp_ms: int
     ) -> None:
         """Add the record's bytes to ``parts``: fixed part, body, tail."""
-        sys_flag = self.sys_flag
-        pack = fixed_part(sys_flag).pack if sys_flag & SysFlag.HOSTS_V6 else _pack_v4
+        _, queue_id, size, body, tail, crc, flag, sys_flag, born_ms, born_host, store_host, times, prepared = self
+        pack = fixed_part(sys_flag).pack if sys_flag & _HOSTS_V6 else _pack_v4
         parts += (
             pack(
-                self.size,
+                size,
                 MESSAGE_MAGIC,
-                self.crc,
-                self.queue_id,
-                self.flag,
+                crc,
+                queue_id,
+                flag,
                 queue_offset,
                 physical_offset,
                 sys_flag,
-                self.born_timestamp_ms,
-                self.born_host_raw,
+                born_ms,
+                born_host,
                 store_timestamp_ms,
-                self.store_host_raw,
-                self.reconsume_times,
-                self.prepared_transaction_offset,
-                len(self.body),
+                store_host,
+                times,
+                prepared,
+                len(body),
             ),
-            self.body,
-            self.tail,
+            body,
+            tail,
         )
 
     def pack(self, *, queue_offset: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
@@ -118,25 +117,28 @@ def prepare(
         )
     if b"\0" in properties_raw:  # after a crash that is how torn properties look, and no checksum covers them
         raise LocalProtocolError("properties hold a NUL character: remove it")
-    sys_flag &= ~SysFlag.HOSTS_V6
+    sys_flag &= ~_HOSTS_V6
     extra = 0
     if len(born_host_raw) != _HOST_V4_SIZE or len(store_host_raw) != _HOST_V4_SIZE:
         sys_flag |= _host_bits(born_host_raw, store_host_raw)
         extra = len(born_host_raw) + len(store_host_raw) - 2 * _HOST_V4_SIZE
-    return PreparedRecord(
-        topic,
-        queue_id,
-        _OVERHEAD_BEFORE_TOPIC + extra + len(body) + len(topic_field) + len(properties_raw),
-        body,
-        topic_field + _pack_properties_size(len(properties_raw)) + properties_raw,
-        crc32(body) & 0x7FFFFFFF,
-        flag,
-        sys_flag,
-        born_timestamp_ms,
-        born_host_raw,
-        store_host_raw,
-        reconsume_times,
-        prepared_transaction_offset,
+    return tuple.__new__(  # a third of the time of PreparedRecord(...)
+        PreparedRecord,
+        (
+            topic,
+            queue_id,
+            _OVERHEAD_BEFORE_TOPIC + extra + len(body) + len(topic_field) + len(properties_raw),
+            body,
+            topic_field + _pack_properties_size(len(properties_raw)) + properties_raw,
+            crc32(body) & 0x7FFFFFFF,
+            flag,
+            sys_flag,
+            born_timestamp_ms,
+            born_host_raw,
+            store_host_raw,
+            reconsume_times,
+            prepared_transaction_offset,
+        ),
     )
 
 

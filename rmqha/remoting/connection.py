@@ -61,15 +61,23 @@ class Connection:
         """Queue the answer to one request; answers queued meanwhile go out together."""
         if self.closed:
             return
-        self._release_one()
+        self._release(1)
         for part in parts:
             self._outgoing.put(part)
+
+    def send_responses(self, frames: list[bytes]) -> None:
+        """Queue the answers to as many requests; a lone one is sent at once if nothing is queued."""
+        if len(frames) == 1:
+            self.send_nowait(frames[0])
+        elif frames and not self.closed:
+            self._release(len(frames))
+            self._outgoing.put(b"".join(frames))
 
     def send_nowait(self, *parts: BytesLike) -> None:
         """As :meth:`send_response`, but at once if nothing is queued: for a lone answer."""
         if self.closed:
             return
-        self._release_one()
+        self._release(1)
         for part in parts:
             self._outgoing.put_nowait(part)
 
@@ -212,10 +220,11 @@ class Connection:
             self.requests += len(requests)
             self._handler.process(self, requests)
 
-    def _release_one(self) -> None:
+    def _release(self, requests: int) -> None:
         if self.in_flight:
-            share = self.in_flight_bytes // self.in_flight
-            self.in_flight -= 1
+            requests = min(requests, self.in_flight)
+            share = self.in_flight_bytes * requests // self.in_flight
+            self.in_flight -= requests
             self.in_flight_bytes -= share
             self._capacity.release(share)
             if self._answered:
