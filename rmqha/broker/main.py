@@ -23,8 +23,8 @@ logger = structlog.get_logger()
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 """It could not start: the reason is the last line on stderr."""
-EXIT_WRITE_ERROR: Final = 4
-"""It ran, but its disk failed: from then on nothing was acknowledged (decision 3)."""
+EXIT_STORE_FAILED: Final = 4
+"""It ran, but its disk failed, or its log could not be dispatched: from then on it took no sends (decision 3)."""
 EXIT_STOPPED_AT_ONCE: Final = 130
 """A second signal cut the drain short. Nothing acknowledged is lost; the next start recovers."""
 
@@ -54,9 +54,9 @@ def run_broker(config: BrokerConfig) -> int:
         logger.error("broker.failed", reason=str(failure))
     if failures:
         return EXIT_FAILED
-    if controller.store.write_error is not None:
-        logger.error("broker.write_error", reason=str(controller.store.write_error))
-        return EXIT_WRITE_ERROR
+    if (error := controller.store.running_flags.final_error) is not None:
+        logger.error("broker.store_failed", reason=str(error))
+        return EXIT_STORE_FAILED
     return EXIT_OK
 
 

@@ -55,6 +55,11 @@ class RunningFlags:
             self.bits |= WRITE_LOGICS_QUEUE_ERROR
             logger.error("reput_message_service.failed", reason=str(error))
 
+    @property
+    def final_error(self) -> StoreError | None:
+        """What ended this store's taking of puts for good, if anything did: the process's exit code tells of it."""
+        return self.write_error or self.dispatch_error
+
     def set_disk_full(self, full: bool) -> None:
         """Puts are refused while the disk is too full."""
         if full != self.is_disk_full:

@@ -47,6 +47,9 @@ def test_the_first_dispatch_error_is_kept() -> None:
     flags.fail_dispatch(CorruptLogError(8, "worse"))
     assert (flags.dispatch_error, flags.bits, flags.is_writeable) == (first, WRITE_LOGICS_QUEUE_ERROR, False)
     assert "offset 7: bad" in flags.refusal()
+    assert str(flags.final_error) == str(first)
+    flags.fail(failure(errno.EROFS))
+    assert flags.final_error is flags.write_error
 
 
 async def test_a_full_disk_is_waited_for(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
