@@ -36,6 +36,7 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
 from rmqha.store.disk import Disk
 from rmqha.store.message_store import DefaultMessageStore
+from rmqha.tls import secured
 from rmqha.transport import Network
 
 logger = structlog.get_logger()
@@ -65,11 +66,12 @@ class BrokerController:
     ) -> None:
         self.config: Final = config
         self.address = f"{config.broker_ip1}:{config.listen_port}"
-        self._network = network
+        self._network = secured(network, *options.client_tls(config))
+        self._ha_network = secured(network, *options.ha_tls(config))
         self._now_ms = now_ms
         self._stopping = trio.Event()
         self.store: Final = DefaultMessageStore(options.store_options(config), disk, now_ms=now_ms)
-        self.ha_service: Final = HAService(self.store, network, options.ha_options(config))
+        self.ha_service: Final = HAService(self.store, self._ha_network, options.ha_options(config))
         self.store.replicas_need = self._replicas_need
         self.topics: Final = TopicConfigManager(_topic_rules(config), now_ms=now_ms)
         self.offsets: Final = ConsumerOffsetManager()
@@ -81,14 +83,14 @@ class BrokerController:
         )
         self.holds: Final = PullRequestHoldService()
         self.consumers: Final = ConsumerManager()
-        self.master_link: Final = MasterLink(network, config, self.topics, self.offsets)
+        self.master_link: Final = MasterLink(self._network, config, self.topics, self.offsets)
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
         self._wire_confirm_offset()
 
     def _make_ha_client(self, chance: Callable[[], float]) -> HAClient:
         client = HAClient(
             self.store,
-            self._network,
+            self._ha_network,
             options=options.ha_client_options(self.config),
             chance=chance,
             probe_master=self.master_link.probe,
@@ -176,7 +178,7 @@ class BrokerController:
             return
         results = await catch_up_at_start(
             self.store,
-            self._network,
+            self._ha_network,
             peers,
             options=options.ha_client_options(config),
             probe_peer=self.master_link.probe,

@@ -6,6 +6,7 @@ import resource
 import signal
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -28,6 +29,9 @@ EXIT_STORE_FAILED: Final = 4
 EXIT_STOPPED_AT_ONCE: Final = 130
 """A second signal cut the drain short. Nothing acknowledged is lost; the next start recovers."""
 
+_OWN_DESCRIPTORS: Final = 512
+"""At least so many for the store's files, which are kept open, for listeners and for connections to peers."""
+
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Messages make no reference cycles; a rare collection is enough, and keeps its pauses out of the tail latency."""
 
@@ -35,7 +39,7 @@ _GC_THRESHOLDS: Final = (50_000, 20, 100)
 def run_broker(config: BrokerConfig) -> int:
     """Run until SIGTERM or SIGINT and drain; a second signal ends the process at once. Returns the exit code."""
     gc.set_threshold(*_GC_THRESHOLDS)
-    _raise_descriptor_limit()
+    config = with_descriptors(config)
     for note in config.notes:
         logger.warning("config.noted", note=note)
     controller = BrokerController(
@@ -60,10 +64,23 @@ def run_broker(config: BrokerConfig) -> int:
     return EXIT_OK
 
 
-def _raise_descriptor_limit() -> None:
-    """Take as many descriptors as the system grants: every open queue file costs two."""
+def with_descriptors(config: BrokerConfig) -> BrokerConfig:
+    """Raise the process's limit of open files as far as it goes, and lower ``maxConnections`` to what that allows.
+
+    Otherwise enough strangers could leave the store without a descriptor for its next file, and a failed write is
+    final.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    granted = (hard - _OWN_DESCRIPTORS - config.max_ha_connections) if hard != resource.RLIM_INFINITY else 1 << 30
+    if config.max_connections <= granted:
+        return config
+    note = (
+        f"maxConnections lowered from {config.max_connections} to {max(granted, 1)}: this process may have {hard} "
+        "files and connections open (ulimit -Hn, LimitNOFILE=), and the store needs its share"
+    )
+    return replace(config, max_connections=max(granted, 1), notes=(*config.notes, note))
 
 
 async def _run_until_signalled(controller: BrokerController) -> None:

@@ -9,6 +9,7 @@ from rmqha.remoting.limits import RemotingLimits
 from rmqha.replication.master_session import StartFrom
 from rmqha.store.cleaner import CleanOptions
 from rmqha.store.store_options import StoreOptions
+from rmqha.tls import TlsMode, TlsOptions
 
 _PERCENT: Final = 100
 
@@ -64,6 +65,7 @@ def ha_options(config: BrokerConfig) -> HAOptions:
         connections_per_address_max=config.max_ha_connections_per_address,
         heartbeat_s=config.ha_send_heartbeat_interval_s,
         housekeeping_s=config.ha_housekeeping_interval_s,
+        first_report_s=config.ha_first_report_timeout_s,
         transfer_batch_size=config.ha_transfer_batch_size,
         transfer_size_max=config.ha_transfer_size_max,
         slave_fallbehind_max=config.ha_slave_fallbehind_max,
@@ -82,9 +84,33 @@ def ha_client_options(config: BrokerConfig) -> HAClientOptions:
     )
 
 
+def client_tls(config: BrokerConfig) -> tuple[TlsOptions, TlsMode]:
+    """TLS on the clients' ports, and to other brokers' ports of this kind."""
+    options = TlsOptions(
+        cert=config.tls_cert_path,
+        key=config.tls_key_path,
+        trust=config.tls_trust_cert_path,
+        peer_names=config.tls_peer_names,
+        require_peer_cert=config.tls_need_client_auth,
+    )
+    return options, TlsMode(config.tls_mode.value)
+
+
+def ha_tls(config: BrokerConfig) -> tuple[TlsOptions, TlsMode]:
+    """TLS between brokers; always mutual."""
+    options = TlsOptions(
+        cert=config.ha_tls_cert_path,
+        key=config.ha_tls_key_path,
+        trust=config.ha_tls_trust_cert_path,
+        peer_names=config.ha_tls_peer_names,
+    )
+    return options, TlsMode(config.ha_tls_mode.value)
+
+
 def remoting_limits(config: BrokerConfig) -> RemotingLimits:
     """What clients are granted."""
     return RemotingLimits(
+        allow=config.client_allow,
         connections_max=config.max_connections,
         connections_per_host_max=config.max_connections_per_address,
         in_flight_bytes_max=config.max_in_flight_bytes,

@@ -6,6 +6,8 @@ async with open_producer("127.0.0.1:10911") as producer:
 with SyncConsumer("127.0.0.1:10911", "TopicTest") as consumer:
     for message in consumer.poll(timeout_s=5):
         print(message.body)
+
+To a broker that speaks TLS: ``network=tls_network(TlsOptions(trust="ca.pem", cert="me.pem", key="me.key"))``.
 """
 
 from rmqha.client.consumer import Consumer, ConsumerOptions, open_consumer
@@ -14,6 +16,7 @@ from rmqha.client.pipeline import Pipeline
 from rmqha.client.producer import Producer, ProducerOptions, open_producer
 from rmqha.client.results import PullResult, PullStatus, SendOutcome, SendResult, SendStatus
 from rmqha.client.sync import SyncConsumer, SyncProducer
+from rmqha.tls import TlsOptions, tls_network
 
 __all__ = [
     "Consumer",
@@ -31,6 +34,8 @@ __all__ = [
     "SendStatus",
     "SyncConsumer",
     "SyncProducer",
+    "TlsOptions",
     "open_consumer",
     "open_producer",
+    "tls_network",
 ]

@@ -17,6 +17,7 @@ from rmqha.client.message import Message, MessageExt, MessageQueue
 from rmqha.client.pipeline import Pipeline
 from rmqha.client.producer import Producer, ProducerOptions, open_producer
 from rmqha.client.results import SendOutcome, SendResult
+from rmqha.transport import Network
 
 Client = TypeVar("Client")
 Result = TypeVar("Result")
@@ -80,9 +81,16 @@ class SyncProducer:
     """
 
     def __init__(
-        self, addresses: str, *, group: str = "rmqha-producer", options: ProducerOptions | None = None
+        self,
+        addresses: str,
+        *,
+        group: str = "rmqha-producer",
+        options: ProducerOptions | None = None,
+        network: Network | None = None,
     ) -> None:
-        self._loop: _Loop[Producer] = _Loop(lambda: open_producer(addresses, group=group, options=options))
+        self._loop: _Loop[Producer] = _Loop(
+            lambda: open_producer(addresses, group=group, options=options, network=network)
+        )
         self._loop.start()
 
     def send(
@@ -156,9 +164,10 @@ class SyncConsumer:
         group: str = "rmqha-consumer",
         tags: str = "*",
         options: ConsumerOptions | None = None,
+        network: Network | None = None,
     ) -> None:
         self._loop: _Loop[Consumer] = _Loop(
-            lambda: open_consumer(addresses, topic, group=group, tags=tags, options=options)
+            lambda: open_consumer(addresses, topic, group=group, tags=tags, options=options, network=network)
         )
         self._lock = threading.Lock()
         self._loop.start()

@@ -8,7 +8,8 @@ Source: spec: commitlog §2.1; rocketmq-all-4.9.8 MessageExt.java:79-108.
 """
 
 import struct
-from ipaddress import IPv6Address, ip_address
+from collections.abc import Iterable
+from ipaddress import IPv6Address, ip_address, ip_network
 
 from rmqha.errors import LocalProtocolError
 
@@ -46,3 +47,21 @@ def decode_host(raw: bytes) -> str:
         return f"{raw[0]}.{raw[1]}.{raw[2]}.{raw[3]}:{port}"
     groups = ":".join(f"{group:x}" for group in struct.unpack(">8H", raw[:16]))
     return f"[{groups}]:{port}"
+
+
+class Networks:
+    """A list of addresses and networks, as ``10.0.0.0/8``; an empty one holds every address."""
+
+    def __init__(self, networks: Iterable[str]) -> None:
+        self._networks = [ip_network(network) for network in networks]
+
+    def __contains__(self, address: str) -> bool:
+        if not self._networks:
+            return True
+        try:
+            ip = ip_address(address.partition("%")[0])
+        except ValueError:
+            return False
+        if isinstance(ip, IPv6Address) and ip.ipv4_mapped:
+            ip = ip.ipv4_mapped  # how a listener for both families shows an IPv4 peer
+        return any(ip in network for network in self._networks)

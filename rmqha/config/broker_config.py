@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 
 from rmqha.config.ha_config import HAConfig
 from rmqha.config.key import MASTER, key
-from rmqha.config.kinds import BOOLEAN, BYTES, INTEGER, MILLISECONDS, PERCENT, SECONDS, TEXT, BrokerRole
+from rmqha.config.kinds import BOOLEAN, BYTES, INTEGER, MILLISECONDS, NETWORKS, PERCENT, SECONDS, TEXT, BrokerRole
 from rmqha.config.store_config import StoreConfig
+from rmqha.config.tls_config import TlsConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfig(StoreConfig, HAConfig):
+class BrokerConfig(StoreConfig, HAConfig, TlsConfig):
     """Everything an operator can decide, checked. Made by :func:`rmqha.config.load_config` alone.
 
     Source: spec commitlog §14; rocketmq-all-4.9.8 BrokerConfig.java and NettyServerConfig.java.
@@ -79,8 +80,8 @@ class BrokerConfig(StoreConfig, HAConfig):
         BOOLEAN,
         "false",
         ours=True,
-        meaning="Listen on an address other than loopback although nobody has to prove who they are. "
-        "Whoever reaches the ports can read and write everything.",
+        meaning="Listen on an address other than loopback without TLS, although nobody has to prove who they are: "
+        "whoever reaches the ports can read and write everything.",
     )
     broker_permission: int = key(
         "brokerPermission",
@@ -152,6 +153,14 @@ class BrokerConfig(StoreConfig, HAConfig):
         low=1,
         high=86_400,
         meaning="A client connection on which nothing moved for so long is closed.",
+    )
+    client_allow: tuple[str, ...] = key(
+        "clientAllow",
+        NETWORKS,
+        "",
+        ours=True,
+        meaning="Addresses or networks (10.0.0.0/8) that may connect to listenPort, separated by commas; slaves "
+        "belong there too. Empty: everybody who reaches the port.",
     )
     max_connections: int = key(
         "maxConnections",

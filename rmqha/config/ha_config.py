@@ -191,6 +191,15 @@ class HAConfig:
         meaning="Addresses or networks (10.0.0.0/8) that may copy the log, separated by commas. Empty: "
         "everybody who reaches the port.",
     )
+    ha_first_report_timeout_s: float = key(
+        "haFirstReportTimeout",
+        MILLISECONDS,
+        "10000",
+        low=10,
+        high=600_000,
+        ours=True,
+        meaning="A new connection on the HA port must report within this time. A RocketMQ slave takes up to 6 s.",
+    )
     max_ha_connections: int = key(
         "maxHaConnections",
         INTEGER,
@@ -198,7 +207,8 @@ class HAConfig:
         low=1,
         high=10_000,
         ours=True,
-        meaning="Most connections on the HA port at one time.",
+        meaning="Most connections on the HA port at one time. At the limit, whoever has acknowledged nothing for the "
+        "longest time gives way.",
     )
     max_ha_connections_per_address: int = key(
         "maxHaConnectionsPerAddress",

@@ -49,6 +49,14 @@ class HaCatchUp(StrEnum):
     REQUIRE = "require"
 
 
+class TlsMode(StrEnum):
+    """What a listener speaks."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
 @dataclass(frozen=True)
 class Kind:
     """One sort of value. ``parse`` raises ValueError with the reason; ``show`` is its inverse."""
@@ -179,5 +187,6 @@ PATH: Final = Kind("path", _path)
 ADDRESS: Final = Kind("host:port", lambda text: _address(text) if text else "")
 ADDRESSES: Final = Kind("host:port, ...", lambda text: tuple(_address(p) for p in _parts(text, ",;")), ",".join)
 NETWORKS: Final = Kind("addresses", _networks, ",".join)
+NAMES: Final = Kind("names", _parts, ",".join)
 HOURS_OF_DAY: Final = Kind("hours of day", _hours_of_day, lambda hours: ";".join(f"{h:02}" for h in hours))
 DELAY_LEVELS: Final = Kind("durations", _delay_levels, _show_delay_levels)

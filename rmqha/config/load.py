@@ -14,13 +14,14 @@ from rmqha.config.key import METADATA, Key
 from rmqha.config.relations import check_relations
 from rmqha.config.rocketmq_keys import KNOWN, REFUSED
 from rmqha.config.store_config import StoreConfig
+from rmqha.config.tls_config import TlsConfig
 from rmqha.errors import ConfigError
 
 COMMAND_LINE: Final = "command line"
 
 
 def _table() -> dict[str, Key]:
-    sections = (("Store", StoreConfig), ("Replication", HAConfig), ("Broker", BrokerConfig))
+    sections = (("Store", StoreConfig), ("Replication", HAConfig), ("TLS", TlsConfig), ("Broker", BrokerConfig))
     table: dict[str, Key] = {}
     for section, owner in sections:
         for declared in fields(owner):

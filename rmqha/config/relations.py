@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rmqha.config.broker_config import BrokerConfig
 from rmqha.config.derive import RECORD_OVERHEAD_MAX
-from rmqha.config.kinds import BrokerRole
+from rmqha.config.kinds import BrokerRole, TlsMode
 
 
 class Problem(NamedTuple):
@@ -22,7 +22,7 @@ Problems = Iterator[Problem]
 def check_relations(config: BrokerConfig) -> list[str]:
     """Return one line for each combination that cannot work."""
     problems: list[str] = []
-    for rule in (_roles, _replicas, _timers, _sizes, _transfer, _disk, _ports, _listeners):
+    for rule in (_roles, _replicas, _timers, _sizes, _transfer, _disk, _ports, _tls, _listeners):
         for keys, reason in rule(config):
             where = next((config.origins[key] for key in keys.split() if key in config.origins), "")
             problems.append(f"{where}: {reason}" if where else reason)
@@ -127,20 +127,41 @@ def _ports(config: BrokerConfig) -> Problems:
         )
 
 
+def _tls(config: BrokerConfig) -> Problems:
+    if config.tls_mode is not TlsMode.DISABLED:
+        if not (config.tls_cert_path and config.tls_key_path):
+            yield Problem("tlsMode", f"tlsMode={config.tls_mode} needs tlsCertPath and tlsKeyPath")
+        if config.tls_need_client_auth and not config.tls_trust_cert_path:
+            yield Problem(
+                "tlsMode",
+                "clients must present a certificate, so tlsTrustCertPath is needed to check it; or set "
+                "tlsNeedClientAuth=false, and whoever reaches the port can read and write everything",
+            )
+    if config.tls_peer_names and not config.tls_need_client_auth:
+        yield Problem("tlsPeerNames", "tlsPeerNames has no effect with tlsNeedClientAuth=false")
+    needed = (config.ha_tls_cert_path, config.ha_tls_key_path, config.ha_tls_trust_cert_path)
+    if config.ha_tls_mode is not TlsMode.DISABLED and not all(needed):
+        yield Problem(
+            "haTlsMode",
+            f"haTlsMode={config.ha_tls_mode} needs haTlsCertPath, haTlsKeyPath and haTlsTrustCertPath: both sides "
+            "prove who they are",
+        )
+
+
 def _listeners(config: BrokerConfig) -> Problems:
     if config.allow_insecure:
         return
-    for address, keys in (
-        (config.bind_address, ("bindAddress", "brokerIP1")),
-        (config.ha_bind_address, ("haBindAddress", "brokerIP2", "brokerIP1")),
+    for address, mode, keys in (
+        (config.bind_address, config.tls_mode, ("bindAddress", "brokerIP1")),
+        (config.ha_bind_address, config.ha_tls_mode, ("haBindAddress", "brokerIP2", "brokerIP1")),
     ):
-        if not _is_loopback(address):
+        if not _is_loopback(address) and mode is not TlsMode.ENFORCING:
             decisive = next(key for key in keys if key in config.origins)
             yield Problem(
                 decisive,
                 f"{decisive}={address} would listen beyond this machine, where whoever reaches the port can "
                 "read and write everything; set allowInsecure=true if the network is trusted, or listen on "
-                "127.0.0.1",
+                "127.0.0.1, or set tlsMode=enforcing (for clients) and haTlsMode=enforcing (for brokers)",
             )
 
 

@@ -8,12 +8,12 @@ acknowledging what it is sent.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
 import structlog
 import trio
 
+from rmqha.codec.host import Networks
 from rmqha.ha.refused_peers import RefusedPeers
 from rmqha.replication.in_sync import address_of
 from rmqha.replication.master_session import Refusal, RefusedSlaveError
@@ -49,7 +49,7 @@ class AcceptSocketService:
         is_proven: Callable[[str], bool],
     ) -> None:
         self._serve: Final = serve
-        self._allow: Final = [ip_network(network) for network in allow]
+        self._allow: Final = Networks(allow)
         self._connections_max: Final = connections_max
         self._per_address_max: Final = per_address_max
         self._refused: Final = refused
@@ -80,7 +80,7 @@ class AcceptSocketService:
         return False
 
     def _why_not(self, address: str) -> RefusedSlaveError | None:
-        if self._allow and not self._is_allowed(address):
+        if address not in self._allow:
             return RefusedSlaveError(Refusal.NOT_ALLOWED, f"{address} is in none of the networks of haAllow")
         neighbours = [guest for guest in self._guests if guest.address == address]
         if len(neighbours) >= self._per_address_max and not self._make_room(neighbours):
@@ -100,15 +100,6 @@ class AcceptSocketService:
                 guest.scope.cancel()
                 return True
         return False
-
-    def _is_allowed(self, address: str) -> bool:
-        try:
-            ip = ip_address(address)
-        except ValueError:
-            return False
-        if isinstance(ip, IPv6Address) and ip.ipv4_mapped:
-            ip = ip.ipv4_mapped  # how a listener for both families shows an IPv4 peer
-        return any(ip in network for network in self._allow)
 
     def _admit(self, stream: Stream) -> _Guest:
         guest = _Guest(stream, address_of(stream.peer))

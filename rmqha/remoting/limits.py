@@ -16,6 +16,8 @@ class RemotingLimits:
     client's own TCP window holds it back.
     """
 
+    allow: tuple[str, ...] = ()
+    """Networks whose clients may connect, as ``10.0.0.0/8``; empty: any that can reach the port."""
     connections_max: int = 4096
     connections_per_host_max: int = 1024
     in_flight_bytes_max: int = 512 * 1024 * 1024

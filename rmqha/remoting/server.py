@@ -6,6 +6,7 @@ At a limit, whoever never asked anything gives way to whoever comes: strangers t
 import structlog
 import trio
 
+from rmqha.codec.host import Networks
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.connection import Connection, RequestHandler
 from rmqha.remoting.limits import Capacity, RemotingLimits
@@ -23,6 +24,7 @@ class RemotingServer:
     def __init__(self, handler: RequestHandler, *, limits: RemotingLimits | None = None) -> None:
         self._handler = handler
         self._limits = limits or RemotingLimits()
+        self._allow = Networks(self._limits.allow)
         self._capacity = Capacity(self._limits)
         self._per_host: dict[str, int] = {}
         self._listeners: list[Listener] = []
@@ -76,7 +78,9 @@ class RemotingServer:
     def _is_welcome(self, stream: Stream) -> bool:
         limits = self._limits
         host = _host_of(stream.peer)
-        if self._per_host.get(host, 0) >= limits.connections_per_host_max and not self._make_room(host):
+        if host.strip("[]") not in self._allow:
+            reason = "its address is in none of the networks of clientAllow"
+        elif self._per_host.get(host, 0) >= limits.connections_per_host_max and not self._make_room(host):
             reason = f"{limits.connections_per_host_max} clients of this host are connected"
         elif len(self.connections) >= limits.connections_max and not self._make_room():
             reason = f"{limits.connections_max} clients are connected"

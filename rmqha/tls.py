@@ -1,0 +1,367 @@
+"""TLS for any Network: the same doors, with certificates behind them.
+
+:class:`TlsNetwork` wraps a network. What it connects is TLS; what it listens on is TLS, or both kinds on one port
+(:attr:`TlsMode.PERMISSIVE`): the first byte tells, as 0x16 begins a ClientHello and neither a request (0x00 or 0x01)
+nor the report of any log that exists (spec: remoting §4.2). TLS 1.2 is the oldest version spoken.
+
+The handshake is done by whoever first receives, so that accepting never waits for a stranger; nothing can be sent
+before it. Our protocols let the connecting side speak first, so nobody needs to.
+"""
+
+import ssl
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import trio
+
+from rmqha.errors import ConfigError
+from rmqha.transport import BytesLike, Listener, Network, Stream, TcpNetwork
+
+if TYPE_CHECKING:
+    from rmqha.store.disk import DataFile
+
+_CLIENT_HELLO: Final = 0x16
+_HANDSHAKE_S: Final = 10.0
+_RECEIVED_AT_ONCE: Final = 16 * 1024 + 512
+"""A whole TLS record."""
+_ENCRYPTED_AT_ONCE: Final = 256 * 1024
+
+
+class TlsMode(Enum):
+    """RocketMQ's three modes of a listener."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    """Both kinds are served: for the time of a change from one to the other."""
+    ENFORCING = "enforcing"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """Certificates, as PEM files.
+
+    Attributes:
+        cert: the own certificate with its chain; empty: a client without one.
+        key: its private key, not encrypted.
+        trust: certificates of the authorities that peers' certificates must come from; empty: the system's.
+        peer_names: if not empty, a peer's certificate must carry one of these (DNS name, IP address or common name).
+        require_peer_cert: on listeners: whether clients must present a certificate.
+    """
+
+    cert: str = ""
+    key: str = ""
+    trust: str = ""
+    peer_names: tuple[str, ...] = ()
+    require_peer_cert: bool = True
+
+
+def client_context(options: TlsOptions) -> ssl.SSLContext:
+    """How to connect.
+
+    Raises:
+        ConfigError: a file cannot be read, or is no certificate or key.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = not options.peer_names  # pinned names say more than an address
+    _load(context, options)
+    return context
+
+
+def server_context(options: TlsOptions) -> ssl.SSLContext:
+    """How to be connected to.
+
+    Raises:
+        ConfigError: a file cannot be read, or is no certificate or key; or there is none.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if not options.cert:
+        raise ConfigError("TLS: a listener needs a certificate and its key")
+    _load(context, options)
+    context.verify_mode = ssl.CERT_REQUIRED if options.require_peer_cert else ssl.CERT_NONE
+    return context
+
+
+def _load(context: ssl.SSLContext, options: TlsOptions) -> None:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    path = options.cert
+    try:
+        if options.cert:
+            context.load_cert_chain(options.cert, options.key or None, password=_refuse_password)
+        path = options.trust
+        if options.trust:
+            context.load_verify_locations(options.trust)
+        else:
+            context.load_default_certs()
+    except (OSError, ssl.SSLError, ValueError) as error:  # SSLError is an OSError; named for the reader
+        raise ConfigError(f"TLS: {path} cannot be used: {error}") from None
+
+
+def _refuse_password() -> str:
+    raise ValueError("its key is encrypted; give one that is not, readable by this user alone")
+
+
+def _names_of(certificate: dict[str, Any]) -> set[str]:
+    """Everything a certificate says its owner is called."""
+    names = {str(value) for _, value in certificate.get("subjectAltName", ())}
+    for part in certificate.get("subject", ()):
+        names |= {str(value) for kind, value in part if kind == "commonName"}
+    return names
+
+
+class TlsStream:
+    """A stream through TLS, or (on a permissive listener) not, as the peer decides.
+
+    Invariant: what TLS has encrypted leaves in order, by one task at a time (``_sending``). A send that is cancelled
+    halfway leaves the stream broken, as the door demands.
+    """
+
+    def __init__(
+        self, stream: Stream, context: ssl.SSLContext, *, server_host: str | None, options: TlsOptions, mode: TlsMode
+    ) -> None:
+        self._stream: Final = stream
+        self._options: Final = options
+        self._mode: Final = mode
+        self._is_server: Final = server_host is None
+        self._incoming: Final = ssl.MemoryBIO()
+        self._outgoing: Final = ssl.MemoryBIO()
+        self._tls: Final = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=self._is_server, server_hostname=server_host or None
+        )
+        self._received = memoryview(bytearray(_RECEIVED_AT_ONCE))
+        self._is_tls = not self._is_server
+        self._is_plain = False
+        self._first = b""
+        """On a plain connection: what was received to find that out, and not given out yet."""
+        self._ready = trio.Event()
+        self._sending: Final = trio.Lock()
+
+    @property
+    def peer(self) -> str:
+        """See :class:`~rmqha.transport.Stream`."""
+        return self._stream.peer
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        """See :class:`~rmqha.transport.Stream`."""
+        if not self._ready.is_set():
+            await self.start()
+        if self._is_plain:
+            return await self._receive_plain(buffer)
+        await trio.lowlevel.checkpoint()
+        while True:
+            try:
+                return cast("int", self._tls.read(len(buffer), cast("bytearray", buffer)))  # any buffer will do
+            except ssl.SSLWantReadError:
+                await self._flush()
+            except ssl.SSLZeroReturnError:
+                return 0
+            except ssl.SSLError as error:
+                raise self._broken(error) from error
+            if not await self._feed():
+                return 0
+
+    async def _receive_plain(self, buffer: memoryview) -> int:
+        if not self._first:
+            return await self._stream.receive_into(buffer)
+        await trio.lowlevel.checkpoint()
+        size = min(len(buffer), len(self._first))
+        buffer[:size] = self._first[:size]
+        self._first = self._first[size:]
+        return size
+
+    async def start(self) -> None:
+        """Find out what the peer speaks, and shake hands; may be cancelled and done again.
+
+        Raises:
+            trio.BrokenResourceError: it does not speak TLS, or its certificate is not accepted, or ours is not.
+        """
+        if self._is_tls or await self._is_hello():
+            with trio.move_on_after(_HANDSHAKE_S) as deadline:
+                await self._shake_hands()
+            if deadline.cancelled_caught:
+                raise trio.BrokenResourceError(f"no TLS handshake with {self.peer} within {_HANDSHAKE_S:g} s")
+            self._check_names()
+        self._ready.set()
+
+    async def _is_hello(self) -> bool:
+        count = await self._stream.receive_into(self._received)
+        self._first = bytes(self._received[:count])
+        if count and self._first[0] == _CLIENT_HELLO:
+            self._incoming.write(self._first)
+            self._first = b""
+            self._is_tls = True
+            return True
+        if count and self._mode is TlsMode.ENFORCING:
+            raise trio.BrokenResourceError(f"{self.peer} does not speak TLS, which is required here")
+        self._is_plain = True
+        return False
+
+    async def _shake_hands(self) -> None:
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._flush()
+            except ssl.SSLError as error:
+                await self._flush()  # the alert that tells the peer why
+                raise self._broken(error) from error
+            else:
+                await self._flush()
+                return
+            if not await self._feed():
+                raise trio.BrokenResourceError(f"{self.peer} ended the connection during the TLS handshake")
+
+    def _check_names(self) -> None:
+        wanted = self._options.peer_names
+        if not wanted:
+            return
+        names = _names_of(self._tls.getpeercert() or {})
+        if not names & set(wanted):
+            found = ", ".join(sorted(names)) or "no name"
+            raise trio.BrokenResourceError(
+                f"the certificate of {self.peer} is for {found}; accepted are {', '.join(wanted)}"
+            )
+
+    async def _feed(self) -> bool:
+        """Receive once; False at the end of the stream."""
+        count = await self._stream.receive_into(self._received)
+        if count:
+            self._incoming.write(self._received[:count])
+        return count > 0
+
+    async def _flush(self, *, own: bool = False) -> None:
+        """Send what TLS has encrypted, unless somebody is at it (he does it all) and nothing of it is our ``own``.
+
+        So the receiver never waits for a sender. If it did, two peers that both send much would wait for each other.
+        """
+        if self._sending.locked() and not own:
+            return
+        async with self._sending:
+            while self._outgoing.pending:
+                await self._stream.send_all(self._outgoing.read())
+
+    async def send_all(self, data: BytesLike) -> None:
+        """See :class:`~rmqha.transport.Stream`."""
+        await self._ready.wait()
+        if self._is_plain:
+            await self._stream.send_all(data)
+            return
+        with memoryview(data).cast("B") as view:
+            for at in range(0, len(view), _ENCRYPTED_AT_ONCE):
+                try:
+                    self._tls.write(view[at : at + _ENCRYPTED_AT_ONCE])
+                except ssl.SSLError as error:
+                    raise self._broken(error) from error
+                await self._flush(own=True)
+
+    def send_nowait(self, data: BytesLike) -> int:
+        """See :class:`~rmqha.transport.Stream`. What is encrypted cannot be taken back, so TLS always waits."""
+        return self._stream.send_nowait(data) if self._is_plain else 0
+
+    async def send_file(self, header: bytes, file: "DataFile", at: int, size: int) -> None:
+        """See :class:`~rmqha.transport.Stream`. The kernel does not encrypt: bytes go through Python after all."""
+        await self._ready.wait()
+        if self._is_plain:
+            await self._stream.send_file(header, file, at, size)
+            return
+        first = min(size, _ENCRYPTED_AT_ONCE)
+        view = file.view()
+        await self.send_all(b"".join((header, view[at : at + first])))
+        if first < size:
+            await self.send_all(view[at + first : at + size])
+
+    def close(self) -> None:
+        """See :class:`~rmqha.transport.Stream`."""
+        self._stream.close()
+        self._ready.set()  # a sender that waits meets the closed stream
+
+    def _broken(self, error: ssl.SSLError) -> trio.BrokenResourceError:
+        reason = getattr(error, "verify_message", "") or error.reason or str(error)
+        return trio.BrokenResourceError(f"TLS with {self.peer}: {reason}")
+
+
+class TlsListener:
+    """Hands out streams whose peer has yet to show what it speaks."""
+
+    def __init__(self, listener: Listener, context: ssl.SSLContext, *, options: TlsOptions, mode: TlsMode) -> None:
+        self._listener: Final = listener
+        self._context: Final = context
+        self._options: Final = options
+        self._mode: Final = mode
+
+    @property
+    def port(self) -> int:
+        """See :class:`~rmqha.transport.Listener`."""
+        return self._listener.port
+
+    async def accept(self) -> TlsStream:
+        """See :class:`~rmqha.transport.Listener`."""
+        stream = await self._listener.accept()
+        return TlsStream(stream, self._context, server_host=None, options=self._options, mode=self._mode)
+
+    def close(self) -> None:
+        """See :class:`~rmqha.transport.Listener`."""
+        self._listener.close()
+
+
+class TlsNetwork:
+    """A network whose connections are TLS. With :attr:`TlsMode.PERMISSIVE` it listens for both, and connects plainly.
+
+    Raises:
+        ConfigError: a certificate or key cannot be used.
+    """
+
+    def __init__(self, network: Network, options: TlsOptions, *, mode: TlsMode = TlsMode.ENFORCING) -> None:
+        assert mode is not TlsMode.DISABLED, "without TLS there is nothing to wrap"
+        self._network: Final = network
+        self._options: Final = options
+        self._mode: Final = mode
+        self._client: Final = client_context(options)
+        self._server: Final = server_context(options) if options.cert else None
+
+    async def connect(self, host: str, port: int, *, timeout_s: float) -> Stream:
+        """See :class:`~rmqha.transport.Network`. The handshake is done on return, within the same time."""
+        begun_at = trio.current_time()
+        stream = await self._network.connect(host, port, timeout_s=timeout_s)
+        if self._mode is TlsMode.PERMISSIVE:
+            return stream
+        tls = TlsStream(stream, self._client, server_host=host, options=self._options, mode=self._mode)
+        try:
+            with trio.fail_after(max(0.0, begun_at + timeout_s - trio.current_time())):
+                await tls.start()
+        except trio.TooSlowError:
+            stream.close()
+            raise TimeoutError(f"no TLS handshake with {host}:{port} within {timeout_s:g} s") from None
+        except trio.BrokenResourceError as error:
+            stream.close()
+            raise ConnectionError(str(error)) from error
+        except BaseException:
+            stream.close()
+            raise
+        return tls
+
+    async def listen(self, host: str, port: int) -> TlsListener:
+        """See :class:`~rmqha.transport.Network`."""
+        if self._server is None:
+            raise ConfigError("TLS: a listener needs a certificate and its key")
+        listener = await self._network.listen(host, port)
+        return TlsListener(listener, self._server, options=self._options, mode=self._mode)
+
+
+def secured(network: Network, options: TlsOptions, mode: TlsMode) -> Network:
+    """``network`` itself, or wrapped.
+
+    Raises:
+        ConfigError: a certificate or key cannot be used.
+    """
+    return network if mode is TlsMode.DISABLED else TlsNetwork(network, options, mode=mode)
+
+
+def tls_network(options: TlsOptions) -> Network:
+    """TLS over TCP, for clients: ``open_producer(addresses, network=tls_network(TlsOptions(trust="ca.pem")))``.
+
+    Raises:
+        ConfigError: a certificate or key cannot be used.
+    """
+    return TlsNetwork(TcpNetwork(), options)

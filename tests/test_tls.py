@@ -1,0 +1,283 @@
+"""TLS streams over the in-memory network: who gets in, what gets through, and the reasons given."""
+
+import ssl
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+import trio
+import trustme
+from trio.testing import MockClock
+
+from rmqha.errors import ConfigError
+from rmqha.store.disk import DataFile
+from rmqha.tls import TlsMode, TlsNetwork, TlsOptions, TlsStream, secured
+from rmqha.transport import Stream
+from tests.fakes import MemoryNetwork
+
+HOST = "10.0.0.2"
+PORT = 10912
+
+
+class Pki:
+    """An authority, and certificates of brokers."""
+
+    def __init__(self, directory: Path, name: str = "ca") -> None:
+        self.directory = directory
+        self.ca = trustme.CA()
+        self.trust = directory / f"{name}.pem"
+        self.ca.cert_pem.write_to_path(self.trust)
+
+    def options(self, *names: str, **changes: object) -> TlsOptions:
+        issued = self.ca.issue_cert(*names)
+        stem = self.directory / names[0].replace(":", "_")
+        issued.private_key_pem.write_to_path(f"{stem}.key")
+        for number, pem in enumerate(issued.cert_chain_pems):
+            pem.write_to_path(f"{stem}.pem", append=number > 0)
+        made = TlsOptions(cert=f"{stem}.pem", key=f"{stem}.key", trust=str(self.trust))
+        return replace(made, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return Pki(tmp_path_factory.mktemp("pki"))
+
+
+@pytest.fixture
+def memory() -> MemoryNetwork:
+    return MemoryNetwork(host="10.0.0.1")
+
+
+class Served:
+    """What became of the connections to a listener: what was received, or the reason of the end."""
+
+    def __init__(self) -> None:
+        self.received: list[bytes] = []
+        self.reasons: list[str] = []
+        self.streams: list[Stream] = []
+
+    async def run(self, network: TlsNetwork, *, task_status: trio.TaskStatus[None]) -> None:
+        listener = await network.listen(HOST, PORT)
+        assert listener.port == PORT
+        task_status.started()
+        async with trio.open_nursery() as nursery:
+            while True:
+                nursery.start_soon(self._echo, await listener.accept())
+
+    async def _echo(self, stream: Stream) -> None:
+        self.streams.append(stream)
+        buffer = memoryview(bytearray(100_000))
+        try:
+            while count := await stream.receive_into(buffer):
+                self.received.append(bytes(buffer[:count]))
+                await stream.send_all(buffer[:count])
+            self.reasons.append("end of the stream")
+        except trio.BrokenResourceError as error:
+            self.reasons.append(str(error))
+        finally:
+            stream.close()
+
+
+async def receive(stream: Stream, size: int) -> bytes:
+    data = b""
+    buffer = memoryview(bytearray(65_536))
+    with trio.fail_after(30):
+        while len(data) < size:
+            count = await stream.receive_into(buffer)
+            assert count
+            data += buffer[:count]
+    return data
+
+
+async def start(nursery: trio.Nursery, network: TlsNetwork) -> Served:
+    served = Served()
+    await nursery.start(served.run, network)
+    return served
+
+
+async def test_both_sides_prove_who_they_are(pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery) -> None:
+    served = await start(nursery, TlsNetwork(memory, pki.options(HOST)))
+    client = await TlsNetwork(memory, pki.options("10.0.0.1")).connect(HOST, PORT, timeout_s=5)
+    await client.send_all(b"hello")
+    assert await receive(client, 5) == b"hello"
+    assert client.send_nowait(b"more") == 0, "what is encrypted cannot be taken back"
+    assert client.peer == f"{HOST}:{PORT}"
+    wire = memory.connections[0]
+    await client.send_all(b"attack at dawn")
+    assert await receive(client, 14) == b"attack at dawn"
+    assert isinstance(client, TlsStream)
+    assert not any(b"attack" in bytes(chunk) for chunk in wire.outgoing.chunks)
+    client.close()
+    await trio.sleep(0.1)
+    assert served.reasons == ["end of the stream"]
+    nursery.cancel_scope.cancel()
+
+
+async def test_much_goes_through_in_order_and_both_ways(
+    pki: Pki, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """Over a line that takes 1,000 bytes at a time, header and file included."""
+    memory = MemoryNetwork(capacity=1000)
+    served = await start(nursery, TlsNetwork(memory, pki.options(HOST)))
+    client = await TlsNetwork(memory, pki.options("10.0.0.1")).connect(HOST, PORT, timeout_s=5)
+    data = bytes(range(256)) * 3000
+
+    class File:
+        path = "file"
+
+        def fileno(self) -> None:
+            return None
+
+        def view(self) -> memoryview:
+            return memoryview(data)
+
+    async with trio.open_nursery() as sending:
+        sending.start_soon(client.send_file, b"header", cast("DataFile", File()), 100, 600_000)
+        assert await receive(client, 600_006) == b"header" + data[100:600_100]
+    assert b"".join(served.received) == b"header" + data[100:600_100]
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("who", "client_says", "server_says"),
+    [
+        ("nobody", "CERTIFICATE_REQUIRED", "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
+        ("stranger", "UNKNOWN_CA", "certificate"),
+    ],
+)
+async def test_without_a_certificate_of_ours_nobody_gets_in(
+    pki: Pki,
+    memory: MemoryNetwork,
+    nursery: trio.Nursery,
+    tmp_path: Path,
+    *,
+    who: str,
+    client_says: str,
+    server_says: str,
+) -> None:
+    served = await start(nursery, TlsNetwork(memory, pki.options(HOST)))
+    options = TlsOptions(trust=str(pki.trust))
+    if who == "stranger":
+        options = replace(Pki(tmp_path, "other").options("10.0.0.1"), trust=str(pki.trust))
+    client = await TlsNetwork(memory, options).connect(HOST, PORT, timeout_s=5)
+    with suppress(trio.BrokenResourceError):  # it may have been cut off already
+        await client.send_all(b"forged report")
+    with pytest.raises(trio.BrokenResourceError, match=client_says):
+        await receive(client, 1)
+    assert served.received == []
+    assert server_says in served.reasons[0]
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_server_of_another_authority_or_name_is_not_trusted(
+    pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    await start(nursery, TlsNetwork(memory, pki.options("10.9.9.9")))
+    with pytest.raises(OSError, match="IP address mismatch"):
+        await TlsNetwork(memory, pki.options("10.0.0.1")).connect(HOST, PORT, timeout_s=5)
+    stranger = Pki(tmp_path, "other").options("10.0.0.1")
+    with pytest.raises(OSError, match=r"self-signed certificate|unable to get local issuer"):
+        await TlsNetwork(memory, stranger).connect(HOST, PORT, timeout_s=5)
+    nursery.cancel_scope.cancel()
+
+
+async def test_pinned_names_count_on_both_sides(pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery) -> None:
+    names = ("broker-a", "broker-b")
+    served = await start(nursery, TlsNetwork(memory, pki.options("broker-a", peer_names=names)))
+    good = await TlsNetwork(memory, pki.options("broker-b", peer_names=names)).connect(HOST, PORT, timeout_s=5)
+    await good.send_all(b"x")
+    assert await receive(good, 1) == b"x"
+    with pytest.raises(OSError, match="is for broker-a; accepted are elsewhere"):
+        await TlsNetwork(memory, pki.options("broker-b", peer_names=("elsewhere",))).connect(HOST, PORT, timeout_s=5)
+    other = await TlsNetwork(memory, pki.options("broker-c", peer_names=names)).connect(HOST, PORT, timeout_s=5)
+    with suppress(trio.BrokenResourceError):  # it may be gone already
+        await other.send_all(b"y")
+    await trio.sleep(0.1)
+    assert served.received == [b"x"]
+    assert any("is for broker-c; accepted are broker-a, broker-b" in reason for reason in served.reasons)
+    nursery.cancel_scope.cancel()
+
+
+async def test_permissive_serves_both_and_connects_plainly(
+    pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery
+) -> None:
+    permissive = TlsNetwork(memory, pki.options(HOST), mode=TlsMode.PERMISSIVE)
+    served = await start(nursery, permissive)
+    plain = await permissive.connect(HOST, PORT, timeout_s=5)
+    encrypted = await TlsNetwork(memory, pki.options("10.0.0.1")).connect(HOST, PORT, timeout_s=5)
+    for stream in (plain, encrypted):
+        await stream.send_all(b"\0\0\0\x05hello")
+        assert await receive(stream, 9) == b"\0\0\0\x05hello"
+    assert served.streams[0].send_nowait(b"push") == 4
+    assert await receive(plain, 4) == b"push"
+    assert not isinstance(plain, TlsStream)
+    nursery.cancel_scope.cancel()
+
+
+async def test_enforcing_refuses_plain_and_a_stalled_handshake(
+    pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    served = await start(nursery, TlsNetwork(memory, pki.options(HOST)))
+    plain = await memory.connect(HOST, PORT, timeout_s=5)
+    await plain.send_all(bytes(8))
+    stalled = await memory.connect(HOST, PORT, timeout_s=5)
+    await stalled.send_all(b"\x16\x03\x01")
+    await trio.sleep(9.9)
+    assert len(served.reasons) == 1
+    assert "does not speak TLS" in served.reasons[0]
+    await trio.sleep(0.2)
+    assert "no TLS handshake" in served.reasons[1]
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_does_not_answer_is_given_up(
+    memory: MemoryNetwork, pki: Pki, autojump_clock: MockClock
+) -> None:
+    await memory.listen(HOST, PORT)
+    with pytest.raises(TimeoutError, match="no TLS handshake"):
+        await TlsNetwork(memory, pki.options("10.0.0.1")).connect(HOST, PORT, timeout_s=3)
+    assert trio.current_time() == pytest.approx(3)
+    assert memory.connections[0].closed
+
+
+async def test_a_sender_waiting_for_the_handshake_meets_the_close(
+    pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery
+) -> None:
+    listener = await TlsNetwork(memory, pki.options(HOST)).listen(HOST, PORT)
+    await memory.connect(HOST, PORT, timeout_s=5)
+    stream = await listener.accept()
+    nursery.start_soon(trio.sleep, 1)
+    async with trio.open_nursery() as sending:
+
+        async def send() -> None:
+            with pytest.raises((trio.BrokenResourceError, trio.ClosedResourceError)):
+                await stream.send_all(b"x")
+
+        sending.start_soon(send)
+        await trio.sleep(1)
+        stream.close()
+    listener.close()
+
+
+async def test_files_that_cannot_be_used_are_named(pki: Pki, memory: MemoryNetwork, tmp_path: Path) -> None:
+    good = pki.options(HOST)
+    (tmp_path / "no.pem").write_text("nothing")
+    for bad in (
+        replace(good, cert=str(tmp_path / "absent.pem")),
+        replace(good, key=good.trust),
+        replace(good, trust=str(tmp_path / "no.pem")),
+    ):
+        with pytest.raises(ConfigError, match="pem cannot be used"):
+            secured(memory, bad, TlsMode.ENFORCING)
+    with pytest.raises(ConfigError, match="needs a certificate"):
+        await TlsNetwork(memory, TlsOptions(trust=good.trust)).listen(HOST, PORT)
+    assert secured(memory, TlsOptions(), TlsMode.DISABLED) is memory
+
+
+async def test_old_versions_are_refused(pki: Pki, memory: MemoryNetwork) -> None:
+    network = TlsNetwork(memory, pki.options(HOST))
+    for context in (network._client, network._server):
+        assert context is not None
+        assert context.minimum_version == ssl.TLSVersion.TLSv1_2
