@@ -91,8 +91,8 @@ _COLUMNS: dict[str, Callable[[Rows], pa.Array]] = {
     "sysFlag": _fixed("sys_flag"),
     "reconsumeTimes": _fixed("reconsume_times"),
     "preparedTransactionOffset": _fixed("prepared_transaction_offset"),
-    "bornHost": lambda rows: host_strings(rows.fields.block, *rows.fields.born_host_positions()),
-    "storeHost": lambda rows: host_strings(rows.fields.block, *rows.fields.store_host_positions()),
+    "bornHost": lambda rows: host_strings(rows.fields, "born_host"),
+    "storeHost": lambda rows: host_strings(rows.fields, "store_host"),
     "bodyCrc": _fixed("body_crc"),
     "storeSize": _fixed("total_size"),
 }
