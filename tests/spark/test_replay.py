@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmqha.errors import ConfigError, StoreError, StoreLockedError
-from rmqha.spark import OnCorrupt, ReadOptions
+from rmqha.spark import OnCorrupt, ReadOptions, decoder
 from rmqha.spark.replay import (
     Engine,
     OutputFormat,
@@ -22,6 +22,7 @@ from rmqha.spark.replay import (
     ReplayReport,
     engines,
     replay,
+    task,
 )
 from rmqha.spark.replay.output import Output
 from rmqha.spark.replay.paths import partition_directory
@@ -226,6 +227,7 @@ def test_one_run_at_a_time(log: LogWriter, tmp_path: Path) -> None:
         run(log.root, tmp_path / "out")
 
 
+@pytest.mark.e2e
 def test_processes_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several workers and many parts: the same rows, every one once."""
     monkeypatch.setattr(engines, "PROCESSES_BYTES_MIN", 0)
@@ -258,11 +260,17 @@ def test_columns_and_json(tmp_path: Path) -> None:
     assert lines == [{"body": "größer", **same}, {"bodyBase64": "/wA=", **same}]
 
 
-def test_more_topics_than_open_files(tmp_path: Path) -> None:
+def test_more_topics_than_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic's file is closed for another's and goes on in a further one."""
+    monkeypatch.setattr(task, "_OPEN_FILES_MAX", 5)
+    monkeypatch.setattr(task, "_BUFFERED_BYTES", 100)
+    monkeypatch.setattr(decoder, "BLOCK_BYTES", 4096)
     log, out = LogWriter(tmp_path / "store", file_size=1 << 20), tmp_path / "out"
-    for index in range(1500):
-        log.append(b"x", topic=b"topic-%d" % (index % 500))
-    assert run(log.root, out).messages == 1500
+    for index in range(150):
+        log.append(b"x" * 100, topic=b"topic-%d" % (index % 9))
+    report = run(log.root, out)
+    assert report.messages == 150
+    assert len(report.files) > 9
     assert offsets(out) == log.offsets
 
 

@@ -16,7 +16,7 @@ from tests.spark.logs import LogWriter, record
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 KILLS = 2
 QUERY = """
