@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import trio
 
 from rmqha.errors import ConfigError
-from rmqha.transport import BytesLike, Listener, Network, Stream, TcpNetwork
+from rmqha.transport import BytesLike, Listener, Network, Stream, TcpNetwork, UntrustedPeerError
 
 if TYPE_CHECKING:
     from rmqha.store.disk import DataFile
@@ -174,13 +174,13 @@ class TlsStream:
         """Find out what the peer speaks, and shake hands; may be cancelled and done again.
 
         Raises:
-            trio.BrokenResourceError: it does not speak TLS, or its certificate is not accepted, or ours is not.
+            UntrustedPeerError: it does not speak TLS, or its certificate is not accepted, or ours is not.
         """
         if self._is_tls or await self._is_hello():
             with trio.move_on_after(_HANDSHAKE_S) as deadline:
                 await self._shake_hands()
             if deadline.cancelled_caught:
-                raise trio.BrokenResourceError(f"no TLS handshake with {self.peer} within {_HANDSHAKE_S:g} s")
+                raise UntrustedPeerError(f"no TLS handshake with {self.peer} within {_HANDSHAKE_S:g} s")
             self._check_names()
         self._ready.set()
 
@@ -193,7 +193,7 @@ class TlsStream:
             self._is_tls = True
             return True
         if count and self._mode is TlsMode.ENFORCING:
-            raise trio.BrokenResourceError(f"{self.peer} does not speak TLS, which is required here")
+            raise UntrustedPeerError(f"{self.peer} does not speak TLS, which is required here")
         self._is_plain = True
         return False
 
@@ -205,12 +205,12 @@ class TlsStream:
                 await self._flush()
             except ssl.SSLError as error:
                 await self._flush()  # the alert that tells the peer why
-                raise self._broken(error) from error
+                raise UntrustedPeerError(self._reason(error)) from error
             else:
                 await self._flush()
                 return
             if not await self._feed():
-                raise trio.BrokenResourceError(f"{self.peer} ended the connection during the TLS handshake")
+                raise UntrustedPeerError(f"{self.peer} ended the connection during the TLS handshake")
 
     def _check_names(self) -> None:
         wanted = self._options.peer_names
@@ -219,9 +219,7 @@ class TlsStream:
         names = _names_of(self._tls.getpeercert() or {})
         if not names & set(wanted):
             found = ", ".join(sorted(names)) or "no name"
-            raise trio.BrokenResourceError(
-                f"the certificate of {self.peer} is for {found}; accepted are {', '.join(wanted)}"
-            )
+            raise UntrustedPeerError(f"the certificate of {self.peer} is for {found}; accepted are {', '.join(wanted)}")
 
     async def _feed(self) -> bool:
         """Receive once; False at the end of the stream."""
@@ -277,8 +275,10 @@ class TlsStream:
         self._ready.set()  # a sender that waits meets the closed stream
 
     def _broken(self, error: ssl.SSLError) -> trio.BrokenResourceError:
-        reason = getattr(error, "verify_message", "") or error.reason or str(error)
-        return trio.BrokenResourceError(f"TLS with {self.peer}: {reason}")
+        return trio.BrokenResourceError(self._reason(error))
+
+    def _reason(self, error: ssl.SSLError) -> str:
+        return f"TLS with {self.peer}: {getattr(error, 'verify_message', '') or error.reason or error}"
 
 
 class TlsListener:

@@ -29,6 +29,10 @@ _GONE_BEFORE_ACCEPT: Final = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.
 _ACCEPT_PAUSE_S: Final = 0.1
 
 
+class UntrustedPeerError(trio.BrokenResourceError):
+    """The peer did not show that it may be here; the connection is of no use. An operator wants to know."""
+
+
 class Stream(Protocol):
     """One connection. One task may receive while another sends; not two of the same kind."""
 

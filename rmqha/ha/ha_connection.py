@@ -22,7 +22,7 @@ from rmqha.replication.master_session import (
 )
 from rmqha.replication.progress import RateMeter
 from rmqha.replication.watermark import Waiter
-from rmqha.transport import Stream
+from rmqha.transport import Stream, UntrustedPeerError
 
 if TYPE_CHECKING:
     from rmqha.ha.ha_service import HAService
@@ -81,6 +81,8 @@ class HAConnection:
             reason = "the slave ended the connection"
         except RefusedSlaveError as error:
             reason, self.refusal = str(error), error
+        except UntrustedPeerError as error:
+            reason, self.refusal = str(error), RefusedSlaveError(Refusal.UNTRUSTED, str(error))
         except (ProtocolError, StoreError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             reason = str(error)
         self._ended = self._ended or reason

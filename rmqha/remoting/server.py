@@ -10,7 +10,7 @@ from rmqha.codec.host import Networks
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.connection import Connection, RequestHandler
 from rmqha.remoting.limits import Capacity, RemotingLimits
-from rmqha.transport import Listener, Stream
+from rmqha.transport import Listener, Stream, UntrustedPeerError
 
 logger = structlog.get_logger()
 
@@ -114,6 +114,9 @@ class RemotingServer:
             self._warnings.log(
                 "remoting_connection.protocol_broken", peer=connection.peer, reason=connection.close_reason
             )
+        except* UntrustedPeerError as errors:
+            connection.close_reason = _first(errors)
+            self._warnings.log("remoting_connection.untrusted", peer=connection.peer, reason=connection.close_reason)
         except* trio.BrokenResourceError as errors:
             connection.close_reason = _first(errors)
         finally:

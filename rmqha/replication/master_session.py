@@ -37,6 +37,7 @@ class Refusal(Enum):
     STUCK = "not-reading"
     NOT_ALLOWED = "not-allowed"
     TOO_MANY = "too-many-connections"
+    UNTRUSTED = "untrusted"
 
 
 class RefusedSlaveError(RemoteProtocolError):

@@ -122,6 +122,10 @@ def test_the_consume_queue_file_is_rounded_up_to_whole_units() -> None:
         ({"bindAddress": "0.0.0.0"}, "bindAddress=0.0.0.0 would listen beyond this machine"),
         ({"haBindAddress": "somewhere"}, "haBindAddress=somewhere would listen"),
         ({"brokerIP1": "10.1.2.3"}, "brokerIP1=10.1.2.3 would listen"),
+        ({"tlsMode": "enforcing", "tlsTrustCertPath": "/a"}, "needs tlsCertPath and tlsKeyPath"),
+        ({"tlsMode": "permissive", "tlsCertPath": "/a", "tlsKeyPath": "/b"}, "tlsTrustCertPath is needed"),
+        ({"tlsNeedClientAuth": "false", "tlsPeerNames": "a"}, "tlsPeerNames has no effect"),
+        ({"haTlsMode": "permissive", "haTlsCertPath": "/a"}, "both sides prove who they are"),
         ({"haMasterAddress": "host"}, "is not host:port"),
         ({"haMasterAddress": "::1:10912"}, r"write an IPv6 address as [address]:port"),
         ({"haAllow": "10.0.0.0/33"}, "10.0.0.0/33"),
@@ -140,6 +144,16 @@ def test_what_cannot_work_is_refused_with_its_reason(overrides: dict[str, str], 
 def test_listening_beyond_the_machine_is_possible_when_asked_for() -> None:
     config = load_config(None, {"brokerIP1": "10.1.2.3", "bindAddress": "0.0.0.0", "allowInsecure": "true"})
     assert (config.bind_address, config.ha_bind_address) == ("0.0.0.0", "10.1.2.3")
+
+
+def test_enforced_tls_needs_no_permission_and_permissive_tls_does() -> None:
+    files = {
+        f"{prefix}{name}": "/a.pem" for prefix in ("tls", "haTls") for name in ("CertPath", "KeyPath", "TrustCertPath")
+    }
+    config = load_config(None, {"brokerIP1": "10.1.2.3", "tlsMode": "enforcing", "haTlsMode": "enforcing", **files})
+    assert (config.bind_address, config.ha_bind_address) == ("10.1.2.3", "10.1.2.3")
+    (problem,) = problems(brokerIP1="10.1.2.3", tlsMode="enforcing", haTlsMode="permissive", **files)
+    assert "would listen beyond this machine" in problem
 
 
 def test_loopback_needs_no_permission() -> None:
