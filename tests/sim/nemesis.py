@@ -29,7 +29,11 @@ _FORGED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong at one moment. ``value`` is a duration in seconds unless its kind says otherwise."""
+    """One thing that goes wrong at one moment. ``value`` is a duration in seconds unless its kind says otherwise.
+
+    What needs explaining: ``usurp`` lets another node be master while the old one comes back as it was; ``echo``
+    stalls one slave while the other one reboots, so that its old connection and its new one stand side by side.
+    """
 
     at: float
     kind: str
@@ -63,6 +67,8 @@ def _draw_fault(random: Random, swarm: Swarm, names: list[str], *, at: float, lo
     if swarm.may_fail_sync and swarm.may_lose_power(node):
         kinds += ["sync_error"] * 3 + ["write_error"]
     kinds += ["full"]
+    if "n0" not in {node, other} and swarm.may_lose_power(node):
+        kinds += ["echo"] * 3
     if losses > 0:
         kinds += ["destroy", "failover", "usurp"]
     kind = random.choice(kinds)
@@ -112,6 +118,10 @@ class Nemesis:
                 world.later(fault.value, node.boot)
             case "crash_point":
                 node.disk.crash_at = node.disk.calls + int(fault.value)
+            case "echo":
+                self._stall(Fault(fault.at, "stall", fault.other, value=fault.value))
+                world.later(0.6, node.power_cut)
+                world.later(0.7, node.boot)
             case "sync_error":
                 node.disk.faults.sync_errors = 1
                 world.later(fault.value, lambda: self._after_write_failure(fault))
