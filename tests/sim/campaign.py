@@ -71,13 +71,16 @@ def _run_chunk(seeds: range) -> list[Outcome]:
 
 
 def first_failure(mutant: Mutant, seeds: range) -> tuple[int | None, Outcome | None]:
-    """How many seeds it takes to find a planted bug, and how it showed; None if it survives."""
+    """How many seeds it takes to find a planted bug, and how it showed; None if it survives.
+
+    A seed that fails without the bug as well says nothing about it, and is passed over.
+    """
     quiet()
-    with mutant:
-        for count, seed in enumerate(seeds, 1):
+    for count, seed in enumerate(seeds, 1):
+        with mutant:
             outcome = simulate(seed)
-            if outcome.violations:
-                return count, outcome
+        if outcome.violations and not simulate(seed).violations:
+            return count, outcome
     return None, None
 
 

@@ -68,6 +68,10 @@ class SimClient:
 
     send_nowait = send_response
 
+    def send_responses(self, frames: list[bytes]) -> None:
+        """Encoded answers that leave together."""
+        self.send_response(*frames)
+
     def _take(self, number: int, answer: RemotingCommand) -> None:
         message = self.waiting.pop(number, None)
         if message is None:
