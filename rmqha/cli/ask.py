@@ -4,6 +4,7 @@ import socket
 import time
 
 from rmqha.cli.errors import CliError, UnreachableError
+from rmqha.cli.tls import secured_socket
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.java_json import loads
 from rmqha.codec.remoting import FrameDecoder, RemotingCommand
@@ -20,7 +21,9 @@ def ask_broker(address: str, request: RemotingCommand, *, timeout_s: float) -> R
     deadline = time.monotonic() + timeout_s
     decoder = FrameDecoder()
     try:
-        with socket.create_connection(split_address(address), timeout_s) as connection:
+        host, port = split_address(address)
+        plain = socket.create_connection((host, port), timeout_s)
+        with plain, secured_socket(plain, host) as connection:
             connection.sendall(request.encode())
             while True:
                 connection.settimeout(max(deadline - time.monotonic(), 0.001))

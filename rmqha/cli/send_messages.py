@@ -9,6 +9,7 @@ from typing import IO, Any, NamedTuple
 
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.send_report import SendReport
+from rmqha.cli.tls import client_network
 from rmqha.client import Message, Producer, ProducerOptions, SendOutcome, SendResult, open_producer
 from rmqha.codec.codes import ResponseCode
 from rmqha.errors import MQBrokerError, NoRouteError, RemotingConnectError, RmqhaError
@@ -66,7 +67,9 @@ class AnswerLog:
 
 async def send_all(plan: Plan, source: AsyncIterator[Iterable[bytes]], log: AnswerLog) -> CliError | None:
     """Send everything; returns why it ended early."""
-    async with open_producer(plan.address, options=ProducerOptions(timeout_s=plan.timeout_s)) as producer:
+    async with open_producer(
+        plan.address, options=ProducerOptions(timeout_s=plan.timeout_s), network=client_network()
+    ) as producer:
         try:
             await producer.queues(plan.topic)
         except NoRouteError as error:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from rmqha.cli.errors import CliError, UnreachableError
+from rmqha.cli.tls import client_network
 from rmqha.cli.when import End, Last, Offset, Place, Start, Time
 from rmqha.client import Consumer, MessageExt, MessageQueue, open_consumer
 from rmqha.errors import NoRouteError, RemotingError, RmqhaError
@@ -62,7 +63,9 @@ async def tail_messages(plan: TailPlan) -> CliError | None:
     """Print what the plan says; returns what went wrong."""
     failure: CliError | None = None
     try:
-        async with open_consumer(plan.address, plan.topic, tags=" || ".join(plan.tags) or "*") as consumer:
+        async with open_consumer(
+            plan.address, plan.topic, tags=" || ".join(plan.tags) or "*", network=client_network()
+        ) as consumer:
             printer = _Printer(plan)
             ends = await read_stored(consumer, plan, printer=printer)
             if plan.follow:

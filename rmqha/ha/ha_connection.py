@@ -54,6 +54,7 @@ class HAConnection:
         self._connected_at: Final = now
         self._rate = RateMeter(0, now=now)
         self._ended = ""
+        self._was_announced = False
 
     async def run(self) -> None:
         """Serve this slave until either half ends. What the peer or the network did is logged here, not raised."""
@@ -64,7 +65,8 @@ class HAConnection:
         finally:
             self.stream.close()
             session = self.session
-            log = logger.info if session.is_transferring else logger.debug
+            has_followed = session.slave_ack_offset > session.first_report
+            log = logger.info if has_followed or self._was_announced else logger.debug
             log(
                 "ha_connection.closed",
                 peer=self.peer,
@@ -100,7 +102,9 @@ class HAConnection:
             now = trio.current_time()
             self._rate = RateMeter(offset, now=now)
             self.first_report_came.set()
-            logger.info(
+            self._was_announced = self.service.log_allowance.take(now=now)
+            log = logger.info if self._was_announced else logger.debug
+            log(
                 "ha_connection.transfer_started",
                 peer=self.peer,
                 first_report=offset,

@@ -9,7 +9,7 @@ from rmqha.ha.accept_socket_service import AcceptSocketService
 from rmqha.ha.group_transfer_service import GroupTransferService
 from rmqha.ha.ha_connection import HAConnection
 from rmqha.ha.options import HAOptions
-from rmqha.ha.refused_peers import RefusedPeers
+from rmqha.ha.refused_peers import LogAllowance, RefusedPeers
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.ha.runtime_info import HAServiceInfo
 from rmqha.replication.in_sync import InSyncReplicas, address_of
@@ -50,7 +50,8 @@ class HAService:
         self._network: Final = network
         self._in_sync: Final = InSyncReplicas(options.in_sync_replicas, options.slave_fallbehind_max)
         self.group_transfer: Final = GroupTransferService(self._in_sync)
-        self._refused: Final = RefusedPeers()
+        self.log_allowance: Final = LogAllowance()
+        self._refused: Final = RefusedPeers(self.log_allowance)
         self._scope: Final = trio.CancelScope()
         self._accepting: Final = AcceptSocketService(
             self._serve,

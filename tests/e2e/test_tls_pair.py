@@ -9,6 +9,7 @@ import trustme
 
 from rmqha.client import Message, SendStatus, TlsOptions, open_consumer, open_producer, tls_network
 from rmqha.errors import RmqhaError
+from tests.e2e.commands import rmqha
 from tests.e2e.commitlog import wait_identical
 from tests.e2e.conftest import Pair
 from tests.e2e.load import wait_in_sync
@@ -79,6 +80,23 @@ async def test_a_pair_replicates_and_serves_behind_certificates(pair: Pair, pki:
     output = pair.master.running.output()
     assert "does not speak TLS" in output
     assert "remoting_connection.untrusted" in output
+
+
+async def test_the_commands_take_certificates_from_the_environment(
+    pair: Pair, pki: Pki, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.master.conf |= pki.conf("tls", "broker-a") | {"brokerRole": "ASYNC_MASTER"}
+    await pair.master.start()
+    address = pair.master.address
+    assert (await rmqha("status", "-b", address))[0] != 0
+    cert, key = pki.issue("operator")
+    for name, path in (("TRUST", pki.trust), ("CERT", cert), ("KEY", key)):
+        monkeypatch.setenv(f"RMQHA_TLS_{name}", str(path))
+    code, out, err = await rmqha("send", "-b", address, "TopicTest", stdin="hello\n")
+    assert code == 0, err
+    code, out, err = await rmqha("status", "-b", address)
+    assert code == 0, err
+    assert "ASYNC_MASTER" in out
 
 
 async def test_a_slave_of_another_name_is_no_replica(pair: Pair, pki: Pki) -> None:

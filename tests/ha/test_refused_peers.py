@@ -1,6 +1,6 @@
 """Who was turned away is remembered, within bounds."""
 
-from rmqha.ha.refused_peers import RefusedPeers
+from rmqha.ha.refused_peers import LogAllowance, RefusedPeers
 from rmqha.replication.master_session import Refusal, RefusedSlaveError
 
 
@@ -31,3 +31,11 @@ def test_the_oldest_address_is_forgotten_first() -> None:
     addresses = [info.address for info in refused.info(now=0.0)]
     assert len(addresses) == 256
     assert {"0", "299", "44", "45"} & set(addresses) == {"0", "299", "45"}
+
+
+def test_many_addresses_do_not_fill_the_log() -> None:
+    refused = RefusedPeers(LogAllowance(burst=3))
+    error = RefusedSlaveError(Refusal.STRANGER, "x")
+    assert [refused.note(f"10.0.0.{n}", error, now=100.0) for n in range(6)] == [True] * 3 + [False] * 3
+    assert [refused.note(f"10.0.1.{n}", error, now=102.0) for n in range(3)] == [True, True, False]
+    assert len(refused.info(now=102.0)) == 9
