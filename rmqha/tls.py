@@ -228,13 +228,21 @@ class TlsStream:
             self._incoming.write(self._received[:count])
         return count > 0
 
-    async def _flush(self, *, own: bool = False) -> None:
-        """Send what TLS has encrypted, unless somebody is at it (he does it all) and nothing of it is our ``own``.
+    async def _flush(self) -> None:
+        """The receiver's part: send what TLS itself had to say, unless a sender is at it, who sends that too.
 
-        So the receiver never waits for a sender. If it did, two peers that both send much would wait for each other.
+        The receiver never waits for a sender, nor sends for one. If it did, two peers that both send much would wait
+        for each other for ever.
         """
-        if self._sending.locked() and not own:
-            return
+        if self._outgoing.pending and not self._sending.locked():
+            self._sending.acquire_nowait()
+            try:
+                await self._stream.send_all(self._outgoing.read())
+            finally:
+                self._sending.release()
+
+    async def _flush_all(self) -> None:
+        """A sender's part: send everything that TLS has encrypted."""
         async with self._sending:
             while self._outgoing.pending:
                 await self._stream.send_all(self._outgoing.read())
@@ -251,7 +259,7 @@ class TlsStream:
                     self._tls.write(view[at : at + _ENCRYPTED_AT_ONCE])
                 except ssl.SSLError as error:
                     raise self._broken(error) from error
-                await self._flush(own=True)
+                await self._flush_all()
 
     def send_nowait(self, data: BytesLike) -> int:
         """See :class:`~rmqha.transport.Stream`. What is encrypted cannot be taken back, so TLS always waits."""
