@@ -80,8 +80,14 @@ def first_failure(mutant: Mutant, seeds: range) -> tuple[int | None, Outcome | N
         with mutant:
             outcome = simulate(seed)
         if outcome.violations and not simulate(seed).violations:
+            assert not _is_misfit(outcome), f"{mutant.name} does not fit the code any more: {outcome.traceback}"
             return count, outcome
     return None, None
+
+
+def _is_misfit(outcome: Outcome) -> bool:
+    """Whether the planted bug itself is broken, rather than the code with it."""
+    return any("TypeError" in violation or "AttributeError" in violation for violation in outcome.violations)
 
 
 def corpus() -> dict[str, shrink.Tape]:
