@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
+
+# The same examples on every machine, and no limit on their time: a slow machine is no failure.
+settings.register_profile("rmqha", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("rmqha")
 
 _HERE = Path(__file__).parent
 _MARKED = {"e2e", "interop", "faults", "fuzz"}
