@@ -30,10 +30,10 @@ from rmqha.spark import ReadOptions, iter_batches
 from rmqha.spark.schema import COLUMNS
 
 MIB = 1 << 20
-FILE_BYTES = 1 << 30
+FILE_BYTES = 256 * MIB
 BLOCK_BYTES = 8 * MIB
 TOPICS = 20
-HEADER = struct.Struct(">IIIiiqqiq8sq8siqi")
+HEADER = ">IIIiiqqiq8sq8siqi"
 HOST = bytes([127, 0, 0, 1]) + struct.pack(">i", 10911)
 WITHOUT_PROPERTIES = tuple(name for name in COLUMNS.names if name not in {"properties", "keys", "tags"})
 
@@ -45,6 +45,7 @@ def write_log(root: Path, total: int, *, body_size: int) -> int:
     text = random.Random(7).randbytes(MIB).hex().encode()
     topics = [b"topic-%02d" % number for number in range(TOPICS)]
     position = count = base = 0
+    pack = struct.Struct(HEADER).pack
     file = (directory / f"{0:020d}").open("wb")
     pending = bytearray()
     while position < total:
@@ -62,7 +63,7 @@ def write_log(root: Path, total: int, *, body_size: int) -> int:
             position = base = base + FILE_BYTES
             file = (directory / f"{base:020d}").open("wb")
         crc, stored = zlib.crc32(body) & 0x7FFFFFFF, 1_700_000_000_000 + count
-        pending += HEADER.pack(
+        pending += pack(
             size, 0xDAA320A7, crc, count % 4, 0, count // 4, position, 0, stored, HOST, stored, HOST, 0, 0, len(body)
         )
         pending += body + bytes([len(topic)]) + topic + struct.pack(">h", len(properties)) + properties
@@ -79,7 +80,7 @@ def write_log(root: Path, total: int, *, body_size: int) -> int:
 
 def struct_records(root: Path, *, crc: bool, properties: bool) -> Iterator[tuple[object, ...]]:
     """The obvious decoder: a struct a record, tuples out."""
-    unpack = HEADER.unpack_from
+    unpack = struct.Struct(HEADER).unpack_from  # made here, as Spark cannot pickle it
     for path in sorted((root / "commitlog").iterdir()):
         with path.open("rb") as file:
             rest = b""

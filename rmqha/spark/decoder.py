@@ -77,7 +77,7 @@ class _SplitDecoder:
             while position < split.end:
                 self._report.next = position
                 size = max(size_min, min(BLOCK_BYTES, split.end - position + _BEYOND_BYTES))
-                rows, end = self._read_block(file.read(position, size), position)
+                rows, end = self._read_block(file.read_block(position, size), position)
                 if rows is not None:
                     yield from self._deliver(rows)
                 if self._stopped:

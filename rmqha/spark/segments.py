@@ -41,14 +41,20 @@ class SegmentReader:
         self._file = filesystem.open_input_file(segment.path)
         self._window = pa.py_buffer(b"")
         self._window_at = 0
+        self._block = np.empty(0, np.uint8)
 
     def read(self, position: int, size: int) -> pa.Buffer:
-        """At most ``size`` bytes from physical offset ``position`` on; fewer only at the file's end.
-
-        Arrow's memory pool reuses the memory of earlier blocks; a fresh bytes object would cost more than decoding.
-        """
+        """At most ``size`` bytes from physical offset ``position`` on; fewer only at the file's end."""
         self._file.seek(position - self.segment.base)
         return self._file.read_buffer(max(0, min(size, self.segment.end - position)))
+
+    def read_block(self, position: int, size: int) -> pa.Buffer:
+        """As :meth:`read`, into memory that the next call overwrites: fresh pages would cost more than decoding."""
+        size = max(0, min(size, self.segment.end - position))
+        if self._block.size < size:
+            self._block = np.empty(size, np.uint8)
+        self._file.seek(position - self.segment.base)
+        return pa.py_buffer(self._block[: self._file.readinto(self._block[:size])])
 
     def peek(self, position: int, size: int) -> memoryview:
         """As :meth:`read`, for small neighbouring reads: fetches a window ahead, which an object store rewards.
