@@ -231,9 +231,8 @@ def bench_replay(root: Path, work: Path, rounds: int, ways: list[str]) -> None:
     for way, times in found.items():
         print(f"{way:<16}{statistics.median(times):>8.1f}{statistics.median(times) / plain:>9.2f}")
     if "rdd" in found:
-        print(
-            f"rmqha replay is {statistics.median(found['rdd']) / statistics.median(found['replay']):.1f}x the RDD job"
-        )
+        ratio = statistics.median(found["rdd"]) / statistics.median(found["replay"])
+        print(f"rmqha replay is {ratio:.1f} times as fast as the RDD job")
 
 
 def _wall(way: str, root: Path, out: Path) -> float:
