@@ -156,7 +156,7 @@ def _are_torn(view: memoryview, start: int, end: int) -> bool:
     at = properties_raw.find(0)
     while at >= 0:
         behind = at + len(properties_raw) - at - len(properties_raw[at:].lstrip(b"\0"))
-        is_tail = start + behind == end and not any(view[end : end + _SIZE_AND_MAGIC.size])
+        is_tail = start + behind == end and not any(view[end : end + -end % _SECTOR])
         if is_tail or not (start + at) % _SECTOR or not (start + behind) % _SECTOR:
             return True
         at = properties_raw.find(0, behind)
