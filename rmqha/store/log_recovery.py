@@ -18,7 +18,7 @@ from typing import Final
 from rmqha.codec.checkpoint import Checkpoint
 from rmqha.codec.layout import BLANK_MAGIC, BLANK_SIZE_MIN, encode_blank
 from rmqha.codec.resync import claims_its_place, find_record
-from rmqha.codec.scan import Stop, scan_records
+from rmqha.codec.scan import Scan, Stop, scan_records
 from rmqha.errors import CorruptLogError
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
@@ -142,7 +142,9 @@ def _walk(files: list[MappedFile], check_crc: bool, known: DurableKnowledge) -> 
         if scan.stop is Stop.CORRUPT and _was_a_blank(mapped, scan.end, following=files[index + 1 : index + 2]):
             blanks.append(base + scan.end)
             continue
-        end = base + scan.end
+        settled = _without_torn_tail(mapped, scan, known, check_crc=check_crc)
+        records += settled.records - scan.records
+        end, scan = base + settled.end, settled
         break
     else:
         # A blank at the end of the last segment is part of the log, even though RocketMQ takes it back.
@@ -156,6 +158,26 @@ def _walk(files: list[MappedFile], check_crc: bool, known: DurableKnowledge) -> 
         reason=scan.reason,
         repaired_blanks=tuple(blanks),
     )
+
+
+def _without_torn_tail(mapped: MappedFile, scan: Scan, known: DurableKnowledge, *, check_crc: bool) -> Scan:
+    """Zeros that end a record's properties are a torn write's once nothing follows; and after the cut nothing does.
+
+    Without this the next recovery would cut a record that this one has kept.
+    """
+    while not known.clean and scan.end and not mapped.view[scan.end - 1]:
+        again = scan_records(
+            mapped.view[: scan.end],
+            0,
+            scan.end,
+            phy_offset_base=mapped.file_from_offset,
+            check_crc=check_crc,
+            torn_from=max(0, known.durable_offset - mapped.file_from_offset),
+        )
+        if again.stop is Stop.END:
+            break
+        scan = again
+    return scan
 
 
 def _was_a_blank(mapped: MappedFile, at: int, *, following: list[MappedFile]) -> bool:

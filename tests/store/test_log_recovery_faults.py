@@ -129,3 +129,21 @@ def test_any_damage_is_refused_unchanged_or_cut_once_and_for_all(
         found = read(directory)
         assert not any(found[end:])
         assert (recover(directory, known), read(directory)) == (end, found)
+
+
+def test_zeros_before_what_is_cut_are_cut_with_it() -> None:
+    """Found by fuzzing: a record that ends in zeros was kept before garbage, and cut by the next recovery."""
+    good, torn = (
+        prepare("T", b"x", queue_id=0, born_timestamp_ms=1, born_host_raw=HOST, store_host_raw=HOST, properties_raw=p)
+        for p in (b"A\x01b", b"TAGS\x01a")
+    )
+    log = good.pack(queue_offset=0, physical_offset=0, store_timestamp_ms=1_000)
+    end = len(log)
+    log += torn.pack(queue_offset=1, physical_offset=end, store_timestamp_ms=1_001)[:-1] + b"\0"
+    log += b"\x90\xda\xa3\x20" * 20
+    known = DurableKnowledge(clean=False, checkpoint=Checkpoint())
+    with TemporaryDirectory() as name:
+        write(Path(name), log)
+        assert recover(Path(name), known) == end
+        assert recover(Path(name), known) == end
+        assert read(Path(name)) == log[:end].ljust(FILE_SIZE, b"\0")
