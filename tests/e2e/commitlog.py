@@ -127,11 +127,13 @@ class HeldMessages:
 
     def read(self, *, live: bool) -> set[int]:
         """Read what is new. No number may stand in the log twice: each was sent once."""
+        last = 0
         for record in read_records(self._directory, first_file=self._file, live=live):
+            last = record.physical_offset
             if record.topic == self._topic:
                 number = int(record.properties["UNIQ_KEY"])
-                before = self._offsets.setdefault(number, record.physical_offset)
-                assert before == record.physical_offset, f"message {number} is at {before} and {record.physical_offset}"
-        names = [path.name for path in segment_files(self._directory) if _holds_data(path)]
-        self._file = names[-1] if names else ""
+                before = self._offsets.setdefault(number, last)
+                assert before == last, f"message {number} is at {before} and {last}"
+        # A live file may have grown since it was read: go on in the one with the last record seen, not in the newest.
+        self._file = max((path.name for path in segment_files(self._directory) if int(path.name) <= last), default="")
         return set(self._offsets)
