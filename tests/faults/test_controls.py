@@ -1,7 +1,8 @@
 """The controls: the same faults met by a broker whose protection was taken out. If these fail, the others show nothing.
 
 What is taken out is what RocketMQ 4.9 lacks: there a failed flush is logged, and the flushed position moves on.
-Executed on 4.9.7: 60 of 60 sends across one EIO and 20 of 20 after it, and 20,377 across a read-only flip, were all SEND_OK.
+Executed on 4.9.7: 60 of 60 sends across one EIO and 20 of 20 after it, and 20,377 across a read-only flip, were
+all SEND_OK.
 """
 
 import shutil
