@@ -158,6 +158,7 @@ class MemoryLog:
         await self.allocated.wait()
 
     async def flush_now(self, offset: int) -> None:
+        assert offset <= self.max_offset
         await trio.lowlevel.checkpoint()
         if offset <= self.flushed.value:
             return

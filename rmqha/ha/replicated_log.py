@@ -74,6 +74,9 @@ class ReplicatedLog(Protocol):
     async def flush_now(self, offset: int) -> None:
         """Flush, and return when everything before ``offset`` is durable; calls during one flush share the next.
 
+        Args:
+            offset: at most :attr:`max_offset`; a flush covers only what is written when it begins.
+
         Raises:
             StoreWriteError: it never will be.
         """

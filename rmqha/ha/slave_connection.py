@@ -49,6 +49,7 @@ class SlaveConnection:
         self._receiver: Final = LogReceiver(log, stream, start=start, silence_max_s=silence_max_s)
         self._reports: Final = ReportSender(stream, start.first_report, heartbeat_s=options.heartbeat_s)
         self._appended = trio.Event()
+        self._stored_offset = 0
         self._failure: Exception | None = None
         self._has_received = False
         self.session: Final = self._receiver.session
@@ -122,6 +123,7 @@ class SlaveConnection:
         """Report what has become true by the bytes just stored."""
         match self._ack:
             case HaAck.DURABLE:
+                self._stored_offset = min(self.session.boundary_offset, self._log.max_offset)
                 self._appended.set()
             case HaAck.WRITTEN:
                 self._reports.report(self.session.boundary_offset)
@@ -129,10 +131,13 @@ class SlaveConnection:
                 self._reports.report(self.session.position)
 
     async def _make_durable(self) -> None:
-        """Flush what was appended, then acknowledge it; never the other way round."""
+        """Flush what was appended, then acknowledge it; never the other way round.
+
+        Not up to where the session is by then: that may be ahead of the log, while the next file is being made.
+        """
         while True:
             await self._appended.wait()
             self._appended = trio.Event()
-            offset = self.session.boundary_offset
+            offset = self._stored_offset
             await self._log.flush_now(offset)
             self._reports.report(offset)

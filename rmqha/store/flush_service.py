@@ -40,11 +40,12 @@ class FlushCommitLogService:
         self._requested.set()
 
     async def wait_flushed(self, offset: int) -> None:
-        """Return when everything below ``offset`` is durable.
+        """Return when everything below ``offset`` is durable; so much must have been written.
 
         Raises:
             StoreWriteError: it never will be in this process.
         """
+        assert offset <= self._commit_log.max_offset, "the flush that is asked for here would not reach it"
         done = trio.Event()
         if self._flags.write_error is None:
             waiter = self.flushed.add(offset, inf, lambda _reached, _value: done.set())

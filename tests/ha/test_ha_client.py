@@ -186,6 +186,26 @@ async def test_a_segment_that_is_still_being_made_is_waited_for(
     nursery.cancel_scope.cancel()
 
 
+async def test_what_waits_for_its_file_does_not_hold_up_the_flush_of_what_is_stored(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, master, log = MemoryNetwork(), RawMaster(), MemoryLog(flush_s=1.0)
+    await nursery.start(master.run, network)
+    start_slave(nursery, network, log, master.port)
+    await settle()
+    for begin, end in ((0, 92), (92, log.file_size)):
+        await master.send(encode_frame_header(begin, end - begin) + DATA[begin:end])
+    log.allocated = trio.Event()
+    rest = DATA[log.file_size : 2 * log.file_size]
+    await master.send(encode_frame_header(log.file_size, len(rest)) + rest)
+    await trio.sleep(2.5)
+    assert master.reports() == [0, 92, log.file_size]
+    log.allocated.set()
+    await trio.sleep(1.5)
+    assert master.reports()[-1] == 2 * log.file_size
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_slow_line_delays_reports_but_cuts_none(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     """Reports that do not fit are sent whole later, the newest for all that were passed over."""
     network, master, log = MemoryNetwork(), RawMaster(), MemoryLog()

@@ -84,9 +84,10 @@ async def test_async_flush_serves_a_request_at_once(autojump_clock: MockClock) -
 
 
 async def test_giving_up_waiting_leaves_nothing_behind(autojump_clock: MockClock) -> None:
-    async with running(SimDisk().mount()) as store:
-        with trio.move_on_after(1) as patience:
-            await store.flush_now(10_000)
+    async with running(SimDisk(latency_s=(1.0, 1.0)).mount()) as store:
+        await put(store, message())
+        with trio.move_on_after(0.1) as patience:
+            await store.flush_now(store.max_offset)
         assert (patience.cancelled_caught, store.flushed.waiting) == (True, 0)
 
 
