@@ -133,6 +133,7 @@ class BrokerController:
         async with trio.open_nursery() as storing:
             await storing.start(self.store.run)
             await self._catch_up()
+            self._cut_consumer_offsets()
             async with trio.open_nursery() as services:
                 await self._start_services(services)
                 async with trio.open_nursery() as serving:
@@ -191,6 +192,15 @@ class BrokerController:
                 )
         if config.ha_catch_up_at_start is HaCatchUp.REQUIRE:
             self._check_answers(results)
+
+    def _cut_consumer_offsets(self) -> None:
+        """What was committed beyond the end of a log that lost its tail. A slave's log may still come."""
+        if self.config.is_slave:
+            return
+        table = self.store.commit_log.topic_queue_table
+        cut = self.offsets.cut(lambda topic, queue_id: table.get((topic, queue_id), 0))
+        if cut:
+            logger.warning("consumer_offsets.cut", count=len(cut), queues=cut[:10])
 
     def _check_answers(self, results: list[CatchUpResult]) -> None:
         """An acknowledged message is on some slaves: so many must have answered that one of those is among them."""

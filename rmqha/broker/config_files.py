@@ -9,6 +9,7 @@ the file itself is missing, empty or does not parse. None of it is worth stoppin
 Source: spec: commitlog §11; rocketmq-all-4.9.8 ConfigManager.java, MixAll.java:190-240.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
@@ -32,18 +33,25 @@ class ConfigFiles:
         self._disk = disk
         self._directory = f"{store_path_root_dir}/config"
 
-    def load(self, name: str) -> dict[str, Any] | None:
-        """The table of a file, or of its backup; None if there is neither."""
+    def load(self, name: str, take: Callable[[dict[str, Any]], object] = bool) -> dict[str, Any] | None:
+        """The table of a file, or of its backup; None if neither is there and good.
+
+        Args:
+            name: of the file.
+            take: told the table; if it raises RemoteProtocolError, the file is not good.
+        """
         for path in (f"{self._directory}/{name}", f"{self._directory}/{name}.bak"):
             if not self._disk.exists(path):
                 continue
             try:
                 value = java_json.loads(self._disk.read_bytes(path))
+                if not isinstance(value, dict):
+                    raise RemoteProtocolError("it holds no JSON object")
+                take(value)
             except (RemoteProtocolError, StoreReadError) as error:
                 logger.warning("config_file.unreadable", path=path, reason=str(error))
                 continue
-            if isinstance(value, dict):
-                return value
+            return value
         return None
 
     async def save(self, name: str, value: dict[str, Any]) -> None:

@@ -1,7 +1,11 @@
 """ConsumerOffsetManager: how far each group has consumed each queue."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
+from rmqha.errors import RemoteProtocolError
+
+_INT64_MAX: Final = 2**63 - 1
 TOPIC_GROUP_SEPARATOR: Final = "@"
 
 
@@ -27,22 +31,56 @@ class ConsumerOffsetManager:
         return {"offsetTable": {key: dict(sorted(self._table[key].items())) for key in sorted(self._table)}}
 
     def replace_from_json(self, value: dict[str, Any]) -> None:
-        """Take over a saved table."""
-        self._table = {key: _queue_offsets(queues) for key, queues in (value.get("offsetTable") or {}).items()}
+        """Take over a saved table. Raises RemoteProtocolError if it is none; then nothing has changed."""
+        self._table = _decode(value)
 
     def merge_from_master(self, value: dict[str, Any]) -> None:
         """Take over the master's offsets, keeping a larger one of our own.
 
         RocketMQ's slave takes the master's value even backwards, so what consumers committed to the slave while
-        the master was away is consumed again (spec: ha §12).
+        the master was away is consumed again (#1094; spec: ha §12). The price: a reset to an earlier offset stays
+        with the master it was made on.
+
+        Raises:
+            RemoteProtocolError: it is no such table; nothing has changed.
         """
-        for key, queues in (value.get("offsetTable") or {}).items():
+        for key, queues in _decode(value).items():
             known = self._table.setdefault(key, {})
-            for queue_id, offset in _queue_offsets(queues).items():
+            for queue_id, offset in queues.items():
                 if offset > known.get(queue_id, -1):
                     known[queue_id] = offset
                     self.dirty = True
 
+    def cut(self, next_offset: Callable[[str, int], int]) -> list[str]:
+        """Take back what lies beyond the next message of its queue; returns what was, as ``topic@group/queue``.
 
-def _queue_offsets(queues: dict[Any, Any]) -> dict[int, int]:
-    return {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+        The log lost its tail: its offsets will be given again, and whoever went on behind them would never see the
+        messages that get them (#4771).
+        """
+        cut: list[str] = []
+        for key, queues in self._table.items():
+            topic = key.partition(TOPIC_GROUP_SEPARATOR)[0]
+            for queue_id, offset in queues.items():
+                if offset > (end := next_offset(topic, queue_id)):
+                    queues[queue_id] = end
+                    cut.append(f"{key}/{queue_id}")
+        self.dirty = self.dirty or bool(cut)
+        return cut
+
+
+def _decode(value: dict[str, Any]) -> dict[str, dict[int, int]]:
+    """The member ``offsetTable``; queue ids are keys, so plain JSON has them as text."""
+    try:
+        table = {
+            str(key): {int(queue_id): _offset(offset) for queue_id, offset in queues.items()}
+            for key, queues in (value.get("offsetTable") or {}).items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise RemoteProtocolError(f"consumer offsets do not parse: {error}") from None
+    return table
+
+
+def _offset(value: object) -> int:
+    if type(value) is not int or not -_INT64_MAX <= value <= _INT64_MAX:
+        raise ValueError(f"{value!r:.40} is no offset")
+    return value

@@ -26,7 +26,6 @@ _RPC_TIMEOUT_S: Final = 3.0
 _FIRST_AFTER_S: Final = 3.0
 _INTERVAL_S: Final = 10.0
 _HA_PORT_DISTANCE: Final = 1
-_FAST_PORT_DISTANCE: Final = 2
 
 
 class MasterLink:
@@ -72,14 +71,18 @@ class MasterLink:
             await trio.sleep(_INTERVAL_S)
 
     async def _synchronize(self, address: str) -> None:
-        """Take over the tables; a failure is logged when it changes, and the next round tries again."""
+        """Take over the tables; a failure is logged when it changes, and the next round tries again.
+
+        All of them from ``listenPort``: RocketMQ's slaves ask for topics on ``listenPort - 2``, where firewalls forget
+        about them (#2819), but its masters answer on both.
+        """
         try:
-            async with open_remoting_client(self._network, _fast_address(address), timeout_s=_RPC_TIMEOUT_S) as client:
-                topics = await _ask(client, RequestCode.GET_ALL_TOPIC_CONFIG)
-            if isinstance(topics.get("topicConfigTable"), dict):
-                self._topics.replace_from_json(topics)
             async with open_remoting_client(self._network, address, timeout_s=_RPC_TIMEOUT_S) as client:
-                self._offsets.merge_from_master(await _ask(client, RequestCode.GET_ALL_CONSUMER_OFFSET))
+                topics = await _ask(client, RequestCode.GET_ALL_TOPIC_CONFIG)
+                offsets = await _ask(client, RequestCode.GET_ALL_CONSUMER_OFFSET)
+            if topics:
+                self._topics.replace_from_json(topics)
+            self._offsets.merge_from_master(offsets)
             self._last_failure = ""
         except (RemotingError, RemoteProtocolError) as error:
             if str(error) != self._last_failure:
@@ -97,8 +100,3 @@ async def _ask(client: RemotingClient, code: RequestCode) -> dict[str, Any]:
         raise RemoteProtocolError(f"the answer to {code.name} is no JSON object")
     return value
 
-
-def _fast_address(address: str) -> str:
-    """RocketMQ gives its topics only on the fast port, listenPort - 2."""
-    host, port = split_address(address)
-    return f"{host}:{port - _FAST_PORT_DISTANCE}"

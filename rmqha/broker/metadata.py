@@ -49,12 +49,8 @@ class MetadataService:
 
     def load(self) -> None:
         """Read what was saved; a file that is missing or broken costs nothing that the log does not give back."""
-        topics = self._files.load(TOPICS)
-        if topics is not None and isinstance(topics.get("topicConfigTable"), dict):
-            self._topics.replace_from_json(topics)
-        offsets = self._files.load(CONSUMER_OFFSET)
-        if offsets is not None:
-            self._offsets.replace_from_json(offsets)
+        self._files.load(TOPICS, self._topics.replace_from_json)
+        self._files.load(CONSUMER_OFFSET, self._offsets.replace_from_json)
 
     async def run(self) -> None:
         """Save what changed, every ``interval_s`` and at once when a topic was made, until cancelled.

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rmqha.errors import RemoteProtocolError
+
 PERM_PRIORITY: Final = 8
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
@@ -149,12 +151,19 @@ class TopicConfigManager:
         }
 
     def replace_from_json(self, value: dict[str, Any]) -> bool:
-        """Take over a table (our own file, or the master's); False if its version is the one we have."""
-        version = value.get("dataVersion") or {}
-        data_version = (int(version.get("timestamp", 0)), int(version.get("counter", 0)))
-        if data_version == self.data_version:
-            return False
-        table = {name: TopicConfig.from_json(name, entry) for name, entry in value["topicConfigTable"].items()}
+        """Take over a table (our own file, or the master's); False if its version is the one we have.
+
+        Raises:
+            RemoteProtocolError: it is no such table; nothing has changed.
+        """
+        try:
+            version = value.get("dataVersion") or {}
+            data_version = (int(version.get("timestamp", 0)), int(version.get("counter", 0)))
+            if data_version == self.data_version:
+                return False
+            table = {name: TopicConfig.from_json(name, entry) for name, entry in value["topicConfigTable"].items()}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise RemoteProtocolError(f"topics do not parse: {error!r}") from None
         built_in = {topic.topic_name: topic for topic in _built_in_topics(self._rules)}
         self._table = built_in | table
         self.data_version = data_version

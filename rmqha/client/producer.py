@@ -36,8 +36,9 @@ from rmqha.transport import Network, TcpNetwork
 class ProducerOptions:
     """How a producer works, where RocketMQ's defaults do not fit."""
 
-    timeout_s: float = 3.0
-    """A send's time, all its retries included; longer than the broker's own flush and slave timeouts is wise."""
+    timeout_s: float = 6.0
+    """A send's time, all its retries included. Longer than the broker's syncFlushTimeout (5 s) and slaveTimeout (3 s):
+    a client that gives up first never learns the status (#5657; RocketMQ's own wait 3 s)."""
     connect_timeout_s: float = 3.0
     compress_over_bytes: int | None = None
     """Compress bodies of at least this size (RocketMQ's producers: 4096); None never."""

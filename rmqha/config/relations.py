@@ -22,7 +22,7 @@ Problems = Iterator[Problem]
 def check_relations(config: BrokerConfig) -> list[str]:
     """Return one line for each combination that cannot work."""
     problems: list[str] = []
-    for rule in (_roles, _replicas, _timers, _sizes, _transfer, _disk, _ports, _tls, _listeners):
+    for rule in (_roles, _replicas, _timers, _sizes, _transfer, _disk, _addresses, _ports, _tls, _listeners):
         for keys, reason in rule(config):
             where = next((config.origins[key] for key in keys.split() if key in config.origins), "")
             problems.append(f"{where}: {reason}" if where else reason)
@@ -111,6 +111,23 @@ def _disk(config: BrokerConfig) -> Problems:
         )
 
 
+def _addresses(config: BrokerConfig) -> Problems:
+    """Nothing is guessed from the machine's interfaces: RocketMQ picks one, often the wrong one (#4140, #1057)."""
+    told = config.broker_ip1
+    if not _is_ip(told) or ip_address(told).is_unspecified:
+        yield Problem(
+            "brokerIP1",
+            f"brokerIP1={told} is told to clients and stored with every message, so it must be one IP address they "
+            "can connect to; to listen on all of this machine's addresses set bindAddress=0.0.0.0 beside it",
+        )
+    elif "brokerIP1" not in config.origins and not _is_loopback(config.bind_address):
+        yield Problem(
+            "bindAddress",
+            f"bindAddress={config.bind_address} listens beyond this machine, but clients would be told to connect to "
+            f"{told}; set brokerIP1 to the address under which they reach this broker",
+        )
+
+
 def _ports(config: BrokerConfig) -> Problems:
     same_address = config.bind_address == config.ha_bind_address
     taken = {config.listen_port, config.listen_port - 2} if config.listen_port else set()
@@ -166,9 +183,12 @@ def _listeners(config: BrokerConfig) -> Problems:
 
 
 def _is_loopback(address: str) -> bool:
-    if address == "localhost":
-        return True
+    return address == "localhost" or (_is_ip(address) and ip_address(address).is_loopback)
+
+
+def _is_ip(address: str) -> bool:
     try:
-        return ip_address(address).is_loopback
+        ip_address(address)
     except ValueError:
         return False
+    return True

@@ -28,6 +28,7 @@ from rmqha.store.start import load_and_recover, next_queue_offsets
 from rmqha.store.status import AppendResult, PutMessageStatus
 from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_options import StoreOptions
+from rmqha.waiting import DeadlineService
 
 logger = structlog.get_logger()
 
@@ -66,7 +67,8 @@ class DefaultMessageStore:
         """What is appended: moves with every append."""
         self.flush_service: Final = self._make_flush_service()
         self.flushed: Final = self.flush_service.flushed
-        """What is durable."""
+        """What is durable. Its waiters are answered in time even if the disk never answers."""
+        self._flush_deadlines: Final = DeadlineService(self.flushed)
         self.reput: Final = ReputMessageService(
             self.commit_log,
             self.queues,
@@ -170,6 +172,7 @@ class DefaultMessageStore:
                 for service in (
                     self._allocate,
                     self.flush_service,
+                    self._flush_deadlines,
                     self.reput,
                     self._flush_queues,
                     self.cleaner,

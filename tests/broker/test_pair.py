@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.cli.verdict import judge
+from rmqha.client import Message, SendStatus, open_producer
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
@@ -113,6 +114,70 @@ async def test_topics_and_consumer_offsets_reach_the_slave(pair: Pair, autojump_
         assert topic.write_queue_nums == 7
         assert slave.offsets.query_offset("g", "travels", 0) == 1
         assert slave.offsets.query_offset("g", "other", 0) == 5
+
+
+async def test_a_returning_master_takes_no_consumer_back(pair: Pair, autojump_clock: MockClock) -> None:
+    """#1094: while the master was away consumers went on at the slave; its return costs them nothing there."""
+
+    async def commit(client: RemotingClient, offset: int) -> None:
+        fields = {"consumerGroup": "g", "topic": "t", "queueId": "0", "commitOffset": str(offset)}
+        answer = await ask(client, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields))
+        assert answer.code == ResponseCode.SUCCESS
+
+    async with pair.slave.broker() as slave, pair.slave.client() as slave_client:
+        async with pair.master.broker() as master, pair.master.client() as client:
+            while not master.ha_service.is_slave_ok(0):  # noqa: ASYNC110 - virtual time
+                await trio.sleep(0.1)
+            for number in range(9):
+                await ask(client, send_request(b"%d" % number))
+            await commit(client, 5)
+            await trio.sleep(15)
+            assert slave.offsets.query_offset("g", "t", 0) == 5
+        await commit(slave_client, 9)
+        async with pair.master.broker() as master:
+            assert master.offsets.query_offset("g", "t", 0) == 5
+            await trio.sleep(300)
+            assert slave.offsets.query_offset("g", "t", 0) == 9
+            master.offsets.commit_offset("g", "t", 0, offset=10)
+            await trio.sleep(15)
+            assert slave.offsets.query_offset("g", "t", 0) == 10, "it was connected, and a newer one does come"
+
+
+async def test_a_slave_needs_no_port_but_the_masters_own(pair: Pair, autojump_clock: MockClock) -> None:
+    """#2819: RocketMQ's slaves ask for topics on listenPort - 2, which firewalls forget."""
+    async with pair.running() as (_, slave), pair.master.client() as client:
+        pair.net.listeners.pop(("10.0.0.1", 10909))
+        await ask(client, send_request(b"x", topic="travels", d="7"))
+        await trio.sleep(15)
+        topic = slave.topics.select("travels")
+        assert topic is not None
+        assert topic.write_queue_nums == 7
+
+
+@pytest.mark.parametrize(
+    ("role", "status", "after_s"),
+    [
+        ("SYNC_MASTER", SendStatus.FLUSH_SLAVE_TIMEOUT, 3.0),
+        ("ASYNC_MASTER", SendStatus.FLUSH_DISK_TIMEOUT, 5.0),
+    ],
+)
+async def test_the_default_client_is_told_the_status_before_it_gives_up(
+    pair: Pair, role: str, status: SendStatus, after_s: float, autojump_clock: MockClock
+) -> None:
+    """#5657: by default the broker waits up to 5 s for its disk and 3 s for its slave, and RocketMQ's client 3 s."""
+    pair.master.settings |= {"flushDiskType": "SYNC_FLUSH", "brokerRole": role}
+    network = pair.net.host("10.9.9.200").mount()
+    async with pair.running(), open_producer("10.0.0.1:10911", network=network) as producer:
+        assert (await producer.send(Message("t", b"x"))).status is SendStatus.SEND_OK
+        started = trio.current_time()
+        if role == "SYNC_MASTER":
+            pair.net.cut("10.0.0.2", "10.0.0.1")
+        else:
+            pair.master.disk.faults.slowness = 1e6  # the device never answers
+        assert (await producer.send(Message("t", b"x"))).status is status
+        assert after_s <= trio.current_time() - started < after_s + 0.1
+        pair.net.heal()
+        pair.master.disk.faults.heal()
 
 
 async def test_status_judges_both_sides(pair: Pair, autojump_clock: MockClock) -> None:

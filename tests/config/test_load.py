@@ -119,7 +119,7 @@ def test_the_consume_queue_file_is_rounded_up_to_whole_units() -> None:
         ({"maxInFlightBytes": "1048576"}, "must not exceed maxInFlightBytes"),
         ({"haListenPort": "10909"}, "is taken by the client listeners"),
         ({"listenPort": "65535"}, "leaves no room"),
-        ({"bindAddress": "0.0.0.0"}, "bindAddress=0.0.0.0 would listen beyond this machine"),
+        ({"brokerIP1": "127.0.0.1", "bindAddress": "0.0.0.0"}, "bindAddress=0.0.0.0 would listen beyond this machine"),
         ({"haBindAddress": "somewhere"}, "haBindAddress=somewhere would listen"),
         ({"brokerIP1": "10.1.2.3"}, "brokerIP1=10.1.2.3 would listen"),
         ({"tlsMode": "enforcing", "tlsTrustCertPath": "/a"}, "needs tlsCertPath and tlsKeyPath"),
@@ -144,6 +144,30 @@ def test_what_cannot_work_is_refused_with_its_reason(overrides: dict[str, str], 
 def test_listening_beyond_the_machine_is_possible_when_asked_for() -> None:
     config = load_config(None, {"brokerIP1": "10.1.2.3", "bindAddress": "0.0.0.0", "allowInsecure": "true"})
     assert (config.bind_address, config.ha_bind_address) == ("0.0.0.0", "10.1.2.3")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ({"brokerIP1": "0.0.0.0"}, "brokerIP1=0.0.0.0 is told to clients"),
+        ({"brokerIP1": "::", "bindAddress": "::"}, "brokerIP1=:: is told to clients"),
+        ({"brokerIP1": "broker-a.example"}, "must be one IP address"),
+        ({"bindAddress": "0.0.0.0"}, "clients would be told to connect to 127.0.0.1; set brokerIP1"),
+        ({"bindAddress": "10.1.2.3", "haBindAddress": "10.1.2.3"}, "set brokerIP1"),
+    ],
+)
+def test_an_address_that_clients_could_not_use_is_refused(overrides: dict[str, str], reason: str) -> None:
+    (problem,) = problems(allowInsecure="true", **overrides)
+    assert reason in problem
+
+
+def test_no_address_is_guessed_from_the_machine() -> None:
+    """#4140, #1057: out of the box this machine alone; a slave's two addresses are both given, or none is made up."""
+    config = load_config(None, {})
+    addresses = (config.broker_ip1, config.broker_ip2, config.bind_address, config.ha_bind_address)
+    assert addresses == ("127.0.0.1",) * 4
+    slave = load_config(None, {"brokerRole": "SLAVE", "haMasterAddress": "10.0.0.7:10912"})
+    assert (slave.ha_master_address, slave.master_address) == ("10.0.0.7:10912", "")
 
 
 def test_enforced_tls_needs_no_permission_and_permissive_tls_does() -> None:

@@ -117,8 +117,8 @@ async def test_permissive_takes_a_plain_slave(pair: Pair, pki: Pki) -> None:
 @pytest.mark.parametrize(
     ("conf", "says"),
     [
-        ({"bindAddress": "0.0.0.0"}, "bindAddress=0.0.0.0 would listen beyond this machine"),
-        ({"bindAddress": "::"}, "bindAddress=:: would listen"),
+        ({"bindAddress": "0.0.0.0", "brokerIP1": "127.0.0.1"}, "bindAddress=0.0.0.0 would listen beyond this machine"),
+        ({"bindAddress": "::", "brokerIP1": "127.0.0.1"}, "bindAddress=:: would listen"),
         ({"haBindAddress": "0.0.0.0"}, "haBindAddress=0.0.0.0 would listen"),
         ({"haBindAddress": "::"}, "haBindAddress=:: would listen"),
         ({"haTlsMode": "enforcing"}, "haTlsMode=enforcing needs haTlsCertPath"),
@@ -139,7 +139,8 @@ async def test_it_opens_when_asked_for_and_the_lists_still_hold(pair: Pair, addr
     if address == "::" and not _has_ipv6():
         pytest.skip("this machine has no IPv6")
     lists = {"haAllow": "127.0.0.1/32, ::1", "clientAllow": "127.0.0.1/32, ::1"}
-    pair.master.conf |= {"bindAddress": address, "haBindAddress": address, "allowInsecure": "true", **lists}
+    addresses = {"brokerIP1": "127.0.0.1", "bindAddress": address, "haBindAddress": address}
+    pair.master.conf |= addresses | {"allowInsecure": "true"} | lists
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
     for port in pair.master.ports:

@@ -47,6 +47,18 @@ async def test_commits_during_a_flush_share_the_next(autojump_clock: MockClock) 
         assert len(reached) == 20
 
 
+async def test_who_waits_for_a_disk_that_never_answers_is_answered_in_time(autojump_clock: MockClock) -> None:
+    device = SimDisk(latency_s=SLOW)
+    answers: list[tuple[bool, float]] = []
+    async with running(device.mount(), sync_flush=True) as store:
+        device.faults.slowness = 10_000.0
+        await put(store, message())
+        deadline = trio.current_time() + 5
+        store.flushed.add(store.max_offset, deadline, lambda ok, _: answers.append((ok, trio.current_time())))
+        await trio.sleep(20)
+        assert answers == [(False, deadline)]
+
+
 async def test_flushed_passes_segment_boundaries(autojump_clock: MockClock) -> None:
     async with running(SimDisk().mount(), sync_flush=True) as store:
         await put(store, *[message(size=1500) for _ in range(9)])

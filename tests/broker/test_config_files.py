@@ -1,0 +1,115 @@
+"""The broker's tables on disk: whatever the power does, the former content or the new one is there (#5905)."""
+
+import json
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.config_files import CONSUMER_OFFSET, TOPICS, ConfigFiles
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.codec.codes import RequestCode
+from rmqha.codec.remoting import RemotingCommand
+from tests.broker.machines import Machine, ask, send_request
+from tests.sim.journal import NodeDied
+from tests.sim.sim_disk import SimDisk
+from tests.sim.sim_net import SimNet
+
+PATH = f"/store/config/{CONSUMER_OFFSET}"
+TABLES = [{"offsetTable": {"t@g": {0: number}}} for number in range(4)]
+
+
+def offset_in(disk: SimDisk) -> int | None:
+    """What a broker that starts now would know."""
+    offsets = ConsumerOffsetManager()
+    ConfigFiles(disk.mount(), "/store").load(CONSUMER_OFFSET, offsets.replace_from_json)
+    return offsets.query_offset("g", "t", 0)
+
+
+async def save_until_the_power_goes(disk: SimDisk) -> int:
+    """Save the tables one after the other; returns how many saves came back."""
+    files = ConfigFiles(disk.mount(), "/store")
+    for number, table in enumerate(TABLES):
+        try:
+            await files.save(CONSUMER_OFFSET, table)
+        except NodeDied:
+            return number
+    return len(TABLES)
+
+
+async def test_a_power_cut_at_any_call_leaves_the_former_table_or_the_new_one(autojump_clock: MockClock) -> None:
+    for crash_at in range(2, 100):  # the first call makes the directory
+        disk = SimDisk()
+        disk.crash_at = crash_at
+        saved = await save_until_the_power_goes(disk)
+        if saved == len(TABLES):
+            assert crash_at == 9, "the power never went"
+            return
+        found = offset_in(disk)
+        assert found in {saved - 1, saved} or (found is None and saved == 0), (crash_at, saved, found)
+    raise AssertionError("the saves never ended")
+
+
+@pytest.mark.parametrize("junk", [b"", b"\0" * 100, b"{", b"[]", b'{"offsetTable":[1]}', b'{"offsetTable":{"t@g":{"0":"x"}}}'])
+async def test_a_file_that_is_no_table_gives_way_to_its_backup(junk: bytes, autojump_clock: MockClock) -> None:
+    disk = SimDisk()
+    await save_until_the_power_goes(disk)
+    disk.files[PATH].cache[:] = junk
+    disk.files[PATH].size = len(junk)
+    assert offset_in(disk) == len(TABLES) - 2
+
+
+@pytest.mark.parametrize("name", [TOPICS, CONSUMER_OFFSET])
+@pytest.mark.parametrize(
+    "junk",
+    [b"", b'{"topicConfigTable":[],"offsetTable":[]}', b'{"topicConfigTable":{"t":1},"offsetTable":{"t":1}}',
+     b'{"topicConfigTable":{"t":{"perm":"x"}},"offsetTable":{"t":{"x":1}}}', b'{"dataVersion":7,"offsetTable":7}'],
+)  # fmt: skip
+async def test_no_table_prevents_the_start(name: str, junk: bytes, autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(), machine.client() as client:
+        await ask(client, send_request(b"x"))
+        commit = {"consumerGroup": "g", "topic": "t", "queueId": "0", "commitOffset": "1"}
+        await ask(client, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit))
+        await trio.sleep(20)
+    for suffix in ("", ".bak"):
+        path = f"/store/config/{name}{suffix}"
+        if path in machine.disk.files:
+            machine.disk.files[path].cache[:] = junk
+    async with machine.broker() as broker:
+        assert broker.topics.select("t") is not None, "the log has it"
+
+
+
+async def test_offsets_beyond_the_end_of_a_log_that_lost_its_tail_are_cut(autojump_clock: MockClock) -> None:
+    """#4771: the lost offsets are given again; whoever went on behind them would never see what gets them."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(), machine.client() as client:
+        for _ in range(10):
+            await ask(client, send_request(b"old"))
+        for topic, offset in (("t", 10), ("other", 7)):
+            commit = {"consumerGroup": "g", "topic": topic, "queueId": "0", "commitOffset": str(offset)}
+            await ask(client, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit))
+    for path in [path for path in machine.disk.files if "config" not in path]:
+        del machine.disk.files[path]
+    async with machine.broker() as broker, machine.client() as client:
+        assert broker.offsets.query_offset("g", "t", 0) == 0
+        assert broker.offsets.query_offset("g", "other", 0) == 0
+        for _ in range(10):
+            await ask(client, send_request(b"new"))
+        query = {"consumerGroup": "g", "topic": "t", "queueId": "0"}
+        answer = await ask(client, RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=query))
+        assert answer.ext_fields["offset"] == "0"
+
+
+async def test_offsets_within_the_log_stay_though_nothing_is_dispatched_yet(autojump_clock: MockClock) -> None:
+    """A sync master without its slave shows consumers less than its log holds; what they know of it stays known."""
+    machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "SYNC_MASTER", "flushDiskType": "ASYNC_FLUSH"})
+    async with machine.broker() as broker, machine.client() as client:
+        for _ in range(10):
+            await ask(client, send_request(b"x"))
+        commit = {"consumerGroup": "g", "topic": "t", "queueId": "0", "commitOffset": "10"}
+        await ask(client, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit))
+    async with machine.broker() as broker:
+        assert broker.offsets.query_offset("g", "t", 0) == 10
