@@ -44,15 +44,19 @@ class ConfigFiles:
             if not self._disk.exists(path):
                 continue
             try:
-                value = java_json.loads(self._disk.read_bytes(path))
-                if not isinstance(value, dict):
-                    raise RemoteProtocolError("it holds no JSON object")
+                value = self._read(path)
                 take(value)
             except (RemoteProtocolError, StoreReadError) as error:
                 logger.warning("config_file.unreadable", path=path, reason=str(error))
                 continue
             return value
         return None
+
+    def _read(self, path: str) -> dict[str, Any]:
+        value = java_json.loads(self._disk.read_bytes(path))
+        if not isinstance(value, dict):
+            raise RemoteProtocolError("it holds no JSON object")
+        return value
 
     async def save(self, name: str, value: dict[str, Any]) -> None:
         """Make the table durable, keeping the former one as the backup.

@@ -99,4 +99,3 @@ async def _ask(client: RemotingClient, code: RequestCode) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RemoteProtocolError(f"the answer to {code.name} is no JSON object")
     return value
-

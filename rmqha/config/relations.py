@@ -120,7 +120,7 @@ def _addresses(config: BrokerConfig) -> Problems:
             f"brokerIP1={told} is told to clients and stored with every message, so it must be one IP address they "
             "can connect to; to listen on all of this machine's addresses set bindAddress=0.0.0.0 beside it",
         )
-    elif "brokerIP1" not in config.origins and not _is_loopback(config.bind_address):
+    elif "brokerIP1" not in config.origins and _is_loopback(told) and not _is_loopback(config.bind_address):
         yield Problem(
             "bindAddress",
             f"bindAddress={config.bind_address} listens beyond this machine, but clients would be told to connect to "

@@ -1,8 +1,5 @@
 """The broker's tables on disk: whatever the power does, the former content or the new one is there (#5905)."""
 
-import json
-from typing import Any
-
 import pytest
 import trio
 from trio.testing import MockClock
@@ -51,7 +48,9 @@ async def test_a_power_cut_at_any_call_leaves_the_former_table_or_the_new_one(au
     raise AssertionError("the saves never ended")
 
 
-@pytest.mark.parametrize("junk", [b"", b"\0" * 100, b"{", b"[]", b'{"offsetTable":[1]}', b'{"offsetTable":{"t@g":{"0":"x"}}}'])
+@pytest.mark.parametrize(
+    "junk", [b"", b"\0" * 100, b"{", b"[]", b'{"offsetTable":[1]}', b'{"offsetTable":{"t@g":{"0":"x"}}}']
+)
 async def test_a_file_that_is_no_table_gives_way_to_its_backup(junk: bytes, autojump_clock: MockClock) -> None:
     disk = SimDisk()
     await save_until_the_power_goes(disk)
@@ -79,7 +78,6 @@ async def test_no_table_prevents_the_start(name: str, junk: bytes, autojump_cloc
             machine.disk.files[path].cache[:] = junk
     async with machine.broker() as broker:
         assert broker.topics.select("t") is not None, "the log has it"
-
 
 
 async def test_offsets_beyond_the_end_of_a_log_that_lost_its_tail_are_cut(autojump_clock: MockClock) -> None:

@@ -28,8 +28,8 @@ SLAVE = {
 
 
 class Pair:
-    def __init__(self) -> None:
-        self.net = SimNet()
+    def __init__(self, net: SimNet | None = None) -> None:
+        self.net = net or SimNet()
         self.master = Machine(self.net, "10.0.0.1", {"brokerRole": "SYNC_MASTER"})
         self.slave = Machine(self.net, "10.0.0.2", SLAVE)
 
@@ -81,6 +81,29 @@ async def test_a_slave_that_stops_answering_costs_exactly_the_slave_timeout(
         assert (await ask(client, send_request(b"x"))).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
         assert 3.0 <= trio.current_time() - started < 3.1
         pair.net.heal()
+
+
+async def test_a_client_that_takes_no_answers_holds_nobody_up(autojump_clock: MockClock) -> None:
+    """#1879: the answers of one client blocked the service that answers all. Here three do not read, two are gone."""
+    pair = Pair(SimNet(capacity=2_000))
+    async with pair.running() as (master, _), pair.master.client() as client, trio.open_nursery() as nursery:
+        streams = []
+        for number in range(5):
+            network = pair.net.host(f"10.9.8.{number}").mount()
+            streams.append(await network.connect("10.0.0.1", 10911, timeout_s=1))
+            request = send_request(b"x").encode()
+            nursery.start_soon(streams[-1].send_all, request * 100)
+        for round_number in range(20):
+            if round_number == 10:
+                for stream in streams[:2]:
+                    stream.close()
+            started = trio.current_time()
+            assert (await ask(client, send_request(b"y"))).code == ResponseCode.SUCCESS
+            assert trio.current_time() - started < 0.1
+        await trio.sleep(5)
+        assert master.ha_service.group_transfer.acked.waiting == 0
+        assert master.store.max_offset > 500 * 100, "theirs were stored too"
+        nursery.cancel_scope.cancel()
 
 
 async def test_the_slave_serves_what_was_acknowledged_when_the_master_is_gone(

@@ -40,12 +40,15 @@ def test_options_win_over_the_file() -> None:
     assert config.broker_name == "other"
 
 
-def test_the_address_listened_on_is_the_one_told_unless_it_is_a_wildcard() -> None:
+def test_the_address_listened_on_is_the_one_told_and_a_wildcard_needs_another() -> None:
     allow = {"allowInsecure": "true"}
     named = build_config("master", path=None, listen=("10.0.0.5", "1000"), settings=allow)
     assert (named.broker_ip1, named.bind_address) == ("10.0.0.5", "10.0.0.5")
-    wildcard = build_config("master", path=None, listen=("0.0.0.0", "1000"), settings=allow)
-    assert (wildcard.broker_ip1, wildcard.bind_address) == ("127.0.0.1", "0.0.0.0")
+    with pytest.raises(ConfigError, match=r"told to connect to 127\.0\.0\.1; set brokerIP1"):
+        build_config("master", path=None, listen=("0.0.0.0", "1000"), settings=allow)
+    told = allow | {"brokerIP1": "10.0.0.5"}
+    wildcard = build_config("master", path=None, listen=("0.0.0.0", "1000"), settings=told)
+    assert (wildcard.broker_ip1, wildcard.bind_address) == ("10.0.0.5", "0.0.0.0")
 
 
 @pytest.mark.parametrize(("command", "other"), [("master", "slave"), ("slave", "master")])

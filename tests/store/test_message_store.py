@@ -14,7 +14,7 @@ from rmqha.errors import CorruptLogError, StoreError, StoreLockedError, StoreWri
 from rmqha.store.disk import OsDisk
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import GetMessageStatus, PutMessageStatus
-from tests.sim.sim_disk import SimDisk
+from tests.sim.sim_disk import Inode, SimDisk
 from tests.store.helpers import SEGMENT, Clock, dispatched, message, options, put, running
 
 CLOCK = Clock()
@@ -123,6 +123,44 @@ async def test_lost_queues_come_back_whole(autojump_clock: MockClock, lost: str,
     async with running(device.mount()) as store:
         assert bodies(store) == [b"%d" % i for i in range(0, 200, 2)]
         assert bodies(store, queue_id=1) == [b"%d" % i for i in range(1, 200, 2)]
+
+
+@pytest.mark.parametrize("size", [0, 60, 200], ids=["no-byte", "short", "zeros"])
+@pytest.mark.parametrize("is_expired", [False, True], ids=["all-there", "log-begins-later"])
+@pytest.mark.parametrize("kept", [10, 0], ids=["one-file-kept", "nothing-kept"])
+async def test_an_empty_last_queue_file_does_not_stop_the_start(
+    autojump_clock: MockClock, size: int, is_expired: bool, kept: int
+) -> None:
+    """#9728: the file was made, and what it was to hold was lost with the log's unflushed tail."""
+    device = SimDisk()
+    async with running(device.mount(), crash=True) as store:
+        await put(store, *[message(b"first", topic="Other", size=1500) for _ in range(3)])
+        await put(store, *[message(b"%d" % i) for i in range(kept)])
+        end = store.max_offset
+        await put(store, *[message(b"lost") for _ in range(15 - kept)])
+        await dispatched(store)
+    empty_log_behind(device, end)
+    last = f"/store/consumequeue/TopicTest/0/{kept * 20:020d}"
+    device.files[last] = Inode(size)
+    for path in [path for path in device.files if "TopicTest" in path and path > last]:
+        del device.files[path]
+    if is_expired:
+        del device.files["/store/commitlog/00000000000000000000"]
+    async with running(device.mount()) as store:
+        assert store.max_offset == end
+        assert bodies(store) == [b"%d" % i for i in range(kept)]
+        (result,) = await put(store, message(b"next"))
+        assert result.queue_offset == kept
+        await dispatched(store)
+        assert bodies(store)[-1] == b"next"
+
+
+def empty_log_behind(device: SimDisk, end: int) -> None:
+    """What a power cut may leave of a log that was not flushed."""
+    for path, inode in device.files.items():
+        if "/commitlog/" in path:
+            at = max(end - int(path.rpartition("/")[2]), 0)
+            inode.cache[at:] = inode.durable[at:] = bytes(max(inode.size - at, 0))
 
 
 async def test_queue_offsets_go_on_behind_what_may_not_be_seen_yet(autojump_clock: MockClock) -> None:
