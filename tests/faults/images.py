@@ -1,11 +1,16 @@
-"""Small ext4 file systems in files, which can be filled, turned read-only under a writer, and repaired."""
+"""Small ext4 file systems in files: filled, turned read-only under a writer, repaired, or cut off from power."""
 
+import fcntl
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+
+_EXT4_IOC_SHUTDOWN: Final = 0x8004587D
+_NO_LOG_FLUSH: Final = 2  # what the journal has not written is lost as well
 
 
 def why_no_images() -> str | None:
@@ -48,6 +53,19 @@ class Image:
     def turn_read_only(self) -> None:
         """Report a file system error to the kernel: from now on every write and flush fails with EROFS."""
         Path(f"/sys/fs/ext4/{Path(self._device).name}/trigger_fs_error").write_text("rmqha test")
+
+    def cut_power(self) -> None:
+        """From now on nothing reaches the device: what was not flushed is lost, and every further call fails."""
+        descriptor = os.open(self.mount_point, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, _EXT4_IOC_SHUTDOWN, _NO_LOG_FLUSH.to_bytes(4, "little"))
+        finally:
+            os.close(descriptor)
+
+    def restore_power(self) -> None:
+        """Mount again, from what reached the device. Its processes must have ended."""
+        _run("umount", self.mount_point)
+        _run("mount", "-o", "errors=remount-ro", self._device, self.mount_point)
 
     def repair(self) -> None:
         """What an operator does: unmount, check, mount."""
