@@ -45,6 +45,7 @@ FLAG_ONEWAY: Final = 2
 _PREFIX: Final = struct.Struct(">iI")
 _BINARY: Final = struct.Struct(">hBhiii")
 _FRAME: Final = struct.Struct(">iIhBhiii")
+_FIRST_BYTES_SIZE: Final = 16
 _PAIR_KEY: Final = struct.Struct(">H")
 _INT32: Final = struct.Struct(">i")
 assert _FRAME.size == _PREFIX.size + _BINARY.size == 29 - 4
@@ -64,6 +65,18 @@ class SerializeType(IntEnum):
 
 _JSON: Final = int(SerializeType.JSON)
 _ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
+
+
+class NoFrameError(RemoteProtocolError):
+    """The bytes begin no frame.
+
+    Attributes:
+        first_bytes: some of them, if nothing came before them; they may show who speaks (see codec/strangers.py).
+    """
+
+    def __init__(self, message: str, first_bytes: bytes) -> None:
+        self.first_bytes: Final = first_bytes
+        super().__init__(message)
 
 
 class RemotingCommand:
@@ -238,9 +251,11 @@ def decode_frames(
         total, word = _PREFIX.unpack_from(buffer, at)
         header_size = word & 0xFFFFFF
         if not 4 <= total <= frame_size_max - 4 or header_size > total - 4 or header_size > header_size_max:
-            raise RemoteProtocolError(_bad_lengths(total, header_size, frame_size_max, header_size_max))
+            reason = _bad_lengths(total, header_size, frame_size_max, header_size_max)
+            raise NoFrameError(reason, b"" if at else buffer[:_FIRST_BYTES_SIZE])
         if word >> 24 > _ROCKETMQ:
-            raise RemoteProtocolError(f"serialize type {word >> 24} is neither 0 (JSON) nor 1 (ROCKETMQ)")
+            reason = f"serialize type {word >> 24} is neither 0 (JSON) nor 1 (ROCKETMQ)"
+            raise NoFrameError(reason, b"" if at else buffer[:_FIRST_BYTES_SIZE])
         frame_end = at + 4 + total
         if frame_end > end:
             break

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 import structlog
 import trio
 
-from rmqha.codec.transfer import REPORT_SIZE, ReportDecoder, describe_stranger, encode_frame_header
+from rmqha.codec.strangers import describe_on_ha_port
+from rmqha.codec.transfer import REPORT_SIZE, ReportDecoder, encode_frame_header
 from rmqha.errors import ProtocolError, StoreError
 from rmqha.ha.runtime_info import ConnectionInfo, ConnectionState
 from rmqha.replication.master_session import (
@@ -167,7 +168,7 @@ class ReadSocketService:
             if count == 0:
                 return
             if not session.is_transferring:
-                first_bytes += bytes(buffer[: min(count, 2 * REPORT_SIZE)])
+                first_bytes = (first_bytes + bytes(buffer[:count]))[: 2 * REPORT_SIZE]
                 self._check_stranger(first_bytes)
             reports = decoder.receive_data(buffer[:count])
             session.on_read(decoder.unfinished_size, now=trio.current_time())
@@ -177,7 +178,7 @@ class ReadSocketService:
                 connection.on_acknowledged()
 
     def _check_stranger(self, first_bytes: bytes) -> None:
-        who = describe_stranger(first_bytes)
+        who = describe_on_ha_port(first_bytes)
         if who is not None:
             raise RefusedSlaveError(Refusal.STRANGER, f"not a slave: it sent {who}")
 

@@ -116,7 +116,8 @@ class SlaveConnection:
             return "the master ended the connection"
         return (
             f"the master ended the connection when asked for offset {self._reports.reported_offset}: its log may end "
-            "before this one, or begin after it; its own log says which"
+            "before this one, or begin after it, or this is not its HA port (listenPort + 1 by default); its own log "
+            "says which"
         )
 
     def _acknowledge(self) -> None:

@@ -7,6 +7,8 @@ import structlog
 import trio
 
 from rmqha.codec.host import Networks
+from rmqha.codec.remoting import NoFrameError
+from rmqha.codec.strangers import describe_on_remoting_port
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.connection import Connection, RequestHandler
 from rmqha.remoting.limits import Capacity, RemotingLimits
@@ -110,15 +112,15 @@ class RemotingServer:
         try:
             await connection.run()
         except* RemoteProtocolError as errors:
-            connection.close_reason = _first(errors)
+            connection.close_reason = _explain(_first(errors), is_stranger=not connection.requests)
             self._warnings.log(
                 "remoting_connection.protocol_broken", peer=connection.peer, reason=connection.close_reason
             )
         except* UntrustedPeerError as errors:
-            connection.close_reason = _first(errors)
+            connection.close_reason = str(_first(errors))
             self._warnings.log("remoting_connection.untrusted", peer=connection.peer, reason=connection.close_reason)
         except* trio.BrokenResourceError as errors:
-            connection.close_reason = _first(errors)
+            connection.close_reason = str(_first(errors))
         finally:
             self._forget(connection)
             log = logger.info if connection.requests else logger.debug  # strangers must not fill the log
@@ -162,9 +164,16 @@ def _host_of(peer: str) -> str:
     return peer.rpartition(":")[0]
 
 
-def _first(errors: BaseExceptionGroup[BaseException]) -> str:
-    """The sentence of the first error; a connection has only a reader and a writer to fail."""
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error; a connection has only a reader and a writer to fail."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    return error
+
+
+def _explain(error: BaseException, *, is_stranger: bool) -> str:
+    """What broke the protocol; of someone who never spoke it also who that may be."""
+    if is_stranger and isinstance(error, NoFrameError) and (who := describe_on_remoting_port(error.first_bytes)):
+        return f"this is {who} ({error})"
     return str(error)

@@ -9,7 +9,6 @@ from rmqha.codec.transfer import (
     FrameHeader,
     ReportDecoder,
     decode_frame_header,
-    describe_stranger,
     encode_frame_header,
     encode_report,
 )
@@ -46,30 +45,3 @@ def test_reports_do_not_depend_on_how_they_were_chopped(reports: list[int], stra
     for start, end in zip([0, *cuts], [*cuts, len(wire)], strict=True):
         got += decoder.receive_data(memoryview(wire)[start:end])
     assert (got, decoder.unfinished_size) == (reports, len(stray))
-
-
-@pytest.mark.parametrize(
-    ("first_bytes", "who"),
-    [
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "TLS"),
-        (b"SSH-2.0-OpenSSH", "SSH"),
-        (b"hello wo", "text"),
-        (bytes.fromhex("00000001 0000 0000 0000000000000002"), "controller"),
-        (bytes.fromhex("00000001 0001 0001 00000000000000ff"), "controller"),
-    ],
-)
-def test_strangers_are_recognised(first_bytes: bytes, who: str) -> None:
-    assert who in (describe_stranger(first_bytes) or "")
-
-
-@pytest.mark.parametrize(
-    "reports",
-    [[0], [1 << 32], [1 << 32, (1 << 32) + 5], [1024, 2048], [2**40], [0x2020]],
-)
-def test_a_slave_is_never_taken_for_a_stranger(reports: list[int]) -> None:
-    assert describe_stranger(b"".join(map(encode_report, reports))) is None
-
-
-def test_too_few_bytes_say_nothing() -> None:
-    assert describe_stranger(b"hello") is None

@@ -30,11 +30,11 @@ from rmqha.codec.resync import find_record
 from rmqha.codec.route import decode_route, encode_route
 from rmqha.codec.scan import Stop, scan_records
 from rmqha.codec.send_headers import SendMessageRequestDecoder, decode_send_response
+from rmqha.codec.strangers import describe_on_ha_port, describe_on_remoting_port
 from rmqha.codec.transfer import (
     FRAME_HEADER_SIZE,
     ReportDecoder,
     decode_frame_header,
-    describe_stranger,
     encode_frame_header,
     encode_report,
 )
@@ -76,7 +76,15 @@ def run_reports(data: bytes) -> None:
         chopped = ReportDecoder()
         assert [report for piece in pieces(data, step) for report in chopped.receive_data(piece)] == whole
         assert chopped.unfinished_size == decoder.unfinished_size == len(data) % 8
-    describe_stranger(data)
+    who = describe_on_ha_port(data)
+    begun = [int.from_bytes(data[len(whole) * 8 :].ljust(8, b"\0"))] if len(data) % 8 else []
+    assert who is None or not is_possible(whole + begun), "a slave was taken for a stranger"
+    describe_on_remoting_port(data)
+
+
+def is_possible(reports: list[int]) -> bool:
+    """Whether these may be a slave's: they never fall, and no log is as long as 2**48."""
+    return reports == sorted(reports) and all(0 <= offset < 1 << 48 for offset in reports)
 
 
 def run_master_session(data: bytes) -> None:
