@@ -1,5 +1,6 @@
-"""Watermarks at the trio edge: waiting for one in a task, and expiring its waiters in time."""
+"""Waiting at the trio edge: for a watermark, and for deadlines that move."""
 
+from collections.abc import Callable
 from math import inf
 
 import trio
@@ -21,6 +22,20 @@ async def wait_reached(watermark: Watermark, offset: int, *, deadline: float = i
         await finished.wait()
     waiter.cancel()
     return bool(outcome) and outcome[0]
+
+
+async def wait_overdue(deadline: Callable[[], float], *, ahead_s: float = inf) -> None:
+    """Return when ``deadline()`` (trio's clock) has passed.
+
+    It may move as often as it likes, which costs nothing: it is looked at only when the one seen last has come. A
+    cancel scope around each read would cost more than the read.
+
+    Args:
+        deadline: ``inf`` while there is none.
+        ahead_s: a deadline that is set anew lies at least so far ahead; left out if deadlines only move back.
+    """
+    while (left_s := deadline() - trio.current_time()) > 0:
+        await trio.sleep(min(left_s, ahead_s))
 
 
 class DeadlineService:

@@ -24,6 +24,7 @@ from rmqha.replication.master_session import (
 from rmqha.replication.progress import RateMeter
 from rmqha.replication.watermark import Waiter
 from rmqha.transport import Stream, UntrustedPeerError
+from rmqha.waiting import wait_overdue
 
 if TYPE_CHECKING:
     from rmqha.ha.ha_service import HAService
@@ -61,8 +62,9 @@ class HAConnection:
         """Serve this slave until either half ends. What the peer or the network did is logged here, not raised."""
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._run_half, ReadSocketService(self), nursery.cancel_scope)
-                nursery.start_soon(self._run_half, WriteSocketService(self), nursery.cancel_scope)
+                reading, writing = ReadSocketService(self), WriteSocketService(self)
+                for part in (reading.run, reading.watch, writing.run):
+                    nursery.start_soon(self._run_part, part, nursery.cancel_scope)
         finally:
             self.stream.close()
             session = self.session
@@ -78,9 +80,9 @@ class HAConnection:
                 connected_s=round(trio.current_time() - self._connected_at, 3),
             )
 
-    async def _run_half(self, half: "ReadSocketService | WriteSocketService", other: trio.CancelScope) -> None:
+    async def _run_part(self, part: Callable[[], Awaitable[None]], others: trio.CancelScope) -> None:
         try:
-            await half.run()
+            await part()
             reason = "the slave ended the connection"
         except RefusedSlaveError as error:
             reason, self.refusal = str(error), error
@@ -89,7 +91,7 @@ class HAConnection:
         except (ProtocolError, StoreError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             reason = str(error)
         self._ended = self._ended or reason
-        other.cancel()
+        others.cancel()
 
     def log_range(self) -> LogRange:
         """What the master has now."""
@@ -154,17 +156,14 @@ class ReadSocketService:
         """Count reports until the slave ends the connection.
 
         Raises:
-            RefusedSlaveError: a report that cannot be, a stranger, or silence.
+            RefusedSlaveError: a report that cannot be, or a stranger.
         """
         connection, session = self._connection, self._connection.session
         decoder = ReportDecoder()
         buffer = memoryview(bytearray(_READ_BUFFER_SIZE))
         first_bytes = b""
         while True:
-            with trio.move_on_at(session.read_deadline) as deadline:
-                count = await connection.stream.receive_into(buffer)
-            if deadline.cancelled_caught:
-                raise session.on_read_deadline()
+            count = await connection.stream.receive_into(buffer)
             if count == 0:
                 return
             if not session.is_transferring:
@@ -176,6 +175,12 @@ class ReadSocketService:
                 connection.on_report(offset)
             if reports:
                 connection.on_acknowledged()
+
+    async def watch(self) -> None:
+        """Raise RefusedSlaveError when the slave has been silent for too long; runs beside :meth:`run`."""
+        session = self._connection.session
+        await wait_overdue(lambda: session.read_deadline)
+        raise session.on_read_deadline()
 
     def _check_stranger(self, first_bytes: bytes) -> None:
         who = describe_on_ha_port(first_bytes)

@@ -1,5 +1,6 @@
 """LogReceiver: takes a master's stream into the own log, checked and in order. Shared by HAClient and catch-up."""
 
+from math import inf
 from typing import Final
 
 import trio
@@ -9,6 +10,7 @@ from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.replication.overlap import StreamStart, find_overlap
 from rmqha.replication.slave_session import AppendChunk, CompareChunk, SlaveSession
 from rmqha.transport import Stream
+from rmqha.waiting import wait_overdue
 
 
 def own_tail(log: ReplicatedLog, *, overlap_size: int) -> StreamStart | None:
@@ -53,21 +55,26 @@ class LogReceiver:
         self._log: Final = log
         self._stream: Final = stream
         self._silence_max_s: Final = silence_max_s
+        self._waits_since = inf
+
+    async def watch(self) -> None:
+        """Raise SilentMasterError when the master has been silent for too long; runs beside :meth:`receive`."""
+        limit_s = self._silence_max_s
+        await wait_overdue(lambda: self._waits_since + limit_s, ahead_s=limit_s)
+        raise SilentMasterError(f"the master sent nothing for {limit_s:g} s, not even a heartbeat")
 
     async def receive(self) -> bool:
         """Wait for bytes and take them into the log; False at the end of the stream.
 
         Raises:
             RemoteProtocolError: the stream is no replication stream, or holds bytes that are no records.
-            SilentMasterError: it was silent for too long.
             DivergedLogError: other bytes than the own log's; nothing was changed.
             StoreError: the own store failed.
             trio.BrokenResourceError: the connection failed.
         """
-        with trio.move_on_after(self._silence_max_s) as deadline:
-            count = await self._stream.receive_into(self.session.space())
-        if deadline.cancelled_caught:
-            raise SilentMasterError(f"the master sent nothing for {self._silence_max_s:g} s, not even a heartbeat")
+        self._waits_since = trio.current_time()
+        count = await self._stream.receive_into(self.session.space())
+        self._waits_since = inf
         if count == 0:
             return False
         self.session.on_received(count)

@@ -28,7 +28,7 @@ class UnfitMasterError(RemoteProtocolError):
 
 
 class SlaveConnection:
-    """Receives, stores and acknowledges; the three run side by side, so the stream flows while a flush runs.
+    """Receives, stores and acknowledges; these run side by side, so the stream flows while a flush runs.
 
     Several frames share a flush: whatever was appended while one ran is made durable by the next.
     """
@@ -77,13 +77,13 @@ class SlaveConnection:
             trio.BrokenResourceError: the connection ended.
         """
         async with trio.open_nursery() as nursery:
-            for part in (self._receive, self._make_durable, self._reports.run):
+            for part in (self._receive, self._receiver.watch, self._make_durable, self._reports.run):
                 nursery.start_soon(self._run_part, part, nursery.cancel_scope)
         if self._failure is not None:
             raise self._failure
 
     async def _run_part(self, part: Callable[[], Awaitable[None]], others: trio.CancelScope) -> None:
-        """Run one of the three; the first failure ends them all and is the connection's."""
+        """Run one of them; the first failure ends them all and is the connection's."""
         try:
             await part()
         except (ProtocolError, StoreError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -93,7 +93,8 @@ class SlaveConnection:
     async def _receive(self) -> None:
         await self._reports.send_first()
         while True:
-            await self._wait_for_space()
+            if self._log.is_disk_full:
+                await self._wait_for_space()
             if not await self._receiver.receive():
                 raise trio.BrokenResourceError(self._why_ended())
             self._has_received = True
@@ -107,7 +108,7 @@ class SlaveConnection:
 
     async def _wait_for_space(self) -> None:
         """A slave on a full disk stops reading; who cannot wait (a master at its start) gives up."""
-        if self._log.is_disk_full and not self._waits_for_space:
+        if not self._waits_for_space:
             raise UnfitMasterError(ClientState.DISK_FULL, "the own disk is too full to take anything")
         await self._log.wait_writable()
 

@@ -12,6 +12,7 @@ from rmqha.remoting.limits import Capacity, RemotingLimits
 from rmqha.remoting.outgoing import OutgoingQueue
 from rmqha.remoting.response_table import Outcome, ResponseTable
 from rmqha.transport import BytesLike, Stream
+from rmqha.waiting import wait_overdue
 
 Arguments = TypeVarTuple("Arguments")
 
@@ -51,6 +52,8 @@ class Connection:
         self._capacity = capacity
         self._outgoing = OutgoingQueue(stream, write_timeout_s=limits.write_timeout_s)
         self._responses = ResponseTable(stream.peer)
+        self._expires = False
+        self._heard_at = inf
         self._answered = trio.lowlevel.ParkingLot()
         self._reader = trio.CancelScope()
         self._draining = False
@@ -116,6 +119,9 @@ class Connection:
             RemotingTimeoutError: no answer in time.
             RemotingSendRequestError: the connection ended first.
         """
+        if not self._expires:
+            self._expires = True
+            self.start_soon(self._responses.expire)
         return await invoke(self._responses, self._outgoing, request, timeout_s=timeout_s)
 
     def start_soon(self, async_fn: Callable[[*Arguments], Awaitable[object]], *args: *Arguments) -> None:
@@ -146,7 +152,7 @@ class Connection:
             with self._ending:
                 async with trio.open_nursery() as self._nursery:
                     self._nursery.start_soon(self._outgoing.run)
-                    self._nursery.start_soon(self._responses.expire)
+                    self._nursery.start_soon(self._watch_idle)
                     with self._reader:
                         await self._read()
                     while self._draining and self.in_flight:
@@ -171,37 +177,39 @@ class Connection:
         limits = self._limits
         decoder = FrameDecoder(frame_size_max=limits.frame_size_max, header_size_max=limits.header_size_max)
         view = self._capacity.receive_buffer
-        frame_begun_at = inf
+        self._heard_at = frame_begun_at = trio.current_time()
         while True:
             if self._is_full():
+                self._heard_at = inf  # it is we who do not listen
                 await self._wait_capacity()
-                frame_begun_at = trio.current_time()
+                self._heard_at = frame_begun_at = trio.current_time()
             held = decoder.pending_size
-            count = await self._receive(view, frame_begun_at if held else inf)
+            count = await (self._receive_rest(view, frame_begun_at) if held else self._stream.receive_into(view))
+            self._heard_at = trio.current_time()
             if count == 0:
                 return
             commands = decoder.receive_data(bytes(view[:count]))
             if commands:
                 self._take(commands, held + count - decoder.pending_size)
             if commands or not held:
-                frame_begun_at = trio.current_time()
+                frame_begun_at = self._heard_at
             if held or decoder.pending_size:
                 self._capacity.unfinished.note(self, decoder.pending_size, begun_anew=bool(commands))
 
-    async def _receive(self, view: memoryview, frame_begun_at: float) -> int:
-        """Wait for bytes; 0 when the client left or its time is over."""
-        begun_at = trio.current_time()
-        limits = self._limits
-        while True:
-            idle_at = max(begun_at, self._outgoing.sent_at) + limits.idle_timeout_s
-            with trio.CancelScope(deadline=min(idle_at, frame_begun_at + limits.frame_timeout_s)):
-                return await self._stream.receive_into(view)
-            if trio.current_time() >= frame_begun_at + limits.frame_timeout_s:
-                self.close_reason = f"a frame begun was not complete after {limits.frame_timeout_s:g} s"
-                return 0
-            if trio.current_time() >= max(begun_at, self._outgoing.sent_at) + limits.idle_timeout_s:
-                self.close_reason = f"idle for {limits.idle_timeout_s:g} s"
-                return 0
+    async def _receive_rest(self, view: memoryview, frame_begun_at: float) -> int:
+        """Wait for more of a frame; 0 when the client left or the time for the whole of it is over."""
+        limit_s = self._limits.frame_timeout_s
+        with trio.CancelScope(deadline=frame_begun_at + limit_s):
+            return await self._stream.receive_into(view)
+        self.close_reason = f"a frame begun was not complete after {limit_s:g} s"
+        return 0
+
+    async def _watch_idle(self) -> None:
+        """End the connection when nothing went over it, in either direction, for too long."""
+        limit_s = self._limits.idle_timeout_s
+        await wait_overdue(lambda: max(self._heard_at, self._outgoing.sent_at) + limit_s, ahead_s=limit_s)
+        self.close_reason = f"idle for {limit_s:g} s"
+        self._reader.cancel()
 
     def _take(self, commands: list[RemotingCommand], size: int) -> None:
         requests = commands

@@ -1,8 +1,8 @@
 """SlaveSession: what a slave makes of the bytes a master sends, as a pure machine.
 
-The stream is received straight into the session's buffer (:meth:`SlaveSession.space`), always as much as is left of
-the present frame and the header of the next, which is read and then overwritten by its body: so records that were
-cut by frames lie in one piece without being moved. Whole records, checked with every rule of the store including
+The stream is received straight into the session's buffer (:meth:`SlaveSession.space`), and the headers in it are closed
+up, so that bodies lie in one piece: many small frames become one append, and of a large one only what was read ahead is
+moved. Whole records, checked with every rule of the store including
 their CRC, come out as chunks to append; an incomplete record stays in the buffer, so the slave's log always ends
 with a whole record. Bytes that are here already come out as chunks to compare (spec: ha §5, §10, §15 rows 3, 4, 19).
 """
@@ -16,6 +16,8 @@ from rmqha.errors import RemoteProtocolError
 from rmqha.replication.overlap import StreamStart
 
 _ROOM_MIN: Final = 64 * 1024
+_READ_AHEAD: Final = 64 * 1024
+"""So much behind the present frame is received with it."""
 _SIZE_AND_MAGIC: Final = 8
 
 BUFFER_SIZE: Final = 2 * 1024 * 1024
@@ -74,6 +76,7 @@ class SlaveSession:
         self._buffer[: self._write] = start.prefix
         self._header_have = 0
         self._body_left = 0
+        self._broken: RemoteProtocolError | None = None
         self._blank_left = -start.own_end % file_size if start.boundary < start.own_end else 0
         self.verified_offset = start.first_report - len(start.prefix)
         """Everything before it was given out, compared or verified."""
@@ -100,25 +103,36 @@ class SlaveSession:
         """Where the next bytes from the wire belong; never empty. Invalidates the chunks given out before."""
         self._make_room()
         end = self._write + self._header_have
-        return self._view[end : self._write + self._body_left + FRAME_HEADER_SIZE]
+        return self._view[end : end + self._body_left + _READ_AHEAD]
 
     def on_received(self, count: int) -> None:
-        """``count`` bytes were put at the beginning of :meth:`space`; then take what :meth:`next_chunk` has.
+        """``count`` bytes were put at the beginning of :meth:`space`; then take what :meth:`next_chunk` has."""
+        at = self._write
+        end = at + self._header_have + count
+        while True:
+            body = min(end - at, self._body_left)
+            if body and at != self._write:
+                self._view[self._write : self._write + body] = self._view[at : at + body]
+            at += body
+            self._write += body
+            self._body_left -= body
+            if end - at < FRAME_HEADER_SIZE:
+                break
+            try:
+                self._on_header(at)
+            except RemoteProtocolError as error:
+                self._broken = error
+                return
+            at += FRAME_HEADER_SIZE
+            if self._start == self._write:
+                self._start = self._write = at
+        self._header_have = end - at
+        if self._header_have and at != self._write:
+            self._view[self._write : self._write + self._header_have] = self._view[at:end]
 
-        Raises:
-            RemoteProtocolError: the frame they began is not the one that must follow; nothing of it was kept.
-        """
-        body = min(count, self._body_left)
-        self._write += body
-        self._body_left -= body
-        self._header_have += count - body
-        if self._header_have == FRAME_HEADER_SIZE:
-            self._header_have = 0
-            self._on_header()
-
-    def _on_header(self) -> None:
+    def _on_header(self, at: int) -> None:
         """Trust nothing in a header (spec: ha §5, §15 row 19)."""
-        offset, size = decode_frame_header(self._view, self._write)
+        offset, size = decode_frame_header(self._view, at)
         if not self._is_placed:
             if offset % self._file_size:
                 raise RemoteProtocolError(
@@ -141,7 +155,14 @@ class SlaveSession:
 
         Raises:
             CorruptStreamError: the bytes are no records; everything before them was given out.
+            RemoteProtocolError: a frame is not the one that must follow; everything before it was given out.
         """
+        chunk = self._next_chunk()
+        if chunk is None and self._broken is not None:
+            raise self._broken
+        return chunk
+
+    def _next_chunk(self) -> AppendChunk | CompareChunk | None:
         available = self._write - self._start
         if not available:
             return None

