@@ -108,6 +108,8 @@ class BrokerController:
             self.store.limit_confirm_offset = lambda: flushed.value
         self.store.reput.on_arrival.append(self._on_arrival)
         self.store.reput.is_awaited = self.holds.is_holding
+        if self.ha_client is not None:
+            self.store.reput.is_far_behind = self.ha_client.is_far_behind
 
     def _on_arrival(self, topic: str, queue_id: int, queue_end: int) -> None:
         self.topics.learn_queue(topic, queue_id)

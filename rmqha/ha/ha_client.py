@@ -174,6 +174,10 @@ class HAClient:
             if self._log.max_offset > end or (has_lasted and not connection.session.is_comparing):
                 self._backoff.on_progress()
 
+    def is_far_behind(self) -> bool:
+        """Whether the own log lacks a lot of what the master has, and is getting it."""
+        return self._connection is not None and self._connection.is_far_behind
+
     def info(self) -> HAClientInfo:
         """Replication as an operator sees it."""
         log, connection = self._log, self._connection

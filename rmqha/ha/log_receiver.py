@@ -43,11 +43,18 @@ class SilentMasterError(RemoteProtocolError):
     """Nothing came for too long: the connection may be half open."""
 
 
+_BULK_SIZE: Final = 512 * 1024
+"""So much in one receive comes only to a slave that is behind by more than what is being sent just now."""
+
+
 class LogReceiver:
     """One connection's stream on its way into the log.
 
     Invariant: the log ends with a whole record after each :meth:`receive`, except inside a blank that is too large
     to be held back.
+
+    Attributes:
+        is_far_behind: what came last is part of a lot that the own log lacks.
     """
 
     def __init__(self, log: ReplicatedLog, stream: Stream, *, start: StreamStart, silence_max_s: float) -> None:
@@ -56,6 +63,7 @@ class LogReceiver:
         self._stream: Final = stream
         self._silence_max_s: Final = silence_max_s
         self._waits_since = inf
+        self.is_far_behind = False
 
     async def watch(self) -> None:
         """Raise SilentMasterError when the master has been silent for too long; runs beside :meth:`receive`."""
@@ -75,6 +83,7 @@ class LogReceiver:
         self._waits_since = trio.current_time()
         count = await self._stream.receive_into(self.session.space())
         self._waits_since = inf
+        self.is_far_behind = count >= _BULK_SIZE
         if count == 0:
             return False
         self.session.on_received(count)

@@ -62,6 +62,11 @@ class SlaveConnection:
         return ClientState.COMPARING if self.session.is_comparing else ClientState.TRANSFER
 
     @property
+    def is_far_behind(self) -> bool:
+        """Whether the own log lacks a lot of what the master has."""
+        return self._receiver.is_far_behind
+
+    @property
     def reported_offset(self) -> int:
         """The last acknowledgement."""
         return self._reports.reported_offset

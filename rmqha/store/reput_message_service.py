@@ -31,6 +31,10 @@ _ROUND_BYTES: Final = 256 * 1024
 """How much is dispatched at once: about a millisecond's work."""
 
 
+_SHARE_WHEN_BEHIND: Final = 4
+"""While the log itself is far behind, dispatch takes one part in this many of the time."""
+
+
 class _Group:
     """The units of one queue in this round; ``next`` is the queue offset the next one must have."""
 
@@ -74,6 +78,8 @@ class ReputMessageService:
         self._wakeup = trio.Event()
         self.is_awaited: Callable[[], bool] = lambda: False
         """Whether somebody waits for what is dispatched next."""
+        self.is_far_behind: Callable[[], bool] = lambda: False
+        """Whether this log is catching up with a master's: first the messages must be safe, then visible."""
         self.reput_from_offset = 0
         """Where dispatch goes on; whoever opens the store sets it."""
         self.dispatched_timestamp_ms = 0
@@ -92,11 +98,14 @@ class ReputMessageService:
                 await trio.sleep(_GATHER_S)
             self._wakeup = trio.Event()
             try:
+                begun_at = trio.current_time()
                 while (this := self._next_round()) is not None:
                     for queue in _write(this.groups):
                         await queue.create_file_in_thread()
                     self._finish(this)
-                    await trio.lowlevel.checkpoint()
+                    took_s = trio.current_time() - begun_at
+                    await trio.sleep((_SHARE_WHEN_BEHIND - 1) * took_s if self.is_far_behind() else 0)
+                    begun_at = trio.current_time()
             except StoreError as error:
                 self._flags.fail_dispatch(error)
 

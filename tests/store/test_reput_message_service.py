@@ -195,3 +195,21 @@ async def test_dispatch_goes_on_where_it_failed_after_a_restart(autojump_clock: 
         await dispatched(store)
     async with running(device.mount()) as store:
         assert len(entries(store)) == 3
+
+
+async def test_while_the_log_is_far_behind_dispatch_takes_a_quarter_of_the_time(autojump_clock: MockClock) -> None:
+    """Two segments, so two rounds; each has to make a queue's first file, which takes its time."""
+
+    async def second_round_at(*, is_far_behind: bool) -> float:
+        device = SimDisk()
+        async with running(device.mount()) as store:
+            store.reput.is_far_behind = lambda: is_far_behind
+            device.latency_s = (1.0, 1.0)
+            begun_at = trio.current_time()
+            await put(store, message(topic="A", size=3000), message(topic="B", size=3000))
+            while "B" not in {queue.topic for queue in store.queues if queue.has_units}:  # noqa: ASYNC110 - virtual time
+                await trio.sleep(0.1)
+            return trio.current_time() - begun_at
+
+    slow, usual = await second_round_at(is_far_behind=True), await second_round_at(is_far_behind=False)
+    assert 2.5 < slow - usual < 3.5
