@@ -105,6 +105,9 @@ class ConsumeQueue:
         mapped = self.queue.files[-1]
         taken = min(len(units), mapped.size - mapped.wrote_position)
         mapped.append([units[:taken]], taken)
+        phy_offset, size, _ = UNIT.unpack_from(units, taken - UNIT_SIZE)
+        if size != FILLER_SIZE:
+            self.max_physic_offset = phy_offset + size
         return taken
 
     def create_file(self) -> None:

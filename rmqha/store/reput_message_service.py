@@ -203,8 +203,6 @@ class ReputMessageService:
         raise CorruptLogError(phy_offset, f"{where}: that place belongs to another record")
 
     def _finish(self, this: _Round) -> None:
-        for group in this.groups:
-            group.queue.max_physic_offset = group.max_physic_offset
         self.reput_from_offset = this.end
         self.dispatched_timestamp_ms = this.store_timestamp_ms
         self._commit_log.note_records(this.end, this.store_timestamp_ms)

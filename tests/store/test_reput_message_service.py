@@ -9,7 +9,7 @@ from rmqha.codec.record_encoder import PreparedRecord
 from rmqha.errors import StoreError
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import PutMessageStatus
-from tests.sim.sim_disk import SimDisk
+from tests.sim.sim_disk import SimDataFile, SimDisk, SimMount
 from tests.store.helpers import SEGMENT, Clock, dispatched, message, put, running
 
 
@@ -213,3 +213,26 @@ async def test_while_the_log_is_far_behind_dispatch_takes_a_quarter_of_the_time(
 
     slow, usual = await second_round_at(is_far_behind=True), await second_round_at(is_far_behind=False)
     assert 2.5 < slow - usual < 3.5
+
+
+class CancellableMount(SimMount):
+    """Like a call in a worker thread: it is not begun once the caller is cancelled."""
+
+    async def create_in_thread(self, path: str, size: int, *, sparse: bool = False) -> SimDataFile:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return await super().create_in_thread(path, size, sparse=sparse)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.05, 0.35, 2.0])
+async def test_a_stop_in_the_middle_of_a_round_is_clean(after_s: float, autojump_clock: MockClock) -> None:
+    """Many queues get their first file while the store stops: what is in its queue already is no other record."""
+    device = SimDisk(latency_s=(0.1, 0.1))
+    disk = CancellableMount(device, device.mount().epoch)
+    async with running(disk, mapped_file_size_commit_log=1 << 16) as store:
+        await put(store, *[message(topic=f"t{number % 12}") for number in range(60)])
+        await trio.sleep(after_s)
+    assert store.running_flags.dispatch_error is None
+    assert "/store/abort" not in device.files
+    async with running(device.mount(), mapped_file_size_commit_log=1 << 16) as store:
+        for number in range(12):
+            assert len(entries(store, f"t{number}")) == 5
