@@ -304,4 +304,5 @@ def _topic_rules(config: BrokerConfig) -> TopicRules:
         broker_name=config.broker_name,
         auto_create_topic_enable=config.auto_create_topic_enable,
         default_topic_queue_nums=config.default_topic_queue_nums,
+        queues_max=config.max_queues,
     )

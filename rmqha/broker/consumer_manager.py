@@ -2,8 +2,15 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from rmqha.codec.heartbeat import SubscriptionData
+from rmqha.errors import RemoteProtocolError
+
+SIZE_MAX: Final = 64 * 1024 * 1024
+"""Bytes, more or less, of all that heartbeats said and that is kept."""
+_ENTRY_SIZE: Final = 256
+"""What an object costs beside its text."""
 
 
 @dataclass(slots=True)
@@ -11,28 +18,51 @@ class _Group:
     members: dict[object, str] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
 
+    @property
+    def size(self) -> int:
+        """Bytes, more or less."""
+        return _ENTRY_SIZE + sum(map(_text_size, self.members.values())) + sum(map(_size, self.subscriptions.values()))
+
 
 class ConsumerManager:
-    """Groups by name; a member is a connection, which takes its place along when it closes."""
+    """Groups by name; a member is a connection, which takes its place along when it closes.
+
+    Invariant: ``_size``, the sum of the groups' sizes, is at most :data:`SIZE_MAX`: no client fills the memory.
+    """
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
+        self._size = 0
 
     def register(
         self, group: str, member: object, *, client_id: str, subscriptions: Iterable[SubscriptionData]
     ) -> None:
-        """A member's heartbeat: it is alive, and the group's subscriptions are these."""
-        entry = self._groups.setdefault(group, _Group())
-        entry.members[member] = client_id
-        entry.subscriptions = {subscription.topic: subscription for subscription in subscriptions}
+        """A member's heartbeat: it is alive, and the group's subscriptions are these.
+
+        Raises:
+            RemoteProtocolError: there is no room for that; nothing has changed.
+        """
+        former = self._groups.get(group, _Group())
+        entry = _Group(former.members | {member: client_id}, {one.topic: one for one in subscriptions})
+        size = self._size + entry.size + _text_size(group)
+        if group in self._groups:
+            size -= former.size + _text_size(group)
+        if size > SIZE_MAX:
+            raise RemoteProtocolError(
+                f"group {group[:80]} is not taken: what groups subscribe to fills {SIZE_MAX} bytes"
+            )
+        self._size = size
+        self._groups[group] = entry
 
     def unregister(self, group: str, member: object) -> None:
         """A member leaves its group."""
         entry = self._groups.get(group)
-        if entry is not None:
-            entry.members.pop(member, None)
-            if not entry.members:
-                del self._groups[group]
+        if entry is None or member not in entry.members:
+            return
+        self._size -= _text_size(entry.members.pop(member))
+        if not entry.members:
+            self._size -= entry.size + _text_size(group)
+            del self._groups[group]
 
     def forget_member(self, member: object) -> None:
         """A connection closed."""
@@ -48,3 +78,12 @@ class ConsumerManager:
         """Ids of the group's members, sorted."""
         entry = self._groups.get(group)
         return sorted(set(entry.members.values())) if entry is not None else []
+
+
+def _text_size(text: str) -> int:
+    return _ENTRY_SIZE + 4 * len(text)
+
+
+def _size(subscription: SubscriptionData) -> int:
+    tags = sum(map(_text_size, subscription.tags_set))
+    return _text_size(subscription.topic) + _text_size(subscription.sub_string) + 2 * tags

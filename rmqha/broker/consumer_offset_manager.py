@@ -3,10 +3,15 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from rmqha.codec.limits import topic_problem
 from rmqha.errors import RemoteProtocolError
 
 _INT64_MAX: Final = 2**63 - 1
 TOPIC_GROUP_SEPARATOR: Final = "@"
+GROUP_SIZE_MAX: Final = 255
+"""Characters of a group's name, as RocketMQ's clients check it."""
+ENTRIES_MAX: Final = 262_144
+"""Most offsets that are kept: some 100 MB, and a file of 20 MB."""
 
 
 class ConsumerOffsetManager:
@@ -14,13 +19,34 @@ class ConsumerOffsetManager:
 
     def __init__(self) -> None:
         self._table: dict[str, dict[int, int]] = {}
+        self._entries = 0
         self.dirty = False
         """The table has changed since it was saved."""
 
     def commit_offset(self, group: str, topic: str, queue_id: int, *, offset: int) -> None:
-        """Remember that ``group`` goes on at ``offset``."""
-        self._table.setdefault(topic + TOPIC_GROUP_SEPARATOR + group, {})[queue_id] = offset
+        """Remember that ``group`` goes on at ``offset``.
+
+        Raises:
+            RemoteProtocolError: no client of RocketMQ's has such a group or topic, or there are too many; nothing is
+                remembered.
+        """
+        key = topic + TOPIC_GROUP_SEPARATOR + group
+        queues = self._table.get(key)
+        if queues is None or queue_id not in queues:
+            self._check_new(group, topic)
+            queues = self._table.setdefault(key, {})
+            self._entries += 1
+        queues[queue_id] = offset
         self.dirty = True
+
+    def _check_new(self, group: str, topic: str) -> None:
+        problem = topic_problem(topic)
+        if not 0 < len(group) <= GROUP_SIZE_MAX:
+            problem = f"a group's name has 1 to {GROUP_SIZE_MAX} characters, not {len(group)}"
+        if self._entries >= ENTRIES_MAX:
+            problem = f"the offsets of {ENTRIES_MAX} queues are kept, the limit"
+        if problem:
+            raise RemoteProtocolError(f"consumer offset not taken: {problem}")
 
     def query_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where ``group`` goes on, or None if it never committed."""
@@ -33,6 +59,7 @@ class ConsumerOffsetManager:
     def replace_from_json(self, value: dict[str, Any]) -> None:
         """Take over a saved table. Raises RemoteProtocolError if it is none; then nothing has changed."""
         self._table = _decode(value)
+        self._entries = sum(map(len, self._table.values()))
 
     def merge_from_master(self, value: dict[str, Any]) -> None:
         """Take over the master's offsets, keeping a larger one of our own.
@@ -48,6 +75,7 @@ class ConsumerOffsetManager:
             known = self._table.setdefault(key, {})
             for queue_id, offset in queues.items():
                 if offset > known.get(queue_id, -1):
+                    self._entries += queue_id not in known
                     known[queue_id] = offset
                     self.dirty = True
 

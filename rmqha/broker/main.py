@@ -30,7 +30,12 @@ EXIT_STOPPED_AT_ONCE: Final = 130
 """A second signal cut the drain short. Nothing acknowledged is lost; the next start recovers."""
 
 _OWN_DESCRIPTORS: Final = 512
-"""At least so many for the store's files, which are kept open, for listeners and for connections to peers."""
+"""At least so many, and at least half of all, for the store's files, which are kept open, for listeners and for
+connections to peers."""
+_LOG_DESCRIPTORS: Final = 128
+"""Of those so many for what is not a queue's file."""
+_QUEUE_DESCRIPTORS: Final = 2
+"""For each queue: its file, and Python's own of the same file's map."""
 
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Messages make no reference cycles; a rare collection is enough, and keeps its pauses out of the tail latency."""
@@ -65,22 +70,29 @@ def run_broker(config: BrokerConfig) -> int:
 
 
 def with_descriptors(config: BrokerConfig) -> BrokerConfig:
-    """Raise the process's limit of open files as far as it goes, and lower ``maxConnections`` to what that allows.
+    """Raise the process's limit of open files as far as it goes, and lower what clients may take of it.
 
-    Otherwise enough strangers could leave the store without a descriptor for its next file, and a failed write is
-    final.
+    Otherwise enough strangers, or topics, could leave the store without a descriptor for its next file, and a failed
+    write is final.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    granted = (hard - _OWN_DESCRIPTORS - config.max_ha_connections) if hard != resource.RLIM_INFINITY else 1 << 30
-    if config.max_connections <= granted:
+    if hard == resource.RLIM_INFINITY:
         return config
-    note = (
-        f"maxConnections lowered from {config.max_connections} to {max(granted, 1)}: this process may have {hard} "
-        "files and connections open (ulimit -Hn, LimitNOFILE=), and the store needs its share"
-    )
-    return replace(config, max_connections=max(granted, 1), notes=(*config.notes, note))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    connections = min(config.max_connections, hard - max(_OWN_DESCRIPTORS, hard // 2) - config.max_ha_connections)
+    connections = max(connections, 1)
+    left = hard - connections - config.max_ha_connections - _LOG_DESCRIPTORS
+    queues = max(min(config.max_queues, left // _QUEUE_DESCRIPTORS), 1)
+    lowered = [
+        f"{name} lowered from {wanted} to {granted}: this process may have {hard} files and connections open "
+        "(ulimit -Hn, LimitNOFILE=), and the store needs its share"
+        for name, wanted, granted in (
+            ("maxConnections", config.max_connections, connections),
+            ("maxQueues", config.max_queues, queues),
+        )
+        if granted < wanted
+    ]
+    return replace(config, max_connections=connections, max_queues=queues, notes=(*config.notes, *lowered))
 
 
 async def _run_until_signalled(controller: BrokerController) -> None:

@@ -11,7 +11,7 @@ import trio
 
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.pull_request_hold_service import PullRequestHoldService
+from rmqha.broker.pull_request_hold_service import SUSPEND_S_MAX, PullRequestHoldService
 from rmqha.broker.topic_config_manager import PERM_READ, TopicConfigManager
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.headers import (
@@ -98,9 +98,9 @@ class PullMessageProcessor:
             )
         deadline = None
         if header.sys_flag & PullSysFlag.SUSPEND:
-            longest = header.suspend_timeout_millis / 1000 if self._rules.long_polling_enable else inf
-            short = inf if self._rules.long_polling_enable else self._rules.short_polling_s
-            deadline = trio.current_time() + min(longest, short)
+            asked_s = min(header.suspend_timeout_millis / 1000, SUSPEND_S_MAX)
+            held_s = asked_s if self._rules.long_polling_enable else self._rules.short_polling_s
+            deadline = trio.current_time() + held_s
         self._pull(connection, request, header, subscription=subscription, deadline=deadline)
 
     def _check(self, header: PullMessageRequestHeader) -> None:

@@ -7,9 +7,15 @@ moves holds nothing but deadlines, so one timer serves all queues. RocketMQ look
 
 from collections.abc import Callable
 from math import inf
+from typing import Final
 
 from rmqha.replication.watermark import Watermark
 from rmqha.waiting import DeadlineService
+
+HELD_MAX: Final = 65_536
+"""Some 2 KiB each."""
+SUSPEND_S_MAX: Final = 60.0
+"""RocketMQ's clients ask for 15 to 20 s. A client that left is forgotten when its time is over."""
 
 Retry = Callable[[bool], None]
 """``retry(arrived)``: called once; False when the holding time is over."""
@@ -22,11 +28,8 @@ class PullRequestHoldService:
         self._ends: dict[tuple[str, int], Watermark] = {}
         self._deadlines = Watermark()
         self._timer = DeadlineService(self._deadlines)
-
-    @property
-    def held(self) -> int:
-        """How many pulls are waiting."""
-        return self._deadlines.waiting
+        self.held = 0
+        """How many pulls are waiting; at most :data:`HELD_MAX`."""
 
     def is_holding(self) -> bool:
         """Whether any pull is waiting."""
@@ -35,7 +38,12 @@ class PullRequestHoldService:
     def suspend_pull_request(
         self, topic: str, queue_id: int, *, offset: int, queue_end: int, deadline: float, retry: Retry
     ) -> None:
-        """Hold a pull at ``offset`` until the queue's end (now ``queue_end``) passes it, or until ``deadline``."""
+        """Hold a pull at ``offset`` until the queue's end (now ``queue_end``) passes it, or until ``deadline``.
+
+        Where too many are held, those whose time is over next go on now.
+        """
+        if self.held >= HELD_MAX:
+            self._deadlines.expire(self._deadlines.next_deadline())
         end = self._ends.get((topic, queue_id))
         if end is None:
             end = self._ends[topic, queue_id] = Watermark(queue_end)
@@ -43,12 +51,15 @@ class PullRequestHoldService:
 
         def on_deadline(_reached: bool, _value: int) -> None:
             arrival.cancel()
+            self.held -= 1
             retry(False)
 
         def on_arrival(_reached: bool, _value: int) -> None:
             expiry.cancel()
+            self.held -= 1
             retry(True)
 
+        self.held += 1
         expiry = self._deadlines.add(1, deadline, on_deadline)
         arrival = end.add(offset + 1, inf, on_arrival)
 

@@ -167,6 +167,11 @@ class SendMessageProcessor:
                 raise SendRefusedError(ResponseCode.SYSTEM_ERROR, problem)
             if topic in FORBIDDEN_SEND_TOPICS:
                 raise SendRefusedError(ResponseCode.NO_PERMISSION, f"sending to topic {topic} is forbidden")
+            if not self._topics.has_room:
+                raise SendRefusedError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"topic {topic} is not made: there are as many queues as maxQueues allows",
+                )
             config = self._topics.create_topic_in_send_message_method(
                 topic,
                 default_topic=header.default_topic,

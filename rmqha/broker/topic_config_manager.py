@@ -80,6 +80,8 @@ class TopicRules:
     broker_name: str
     auto_create_topic_enable: bool = True
     default_topic_queue_nums: int = 8
+    queues_max: int = 10_000
+    """Of all topics but the built-in ones; no send makes a topic beyond it."""
 
 
 class TopicConfigManager:
@@ -99,6 +101,16 @@ class TopicConfigManager:
         """Called when a topic is made or grows: the table should be saved soon."""
         for topic in _built_in_topics(rules):
             self._table[topic.topic_name] = topic
+        self._queues_max = rules.queues_max + self._count_queues()
+        self._queues = self._count_queues()
+
+    def _count_queues(self) -> int:
+        return sum(map(_queues_of, self._table.values()))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a send may make another topic: each queue costs the broker open files."""
+        return self._queues < self._queues_max
 
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._table.values())
@@ -137,6 +149,8 @@ class TopicConfigManager:
             )
 
     def _put(self, topic: TopicConfig) -> None:
+        former = self._table.get(topic.topic_name)
+        self._queues += _queues_of(topic) - (_queues_of(former) if former else 0)
         self._table[topic.topic_name] = topic
         self.data_version = (self._now_ms(), self.data_version[1] + 1)
         self.dirty = True
@@ -166,9 +180,14 @@ class TopicConfigManager:
             raise RemoteProtocolError(f"topics do not parse: {error!r}") from None
         built_in = {topic.topic_name: topic for topic in _built_in_topics(self._rules)}
         self._table = built_in | table
+        self._queues = self._count_queues()
         self.data_version = data_version
         self.dirty = True
         return True
+
+
+def _queues_of(topic: TopicConfig) -> int:
+    return max(topic.read_queue_nums, topic.write_queue_nums)
 
 
 def _built_in_topics(rules: TopicRules) -> Iterator[TopicConfig]:

@@ -108,6 +108,17 @@ class BrokerConfig(StoreConfig, HAConfig, TlsConfig):
         roles=MASTER,
         meaning="Most queues of a topic made at the first send to it.",
     )
+    max_queues: int = key(
+        "maxQueues",
+        INTEGER,
+        "10000",
+        low=1,
+        high=10_000_000,
+        roles=MASTER,
+        ours=True,
+        meaning="Most queues, of all topics together, that sends may make: each costs open files. Topics beyond "
+        "it are not made; those there are go on.",
+    )
     slave_read_enable: bool = key(
         "slaveReadEnable",
         BOOLEAN,

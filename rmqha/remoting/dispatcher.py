@@ -9,6 +9,7 @@ from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RmqhaError
 from rmqha.remoting.connection import Connection
+from rmqha.remoting.limits import LogLimit
 
 logger = structlog.get_logger()
 
@@ -29,13 +30,14 @@ class RequestDispatcher:
     def __init__(self) -> None:
         self._processors: dict[int, BatchProcessor] = {}
         self._on_closed: list[Callable[[Connection], None]] = []
+        self._warnings = LogLimit(burst=20)
 
     def register(self, code: int, processor: Processor) -> None:
         """Let ``processor`` handle requests with ``code``, one by one."""
 
         def process_each(connection: Connection, requests: list[RemotingCommand]) -> None:
             for request in requests:
-                _process_one(processor, connection, request)
+                self._process_one(processor, connection, request)
 
         self._processors[int(code)] = process_each
 
@@ -58,6 +60,17 @@ class RequestDispatcher:
         for callback in self._on_closed:
             callback(connection)
 
+    def _process_one(self, processor: Processor, connection: Connection, request: RemotingCommand) -> None:
+        try:
+            response = processor(connection, request)
+        except RmqhaError as error:
+            facts = {"code": request.code, "peer": connection.peer, "reason": str(error)}
+            self._warnings.log(logger.warning, "request.failed", **facts)
+            connection.respond(request, ResponseCode.SYSTEM_ERROR, remark=str(error))
+            return
+        if response is not None and not request.is_oneway:
+            connection.send_reply(request, response)
+
     def _processor_of(self, request: RemotingCommand) -> BatchProcessor:
         return self._processors.get(request.code, _refuse)
 
@@ -66,14 +79,3 @@ def _refuse(connection: Connection, requests: list[RemotingCommand]) -> None:
     for request in requests:
         remark = f" request type {request.code} not supported"
         connection.respond(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
-
-
-def _process_one(processor: Processor, connection: Connection, request: RemotingCommand) -> None:
-    try:
-        response = processor(connection, request)
-    except RmqhaError as error:
-        logger.warning("request.failed", code=request.code, peer=connection.peer, reason=str(error))
-        connection.respond(request, ResponseCode.SYSTEM_ERROR, remark=str(error))
-        return
-    if response is not None and not request.is_oneway:
-        connection.send_reply(request, response)

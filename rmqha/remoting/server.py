@@ -11,12 +11,11 @@ from rmqha.codec.remoting import NoFrameError
 from rmqha.codec.strangers import describe_on_remoting_port
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.connection import Connection, RequestHandler
-from rmqha.remoting.limits import Capacity, RemotingLimits
+from rmqha.remoting.limits import Capacity, LogLimit, RemotingLimits
 from rmqha.transport import Listener, Stream, UntrustedPeerError
 
 logger = structlog.get_logger()
 
-_LOGGED_EVERY_S = 1.0
 _ROOM_MADE = "room was needed, and this client had not asked anything yet"
 
 
@@ -31,7 +30,8 @@ class RemotingServer:
         self._per_host: dict[str, int] = {}
         self._listeners: list[Listener] = []
         self._left = trio.lowlevel.ParkingLot()
-        self._warnings = _WarningLimit()
+        self._warnings = LogLimit()
+        self._goodbyes = LogLimit(burst=20)
         self.connections: dict[Connection, None] = {}
         """Whoever is connected, in order of arrival."""
 
@@ -88,7 +88,7 @@ class RemotingServer:
             reason = f"{limits.connections_max} clients are connected"
         else:
             return True
-        self._warnings.log("remoting_connection.refused", peer=stream.peer, reason=reason)
+        self._warnings.log(logger.warning, "remoting_connection.refused", peer=stream.peer, reason=reason)
         return False
 
     def _make_room(self, host: str = "") -> bool:
@@ -113,24 +113,26 @@ class RemotingServer:
             await connection.run()
         except* RemoteProtocolError as errors:
             connection.close_reason = _explain(_first(errors), is_stranger=not connection.requests)
-            self._warnings.log(
-                "remoting_connection.protocol_broken", peer=connection.peer, reason=connection.close_reason
-            )
+            self._warn("remoting_connection.protocol_broken", connection)
         except* UntrustedPeerError as errors:
             connection.close_reason = str(_first(errors))
-            self._warnings.log("remoting_connection.untrusted", peer=connection.peer, reason=connection.close_reason)
+            self._warn("remoting_connection.untrusted", connection)
         except* trio.BrokenResourceError as errors:
             connection.close_reason = str(_first(errors))
         finally:
             self._forget(connection)
-            log = logger.info if connection.requests else logger.debug  # strangers must not fill the log
-            log(
-                "remoting_connection.closed",
-                peer=connection.peer,
-                reason=connection.close_reason,
-                requests=connection.requests,
-                open_s=round(trio.current_time() - opened_at, 3),
-            )
+            if connection.requests:
+                self._goodbyes.log(
+                    logger.info,
+                    "remoting_connection.closed",
+                    peer=connection.peer,
+                    reason=connection.close_reason,
+                    requests=connection.requests,
+                    open_s=round(trio.current_time() - opened_at, 3),
+                )
+
+    def _warn(self, event: str, connection: Connection) -> None:
+        self._warnings.log(logger.warning, event, peer=connection.peer, reason=connection.close_reason)
 
     def _forget(self, connection: Connection) -> None:
         if connection not in self.connections:
@@ -141,23 +143,6 @@ class RemotingServer:
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]
-
-
-class _WarningLimit:
-    """At most one warning a second, whatever strangers do; each says how many were left out before it."""
-
-    def __init__(self) -> None:
-        self._logged_at = float("-inf")
-        self._left_out = 0
-
-    def log(self, event: str, *, peer: str, reason: str) -> None:
-        """Log it, or count it."""
-        if trio.current_time() < self._logged_at + _LOGGED_EVERY_S:
-            self._left_out += 1
-            return
-        self._logged_at = trio.current_time()
-        left_out, self._left_out = self._left_out, 0
-        logger.warning(event, peer=peer, reason=reason, left_out=left_out)
 
 
 def _host_of(peer: str) -> str:

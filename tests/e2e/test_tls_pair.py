@@ -8,7 +8,11 @@ import trio
 import trustme
 
 from rmqha.client import Message, SendStatus, TlsOptions, open_consumer, open_producer, tls_network
+from rmqha.codec.codes import ResponseCode
 from rmqha.errors import RmqhaError
+from rmqha.remoting.client import open_remoting_client
+from rmqha.transport import TcpNetwork
+from tests.broker.machines import pull_request, send_request
 from tests.e2e.commands import rmqha
 from tests.e2e.commitlog import wait_identical
 from tests.e2e.conftest import Pair
@@ -178,4 +182,24 @@ async def test_few_descriptors_mean_fewer_clients_and_a_store_that_goes_on(tmp_p
         await wait_in_sync(broker.ports.listen)
         for stream in silent:
             await stream.aclose()
+        assert await broker.stop() == 0
+
+
+async def test_few_descriptors_mean_fewer_topics_and_a_store_that_goes_on(tmp_path: Path) -> None:
+    """A client that makes topics without end: each queue is open files, and without one for the next it is over."""
+    broker = RmqhaBroker(tmp_path / "master", {"mappedFileSizeCommitLog": 1 << 20, "diskMaxUsedSpaceRatio": 95})
+    broker.prefix = ("prlimit", "--nofile=620:620")
+    with reaping(broker):
+        await broker.start()
+        await broker.running.wait_output("maxQueues lowered from 10000 to 192")
+        async with open_remoting_client(TcpNetwork(), broker.address) as client:
+            codes = [
+                (await client.invoke(send_request(b"x", topic=f"t{number}", d="1"), timeout_s=10)).code
+                for number in range(700)
+            ]
+            assert codes == [ResponseCode.SUCCESS] * 192 + [ResponseCode.SYSTEM_ERROR] * 508
+            answer = await client.invoke(send_request(b"x", topic="t0"), timeout_s=10)
+            assert answer.code == ResponseCode.SUCCESS
+            answer = await client.invoke(pull_request(0, topic="t191", suspend_ms=20_000), timeout_s=30)
+            assert answer.code == ResponseCode.SUCCESS, "the last queue has its file"
         assert await broker.stop() == 0

@@ -1,0 +1,165 @@
+"""What clients may make a broker remember is bounded, whatever they send; what is known goes on."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import structlog
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker import consumer_offset_manager, pull_request_hold_service
+from rmqha.broker.consumer_manager import SIZE_MAX, ConsumerManager
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.pull_request_hold_service import PullRequestHoldService
+from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.heartbeat import SubscriptionData, build_subscription_data
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import RemoteProtocolError
+from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.sim.sim_net import SimNet
+
+
+@pytest.fixture
+def logs() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs() as captured:
+        yield captured
+
+
+async def test_topics_beyond_max_queues_are_not_made(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", {"maxQueues": "20"})
+    async with machine.broker(), machine.client() as client:
+        codes = [(await ask(client, send_request(b"x", topic=f"t{number}"))).code for number in range(8)]
+        assert codes == [ResponseCode.SUCCESS] * 5 + [ResponseCode.SYSTEM_ERROR] * 3, "of four queues each"
+        assert (await ask(client, send_request(b"x", topic="t4", queue_id=3))).code == ResponseCode.SUCCESS
+        answer = await ask(client, send_request(b"x", topic="t5"))
+        assert "maxQueues" in (answer.remark or "")
+    async with machine.broker(), machine.client() as client:
+        assert (await ask(client, send_request(b"x", topic="t5"))).code == ResponseCode.SYSTEM_ERROR
+        assert (await ask(client, send_request(b"x", topic="t4"))).code == ResponseCode.SUCCESS
+    async with machine.broker(maxQueues="24"), machine.client() as client:
+        assert (await ask(client, send_request(b"x", topic="t5"))).code == ResponseCode.SUCCESS
+
+
+def test_queues_of_the_log_are_never_refused() -> None:
+    topics = TopicConfigManager(TopicRules("cluster", "broker", queues_max=4), now_ms=lambda: 0)
+    for number in range(10):
+        topics.learn_queue("t", number)
+    assert not topics.has_room
+    topics.replace_from_json({"dataVersion": {"timestamp": 1, "counter": 1}, "topicConfigTable": {}})
+    assert topics.has_room
+
+
+def test_consumer_offsets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_offset_manager, "ENTRIES_MAX", 10)
+    offsets = ConsumerOffsetManager()
+    for number in range(10):
+        offsets.commit_offset("g", "t", number, offset=1)
+    for group, topic, queue_id in (("g", "t", 10), ("h", "t", 0), ("g", "u", 0)):
+        with pytest.raises(RemoteProtocolError, match="the limit"):
+            offsets.commit_offset(group, topic, queue_id, offset=1)
+    offsets.commit_offset("g", "t", 9, offset=2)
+    again = ConsumerOffsetManager()
+    again.replace_from_json(offsets.to_json())
+    assert again.query_offset("g", "t", 9) == 2
+    with pytest.raises(RemoteProtocolError, match="the limit"):
+        again.commit_offset("g", "t", 10, offset=1)
+
+
+@pytest.mark.parametrize(("group", "topic"), [("", "t"), ("g" * 256, "t"), ("g", ""), ("g", "../t"), ("g", "t" * 128)])
+async def test_offsets_of_impossible_names_are_not_kept(group: str, topic: str, autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as client:
+        fields = {"consumerGroup": group, "topic": topic, "queueId": "0", "commitOffset": "1"}
+        answer = await ask(client, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert broker.offsets.to_json() == {"offsetTable": {}}
+
+
+def subscription(topic: str, size: int = 0) -> SubscriptionData:
+    return build_subscription_data(topic, "a" * size or "*")
+
+
+def test_what_heartbeats_say_is_bounded() -> None:
+    consumers = ConsumerManager()
+    members = [object() for _ in range(8)]
+    taken = 0
+    with suppress(RemoteProtocolError):
+        for number in range(10_000):
+            subscriptions = [subscription("t", 100_000)]
+            consumers.register(f"g{number}", members[number % 8], client_id="c", subscriptions=subscriptions)
+            taken += 1
+    assert 20 < taken < SIZE_MAX // 400_000
+    assert consumers.find_subscription(f"g{taken}", "t") is None
+    for _ in range(1000):  # the same one again is no growth
+        consumers.register("g1", members[1], client_id="c", subscriptions=[subscription("t", 100_000)])
+    consumers.forget_member(members[0])
+    consumers.register("late", members[1], client_id="c", subscriptions=[subscription("t", 100_000)])
+
+
+def test_the_account_of_heartbeats_is_even_when_all_have_left() -> None:
+    consumers = ConsumerManager()
+    members = [object() for _ in range(5)]
+    for number, member in enumerate(members * 3):
+        for group in ("a", "b" * number):
+            subscriptions = [subscription(f"t{number % 2}", number)]
+            consumers.register(group, member, client_id="c" * number, subscriptions=subscriptions)
+    consumers.unregister("a", members[0])
+    consumers.unregister("a", members[0])
+    for member in members:
+        consumers.forget_member(member)
+    assert consumers._size == 0
+
+
+async def test_bad_requests_do_not_fill_the_log(logs: list[Any], autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker():
+        for _ in range(50):
+            async with machine.client() as client:
+                for _ in range(20):
+                    answer = await ask(client, RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields={"queueId": "x"}))
+                    assert answer.code == ResponseCode.SYSTEM_ERROR
+    events = [entry["event"] for entry in logs]
+    assert events.count("request.failed") < 30
+    assert events.count("remoting_connection.closed") < 30
+
+
+async def test_held_pulls_are_bounded(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Where too many are held the one that ends next goes on, and neither arrival nor end is counted twice."""
+    monkeypatch.setattr(pull_request_hold_service, "HELD_MAX", 10)
+    holds = PullRequestHoldService()
+    nursery.start_soon(holds.run)
+    ended: list[tuple[int, bool]] = []
+
+    def hold(number: int) -> None:
+        def retry(arrived: bool) -> None:
+            ended.append((number, arrived))
+
+        deadline = 100.0 + number
+        holds.suspend_pull_request("t", number, offset=0, queue_end=0, deadline=deadline, retry=retry)
+
+    for number in range(12):
+        hold(number)
+    assert (ended, holds.held) == ([(0, False), (1, False)], 10)
+    holds.notify_message_arriving("t", 5, 1)
+    assert (ended[2:], holds.held) == ([(5, True)], 9)
+    await trio.sleep(200)
+    assert (len(ended), holds.held) == (12, 0)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_pull_is_held_for_a_minute_at_most(autojump_clock: MockClock) -> None:
+    """Also of a client that left: for years it would be remembered."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker:
+        async with machine.client() as client:
+            await ask(client, send_request(b"x"))
+            client.put_nowait(pull_request(1, suspend_ms=10**12).encode())
+            await trio.sleep(1)
+            assert broker.holds.held == 1
+        await trio.sleep(61)
+        assert broker.holds.held == 0
