@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rmqha.codec.codes import ResponseCode
 from rmqha.codec.layout import BLANK_MAGIC
 from rmqha.codec.message import decode_message
 from rmqha.codec.scan import Stop, scan_records
@@ -111,6 +112,15 @@ class Checker:
         base = acked.offset - acked.offset % swarm.segment_size
         at = acked.offset - base
         return remains.segments.get(base, memoryview(b""))[at : at + len(acked.record)] == acked.record
+
+    def check_prompt(self, burst: list[Message], *, answered_s: float, limit_s: float) -> None:
+        """Prompt: while nothing is wrong, every message is SEND_OK as soon as disks and lines allow."""
+        for message in burst:
+            if message.code != ResponseCode.SUCCESS:
+                self.violation("prompt", f"message {message.number} got {message.code}, though nothing was wrong")
+                return
+        if answered_s > limit_s:
+            self.violation("prompt", f"messages from {burst[0].number} on took {answered_s:.3f} s, not {limit_s:.3f} s")
 
     # ---- at a death and a start
 

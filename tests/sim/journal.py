@@ -23,7 +23,7 @@ class Journal:
     def record(self, kind: str, *facts: object) -> None:
         """Note that something happened."""
         self.counts[kind] += 1
-        line = f"{self.now():.9f} {kind} {facts}\n"
+        line = f"{self.now()!r} {kind} {facts}\n"
         self._hash.update(line.encode())
         if self.events is not None:
             self.events.append(line.rstrip())

@@ -7,13 +7,16 @@ workload never reaches, or an invariant that nobody checks.
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Final
+
+import trio
 
 from rmqha.broker import broker_controller, durability
 from rmqha.codec import scan
 from rmqha.codec.scan import scan_records
 from rmqha.errors import StoreError, StoreWriteError
-from rmqha.ha import ha_client, ha_service, log_receiver, slave_connection
+from rmqha.ha import ha_client, ha_service, log_receiver, report_sender, slave_connection
 from rmqha.replication import in_sync, master_session
 from rmqha.replication.master_session import LogRange
 from rmqha.store import (
@@ -234,8 +237,6 @@ def _safe_action(self: Any, kwargs: dict[str, Any]) -> Any:
 
 
 async def _sleep_forever() -> None:
-    import trio  # noqa: PLC0415
-
     await trio.sleep_forever()
 
 
@@ -259,6 +260,32 @@ def _append_raw_ignoring_errors(self: Any, data: Any, phy_offset: int) -> int:
         return _append_raw(self, data, phy_offset)
     except StoreError:
         return len(data)
+
+
+async def _flush_up_to_the_session(self: Any) -> None:
+    """Ask for a flush of bytes that are not in the log yet: it never covers them."""
+    while True:
+        await self._appended.wait()
+        self._appended = trio.Event()
+        offset = self.session.boundary_offset
+        await self._log.flush_now(offset)
+        self._reports.report(offset)
+
+
+async def _wait_flushed_unchecked(self: Any, offset: int) -> None:
+    done = trio.Event()
+    waiter = self.flushed.add(offset, inf, lambda _reached, _value: done.set())
+    self.request_flush()
+    try:
+        await done.wait()
+    finally:
+        waiter.cancel()
+    if self.flushed.value < offset:
+        raise self._flags.write_error
+
+
+def _report_by_heartbeat(self: Any, offset: int) -> None:
+    self.reported_offset = max(self.reported_offset, offset)
 
 
 async def _gives_up(self: Any) -> None:
@@ -286,6 +313,14 @@ mutant(
 mutant("a slave acknowledges without a flush", "D3", (Store, "flush_now", _flushes_never))
 mutant("a slave ignores a failed append", "§2", (Store, "append_raw", _append_raw_ignoring_errors))
 mutant("a slave does not compare the overlap", "D12", (log_receiver.LogReceiver, "_compare", nothing))
+mutant(
+    "a slave waits for the flush of what it holds back",
+    "found here",
+    (slave_connection.SlaveConnection, "_make_durable", _flush_up_to_the_session),
+    (FlushService, "wait_flushed", _wait_flushed_unchecked),
+)
+mutant("a slave acknowledges by heartbeat only", "#5657", (report_sender.ReportSender, "report", _report_by_heartbeat))
+mutant("a flush is not asked for", "prompt", (FlushService, "request_flush", nothing))
 mutant("a slave connects once", "liveness", (ha_client.HAClient, "run", _gives_up))
 
 # ---- recovery

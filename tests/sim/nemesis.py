@@ -44,6 +44,8 @@ class Fault:
 
 def draw_plan(seed: int, swarm: Swarm) -> list[Fault]:
     """All faults of a seed, in order."""
+    if swarm.calm:
+        return []
     random = stream(seed, "nemesis")
     names = [f"n{number}" for number in range(swarm.slaves + 1)]
     faults = []

@@ -24,9 +24,10 @@ import trio
 from rmqha.errors import StoreLockedError, StoreReadError, StoreWriteError
 from rmqha.store.disk import BytesLike, DiskUsage
 from tests.sim.journal import Journal, NodeDied
+from tests.sim.sim_clock import Bell
 
 SECTOR: Final = 512
-_LATENCY_S: Final = (0.0004, 0.004)
+LATENCY_S: Final = (0.0004, 0.004)
 _INSTANT_S: Final = 0.002
 """What takes no time takes this long when the disk is slow."""
 
@@ -141,13 +142,16 @@ class SimDisk:
         journal: Journal | None = None,
         name: str = "disk",
         now_ms: Callable[[], int] = lambda: 0,
-        latency_s: tuple[float, float] = _LATENCY_S,
+        latency_s: tuple[float, float] = LATENCY_S,
+        creation_s: float = 0.0,
     ) -> None:
         self.random: Final = random or Random(0)
         self.journal: Final = journal or Journal()
         self.name: Final = name
         self.now_ms = now_ms
         self.latency_s = latency_s
+        self.creation_s = creation_s
+        """Making a file takes up to so much longer than anything else: it is allocated whole."""
         self.files: dict[str, Inode] = {}
         self.directories: dict[str, None] = {"/": None}
         self.faults = DiskFaults()
@@ -158,7 +162,7 @@ class SimDisk:
         """The power goes in the middle of the call with this number."""
         self.on_crash: Callable[[], None] = self.power_cut
         """What a crash point does; a world takes the whole machine down."""
-        self.died = trio.Event()
+        self.died = Bell()
         self.locked: set[str] = set()
         self.failed_in = -1
         """The process that was the last to see a write or fdatasync of a commitlog segment fail."""
@@ -213,8 +217,7 @@ class SimDisk:
         self.epoch += 1
         self.last_write = ("", 0)
         self.locked.clear()
-        self.died.set()
-        self.died = trio.Event()
+        self.died.ring()
 
 
 class SimMount:
@@ -223,7 +226,6 @@ class SimMount:
     def __init__(self, disk: SimDisk, epoch: int) -> None:
         self.disk: Final = disk
         self.epoch: Final = epoch
-        self.died: Final = disk.died
 
     def enter(self, operation: str, path: str) -> None:
         """Begin a call: it counts, it is on record, and the dead do not make any."""
@@ -245,16 +247,16 @@ class SimMount:
             disk.on_crash()
             raise NodeDied(disk.name)
 
-    async def latency(self) -> None:
+    async def latency(self, *, extra_s: float = 0.0) -> None:
         """The time a worker thread is busy; neither cancellation nor anything but death ends it early."""
         low, high = self.disk.latency_s
+        high += extra_s
         if not high and self.disk.faults.slowness == 1.0:
             await trio.lowlevel.cancel_shielded_checkpoint()
             self.check_alive()
             return
         duration = (self.disk.random.uniform(low, high) or _INSTANT_S) * self.disk.faults.slowness
-        with trio.move_on_after(duration, shield=True):
-            await self.died.wait()
+        await self.disk.died.wait(trio.current_time() + duration, shield=True)
         self.check_alive()
 
     def refuse(self, operation: str, path: str, error: int) -> StoreWriteError:
@@ -324,7 +326,7 @@ class SimMount:
 
     async def create_in_thread(self, path: str, size: int, *, sparse: bool = False) -> "SimDataFile":
         """See rmqha.store.disk.Disk."""
-        await self.latency()
+        await self.latency(extra_s=self.disk.creation_s)
         return self.create(path, size, sparse=sparse)
 
     def unlink(self, path: str) -> None:

@@ -22,6 +22,7 @@ import trio
 
 from rmqha.transport import BytesLike
 from tests.sim.journal import Journal, NodeDied
+from tests.sim.sim_clock import Bell
 
 if TYPE_CHECKING:
     from rmqha.store.disk import DataFile
@@ -48,7 +49,7 @@ class SimNet:
         self.capacity: Final = capacity
         self.latency_s: Final = latency_s
         self.chopping: Final = chopping
-        """How often a receiver gets a small odd piece instead of all that is there."""
+        """How often a receiver gets a small odd piece instead of all that is there, or a frame leaves in two parts."""
         self.hosts: dict[str, SimHost] = {}
         self.holes: set[tuple[str, str]] = set()
         """Directions ``(from, to)`` in which nothing arrives; only ever asked for membership."""
@@ -66,6 +67,10 @@ class SimNet:
     def latency(self) -> float:
         """The time one segment is under way."""
         return self.random.uniform(*self.latency_s) if self.latency_s[1] else 0.0
+
+    def is_chopped(self) -> bool:
+        """Whether something is to arrive in parts this time."""
+        return self.chopping > 0 and self.random.random() < self.chopping
 
     def next_port(self) -> int:
         """A port nobody has used in this run."""
@@ -221,13 +226,9 @@ class SimStream:
         self._net = connection.net
         self._epoch = host.epoch
         self._broken_at = inf
-        self._changed: trio.Event | None = None
-
-    def wake(self) -> None:
+        self._changed = Bell()
+        self.wake: Final = self._changed.ring
         """Whoever waits at this end looks again."""
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
 
     def break_at(self, moment: float) -> None:
         """An RST arrives here at this moment."""
@@ -245,14 +246,7 @@ class SimStream:
         self.other.wake()
 
     async def _wait(self, deadline: float) -> None:
-        if self._changed is None:
-            self._changed = trio.Event()
-        changed = self._changed
-        if deadline == inf:
-            await changed.wait()
-        else:
-            with trio.move_on_at(deadline):
-                await changed.wait()
+        await self._changed.wait(deadline)
         self._check_usable()
 
     def _check_usable(self) -> None:
@@ -291,12 +285,21 @@ class SimStream:
             self.incoming.chunks.append((arrival, chunk))  # the end of the stream stays the end
             return 0
         limit = len(buffer)
-        if self._net.random.random() < self._net.chopping:
+        if self._net.is_chopped():
             limit = min(limit, self._net.random.choice(_PIECES))
-        taken = min(len(chunk), limit)
-        buffer[:taken] = chunk[:taken]
-        if taken < len(chunk):
-            self.incoming.chunks.appendleft((arrival, chunk[taken:]))
+        taken = 0
+        while chunk:
+            part = chunk[: limit - taken]
+            buffer[taken : taken + len(part)] = part
+            taken += len(part)
+            if len(part) < len(chunk):
+                self.incoming.chunks.appendleft((arrival, chunk[len(part) :]))
+                break
+            if not self.incoming.chunks or self.incoming.chunks[0][0] > trio.current_time():
+                break
+            arrival, chunk = self.incoming.chunks.popleft()
+            if not chunk:
+                self.incoming.chunks.append((arrival, chunk))
         self.incoming.size -= taken
         self._net.journal.record("net.received", self.host.address, self.peer, taken)
         self.other.wake()
@@ -328,8 +331,13 @@ class SimStream:
         return taken
 
     async def send_file(self, header: bytes, file: "DataFile", at: int, size: int) -> None:
-        """See rmqha.transport.Stream."""
-        await self.send_all(header + bytes(file.view()[at : at + size]))
+        """See rmqha.transport.Stream. The header may be on its way before the body."""
+        body = bytes(file.view()[at : at + size])
+        if self._net.is_chopped():
+            await self.send_all(header)
+            await self.send_all(body)
+        else:
+            await self.send_all(header + body)
 
     def close(self) -> None:
         """See rmqha.transport.Stream. Unread bytes turn the FIN into an RST, as in a real kernel."""

@@ -8,9 +8,14 @@ from random import Random
 from typing import Final
 
 from tests.sim.sim_clock import stream
+from tests.sim.sim_disk import LATENCY_S
 
 CHAOS_S: Final = 8.0
 """Faults happen, and messages are sent, in the first so many virtual seconds."""
+_NETWORK_LATENCY_S: Final = {"instant": (0.0, 0.0), "fast": (0.0001, 0.002), "slow": (0.005, 0.2)}
+_OVERHEAD: Final = 200
+"""A record is so much larger than its body, at most."""
+_PATIENCE_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,31 @@ class Swarm:
     """``instant``, ``fast`` or ``slow``; with no latencies there is less to simulate, and more that coincides."""
     instant_disk: bool
     fault_rate: float
+    creation_s: float = 0.0
+    """Making a segment takes up to so much longer than a flush."""
+    calm: bool = False
+    """Nothing goes wrong at all: what is not in order then is a bug, however quickly it passes."""
+
+    @property
+    def disk_latency_s(self) -> tuple[float, float]:
+        """Least and most that a call of a disk takes."""
+        return (0.0, 0.0) if self.instant_disk else LATENCY_S
+
+    @property
+    def network_latency_s(self) -> tuple[float, float]:
+        """Least and most that bytes are under way."""
+        return _NETWORK_LATENCY_S[self.network]
+
+    def answer_s(self, burst_bytes: int) -> float:
+        """A burst is answered within this time while nothing is wrong.
+
+        Each byte crosses two disks and the network, and may find one of each at work for somebody else. On a disk it
+        waits for the flush that runs and for its own, in each segment, and for the next segment to be made.
+        """
+        at_once = burst_bytes + self.producers * self.burst * (self.body_size_max + _OVERHEAD)
+        segments = 2 + at_once // self.segment_size
+        disk_s = segments * (3 * self.disk_latency_s[1] + self.creation_s)
+        return 2 * disk_s + 4 * self.network_latency_s[1] + _PATIENCE_S
 
     # ---- the budget
 
@@ -91,4 +121,6 @@ def draw(seed: int) -> Swarm:
         network=random.choice(("instant", "instant", "fast", "fast", "slow")),
         instant_disk=random.random() < 0.4,
         fault_rate=random.choice((0.15, 0.4, 0.8)),
+        creation_s=random.choice((0.0, 0.0, 0.004, 0.02)),
+        calm=random.random() < 0.05,
     )

@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.sim.journal import NodeDied
+from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet, SimNetwork, SimStream
 
 A, B = "10.0.0.1", "10.0.0.2"
@@ -150,3 +151,22 @@ async def test_a_listener_can_be_closed_and_its_port_used_again(net: SimNet, aut
     with pytest.raises(trio.BrokenResourceError):
         await receive(waiting, 1)
     assert (await other.listen(B, 10912)).port == 10912
+
+
+async def test_what_has_arrived_is_received_together(autojump_clock: MockClock) -> None:
+    client, server, _, _ = await connected(SimNet(Random(1), chopping=0.0))
+    for part in (b"head", b"er", b"body"):
+        await client.send_all(part)
+    await trio.sleep(1.0)
+    assert await server.receive_into(memoryview(bytearray(100))) == 10
+
+
+async def test_a_frame_may_arrive_in_two_parts(autojump_clock: MockClock) -> None:
+    client, server, mine, _ = await connected(SimNet(Random(1), chopping=1.0, latency_s=(0.1, 0.9)))
+    assert mine.host.net.is_chopped()
+    file = SimDisk().mount().create("/segment", 512)
+    await client.send_file(b"header", file, 0, 4)
+    arrivals = [arrival for arrival, _ in server.incoming.chunks]
+    assert len(arrivals) == 2
+    assert arrivals[0] < arrivals[1]
+    assert await receive(server, 10) == b"header" + bytes(4)

@@ -135,6 +135,8 @@ class Producer:
 async def send(world: "World", burst: list[Message]) -> None:
     """Send and wait for every answer, or for the death of the process that owes it."""
     process = world.master.process
+    asked_at, limit_s = trio.current_time(), world.swarm.answer_s(sum(len(message.body) for message in burst))
+    is_calm = world.is_calm_until(asked_at + limit_s)
     if process is None or not process.is_serving:
         return
     client = SimClient(world, process)
@@ -147,8 +149,15 @@ async def send(world: "World", burst: list[Message]) -> None:
         world.checker.violation("crash", f"handling a request raised {error!r}")
         world.keep_traceback(error)
         return
+    await _wait_answered(world, client, burst)
+    if is_calm:
+        world.checker.check_prompt(burst, answered_s=trio.current_time() - asked_at, limit_s=limit_s)
+
+
+async def _wait_answered(world: "World", client: SimClient, burst: list[Message]) -> None:
     if not client.waiting:
         return
+    process = client.process
     slowness = 10.0 if world.master.disk.faults.slowness > 1 else 0.0
     with trio.move_on_after(ANSWER_S + slowness):
         await client.answered.wait()

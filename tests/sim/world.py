@@ -5,6 +5,8 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
+from math import inf
 from typing import Final
 
 import trio
@@ -23,7 +25,6 @@ from tests.sim.workload import Message, Producer
 LIVENESS_S: Final = 90.0
 """After healing, everything is in order again within so many virtual seconds."""
 _LOOK_S: Final = 1.0
-_LATENCY_S: Final = {"instant": (0.0, 0.0), "fast": (0.0001, 0.002), "slow": (0.005, 0.2)}
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,10 @@ class World:
     master: SimNode = field(init=False)
     nursery: trio.Nursery = field(init=False)
     traceback: str = ""
+    disturbed_at: float = field(init=False)
+    """The next fault that may cost somebody time happens then, or happened and is not over."""
+    is_formed: bool = False
+    """The cluster has come into order since the last fault."""
     usurped: set[str] = field(default_factory=set)
     """Old masters that came back with all they had: they may be ahead of the new one until somebody looks."""
 
@@ -66,7 +71,7 @@ class World:
             stream(self.seed, "net"),
             journal=self.journal,
             chopping=self.swarm.chopping,
-            latency_s=_LATENCY_S[self.swarm.network],
+            latency_s=self.swarm.network_latency_s,
         )
         self.checker = Checker(self)
         CountingLogger.events.clear()
@@ -105,6 +110,25 @@ class World:
 
     def __post_init__(self) -> None:
         self._over = trio.Event()
+        self.disturbed_at = self.plan[0].at if self.plan else inf
+
+    def is_calm_until(self, moment: float) -> bool:
+        """Whether all is in order and nothing will go wrong before this moment."""
+        if moment >= self.disturbed_at:
+            return False
+        self.is_formed = self.is_formed or self._is_in_order()
+        return self.is_formed
+
+    def _is_in_order(self) -> bool:
+        """All serve, and each slave follows the master."""
+        processes = [node.process for node in self.nodes.values()]
+        if not all(process is not None and process.is_serving for process in processes):
+            return False
+        clients = [p.broker.ha_client for p in processes if p is not None and not p.is_master]
+        if any(client is None or client.info().state is not ClientState.TRANSFER for client in clients):
+            return False
+        assert self.master.process is not None, "all serve"
+        return self.master.process.broker.ha_service.live_slaves == len(clients)
 
     def keep_traceback(self, error: BaseException) -> None:
         """For the report of a crash of the product."""
@@ -207,7 +231,11 @@ class World:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._stop_when_over, nursery.cancel_scope)
                 await self._send_until_acked()
-                await self._wait_converged()
+                await self._wait_until(self._is_converged)
+                await self._wait_until(self._is_in_order)
+                self.is_formed, self.disturbed_at = True, inf
+                await self._send_promptly()
+                await self._wait_until(self._is_converged)
                 nursery.cancel_scope.cancel()
         if limit.cancelled_caught and not self.checker.violations:
             self.checker.violation("liveness", f"not in order {LIVENESS_S:g} s after healing: {self._standing()}")
@@ -223,8 +251,17 @@ class World:
                 return
             await trio.sleep(1.0)
 
-    async def _wait_converged(self) -> None:
-        while not self._is_converged():  # noqa: ASYNC110 - a look from outside; nobody inside tells us
+    async def _send_promptly(self) -> None:
+        """One by one and many at once, large enough for the next segment."""
+        numbers = iter(range(200_000, 300_000))
+        body = bytes(self.swarm.body_size_max)
+        for count in (1, 3):
+            now = trio.current_time()
+            burst = [Message(number, now, "alpha", 0, b"<%d>" % number + body) for number in islice(numbers, count)]
+            await workload.send(self, burst)
+
+    async def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():  # noqa: ASYNC110 - a look from outside; nobody inside tells us
             await trio.sleep(0.5)
 
     def _is_converged(self) -> bool:
