@@ -4,6 +4,7 @@ Source: spec: commitlog §2.1, §2.2
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,11 @@ class Fields:
     properties_begin: Positions
     properties_end: Positions
 
+    @cached_property
+    def has_v6(self) -> bool:
+        """Whether any record has an IPv6 host; then fixed fields do not lie alike in all of them."""
+        return bool((self.sys_flag & SysFlag.HOSTS_V6).any())
+
     def take(self, rows: Positions | slice) -> "Fields":
         """Only these rows."""
         return Fields(
@@ -53,9 +59,9 @@ class Fields:
     def column(self, name: str) -> npt.NDArray[Any]:
         """A fixed field of every record, native-endian (not for hosts: see :meth:`born_host_positions`)."""
         dtype = RECORD_DTYPES[0][name].newbyteorder("=")
-        hosts = self.sys_flag & SysFlag.HOSTS_V6
-        if not hosts.any():
+        if not self.has_v6:
             return self.headers[name].astype(dtype)
+        hosts = self.sys_flag & SysFlag.HOSTS_V6
         values = np.empty(self.starts.size, dtype)
         for kind, of_kind in RECORD_DTYPES.items():
             rows = np.flatnonzero(hosts == kind)

@@ -7,7 +7,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rmqha.codec.host import decode_host
-from rmqha.codec.layout import SysFlag
 from rmqha.spark.fields import Fields
 from rmqha.spark.gather import numbers
 from rmqha.spark.lane_walk import Bytes, Positions
@@ -15,7 +14,7 @@ from rmqha.spark.lane_walk import Bytes, Positions
 
 def host_strings(fields: Fields, name: str) -> pa.Array:
     """``born_host`` or ``store_host`` of each record; there are few different ones, each is formatted once a block."""
-    if not (fields.sys_flag & SysFlag.HOSTS_V6).any():
+    if not fields.has_v6:
         return _strings(np.ascontiguousarray(fields.headers[name]))
     positions, is_v6 = fields.born_host_positions() if name == "born_host" else fields.store_host_positions()
     v4, v6 = np.flatnonzero(~is_v6), np.flatnonzero(is_v6)

@@ -59,19 +59,21 @@ def walk(block: Bytes, position: int, *, limit: int) -> Walk:
 
 
 def _open_lanes(block: Bytes, position: int, limit: int) -> Positions:
-    """The first magic code near the start of each slot, if its record claims to be there.
+    """The first position near the start of each slot that has the magic code and claims to be a record there.
 
     A false one is noticed when its neighbour does not land on it.
     """
     slots = np.arange(SLOT_BYTES, limit - _OPENING_BYTES - _OFFSET_AT - 8, SLOT_BYTES)
     if not slots.size:
         return np.zeros(1, np.int64)
-    magics = np.ndarray((slots.size, _OPENING_BYTES), ">u4", block[SLOT_BYTES + 4 :], strides=(SLOT_BYTES, 1))
-    is_magic = magics == _MAGIC
-    at = slots + is_magic.argmax(axis=1)
+    openings = np.ndarray((slots.size, _OPENING_BYTES), np.uint8, block[SLOT_BYTES + 4 :], strides=(SLOT_BYTES, 1))
+    slot, within = np.divmod(np.flatnonzero(openings == MESSAGE_MAGIC_BYTES[0]), _OPENING_BYTES)
+    at = slots[slot] + within
+    magics = np.ndarray((block.size - 7,), ">u4", block[4:], strides=(1,))[at]
     claims = np.ndarray((block.size - 7,), ">i8", block, strides=(1,))[at + _OFFSET_AT]
-    good = is_magic.any(axis=1) & (claims == at + position)
-    return np.concatenate([np.zeros(1, np.int64), at[good]])
+    good = (magics == _MAGIC) & (claims == at + position)
+    _, first = np.unique(slot[good], return_index=True)
+    return np.concatenate([np.zeros(1, np.int64), at[good][first]])
 
 
 def _walk_lanes(block: Bytes, lanes: Positions) -> Positions | None:
