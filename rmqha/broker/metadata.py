@@ -3,6 +3,7 @@
 Source: spec: ha §12, remoting §2.6; rocketmq-all-4.9.8 SlaveSynchronize.java, AdminBrokerProcessor.java.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
@@ -88,18 +89,21 @@ class MetadataService:
         dispatcher.register(RequestCode.GET_ALL_DELAY_OFFSET, self._answer_delay_offsets)
         dispatcher.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._answer_subscription_groups)
 
-    def _answer_topics(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
-        return _table(self._topics.to_json())
+    def _answer_topics(self, connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        return _table(connection, self._topics.to_json)
 
-    def _answer_consumer_offsets(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
-        return _table(self._offsets.to_json())
+    def _answer_consumer_offsets(self, connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        return _table(connection, self._offsets.to_json)
 
-    def _answer_delay_offsets(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
-        return _table(self._files.load(DELAY_OFFSET) or _NO_DELAYS)
+    def _answer_delay_offsets(self, connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        return _table(connection, lambda: self._files.load(DELAY_OFFSET) or _NO_DELAYS)
 
-    def _answer_subscription_groups(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
-        return _table(self._files.load(SUBSCRIPTION_GROUP) or _NO_GROUPS)
+    def _answer_subscription_groups(self, connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        return _table(connection, lambda: self._files.load(SUBSCRIPTION_GROUP) or _NO_GROUPS)
 
 
-def _table(value: dict[str, Any]) -> RemotingCommand:
-    return RemotingCommand(ResponseCode.SUCCESS, body=java_json.dumps(value).encode())
+def _table(connection: Connection, make: Callable[[], dict[str, Any]]) -> RemotingCommand:
+    """A table may have megabytes and be asked for in 25: it is only made for who took the one before."""
+    if not connection.takes_answers:
+        return RemotingCommand(ResponseCode.SYSTEM_BUSY, remark="answers wait to be taken: read them, then ask again")
+    return RemotingCommand(ResponseCode.SUCCESS, body=java_json.dumps(make()).encode())

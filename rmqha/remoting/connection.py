@@ -50,7 +50,7 @@ class Connection:
         self._handler = handler
         self._limits = limits
         self._capacity = capacity
-        self._outgoing = OutgoingQueue(stream, write_timeout_s=limits.write_timeout_s)
+        self._outgoing = OutgoingQueue(stream, write_timeout_s=limits.write_timeout_s, account=capacity.outgoing)
         self._responses = ResponseTable(stream.peer)
         self._expires = False
         self._heard_at = inf
@@ -243,15 +243,28 @@ class Connection:
         return (
             self.in_flight_bytes >= limits.connection_in_flight_bytes_max
             or self.in_flight >= limits.connection_in_flight_requests_max
-            or self._outgoing.size >= limits.connection_outgoing_bytes_max
+            or self._outgoing.size >= self._outgoing_bytes_max()
             or self._capacity.used_bytes >= self._capacity.bytes_max
         )
 
-    async def _wait_capacity(self) -> None:
+    def _outgoing_bytes_max(self) -> int:
         limits = self._limits
+        is_much = self._capacity.outgoing.size >= limits.outgoing_bytes_max
+        return limits.outgoing_share_bytes if is_much else limits.connection_outgoing_bytes_max
+
+    @property
+    def takes_answers(self) -> bool:
+        """Whether a large answer may be made; with one in the way a client may as well ask again later."""
+        limits = self._limits
+        return (
+            self._outgoing.size < limits.outgoing_share_bytes
+            and self._capacity.outgoing.size < limits.outgoing_bytes_max
+        )
+
+    async def _wait_capacity(self) -> None:
         while self._is_full():
-            if self._outgoing.size >= limits.connection_outgoing_bytes_max:
-                await self._outgoing.wait_below(limits.connection_outgoing_bytes_max)
+            if self._outgoing.size >= (size := self._outgoing_bytes_max()):
+                await self._outgoing.wait_below(size)
             elif self._capacity.used_bytes >= self._capacity.bytes_max:
                 await self._capacity.released.park()
             else:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import trio
 
 from rmqha.codec.remoting import FRAME_SIZE_MAX, HEADER_SIZE_MAX
+from rmqha.remoting.outgoing import OutgoingAccount
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,9 @@ class RemotingLimits:
     connection_in_flight_requests_max: int = 32768
     connection_outgoing_bytes_max: int = 16 * 1024 * 1024
     """Reading pauses while more than this waits to be sent to a client."""
+    outgoing_bytes_max: int = 256 * 1024 * 1024
+    """The same for all clients together; then nothing more is read of those with more than their share."""
+    outgoing_share_bytes: int = 64 * 1024
     unfinished_bytes_max: int = 256 * 1024 * 1024
     """Requests that have begun to arrive, all clients together; beyond it the one begun first ends its connection."""
     frame_size_max: int = FRAME_SIZE_MAX
@@ -55,6 +59,7 @@ class Capacity:
         receive_buffer: one for all: what a stream puts there is taken out before any other task runs, so a
             connection that only sits there costs no buffer.
         unfinished: requests that have begun to arrive.
+        outgoing: answers that clients have not taken yet.
     """
 
     def __init__(self, limits: RemotingLimits) -> None:
@@ -62,6 +67,7 @@ class Capacity:
         self.used_bytes = 0
         self.released = trio.lowlevel.ParkingLot()
         self.receive_buffer = memoryview(bytearray(limits.receive_size))
+        self.outgoing = OutgoingAccount()
         self.unfinished = UnfinishedFrames(limits.unfinished_bytes_max)
 
     def release(self, size: int) -> None:

@@ -10,13 +10,23 @@ _GATHERED_BYTES_MAX = 1024 * 1024
 _COPIED_BYTES_MAX = 32 * 1024
 
 
+class OutgoingAccount:
+    """What several queues hold together."""
+
+    __slots__ = ("size",)
+
+    def __init__(self) -> None:
+        self.size = 0
+
+
 class OutgoingQueue:
     """Bytes leave in the order they were put, gathered into few sends.
 
-    Invariant: ``size`` is the sum of what was put and has not been handed to the kernel.
+    Invariant: ``size`` is the sum of what was put and has not been handed to the kernel; it is part of the account's
+    while :meth:`run` runs.
     """
 
-    def __init__(self, stream: Stream, *, write_timeout_s: float) -> None:
+    def __init__(self, stream: Stream, *, write_timeout_s: float, account: OutgoingAccount | None = None) -> None:
         self._stream = stream
         self._write_timeout_s = write_timeout_s
         self._parts: list[BytesLike] = []
@@ -24,6 +34,7 @@ class OutgoingQueue:
         self._closed = False
         self._writer = trio.lowlevel.ParkingLot()
         self._drained = trio.lowlevel.ParkingLot()
+        self._account = account or OutgoingAccount()
         self.size = 0
         self.sent_at = trio.current_time()
         """When bytes were last handed to the kernel (trio's clock)."""
@@ -34,6 +45,7 @@ class OutgoingQueue:
             return
         self._parts.append(data)
         self.size += len(data)
+        self._account.size += len(data)
         if self._writer:
             self._writer.unpark()
 
@@ -74,6 +86,7 @@ class OutgoingQueue:
                 self._sending = False
         finally:
             self.close()
+            self._account.size -= self.size
 
     async def _send(self, data: BytesLike) -> None:
         with trio.move_on_after(self._write_timeout_s) as scope:
@@ -82,6 +95,7 @@ class OutgoingQueue:
             raise trio.BrokenResourceError(f"slow reader: {len(data)} bytes not taken in {self._write_timeout_s:g} s")
         self.sent_at = trio.current_time()
         self.size -= len(data)
+        self._account.size -= len(data)
         self._drained.unpark_all()
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """What clients may make a broker remember is bounded, whatever they send; what is known goes on."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -163,3 +164,23 @@ async def test_a_pull_is_held_for_a_minute_at_most(autojump_clock: MockClock) ->
             assert broker.holds.held == 1
         await trio.sleep(61)
         assert broker.holds.held == 0
+
+
+async def test_tables_are_not_made_for_who_does_not_take_them(autojump_clock: MockClock) -> None:
+    """25 bytes ask for megabytes: a thousand of them in one piece must not cost a thousand tables."""
+    net = SimNet(capacity=10_000)
+    machine = Machine(net, "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as client:
+        for number in range(20_000):
+            broker.offsets.commit_offset(f"group-{number}", "t", 0, offset=number)
+        codes: Counter[int] = Counter()
+
+        async def ask_for_it() -> None:
+            codes[(await ask(client, RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET))).code] += 1
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(200):
+                nursery.start_soon(ask_for_it)
+        assert codes[ResponseCode.SUCCESS] + codes[ResponseCode.SYSTEM_BUSY] == 200
+        assert 1 <= codes[ResponseCode.SUCCESS] < 20
+        assert len((await ask(client, RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET))).body) > 400_000

@@ -279,6 +279,29 @@ async def test_reading_pauses_while_all_clients_together_have_too_much_in_flight
         assert [answer.opaque for answer in await second.receive()] == [3]
 
 
+async def test_reading_pauses_while_all_clients_together_take_too_little(autojump_clock: MockClock) -> None:
+    """Who has a share waiting is read no further, who has none is; and all is even when they have left."""
+    async with serving(capacity=4096, outgoing_bytes_max=20_000, outgoing_share_bytes=3_000) as (server, connect):
+        greedy = [await connect() for _ in range(5)]
+        for number in range(20):
+            for client in greedy:
+                if client.stream.outgoing.size == 0:
+                    await client.send(request(1, number, body=bytes(2_500)))
+                await trio.testing.wait_all_tasks_blocked()
+        waiting = server._capacity.outgoing.size
+        assert 20_000 <= waiting < 20_000 + 5 * 2_600
+        assert all(client.stream.outgoing.size for client in greedy), "nothing more is read of them"
+        modest = await connect()
+        await modest.send(request(1, 7))
+        assert [answer.opaque for answer in await modest.receive()] == [7]
+        before = len(await greedy[0].receive(5))
+        assert before == 5, "who takes his answers is served"
+        for client in greedy:
+            client.stream.close()
+        await trio.testing.wait_all_tasks_blocked()
+        assert server._capacity.outgoing.size == 0
+
+
 async def test_a_client_that_takes_nothing_is_dropped(autojump_clock: MockClock) -> None:
     echo = Echo()
     async with serving(echo, capacity=4096, write_timeout_s=5, connection_outgoing_bytes_max=10_000) as (_, connect):
