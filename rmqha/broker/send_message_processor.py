@@ -261,9 +261,12 @@ class SendMessageProcessor:
                 sent = self._backlog[:]
                 results = await self._store.put_messages_when_allocated([one.request for one in sent])
                 del self._backlog[: len(sent)]
-                self._answer(sent, results)
+                for _, run in groupby(zip(sent, results, strict=True), lambda pair: pair[0].connection):
+                    pairs = list(run)
+                    self._answer([one for one, _ in pairs], [result for _, result in pairs])
 
     def _answer(self, sent: list[_Sent], results: list[AppendResult]) -> None:
+        """Answer requests of one connection, now or when they are durable."""
         waiting: list[tuple[_Sent, AppendResult]] = []
         at_once: list[tuple[_Sent, AppendResult]] = []
         for one, result in zip(sent, results, strict=False):
@@ -284,25 +287,24 @@ class SendMessageProcessor:
     def _send_answers(self, answered: list[tuple[_Sent, AppendResult]], statuses: list[PutMessageStatus]) -> None:
         """Hot path, step 7: one answer a message, in order, gathered by the connection's writer."""
         encode, id_prefix = self._encoder.encode_for, self._id_prefix
-        for connection, run in groupby(zip(answered, statuses, strict=True), lambda pair: pair[0][0].connection):
-            frames = []
-            for (one, result), status in run:
-                if one.oneway:
-                    continue
-                msg_id = f"{id_prefix}{result.wrote_offset:016X}"
-                if result.batch_offsets:
-                    msg_id = ",".join([f"{id_prefix}{offset:016X}" for offset in result.batch_offsets])
-                frames.append(
-                    encode(
-                        one.serialize,
-                        one.opaque,
-                        _CODE_OF_STATUS[status],
-                        msg_id=msg_id,
-                        queue_id=one.queue_id,
-                        queue_offset=result.queue_offset,
-                    )
+        frames = []
+        for (one, result), status in zip(answered, statuses, strict=True):
+            if one.oneway:
+                continue
+            msg_id = f"{id_prefix}{result.wrote_offset:016X}"
+            if result.batch_offsets:
+                msg_id = ",".join([f"{id_prefix}{offset:016X}" for offset in result.batch_offsets])
+            frames.append(
+                encode(
+                    one.serialize,
+                    one.opaque,
+                    _CODE_OF_STATUS[status],
+                    msg_id=msg_id,
+                    queue_id=one.queue_id,
+                    queue_offset=result.queue_offset,
                 )
-            connection.send_responses(frames)
+            )
+        answered[0][0].connection.send_responses(frames)
 
     def _refuse(self, one: _Sent, result: AppendResult) -> None:
         request = RemotingCommand(0, opaque=one.opaque, serialize=one.serialize, flag=FLAG_ONEWAY if one.oneway else 0)
