@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from rmqha.threads import needing_a_thread
+
 if TYPE_CHECKING:
     from rmqha.store.disk import DataFile
 
@@ -25,7 +27,14 @@ _TAKEN_IN_A_ROW_MAX: Final = 512 * 1024
 """So much is received from one peer before the other tasks get a turn."""
 
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-_GONE_BEFORE_ACCEPT: Final = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EAGAIN})
+_GONE_BEFORE_ACCEPT: Final = frozenset(
+    {
+        *(errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EAGAIN),
+        # Linux passes on what befell the new connection, and a firewall's refusal (accept(2)).
+        *(errno.EPERM, errno.ENETDOWN, errno.ENOPROTOOPT, errno.EHOSTDOWN, errno.ENONET, errno.EHOSTUNREACH),
+        *(errno.EOPNOTSUPP, errno.ENETUNREACH, errno.ETIMEDOUT),
+    }
+)
 _ACCEPT_PAUSE_S: Final = 0.1
 
 
@@ -248,7 +257,8 @@ class TcpNetwork:
     async def connect(self, host: str, port: int, *, timeout_s: float) -> TcpStream:
         """See :class:`Network`."""
         with trio.move_on_after(timeout_s):
-            addresses = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            with needing_a_thread():  # unless the host is an address already
+                addresses = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             failure: OSError | None = None
             for family, kind, protocol, _, address in addresses:
                 sock = trio.socket.socket(family, kind, protocol)
@@ -264,7 +274,9 @@ class TcpNetwork:
 
     async def listen(self, host: str, port: int) -> TcpListener:
         """See :class:`Network`."""
-        addresses = await trio.socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        with needing_a_thread():
+            flags = socket.AI_PASSIVE
+            addresses = await trio.socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
         family, kind, protocol, _, address = addresses[0]
         sock = socket.socket(family, kind, protocol)
         try:

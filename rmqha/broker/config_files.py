@@ -41,9 +41,9 @@ class ConfigFiles:
             take: told the table; if it raises RemoteProtocolError, the file is not good.
         """
         for path in (f"{self._directory}/{name}", f"{self._directory}/{name}.bak"):
-            if not self._disk.exists(path):
-                continue
             try:
+                if not self._disk.exists(path):
+                    continue
                 value = self._read(path)
                 take(value)
             except (RemoteProtocolError, StoreReadError) as error:

@@ -96,7 +96,7 @@ class AllocateMappedFileService:
             attempt.file = await self._queue.disk.create_in_thread(path, self._queue.file_size)
         except StoreWriteError as error:
             attempt.error = error
-            logger.warning("allocate_mapped_file_service.failed", path=path, errno=error.errno)
+            logger.warning("allocate_mapped_file_service.failed", path=path, reason=str(error))
             if attempt.waiters:
                 self._fail(error)
         if attempt is not self._attempt:
@@ -118,7 +118,7 @@ class AllocateMappedFileService:
             try:
                 self._queue.disk.unlink(file.path)
             except StoreWriteError as error:
-                logger.warning("allocate_mapped_file_service.discard_failed", path=file.path, errno=error.errno)
+                logger.warning("allocate_mapped_file_service.discard_failed", path=file.path, reason=str(error))
 
 
 def _tell_all(attempt: _Attempt) -> None:

@@ -16,13 +16,12 @@ import fcntl
 import mmap
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import trio
-
-from rmqha.errors import StoreLockedError, StoreReadError, StoreWriteError
+from rmqha.errors import StoreLockedError, StoreWriteError
+from rmqha.store.disk_calls import in_thread, is_directory, is_there, reading, sync_directory, writing
 
 BytesLike = bytes | bytearray | memoryview
 
@@ -161,22 +160,6 @@ class Disk(Protocol):
         ...
 
 
-@contextmanager
-def _writing(operation: str, path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreWriteError(error, operation=operation, path=path) from error
-
-
-@contextmanager
-def _reading(operation: str, path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreReadError(error, operation=operation, path=path) from error
-
-
 class OsDataFile:
     """A :class:`DataFile` of the operating system."""
 
@@ -210,19 +193,22 @@ class OsDataFile:
 
     def pread(self, size: int, at: int) -> bytes:
         """One system call; a file on disk gives less only at its end."""
-        with _reading("pread", self.path):
+        with reading("pread", self.path):
             return os.pread(self._fd, size, at)
 
     def view(self) -> memoryview:
         """Mapped at the first call; the map goes with its last window."""
         if self._view is None:
-            with _reading("mmap", self.path):
-                self._view = memoryview(mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ))
+            with reading("mmap", self.path):
+                self._view = self._map()
         return self._view
+
+    def _map(self) -> memoryview:
+        return memoryview(mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ) if self.size else b"")
 
     def zero_tail(self, at: int) -> None:
         """Looks only at what is allocated and writes only where something is not zero yet."""
-        with _writing("zero_tail", self.path):
+        with writing("zero_tail", self.path):
             for start, end in self._extents(at):
                 for position in range(start, end, len(_ZEROS)):
                     zeros = _ZEROS[: min(len(_ZEROS), end - position)]
@@ -244,12 +230,12 @@ class OsDataFile:
 
     def sync(self) -> None:
         """``os.fdatasync`` releases the GIL, ``mmap.flush`` would not."""
-        with _writing("fdatasync", self.path):
+        with writing("fdatasync", self.path):
             os.fdatasync(self._fd)
 
     async def sync_in_thread(self) -> None:
         """One worker thread for the time of the call."""
-        await trio.to_thread.run_sync(self.sync)
+        await in_thread(self.sync, operation="fdatasync", path=self.path)
 
     def fileno(self) -> int | None:
         """The descriptor, as long as this object lives and is not closed."""
@@ -270,32 +256,36 @@ class OsDisk:
 
     def listdir(self, path: str) -> list[str]:
         """See :meth:`Disk.listdir`."""
-        with _reading("listdir", path):
-            return sorted(os.listdir(path)) if os.path.isdir(path) else []
+        with reading("listdir", path):
+            return sorted(os.listdir(path)) if is_directory(path) else []
 
     def exists(self, path: str) -> bool:
         """See :meth:`Disk.exists`."""
-        return os.path.lexists(path)
+        with reading("stat", path):
+            return is_there(path)
 
     def file_size(self, path: str) -> int:
         """See :meth:`Disk.file_size`."""
-        with _reading("stat", path):
+        with reading("stat", path):
             return os.stat(path).st_size
 
     def mtime_ms(self, path: str) -> int:
         """See :meth:`Disk.mtime_ms`."""
-        with _reading("stat", path):
+        with reading("stat", path):
             return os.stat(path).st_mtime_ns // 1_000_000
 
     def open(self, path: str, *, writable: bool) -> OsDataFile:
         """See :meth:`Disk.open`."""
-        with _reading("open", path):
+        with reading("open", path):
             fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
             return OsDataFile(fd, path, os.fstat(fd).st_size)
 
     def create(self, path: str, size: int, *, sparse: bool = False) -> OsDataFile:
-        """See :meth:`Disk.create`. A half-made file is removed again: one of a wrong length stops a start."""
-        with _writing("create", path):
+        """See :meth:`Disk.create`. A half-made file is removed again: one of a wrong length stops a start.
+
+        It is mapped here, where having no address space for it is still a failure like any other.
+        """
+        with writing("create", path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             file = OsDataFile(fd, path, size)
             try:
@@ -304,7 +294,8 @@ class OsDisk:
                 else:
                     os.posix_fallocate(fd, 0, size)
                 os.fsync(fd)
-                _sync_directory(os.path.dirname(path))
+                sync_directory(os.path.dirname(path))
+                file._view = file._map()
             except OSError:
                 file.close()
                 os.unlink(path)
@@ -313,42 +304,42 @@ class OsDisk:
 
     async def create_in_thread(self, path: str, size: int, *, sparse: bool = False) -> OsDataFile:
         """See :meth:`Disk.create_in_thread`."""
-        return await trio.to_thread.run_sync(lambda: self.create(path, size, sparse=sparse))
+        return await in_thread(lambda: self.create(path, size, sparse=sparse), operation="create", path=path)
 
     def unlink(self, path: str) -> None:
         """See :meth:`Disk.unlink`."""
-        with _writing("unlink", path):
+        with writing("unlink", path):
             os.unlink(path)
-            _sync_directory(os.path.dirname(path))
+            sync_directory(os.path.dirname(path))
 
     async def unlink_in_thread(self, path: str) -> None:
         """See :meth:`Disk.unlink_in_thread`."""
-        await trio.to_thread.run_sync(self.unlink, path)
+        await in_thread(lambda: self.unlink(path), operation="unlink", path=path)
 
     def read_bytes(self, path: str) -> bytes:
         """See :meth:`Disk.read_bytes`."""
-        with _reading("read", path), open(path, "rb") as file:
+        with reading("read", path), open(path, "rb") as file:
             return file.read()
 
     def replace_bytes(self, path: str, data: bytes) -> None:
         """See :meth:`Disk.replace_bytes`: temporary file, fsync, rename, fsync of the directory."""
         temporary = path + ".tmp"
-        with _writing("replace", path):
+        with writing("replace", path):
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with open(fd, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(fd)
             os.replace(temporary, path)
-            _sync_directory(os.path.dirname(path))
+            sync_directory(os.path.dirname(path))
 
     async def replace_bytes_in_thread(self, path: str, data: bytes) -> None:
         """See :meth:`Disk.replace_bytes_in_thread`."""
-        await trio.to_thread.run_sync(self.replace_bytes, path, data)
+        await in_thread(lambda: self.replace_bytes(path, data), operation="replace", path=path)
 
     def usage(self, path: str) -> DiskUsage:
         """See :meth:`Disk.usage`."""
-        with _reading("statvfs", path):
+        with reading("statvfs", path):
             stat = os.statvfs(path)
         used, available = (stat.f_blocks - stat.f_bfree) * stat.f_frsize, stat.f_bavail * stat.f_frsize
         percent = -(-used * 100 // max(used + available, 1))
@@ -362,7 +353,7 @@ class OsDisk:
         real = os.path.realpath(path)
         if real in self._locked:
             raise StoreLockedError(f"{path} is already locked by this process")
-        with _writing("lock", path):
+        with writing("lock", path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
@@ -382,19 +373,11 @@ class OsDisk:
 
     def makedirs(self, path: str) -> None:
         """See :meth:`Disk.makedirs`."""
-        with _writing("mkdir", path):
+        with writing("mkdir", path):
             missing: list[str] = []
-            while not os.path.isdir(path):
+            while not is_directory(path):
                 missing.append(path)
                 path = os.path.dirname(path) or "."
             for directory in reversed(missing):
                 os.mkdir(directory, 0o700)
-                _sync_directory(os.path.dirname(directory) or ".")
-
-
-def _sync_directory(path: str) -> None:
-    fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+                sync_directory(os.path.dirname(directory) or ".")

@@ -1,9 +1,15 @@
 """What a test of a fault shows each time: no SEND_OK from now on, nothing acknowledged lost, equal logs in the end."""
 
+import re
+from collections.abc import Callable
+
+import trio
+
+from rmqha.broker.main import EXIT_STORE_FAILED
 from tests.e2e.commands import rmqha
 from tests.e2e.commitlog import HeldMessages, wait_identical
 from tests.e2e.conftest import Pair
-from tests.e2e.load import LoadProducer, wait_in_sync
+from tests.e2e.load import LoadProducer, Sends, body_of_size, wait_in_sync
 from tests.e2e.processes import Broker
 
 
@@ -27,6 +33,38 @@ async def all_there(pair: Pair, acknowledged: set[int]) -> None:
     for broker in pair.brokers:
         missing = lost(acknowledged, broker)
         assert not missing, f"the {broker.directory.name} lacks acknowledged {sorted(missing)[:5]}"
+
+
+async def ends_acknowledgement(pair: Pair, victim: Broker, *, breaks: Callable[[], object], reason: str) -> set[int]:
+    """Break the victim's disk under load: no SEND_OK from then on, and log, status and exit code say why.
+
+    Both have been stopped afterwards; returns what was acknowledged.
+    """
+    await pair.start()
+    await wait_in_sync(pair.master.ports.listen)
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(2_000)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run)
+        await load.wait_acknowledged(500)
+        breaks()
+        await no_send_ok_any_more(load)
+        nursery.cancel_scope.cancel()
+    assert load.unexpected == [] or victim is pair.master
+    await victim.running.wait_output(rf"store\.write_failed|{reason}")
+    code, text = await status(victim)
+    assert (code, bool(re.search(reason, text))) == (1, True), text
+    codes = {broker: await broker.stop() for broker in pair.brokers}
+    assert codes == {broker: EXIT_STORE_FAILED if broker is victim else 0 for broker in pair.brokers}
+    for broker in pair.brokers:
+        assert not lost(load.acknowledged, broker, live=True)
+    return load.acknowledged
+
+
+async def all_there_after_restart(pair: Pair, acknowledged: set[int]) -> None:
+    """Once the fault is repaired, both start; then see :func:`all_there`."""
+    await pair.slave.start()
+    await pair.master.start()
+    await all_there(pair, acknowledged)
 
 
 async def status(broker: Broker) -> tuple[int, str]:

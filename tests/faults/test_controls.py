@@ -6,69 +6,22 @@ all SEND_OK.
 """
 
 import shutil
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import trio
 
-from tests.e2e.conftest import SEGMENT_BYTES
 from tests.e2e.load import LoadProducer, Sends, body_of_size
-from tests.e2e.processes import RmqhaBroker, reaping
 from tests.faults.conftest import failing
 from tests.faults.images import mounted_image, why_no_images
-
-UNPROTECTED = """
-import sys
-from rmqha.errors import StoreWriteError
-from rmqha.store.disk import OsDataFile
-from rmqha.store.running_flags import RunningFlags
-
-def swallowing(call):
-    def called(self, *arguments):
-        try:
-            return call(self, *arguments)
-        except StoreWriteError as error:
-            print("swallowed:", error, flush=True)
-    return called
-
-OsDataFile.sync = swallowing(OsDataFile.sync)
-OsDataFile.pwrite = swallowing(OsDataFile.pwrite)
-RunningFlags.fail = lambda self, error: None
-RunningFlags.fail_dispatch = lambda self, error: None  # the second line: dispatch meets zeros where a record should be
-from rmqha.cli.main import main
-sys.argv[0] = "rmqha"
-main()
-"""
-CONF = {
-    "brokerRole": "ASYNC_MASTER",
-    "flushDiskType": "SYNC_FLUSH",
-    "mappedFileSizeCommitLog": SEGMENT_BYTES,
-    "diskMaxUsedSpaceRatio": 95,
-}
-
-
-class UnprotectedBroker(RmqhaBroker):
-    """The same broker; a failed write or flush of its log is forgotten."""
-
-    def argv(self) -> list[str]:
-        return [sys.executable, "-c", UNPROTECTED, "master", "-c", str(self.conf_file)]
-
-
-@contextmanager
-def _alone(directory: Path) -> Iterator[UnprotectedBroker]:
-    broker = UnprotectedBroker(directory / "master", CONF)
-    with reaping(broker):
-        yield broker
+from tests.faults.unprotected import alone
 
 
 async def test_control_a_failed_flush_that_is_forgotten_is_acknowledged(tmp_path: Path) -> None:
     """One EIO, and SEND_OK goes on: what ``test_no_send_ok_follows_a_failed_flush`` forbids."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
-    with _alone(tmp_path) as broker:
+    with alone(tmp_path) as broker:
         broker.prefix = failing("fdatasync", error="EIO", when="60")
         await broker.start()
         load = LoadProducer(broker.ports.listen, Sends("orders", body_of_size(700)), window=4)
@@ -84,7 +37,7 @@ async def test_control_a_read_only_disk_that_is_not_noticed_is_acknowledged(tmp_
     """The file system turned read-only, and SEND_OK goes on, for messages that are nowhere."""
     if reason := why_no_images():
         pytest.skip(reason)
-    with mounted_image(tmp_path / "image", size_mib=64) as image, _alone(tmp_path) as broker:
+    with mounted_image(tmp_path / "image", size_mib=64) as image, alone(tmp_path) as broker:
         broker.move_store(image.mount_point / "store")
         await broker.start()
         load = LoadProducer(broker.ports.listen, Sends("orders", body_of_size(700)), window=4)

@@ -10,6 +10,7 @@ import pytest
 
 from rmqha.errors import StoreLockedError, StoreReadError, StoreWriteError
 from rmqha.store.disk import OsDisk
+from rmqha.store.disk_calls import in_thread
 
 
 @pytest.fixture
@@ -39,6 +40,26 @@ def test_a_file_that_cannot_be_allocated_is_not_left_behind(disk: OsDisk, tmp_pa
     with pytest.raises(StoreWriteError):
         disk.create(str(tmp_path / "a"), 1 << 62)
     assert disk.listdir(str(tmp_path)) == []
+
+
+def test_a_file_that_cannot_be_mapped_is_not_left_behind(disk: OsDisk, tmp_path: Path) -> None:
+    """No address space for the next segment is a failed allocation, not an error of whoever first looks at it."""
+    program = """
+import resource, sys
+from rmqha.errors import StoreWriteError
+from rmqha.store.disk import OsDisk
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (8 << 20), -1))
+try:
+    OsDisk().create(sys.argv[1], 64 << 20)
+except StoreWriteError as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "a")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "create failed on" in done.stdout
+    assert "Cannot allocate memory" in done.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_view_shows_later_writes_and_outlives_close_and_unlink(disk: OsDisk, tmp_path: Path) -> None:
@@ -209,3 +230,41 @@ async def test_the_threaded_twins_do_the_same(disk: OsDisk, tmp_path: Path, monk
     monkeypatch.setattr(os, "fdatasync", fail)
     with pytest.raises(StoreWriteError, match=r"fdatasync failed on .*errno 5"):
         await file.sync_in_thread()
+
+
+def test_what_cannot_be_known_is_an_error_and_not_a_no(disk: OsDisk, tmp_path: Path) -> None:
+    """A link to itself fails as a directory on a bad disk does; taken for "not there", it would be an empty log."""
+    (tmp_path / "loop").symlink_to("loop")
+    loop = str(tmp_path / "loop")
+    assert disk.exists(loop)  # the link itself is there
+    with pytest.raises(StoreReadError, match="symbolic links"):
+        disk.exists(f"{loop}/abort")
+    with pytest.raises(StoreReadError, match="symbolic links"):
+        disk.listdir(loop)
+    with pytest.raises(StoreWriteError, match="symbolic links"):
+        disk.makedirs(f"{loop}/commitlog")
+
+
+def test_what_a_file_stands_in_the_way_of_is_not_there(disk: OsDisk, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert not disk.exists(str(tmp_path / "file/below"))
+    assert disk.listdir(str(tmp_path / "file")) == disk.listdir(str(tmp_path / "file/below")) == []
+
+
+async def test_a_thread_that_cannot_be_started_is_a_failed_write(tmp_path: Path) -> None:
+    """With pids.max or memory at its end, the interpreter raises RuntimeError where the call is made."""
+
+    def refused() -> None:
+        raise RuntimeError("can't start new thread")
+
+    with pytest.raises(StoreWriteError, match="fdatasync failed on log: no thread") as caught:
+        await in_thread(refused, operation="fdatasync", path="log")
+    assert caught.value.errno == errno.EAGAIN
+
+
+async def test_another_runtime_error_is_a_bug(tmp_path: Path) -> None:
+    def wrong() -> None:
+        raise RuntimeError("dictionary changed size")
+
+    with pytest.raises(RuntimeError, match="dictionary"):
+        await in_thread(wrong, operation="fdatasync", path="log")

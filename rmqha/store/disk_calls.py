@@ -1,0 +1,72 @@
+"""Calls to the operating system for :mod:`rmqha.store.disk`: each failure becomes an error of the store.
+
+"Is it there?" has three answers: yes, no, and an error. ``os.path`` takes the third for "no", and a broker that does so
+starts on an empty log, or skips the recovery after a crash, because a directory could not be read for a moment.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import trio
+
+from rmqha.errors import StoreReadError, StoreWriteError
+from rmqha.threads import needing_a_thread
+
+Result = TypeVar("Result")
+
+
+@contextmanager
+def writing(operation: str, path: str) -> Iterator[None]:
+    """What fails inside is a StoreWriteError."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreWriteError(error, operation=operation, path=path) from error
+
+
+@contextmanager
+def reading(operation: str, path: str) -> Iterator[None]:
+    """What fails inside is a StoreReadError."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreReadError(error, operation=operation, path=path) from error
+
+
+async def in_thread(call: Callable[[], Result], *, operation: str, path: str) -> Result:
+    """Make a call that blocks, in a worker thread.
+
+    Raises:
+        StoreWriteError: the call raised it, or the system gives no thread.
+    """
+    with writing(operation, path), needing_a_thread():
+        return await trio.to_thread.run_sync(call)
+
+
+def is_there(path: str) -> bool:
+    """Whether anything is at ``path``, a dangling link included. Raises OSError if nobody can know."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def is_directory(path: str) -> bool:
+    """Whether ``path`` leads to a directory. Raises OSError if nobody can know."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def sync_directory(path: str) -> None:
+    """Make durable which names a directory holds. Raises OSError."""
+    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
