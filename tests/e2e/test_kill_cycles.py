@@ -44,4 +44,4 @@ async def test_no_kill_loses_an_acknowledged_message(pair: Pair, victims: str, f
     await wait_identical(*(broker.store / "commitlog" for broker in pair.brokers))
     assert [await broker.stop() for broker in pair.brokers] == [0, 0]
     for broker in pair.brokers:
-        assert load.acknowledged <= held[broker].read(live=False)
+        assert load.acknowledged <= HeldMessages(broker.store / "commitlog", "orders").read(live=False)

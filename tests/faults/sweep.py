@@ -43,17 +43,17 @@ QUIET: Final = {"newfstatat"}
 NETWORK: Final = {
     "socket": ("EMFILE", "ENOBUFS"),
     "connect": ("ECONNREFUSED", "ETIMEDOUT", "ENETUNREACH"),
-    "accept4": ("EMFILE", "ENOMEM", "ECONNABORTED", "EPERM"),
+    "accept4": ("EPERM", "EMFILE", "ENOMEM", "ECONNABORTED", "EHOSTUNREACH", "ETIMEDOUT"),
     "setsockopt": ("EINVAL", "ENOBUFS"),
     "getpeername": ("ENOTCONN",),
-    "recvfrom": ("ECONNRESET", "ETIMEDOUT", "ENOMEM"),  # from the third on it may be trio's own, which cannot fail
     "sendto": ("EPIPE", "ECONNRESET", "ENOBUFS"),
     "sendmsg": ("EPIPE", "ECONNRESET", "ENOBUFS"),
     "sendfile": ("EIO", "ECONNRESET", "ENOMEM"),
     "epoll_wait": ("EINTR",),
     "clone3": ("EAGAIN", "ENOMEM"),
 }
-"""Calls of connections, and for threads. Not epoll_ctl: trio ends itself if that fails, whatever we do."""
+"""Calls of connections, and for threads. Not epoll_ctl and recvfrom: trio makes them for itself as well, on what cannot
+fail, and does not outlive it."""
 
 WHEN: Final = ("1", "2", "3", "5", "8", "13", "21", "34", "1+", "5+", "21+")
 
@@ -101,7 +101,7 @@ FINAL: Final = {"pwritev2", "fdatasync"}
 """After one of these nothing may be acknowledged any more."""
 
 
-LATER: Final = {"openat": "8", "mmap": "5", "pwritev2": "5", "fdatasync": "2", "recvfrom": "2"}
+LATER: Final = {"openat": "8", "mmap": "5", "pwritev2": "5", "fdatasync": "2"}
 """At which call the short form fails these; all others at their first."""
 
 
@@ -109,8 +109,7 @@ def injections(*, full: bool) -> list[Injection]:
     """All of the table, or the first error of each call, once."""
     calls = DISK | NETWORK
     if full:
-        everything = [Injection(call, error, when) for call in calls for error in calls[call] for when in WHEN]
-        return [each for each in everything if each.call != "recvfrom" or each.when in ("1", "2")]
+        return [Injection(call, error, when) for call in calls for error in calls[call] for when in WHEN]
     return [Injection(call, calls[call][0], LATER.get(call, "1")) for call in calls]
 
 
@@ -140,6 +139,8 @@ def judge(broker: Broker, injection: Injection, *, exit_code: int, count: int) -
         raise DishonestError(f"{injection}: {count} calls failed and the log does not say so\n{output[-6_000:]}")
     if exit_code == EXIT_OK and (has_failed(broker) or (injection.call in FINAL and count)):
         raise DishonestError(f"{injection}: a write failed, and the exit code says it did not\n{output[-6_000:]}")
+    if injection.call in NETWORK and exit_code == EXIT_FAILED and "broker.started" in output:
+        raise DishonestError(f"{injection}: one connection's failure ended the broker\n{output[-6_000:]}")
     return {EXIT_OK: "absorbed", EXIT_FAILED: "ended", EXIT_STORE_FAILED: "refused"}[exit_code]
 
 
