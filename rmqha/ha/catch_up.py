@@ -92,8 +92,9 @@ async def _catch_up_from(
     except DivergedLogError as error:
         return CatchUpResult(peer, log.max_offset - end, is_answered=True, diverged_at=error.offset, error=str(error))
     except UnfitMasterError as error:
-        taken = log.max_offset - end
-        return CatchUpResult(peer, taken, is_answered=error.state is ClientState.AHEAD, error=str(error))
+        taken, is_shorter = log.max_offset - end, error.state is ClientState.AHEAD
+        why = "" if is_shorter else str(error)  # a slave with less than its master is what one expects
+        return CatchUpResult(peer, taken, is_answered=is_shorter, error=why)
     except (RemoteProtocolError, OSError, trio.BrokenResourceError) as error:
         is_answered = connection is not None and _has_all(log, there, connection.session, begun_at=begun_at)
         why = "" if is_answered and isinstance(error, SilentMasterError) else str(error)

@@ -129,8 +129,8 @@ class HeldMessages:
         """Read what is new. No number may stand in the log twice: each was sent once."""
         last = 0
         for record in read_records(self._directory, first_file=self._file, live=live):
-            if live and "UNIQ_KEY" not in record.properties:
-                break  # torn: its properties are not there yet
+            if live and ("UNIQ_KEY" not in record.properties or any("\0" in v for v in record.properties.values())):
+                break  # torn: its properties are not there, or not all of them
             last = record.physical_offset
             if record.topic == self._topic:
                 number = int(record.properties["UNIQ_KEY"])

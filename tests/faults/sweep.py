@@ -105,12 +105,16 @@ LATER: Final = {"openat": "8", "mmap": "5", "pwritev2": "5", "fdatasync": "2"}
 """At which call the short form fails these; all others at their first."""
 
 
-def injections(*, full: bool) -> list[Injection]:
+RARE: Final = {"master": {"sendmsg", "sendfile", "mkdir"}, "slave": {"sendmsg", "sendfile", "mkdir", "accept4"}}
+"""Calls that a short run on this side hardly makes."""
+
+
+def injections(side: str, *, full: bool) -> list[Injection]:
     """All of the table, or the first error of each call, once."""
     calls = DISK | NETWORK
     if full:
         return [Injection(call, error, when) for call in calls for error in calls[call] for when in WHEN]
-    return [Injection(call, calls[call][0], LATER.get(call, "1")) for call in calls]
+    return [Injection(call, calls[call][0], LATER.get(call, "1")) for call in calls if call not in RARE[side]]
 
 
 def injected(report: Path) -> int:

@@ -24,10 +24,10 @@ WANTED = os.environ.get("RMQHA_SYSCALLS", "")
 SETTLED_S = 12
 
 
-def _wanted() -> list[Injection]:
+def _wanted(side: str) -> list[Injection]:
     if WANTED in ("", "full"):
-        return injections(full=WANTED == "full")
-    return [injection for injection in injections(full=True) if re.search(WANTED, str(injection))]
+        return injections(side, full=WANTED == "full")
+    return [injection for injection in injections(side, full=True) if re.search(WANTED, str(injection))]
 
 
 async def _settled(victim: RmqhaBroker, load: LoadProducer) -> None:
@@ -72,12 +72,14 @@ async def test_no_failing_call_makes_a_broker_dishonest(tmp_path: Path, side: st
         held = HeldMessages(victim.store / "commitlog", "orders")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load.run)
-            for injection in _wanted():
+            for injection in _wanted(side):
                 try:
                     results[str(injection)] = await meet(victim, load, injection=injection)
                 except AssertionError as error:
                     results[str(injection)] = f"FAILED {error}"
                     victim.reap()
+                with (tmp_path / "results.txt").open("a") as results_file:  # a full run takes hours: see how it goes
+                    results_file.write(f"{side:8}{injection!s:30}{results[str(injection)]}\n")
                 if (victim.store / "commitlog").exists():
                     assert not load.acknowledged - held.read(live=True), injection
             victim.prefix = ()

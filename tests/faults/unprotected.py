@@ -9,7 +9,7 @@ from tests.e2e.conftest import SEGMENT_BYTES
 from tests.e2e.processes import RmqhaBroker, reaping
 
 UNPROTECTED = """
-import sys
+import os, sys
 from rmqha.errors import StoreWriteError
 from rmqha.store.disk import OsDataFile
 from rmqha.store.running_flags import RunningFlags
@@ -24,6 +24,8 @@ def swallowing(call):
 
 OsDataFile.sync = swallowing(OsDataFile.sync)
 OsDataFile.pwrite = swallowing(OsDataFile.pwrite)
+os.posix_fallocate = lambda fd, at, size: os.ftruncate(fd, at + size)  # files full of holes, as RocketMQ makes them
+RunningFlags.set_disk_full = lambda self, full: None
 RunningFlags.fail = lambda self, error: None
 RunningFlags.fail_dispatch = lambda self, error: None  # the second line: dispatch meets zeros where a record should be
 from rmqha.cli.main import main
@@ -42,7 +44,8 @@ class UnprotectedBroker(RmqhaBroker):
     """The same broker; a failed write or flush of its log is forgotten."""
 
     def argv(self) -> list[str]:
-        return [sys.executable, "-c", UNPROTECTED, "master", "-c", str(self.conf_file)]
+        role = "slave" if self.conf["brokerRole"] == "SLAVE" else "master"
+        return [sys.executable, "-c", UNPROTECTED, role, "-c", str(self.conf_file)]
 
 
 @contextmanager
