@@ -64,8 +64,8 @@ class Image:
 
     def restore_power(self) -> None:
         """Mount again, from what reached the device. Its processes must have ended."""
-        _run("umount", self.mount_point)
-        _run("mount", "-o", "errors=remount-ro", self._device, self.mount_point)
+        self.unmount()
+        self.mount()
 
     def repair(self) -> None:
         """What an operator does: unmount, check, mount."""

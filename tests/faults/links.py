@@ -32,8 +32,9 @@ def why_no_links() -> str | None:
     """Why this machine cannot make network namespaces, or None if it can."""
     if os.geteuid() != 0:
         return "a network namespace needs root"
-    if shutil.which("ip") is None:
-        return "missing command: ip (iproute2)"
+    missing = [tool for tool in ("ip", "nsenter") if shutil.which(tool) is None]
+    if missing:
+        return f"missing commands: {', '.join(missing)} (iproute2, util-linux)"
     return None if Path("/dev/net/tun").exists() else "no /dev/net/tun"
 
 
@@ -174,7 +175,8 @@ class RemoteBroker(RmqhaBroker):
     def move_to(self, link: Link) -> None:
         """Run there; only before the first start."""
         self.conf |= {"haBindAddress": link.there, "allowInsecure": "true"}
-        self.prefix = ["ip", "netns", "exec", link.namespace]
+        # Not `ip netns exec`: its copy of the mounts would keep images of other tests mounted.
+        self.prefix = ["nsenter", f"--net=/run/netns/{link.namespace}"]
 
     async def wait_ready(self) -> None:
         await self.running.wait_output("broker.started")
