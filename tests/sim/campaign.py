@@ -1,5 +1,6 @@
 """Many seeds: run them on several processes, add up what was reached, and put all digests into one."""
 
+import gc
 import hashlib
 import json
 from collections import Counter
@@ -56,6 +57,7 @@ def quiet() -> None:
 def outcomes(seeds: range, *, jobs: int) -> Iterator[Outcome]:
     """Every outcome, in the order of the seeds."""
     quiet()
+    gc.freeze()
     chunks = [seeds[start : start + _CHUNK] for start in range(0, len(seeds), _CHUNK)]
     if jobs == 1:
         for chunk in chunks:

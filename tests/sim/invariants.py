@@ -296,7 +296,7 @@ class Checker:
         """Walk the log with code of our own; every record must be where its queue says, and nothing else."""
         assert node.process is not None, "the world waited for it"
         store = node.process.broker.store
-        counts: dict[tuple[str, int], int] = {}
+        records: dict[tuple[str, int], list[bytes]] = {}
         for mapped in store.commit_log.queue.files:
             view, at = mapped.view, 0
             scan = scan_records(
@@ -307,15 +307,15 @@ class Checker:
             while at < scan.end:
                 message = decode_message(view, at)
                 key = (message.topic, message.queue_id)
-                if message.queue_offset != counts.get(key, 0):
-                    self.violation(
-                        "I4", f"{node.name}: {key} has offset {message.queue_offset} as its {counts.get(key, 0)}th"
-                    )
-                counts[key] = counts.get(key, 0) + 1
-                result = store.get_message(*key, message.queue_offset, max_msg_nums=1, max_bytes=1 << 30)
-                if not result.views or bytes(result.views[0]) != bytes(view[at : at + message.store_size]):
-                    self.violation("I4", f"{node.name}: {key}[{message.queue_offset}] is not found by its queue")
+                before = records.setdefault(key, [])
+                if message.queue_offset != len(before):
+                    self.violation("I4", f"{node.name}: {key} has offset {message.queue_offset} as its {len(before)}th")
+                before.append(bytes(view[at : at + message.store_size]))
                 at += message.store_size
+        for key, expected in records.items():
+            result = store.get_message(*key, 0, max_msg_nums=len(expected) + 1, max_bytes=1 << 30)
+            if [bytes(found) for found in result.views] != expected:
+                self.violation("I4", f"{node.name}: the queue of {key} does not lead to its messages")
 
 
 def holds(disk: SimDisk, acked: Acked, size: int, *, durable: bool) -> bool:

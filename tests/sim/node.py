@@ -29,6 +29,9 @@ STORE: Final = "/store"
 cast(dict[str, int], SlaveSession.__init__.__kwdefaults__)["buffer_size"] = 64 * 1024
 """The default is for real networks; zeroing 4 MiB for each connection would be a tenth of a run."""
 _LIMITS: Final = RemotingLimits(receive_size=4096)
+_UNCHECKED: Final = ((12, 28), (36, 84))
+"""A record's QUEUEID to QUEUEOFFSET, and SYSFLAG to PREPARED TRANSACTION OFFSET, with IPv4 hosts."""
+_FIELDS_END: Final = 88
 _RESTART_S: Final = 2.0
 """A process that could not start is started again after so long, as systemd would."""
 
@@ -44,6 +47,15 @@ class SimBroker(BrokerController):
         self.master_link.probe = probe  # type: ignore[method-assign, assignment]
         if self.ha_client is not None:
             self.ha_client._probe_master = probe  # type: ignore[misc]
+
+    async def _start_services(self, nursery: trio.Nursery) -> None:
+        """Topics, held pulls and what a slave asks its master for have nothing to do unless somebody connects."""
+        if self.real_probe:
+            return await super()._start_services(nursery)
+        await nursery.start(self.ha_service.run)
+        if self.ha_client is not None:
+            nursery.start_soon(self.ha_client.run)
+        return None
 
     async def _listen(self, nursery: trio.Nursery) -> RemotingServer:
         """Nobody comes by remoting unless brokers ask each other that way."""
@@ -108,6 +120,7 @@ class SimNode:
         disk = SimDisk(random, journal=self.world.journal, name=self.name, now_ms=self.clock)
         disk.latency_s, disk.creation_s = self.world.swarm.disk_latency_s, self.world.swarm.creation_s
         disk.on_crash = self._on_crash_point
+        disk.is_noticed = lambda path, start, end: is_noticed(disk, path, start, end)
         return disk
 
     # ---- what happens to a machine
@@ -276,6 +289,21 @@ def base_config(swarm: Swarm, *, is_master: bool) -> BrokerConfig:
 @lru_cache(maxsize=1024)
 def _loaded(keys: tuple[tuple[str, str], ...]) -> BrokerConfig:
     return load_config(None, dict(keys))
+
+
+def is_noticed(disk: SimDisk, path: str, start: int, end: int) -> bool:
+    """Whether recovery can see that ``[start, end)`` is damaged: some fields of a record no checksum covers."""
+    if not path.startswith(f"{STORE}/commitlog/"):
+        return True
+    cache, at = disk.files[path].cache, 0
+    while at + _FIELDS_END <= len(cache):
+        size = int.from_bytes(cache[at : at + 4], "big")
+        if not _FIELDS_END < size <= len(cache) - at:
+            return True
+        if start < at + size:
+            return not any(at + first <= start and end <= at + behind for first, behind in _UNCHECKED)
+        at += size
+    return True
 
 
 async def _save_nothing() -> None:

@@ -4,7 +4,7 @@ Half of a run used to be trio's own work, most of it cancel scopes made to wait 
 for events of no file. So moments are waited for without a scope here (:class:`Bell`), and nobody asks the kernel.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, MutableSequence
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from math import inf
@@ -195,6 +195,15 @@ class WallClock:
         return EPOCH_MS + self.skew_ms + int(trio.current_time() * 1000)
 
 
+class _Order(Random):
+    """The order in which trio runs what may run at once. Most often that is one task."""
+
+    def shuffle(self, x: MutableSequence[Any]) -> None:
+        """As Random's."""
+        if len(x) > 1:
+            super().shuffle(x)
+
+
 def stream(seed: int, consumer: str) -> Random:
     """The random numbers of one consumer; what others draw does not shift them."""
     return Random(f"{seed}/{consumer}")
@@ -213,12 +222,12 @@ def _cheap_time(clock: MockClock) -> Iterator[None]:
 
 def run(main: Callable[[], Awaitable[T]], *, seed: int) -> T:
     """Run ``main`` with virtual time and a schedule that depends on ``seed`` alone."""
-    before = trio_run._ALLOW_DETERMINISTIC_SCHEDULING
+    before = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r
     trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]  # as trio's plugin for Hypothesis does
-    trio_run._r.seed(f"{seed}/schedule")
+    trio_run._r = _Order(f"{seed}/schedule")
     clock = make_clock()
     try:
         with _cheap_time(clock):
             return trio.run(main, clock=clock)
     finally:
-        trio_run._ALLOW_DETERMINISTIC_SCHEDULING = before  # type: ignore[misc]
+        trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r = before  # type: ignore[misc]

@@ -3,7 +3,8 @@
 A file is two byte strings: ``cache`` (what processes see) and ``durable`` (what the device holds), compared in
 sectors of 512 bytes. What the model takes from the world:
 
-* A power cut keeps each dirty sector, loses it, or tears it (new bytes up to some point, old ones behind).
+* A power cut keeps each dirty sector, loses it, or tears it (new bytes up to some point, old ones behind); not where
+  nobody could tell, as the format has no checksum there (:attr:`SimDisk.is_noticed`).
 * fdatasync that fails reports once, takes the pages for clean, and may have lost them ("ghosts": still seen in
   the cache, not on the device). The next fdatasync succeeds. Killing the process may or may not evict ghosts.
 * Creating, replacing and unlinking are atomic and durable when they return, as the door promises; a power cut
@@ -162,6 +163,8 @@ class SimDisk:
         """The power goes in the middle of the call with this number."""
         self.on_crash: Callable[[], None] = self.power_cut
         """What a crash point does; a world takes the whole machine down."""
+        self.is_noticed: Callable[[str, int, int], bool] = lambda _path, _start, _end: True
+        """Whether a reader could notice that bytes ``[start, end)`` of a file are not what was written."""
         self.died = Bell()
         self.locked: set[str] = set()
         self.failed_in = -1
@@ -189,7 +192,7 @@ class SimDisk:
         self._next_process()
         keep = self.random.choice((0.0, 0.2, 0.5, 0.8, 1.0))
         tear = self.random.choice((0.0, 0.0, 0.2))
-        self.lose_power(lambda _path, _number, old, new: self._kept(old, new, keep=keep, tear=tear))
+        self.lose_power(lambda path, number, old, new: self._kept(path, number, old, new, keep=keep, tear=tear))
 
     def lose_power(self, keep: Callable[[str, int, bytes, bytes], bytes]) -> None:
         """As :meth:`power_cut`, but ``keep(path, sector, old, new)`` decides what the device holds."""
@@ -197,11 +200,13 @@ class SimDisk:
         for path, inode in self.files.items():
             inode.lose_power(lambda number, old, new, path=path: keep(path, number, old, new))  # type: ignore[misc]
 
-    def _kept(self, old: bytes, new: bytes, *, keep: float, tear: float) -> bytes:
+    def _kept(self, path: str, number: int, old: bytes, new: bytes, *, keep: float, tear: float) -> bytes:
         if self.random.random() < tear:
-            self.journal.mark("sector torn")
             at = self.random.randrange(1, SECTOR)
-            return new[:at] + old[at:]
+            changed = [i for i in range(at, len(new)) if new[i] != old[i]]
+            if changed and self.is_noticed(path, number * SECTOR + changed[0], number * SECTOR + changed[-1] + 1):
+                self.journal.mark("sector torn")
+                return new[:at] + old[at:]
         return new if self.random.random() < keep else old
 
     def note(self, kind: Kind, path: str, *, at: int = 0, data: bytes = b"") -> None:
@@ -250,12 +255,12 @@ class SimMount:
     async def latency(self, *, extra_s: float = 0.0) -> None:
         """The time a worker thread is busy; neither cancellation nor anything but death ends it early."""
         low, high = self.disk.latency_s
-        high += extra_s
-        if not high and self.disk.faults.slowness == 1.0:
+        if not high + extra_s and self.disk.faults.slowness == 1.0:
             await trio.lowlevel.cancel_shielded_checkpoint()
             self.check_alive()
             return
         duration = (self.disk.random.uniform(low, high) or _INSTANT_S) * self.disk.faults.slowness
+        duration += self.disk.random.uniform(0.0, extra_s)
         await self.disk.died.wait(trio.current_time() + duration, shield=True)
         self.check_alive()
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CAPACITY: Final = 64 * 1024
 _LATENCY_S: Final = (0.0001, 0.002)
-_PIECES: Final = (1, 7, 8, 12, 13, 512, 32 * 1024)
+_PIECES: Final = (1, 7, 8, 12, 12, 12, 13, 512, 32 * 1024)
 
 
 class SimNet:
@@ -295,7 +295,7 @@ class SimStream:
             if len(part) < len(chunk):
                 self.incoming.chunks.appendleft((arrival, chunk[len(part) :]))
                 break
-            if not self.incoming.chunks or self.incoming.chunks[0][0] > trio.current_time():
+            if not self.incoming.chunks or self.incoming.chunks[0][0] > trio.current_time() or self._net.is_chopped():
                 break
             arrival, chunk = self.incoming.chunks.popleft()
             if not chunk:

@@ -100,7 +100,7 @@ def draw(seed: int) -> Swarm:
     """The configuration of a seed."""
     random: Random = stream(seed, "swarm")
     slaves = random.choice((1, 1, 2))
-    body_min, body_max = random.choice(((40, 40), (300, 300), (10, 400), (0, 1500)))
+    body_min, body_max = random.choice(((40, 40), (300, 300), (10, 400), (0, 1500), (900, 2500)))
     sync_master = random.random() < 0.85
     sync_flush = random.random() < 0.7
     return Swarm(
@@ -109,11 +109,11 @@ def draw(seed: int) -> Swarm:
         sync_flush=sync_flush,
         ack_durable=random.random() < 0.85,
         in_sync_replicas=random.randint(2, slaves + 1),
-        segment_size=random.choice((4096, 8192, 8192, 32768)),
+        segment_size=random.choice((4096, 4096, 8192, 32768)),
         body_size_min=body_min,
         body_size_max=body_max,
         producers=random.randint(1, 3),
-        messages=random.randint(6, 24),
+        messages=random.randint(4, 16),
         burst=random.choice((1, 1, 3, 6)),
         chopping=random.choice((0.0, 0.0, 0.05, 0.3)),
         peers=random.random() < 0.3 or not sync_flush,
@@ -121,6 +121,6 @@ def draw(seed: int) -> Swarm:
         network=random.choice(("instant", "instant", "fast", "fast", "slow")),
         instant_disk=random.random() < 0.4,
         fault_rate=random.choice((0.15, 0.4, 0.8)),
-        creation_s=random.choice((0.0, 0.0, 0.004, 0.02)),
+        creation_s=random.choice((0.0, 0.004, 0.05, 0.3)),
         calm=random.random() < 0.05,
     )

@@ -7,10 +7,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.errors import LocalProtocolError, StoreWriteError
+from rmqha.errors import LocalProtocolError, StoreError, StoreWriteError
 from rmqha.store.message_store import DefaultMessageStore
+from tests.broker.machines import Machine, ask, send_request
+from tests.sim.node import is_noticed
 from tests.sim.sim_disk import SECTOR, SimDisk
-from tests.store.helpers import Clock, message, options
+from tests.sim.sim_net import SimNet
+from tests.store.helpers import SEGMENT, Clock, message, options
 
 SEGMENT_PATH = "/store/commitlog/00000000000000000000"
 
@@ -93,3 +96,81 @@ async def test_queue_offsets_go_on_behind_what_came_from_a_peer(autojump_clock: 
 
     store = await running(SimDisk(), catch_up_and_put)
     assert store.reput.reput_from_offset == store.wrote.value
+
+
+MASTER, SLAVE, OTHER = "10.0.0.1", "10.0.0.2", "10.0.0.3"
+
+
+def cluster(in_sync_replicas: int) -> list[Machine]:
+    """A master that asks both its slaves at its start, and these."""
+    net = SimNet()
+    required = {"haPeers": f"{SLAVE}:10912,{OTHER}:10912", "haCatchUpAtStart": "require"}
+    following = {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": f"{MASTER}:10912"}
+    promise = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": str(in_sync_replicas)}
+    return [Machine(net, MASTER, promise | required), Machine(net, SLAVE, following), Machine(net, OTHER, following)]
+
+
+async def test_an_empty_cluster_that_requires_answers_starts(autojump_clock: MockClock) -> None:
+    """A slave with nothing has nothing more: that is an answer. The first start of all never came to an end."""
+    master, slave, other = cluster(in_sync_replicas=3)
+    with trio.fail_after(60):
+        async with slave.broker(), other.broker(), master.broker(), master.client() as client:
+            await trio.sleep(5.0)
+            assert (await ask(client, send_request(b"first"))).code == 0
+
+
+@pytest.mark.parametrize(("in_sync_replicas", "starts"), [(2, False), (3, True)])
+async def test_as_many_peers_must_answer_as_share_a_slave_with_each_acknowledgement(
+    in_sync_replicas: int, starts: bool, autojump_clock: MockClock
+) -> None:
+    """With two slaves and inSyncReplicas=2 the one that is away may be the one that holds the message."""
+    master, slave, _ = cluster(in_sync_replicas)
+    async with slave.broker():
+        if starts:
+            async with master.broker():
+                return
+        with pytest.RaisesGroup(
+            pytest.RaisesExc(StoreError, match="1 peers .* but 2 are needed"), flatten_subgroups=True
+        ):
+            async with master.broker():
+                pass
+
+
+@pytest.mark.parametrize("lost", range(8))
+async def test_without_the_crc_recovery_ends_whatever_sector_is_missing(lost: int, autojump_clock: MockClock) -> None:
+    """checkCRCOnRecover=false: the last record is looked at all the same, and its body need not be good."""
+    disk = SimDisk()
+    properties = b"KEYS\x01" + b"k" * 300
+    await running(
+        disk,
+        lambda s: s.put_messages([message(b"b" * 900, properties=properties) for _ in range(3)]),
+        sync_flush=False,
+    )
+    disk.lose_power(lambda _path, number, old, new: old if number == lost else new)
+    ends = []
+    for _ in range(2):
+        store = DefaultMessageStore(options(check_crc_on_recover=False), disk.mount(), now_ms=Clock())
+        store.load()
+        ends.append(store.max_offset)
+        store.close()
+    assert ends[0] == ends[1]
+
+
+def test_torn_sectors_are_told_exactly() -> None:
+    """Bytes come back as they were written or not at all, wherever sectors were torn; and twice the same."""
+    for seed in range(400):
+        random = Random(seed)
+        disk = SimDisk(random)
+        opened(disk)  # the process that will die
+        mount, log = disk.mount(), b""
+        for number in range(random.randint(3, 8)):
+            properties = b"KEYS\x01" + b"k" * random.randint(0, 200)
+            put = message(b"x" * random.randint(0, 300), properties=properties)
+            log += put.pack(queue_offset=number, physical_offset=len(log), store_timestamp_ms=1_700_000_000_000)
+        mount.create(SEGMENT_PATH, SEGMENT).pwrite([log[:SEGMENT]], 0)
+        disk.is_noticed = lambda path, start, end, disk=disk: is_noticed(disk, path, start, end)  # type: ignore[misc]
+        disk.lose_power(lambda p, n, old, new, disk=disk: disk._kept(p, n, old, new, keep=0.8, tear=0.3))  # type: ignore[misc]
+        end = opened(disk).max_offset
+        assert disk.files[SEGMENT_PATH].cache[:end] == log[:end], f"seed {seed}"
+        assert not any(disk.files[SEGMENT_PATH].durable[end:])
+        assert opened(disk).max_offset == end, f"seed {seed}"

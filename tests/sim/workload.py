@@ -11,6 +11,7 @@ from rmqha.codec.send_headers import decode_send_response
 from rmqha.remoting.connection import Connection
 from rmqha.store.disk import BytesLike
 from tests.sim.journal import NodeDied
+from tests.sim.nemesis import draw_plan
 from tests.sim.sim_clock import stream
 from tests.sim.swarm import CHAOS_S
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 TOPICS: Final = ("alpha", "beta")
 QUEUES: Final = 2
+_NEAR_A_FAULT: Final = 0.6
 ANSWER_S: Final = 8.0
 """Every request is answered within this time: syncFlushTimeout is 5 s, slaveTimeout 3 s."""
 
@@ -96,13 +98,18 @@ def _request(message: Message) -> RemotingCommand:
 
 
 def draw_messages(world: "World") -> list[list[Message]]:
-    """All messages of the chaos, in bursts, a list for each producer."""
+    """All messages of the chaos, in bursts, a list for each producer. Most are sent when something goes wrong."""
     swarm, random = world.swarm, stream(world.seed, "workload")
+    faults = draw_plan(world.seed, swarm)
     bursts: list[list[list[Message]]] = [[] for _ in range(swarm.producers)]
     number = 0
     while number < swarm.messages:
         count = random.randint(1, swarm.burst)
         at = random.uniform(0, CHAOS_S)
+        if number == 0 and faults:
+            at = faults[0].at * random.uniform(0.3, 0.9)
+        elif faults and random.random() < _NEAR_A_FAULT:
+            at = min(max(0.0, random.choice(faults).at + random.uniform(-0.1, 0.6)), CHAOS_S)
         topic, queue_id = random.choice(TOPICS), random.randrange(QUEUES)
         burst = []
         for _ in range(count):
