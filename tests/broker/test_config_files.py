@@ -99,15 +99,3 @@ async def test_offsets_beyond_the_end_of_a_log_that_lost_its_tail_are_cut(autoju
         query = {"consumerGroup": "g", "topic": "t", "queueId": "0"}
         answer = await ask(client, RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=query))
         assert answer.ext_fields["offset"] == "0"
-
-
-async def test_offsets_within_the_log_stay_though_nothing_is_dispatched_yet(autojump_clock: MockClock) -> None:
-    """A sync master without its slave shows consumers less than its log holds; what they know of it stays known."""
-    machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "SYNC_MASTER", "flushDiskType": "ASYNC_FLUSH"})
-    async with machine.broker() as broker, machine.client() as client:
-        for _ in range(10):
-            await ask(client, send_request(b"x"))
-        commit = {"consumerGroup": "g", "topic": "t", "queueId": "0", "commitOffset": "10"}
-        await ask(client, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit))
-    async with machine.broker() as broker:
-        assert broker.offsets.query_offset("g", "t", 0) == 10

@@ -351,7 +351,9 @@ async def test_queues_are_flushed_now_and_then_and_the_checkpoint_after_them(aut
         await trio.sleep(2)
         assert queue.flushed_offset == 501 * 20
         assert not store.disk.exists("/store/checkpoint")
+        await put(store, message())
         await trio.sleep(60)
+        assert queue.flushed_offset == 502 * 20, "what the checkpoint vouches for"
         saved = decode_checkpoint(store.disk.read_bytes("/store/checkpoint"))
         stamp = store.commit_log.last_store_timestamp_ms
         assert (saved.commit_log_timestamp_ms, saved.consume_queue_timestamp_ms) == (stamp, stamp)
