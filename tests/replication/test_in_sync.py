@@ -52,6 +52,11 @@ def test_two_connections_of_one_slave_count_with_the_better_of_them() -> None:
     assert made.value() == 500
 
 
+def test_two_connections_of_one_slave_are_not_two_slaves() -> None:
+    made = replicas(3, {"10.0.0.1:1": 700, "10.0.0.1:2": 700})
+    assert (made.value(), made.live_slaves, made.is_slave_ok(700)) == (-1, 1, False)
+
+
 @pytest.mark.parametrize(
     ("n", "acked", "ok"),
     [
