@@ -34,7 +34,7 @@ class ConsumeQueueTable:
         """
         for topic in self._disk.listdir(self._directory):
             for name in self._disk.listdir(f"{self._directory}/{topic}"):
-                if name.isascii() and name.isdigit() and is_legal_topic(topic.encode()):
+                if name.isascii() and name.isdigit() and is_legal_topic(topic.encode(errors="replace")):
                     self._load_queue(topic, int(name), writable=writable)
 
     def _load_queue(self, topic: str, queue_id: int, *, writable: bool) -> None:

@@ -170,7 +170,7 @@ def table_of(disk: SimMount) -> ConsumeQueueTable:
 
 def test_the_table_loads_what_is_a_queue_and_leaves_the_rest_alone(disk: SimMount) -> None:
     fill(queue_of(disk), 3)
-    for other in ("TopicTest/notes", "TopicTest/-1", "bad.topic/0", "TopicTest/1"):
+    for other in ("TopicTest/notes", "TopicTest/-1", "bad.topic/0", "\udcff/0", "TopicTest/1"):
         disk.makedirs(f"/store/consumequeue/{other}")
     table = table_of(disk)
     table.load()
