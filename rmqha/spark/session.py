@@ -37,9 +37,10 @@ def spark_session(
     return active
 
 
+# Not spark.python.unix.domain.socket.enabled: a reused worker that Spark closes at its end writes a last word, which a
+# closed unix socket answers with EPIPE at once, and Spark's daemon prints a traceback for each of them. TCP takes it.
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.python.filterPushdown.enabled": "true",
-    "spark.python.unix.domain.socket.enabled": "true",
 }
