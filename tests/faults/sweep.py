@@ -105,8 +105,9 @@ LATER: Final = {"openat": "8", "mmap": "5", "pwritev2": "5", "fdatasync": "2"}
 """At which call the short form fails these; all others at their first."""
 
 
-RARE: Final = {"master": {"sendmsg", "sendfile", "mkdir"}, "slave": {"sendmsg", "sendfile", "mkdir", "accept4"}}
-"""Calls that a short run on this side hardly makes."""
+_RARE: Final = {"sendmsg", "sendfile", "mkdir"}
+LEFT_OUT: Final = {"master": _RARE, "slave": _RARE | (NETWORK.keys() - {"connect", "sendto", "clone3"})}
+"""Calls that a short run on this side hardly makes, or that are the same on both."""
 
 
 def injections(side: str, *, full: bool) -> list[Injection]:
@@ -114,7 +115,7 @@ def injections(side: str, *, full: bool) -> list[Injection]:
     calls = DISK | NETWORK
     if full:
         return [Injection(call, error, when) for call in calls for error in calls[call] for when in WHEN]
-    return [Injection(call, calls[call][0], LATER.get(call, "1")) for call in calls if call not in RARE[side]]
+    return [Injection(call, calls[call][0], LATER.get(call, "1")) for call in calls if call not in LEFT_OUT[side]]
 
 
 def injected(report: Path) -> int:

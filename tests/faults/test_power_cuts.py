@@ -1,6 +1,6 @@
 """Power cuts under load, again and again: the file system stops at once, and what was not flushed is lost.
 
-RMQHA_POWER_CUTS sets how often (3 unless told; 500 in a full run). The process is killed after its disk is gone, as a
+RMQHA_POWER_CUTS sets how often (2 unless told; 500 in a full run). The process is killed after its disk is gone, as a
 machine's would be; in between it meets only errors, and may acknowledge nothing.
 """
 
@@ -21,7 +21,7 @@ from tests.faults.conftest import make_pair
 from tests.faults.images import Image, mounted_image, why_no_images
 from tests.faults.proofs import lost
 
-CYCLES = int(os.environ.get("RMQHA_POWER_CUTS", "3"))
+CYCLES = int(os.environ.get("RMQHA_POWER_CUTS", "2"))
 MESSAGES_A_CYCLE = 200
 
 FLUSHES_NOTHING = """
