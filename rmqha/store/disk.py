@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from rmqha.errors import StoreLockedError, StoreWriteError
+from rmqha.store.direct_read import READ_SIZE_MAX, DirectReader
 from rmqha.store.disk_calls import in_thread, is_directory, is_there, reading, sync_directory, writing
 
 BytesLike = bytes | bytearray | memoryview
 
 _BUFFERS_MAX: Final = 1024  # IOV_MAX of Linux
-_ZEROS: Final = bytes(1 << 20)
+_ZEROS: Final = bytes(READ_SIZE_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +208,16 @@ class OsDataFile:
         return memoryview(mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ) if self.size else b"")
 
     def zero_tail(self, at: int) -> None:
-        """Looks only at what is allocated and writes only where something is not zero yet."""
-        with writing("zero_tail", self.path):
+        """Looks only at what is allocated and writes only where something is not zero yet, for us or on the device.
+
+        Zeros that a process before could not make durable are still seen, and the device still has what was there.
+        """
+        with writing("zero_tail", self.path), DirectReader(self.path) as device:
             for start, end in self._extents(at):
                 for position in range(start, end, len(_ZEROS)):
                     zeros = _ZEROS[: min(len(_ZEROS), end - position)]
-                    if os.pread(self._fd, len(zeros), position) != zeros:
+                    seen = os.pread(self._fd, len(zeros), position)
+                    if seen != zeros or not device.is_zero(position, position + len(zeros)):
                         self._pwrite_slowly(zeros, position, len(zeros))
             os.fdatasync(self._fd)
 

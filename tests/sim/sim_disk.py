@@ -465,12 +465,13 @@ class SimDataFile:
         return self._view
 
     def zero_tail(self, at: int) -> None:
-        """Zeros where there are none yet, then fdatasync."""
+        """Zeros where there are none yet, for us or on the device, then fdatasync."""
         self._mount.enter("zero_tail", self.path)
         self._mount.check_changeable("zero_tail", self.path, needs_space=False)
         for sector in range(at // SECTOR, -(-self.size // SECTOR)):
             start, end = max(at, sector * SECTOR), min(self.size, (sector + 1) * SECTOR)
-            if self._inode.cache.count(0, start, end) != end - start:
+            inode, size = self._inode, end - start
+            if inode.cache.count(0, start, end) != size or inode.durable.count(0, start, end) != size:
                 self._inode.write(bytes(end - start), start)
                 self._disk.note("write", self.path, at=start, data=bytes(end - start))
         self._mount.crash_point()

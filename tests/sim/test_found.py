@@ -56,6 +56,19 @@ async def test_recovery_writes_again_what_a_failed_sync_did_not_write(autojump_c
         assert opened(disk).max_offset == recovered.flushed_offset
 
 
+async def test_a_cut_that_failed_is_not_believed_afterwards(autojump_clock: MockClock) -> None:
+    """Zeros whose fdatasync failed are still seen; the device still has the tail, which a power cut brings back."""
+    disk = SimDisk()
+    await running(disk, lambda s: s.put_messages([message(b"x" * 900) for _ in range(3)]), sync_flush=False)
+    disk.lose_power(lambda _path, number, old, new: old if number == 0 else new)
+    disk.faults.sync_errors = 1
+    with pytest.raises(StoreWriteError):
+        opened(disk)
+    assert opened(disk).max_offset == 0
+    disk.lose_power(lambda _path, _number, old, _new: old)
+    assert not any(disk.files[SEGMENT_PATH].durable)
+
+
 async def test_a_record_whose_properties_were_torn_off_is_cut(autojump_clock: MockClock) -> None:
     """No checksum covers properties: zeros in their place, and the record would come back as another one."""
     disk = SimDisk()

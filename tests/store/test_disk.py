@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqha.errors import StoreLockedError, StoreReadError, StoreWriteError
+from rmqha.store.direct_read import DirectReader
 from rmqha.store.disk import OsDisk
 from rmqha.store.disk_calls import in_thread
 
@@ -47,6 +48,7 @@ def test_a_file_that_cannot_be_mapped_is_not_left_behind(disk: OsDisk, tmp_path:
     program = """
 import resource, sys
 from rmqha.errors import StoreWriteError
+from rmqha.store.direct_read import DirectReader
 from rmqha.store.disk import OsDisk
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (8 << 20), -1))
@@ -268,3 +270,12 @@ async def test_another_runtime_error_is_a_bug(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="dictionary"):
         await in_thread(wrong, operation="fdatasync", path="log")
+
+
+def test_the_device_is_read_past_the_page_cache(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(bytes(5000) + b"x" + bytes(3000))
+    with DirectReader(str(path)) as device:
+        assert device.is_zero(0, 5000)
+        assert device.is_zero(5001, 8001)
+        assert device.is_zero(4990, 5001) == device.is_zero(5000, 8001) == (device._fd < 0)
