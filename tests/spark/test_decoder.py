@@ -49,6 +49,14 @@ def test_large_blocks_are_walked_by_lanes_to_the_same_records(tmp_path: Path) ->
     assert split_offsets(tmp_path, 100_003)[0] == writer.offsets
 
 
+def test_bodies_full_of_magic_codes_are_only_slower(tmp_path: Path) -> None:
+    """Every lane's opening holds thousands of false beginnings; none claims its own position."""
+    writer = LogWriter(tmp_path, file_size=8 << 20)
+    for size in range(0, 1600, 2):
+        writer.append(bytes.fromhex("daa320a7") * size if size % 3 else b"\xda" * size)
+    assert offsets(tmp_path) == writer.offsets
+
+
 @pytest.mark.parametrize("body_size", [200, 70_000])
 def test_a_record_inside_a_body_is_no_record(body_size: int, tmp_path: Path) -> None:
     """Even one that claims exactly the offset it lies at, ends where its host ends, and lies at a split's start."""
