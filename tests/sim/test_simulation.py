@@ -19,6 +19,7 @@ EASILY_FOUND = (
     "a slave acknowledges what is in memory",
     "unflushed bytes are shipped",
     "the tail is cut in memory only",
+    "a slave acknowledges by heartbeat only",
 )
 
 
