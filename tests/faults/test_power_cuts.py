@@ -50,7 +50,7 @@ def on_images(pair: Pair, directory: Path) -> Iterator[dict[Broker, Image]]:
         images: dict[Broker, Image] = {}
         for broker in pair.brokers:
             where = directory / f"{broker.directory.name}-image"
-            images[broker] = stack.enter_context(mounted_image(where, size_mib=64 + CYCLES))
+            images[broker] = stack.enter_context(mounted_image(where, size_mib=64 + 16 * CYCLES))
             broker.move_store(images[broker].mount_point / "store")
         stack.enter_context(reaping(*pair.brokers))
         yield images
