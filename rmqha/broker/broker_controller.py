@@ -42,6 +42,7 @@ from rmqha.transport import Network
 logger = structlog.get_logger()
 
 _FAST_PORT_DISTANCE: Final = 2
+_ASK_AGAIN_S: Final = 5.0
 _SEND_CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
@@ -70,6 +71,7 @@ class BrokerController:
         self._ha_network = secured(network, *options.ha_tls(config))
         self._now_ms = now_ms
         self._stopping = trio.Event()
+        self._lacks_space_for: str = ""
         self.store: Final = DefaultMessageStore(options.store_options(config), disk, now_ms=now_ms)
         self.ha_service: Final = HAService(self.store, self._ha_network, options.ha_options(config))
         self.store.replicas_need = self._replicas_need
@@ -154,6 +156,7 @@ class BrokerController:
         await nursery.start(self.ha_service.run)
         nursery.start_soon(self.holds.run)
         nursery.start_soon(self.metadata.run)
+        nursery.start_soon(self._catch_up_when_there_is_space)
         if self.ha_client is not None:
             nursery.start_soon(self.ha_client.run)
             nursery.start_soon(self.master_link.run)
@@ -174,7 +177,11 @@ class BrokerController:
             self.topics.learn_queue(queue.topic, queue.queue_id)
 
     async def _catch_up(self) -> None:
-        """Before any send: fetch from the peers what they hold beyond our end (spec: ha §10.2)."""
+        """Before any send: fetch from the peers what they hold beyond our end (spec: ha §10.2).
+
+        What the disk is too full to take leaves ``_lacks_space_for`` set, which refuses sends: they would get the
+        places of messages that only the peer holds.
+        """
         config = self.config
         peers = [MasterAddress(*split_address(peer)) for peer in config.ha_peers]
         if config.is_slave or config.ha_catch_up_at_start is HaCatchUp.OFF or not peers:
@@ -194,6 +201,15 @@ class BrokerController:
                 )
         if config.ha_catch_up_at_start is HaCatchUp.REQUIRE:
             self._check_answers(results)
+        self._lacks_space_for = ", ".join(str(result.peer) for result in results if result.lacks_space)
+
+    async def _catch_up_when_there_is_space(self) -> None:
+        while self._lacks_space_for:
+            logger.warning("broker.catch_up_postponed", peers=self._lacks_space_for, reason="the disk is too full")
+            await self.store.wait_writable()
+            await self._catch_up()
+            if self._lacks_space_for:
+                await trio.sleep(_ASK_AGAIN_S)
 
     def _cut_consumer_offsets(self) -> None:
         """What was committed beyond the end of a log that lost its tail. A slave's log may still come."""
@@ -286,7 +302,9 @@ class BrokerController:
         return Durability(self.store, clock=trio.current_time, flush=flush, replica=replica)
 
     def _refuse_sends(self) -> str:
-        """Why no message may be stored now: too few replicas; empty if there are enough."""
+        """Why no message may be stored now; empty if one may."""
+        if self._lacks_space_for:
+            return f"the disk is too full to fetch what {self._lacks_space_for} may hold beyond this log's end: free some"
         needed = self.config.min_in_sync_replicas
         if needed == 1 or needed <= (live := 1 + self.ha_service.live_slaves):
             return ""

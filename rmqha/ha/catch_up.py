@@ -35,6 +35,8 @@ class CatchUpResult:
     """The peer's log was compared with ours, or is known to be shorter: nothing of its is missing here."""
     diverged_at: int | None = None
     """Set if the peer holds other bytes from here on: do not accept puts before somebody has looked."""
+    lacks_space: bool = False
+    """The own disk is too full to take what the peer may hold beyond our end: ask again before accepting puts."""
     error: str = ""
 
 
@@ -94,7 +96,8 @@ async def _catch_up_from(
     except UnfitMasterError as error:
         taken, is_shorter = log.max_offset - end, error.state is ClientState.AHEAD
         why = "" if is_shorter else str(error)  # a slave with less than its master is what one expects
-        return CatchUpResult(peer, taken, is_answered=is_shorter, error=why)
+        lacks_space = error.state is ClientState.DISK_FULL and (there is None or there.max_offset > log.max_offset)
+        return CatchUpResult(peer, taken, is_answered=is_shorter, lacks_space=lacks_space, error=why)
     except (RemoteProtocolError, OSError, trio.BrokenResourceError) as error:
         is_answered = connection is not None and _has_all(log, there, connection.session, begun_at=begun_at)
         why = "" if is_answered and isinstance(error, SilentMasterError) else str(error)

@@ -264,6 +264,28 @@ async def test_a_returning_master_takes_its_tail_back_before_it_accepts_sends(
             assert (await ask(client, send_request(b"new"))).code == ResponseCode.SUCCESS
 
 
+async def test_a_master_too_full_to_take_its_tail_back_takes_nothing_else_before_it(
+    pair: Pair, autojump_clock: MockClock
+) -> None:
+    longer = await lose_the_masters_tail(pair)
+    pair.master.disk.faults.crowded = True
+    async with pair.slave.broker() as slave, pair.master.broker(haPeers="10.0.0.2:10912") as master:
+        async with pair.master.client() as client:
+            assert decode_message((await ask(client, pull_request(0))).body).body == b"kept"
+            master.store.running_flags.set_disk_full(False)  # the moment before it asks again
+            refused = await ask(client, send_request(b"new"))
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "10.0.0.2:10912 may hold beyond this log's end" in (refused.remark or "")
+            pair.master.disk.faults.heal()
+            await trio.sleep(60)
+            assert (await ask(client, send_request(b"new"))).code == ResponseCode.SUCCESS
+            await trio.sleep(10)
+        assert slave.store.max_offset == master.store.max_offset > longer
+        queue = master.store.queues.find("t", 0)
+        assert queue is not None
+        assert queue.max_offset_in_queue == 6, "the five that were, and the new one"
+
+
 async def test_what_was_consumed_of_the_tail_stays_consumed(pair: Pair, autojump_clock: MockClock) -> None:
     """A master cuts consumer offsets beyond its log, but not those that its peers gave it back the messages for."""
     await lose_the_masters_tail(pair)

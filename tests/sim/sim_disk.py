@@ -118,13 +118,15 @@ class DiskFaults:
     write_errors: int = 0
     """So many of the next writes stop short: some of the bytes, then EIO."""
     full: bool = False
+    crowded: bool = False
+    """So full that a broker takes nothing more, though there is room for what it still needs."""
     read_only: bool = False
     slowness: float = 1.0
 
     def heal(self) -> None:
         """Repair everything."""
         self.sync_errors = self.write_errors = 0
-        self.full = self.read_only = False
+        self.full = self.crowded = self.read_only = False
         self.slowness = 1.0
 
 
@@ -381,7 +383,8 @@ class SimMount:
         """See rmqha.store.disk.Disk."""
         self.check_alive()
         total = 1 << 40
-        available = 0 if self.disk.faults.full else total // 2
+        faults = self.disk.faults
+        available = 0 if faults.full or faults.crowded else total // 2
         return DiskUsage(total, available, -(-(total - available) * 100 // total), self.disk.faults.read_only)
 
     def lock(self, path: str) -> "_Lock":
