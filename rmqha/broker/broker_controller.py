@@ -304,7 +304,9 @@ class BrokerController:
     def _refuse_sends(self) -> str:
         """Why no message may be stored now; empty if one may."""
         if self._lacks_space_for:
-            return f"the disk is too full to fetch what {self._lacks_space_for} may hold beyond this log's end: free some"
+            return (
+                f"the disk is too full to fetch what {self._lacks_space_for} may hold beyond this log's end: free some"
+            )
         needed = self.config.min_in_sync_replicas
         if needed == 1 or needed <= (live := 1 + self.ha_service.live_slaves):
             return ""
