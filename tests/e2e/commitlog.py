@@ -32,13 +32,14 @@ def segment_files(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if path.name.isdigit())
 
 
-def read_records(directory: Path, *, first_file: str = "", live: bool = False) -> Iterator[Record]:
+def read_records(directory: Path, *, first_file: str = "", torn: bool = False) -> Iterator[Record]:
     """Every record from a file's start to the end of the log; each one's CRC and offset must be right.
 
     Args:
         directory: the commitlog's.
         first_file: where to begin; the first file if not given.
-        live: a broker is writing, so a broken record is where its last write stands: the end.
+        torn: a broker is writing, or was killed in the middle of a write (the kernel stops one at a page's end), so
+            a broken record is the end.
     """
     for path in segment_files(directory):
         if path.name < first_file:
@@ -48,13 +49,13 @@ def read_records(directory: Path, *, first_file: str = "", live: bool = False) -
         while at + 8 <= len(data):
             size, magic = struct.unpack_from(">iI", data, at)
             if magic != MESSAGE_MAGIC:
-                assert live or (size, magic) == (0, 0) or magic == BLANK_MAGIC, f"{path.name}: {magic:08x} at {at}"
+                assert torn or (size, magic) == (0, 0) or magic == BLANK_MAGIC, f"{path.name}: {magic:08x} at {at}"
                 break
             try:
                 record = decode_record(data[at : at + size])
                 assert record.physical_offset == int(path.name) + at, f"{record} stands at {int(path.name) + at}"
             except (AssertionError, struct.error, IndexError):
-                if live:
+                if torn:
                     return
                 raise
             yield record
@@ -125,12 +126,12 @@ class HeldMessages:
         self._offsets: dict[int, int] = {}
         self._file = ""
 
-    def read(self, *, live: bool) -> set[int]:
+    def read(self, *, torn: bool) -> set[int]:
         """Read what is new. No number may stand in the log twice: each was sent once."""
         last = 0
-        for record in read_records(self._directory, first_file=self._file, live=live):
-            if live and ("UNIQ_KEY" not in record.properties or any("\0" in v for v in record.properties.values())):
-                break  # torn: its properties are not there, or not all of them
+        for record in read_records(self._directory, first_file=self._file, torn=torn):
+            if torn and ("UNIQ_KEY" not in record.properties or any("\0" in v for v in record.properties.values())):
+                break  # its properties are not there, or not all of them
             last = record.physical_offset
             if record.topic == self._topic:
                 number = int(record.properties["UNIQ_KEY"])

@@ -34,7 +34,7 @@ async def test_no_kill_loses_an_acknowledged_message(pair: Pair, victims: str, f
                 await broker.kill()
             acknowledged = set(load.acknowledged)
             for broker in pair.brokers:
-                missing = acknowledged - held[broker].read(live=broker not in killed)
+                missing = acknowledged - held[broker].read(torn=True)
                 assert not missing, f"the {broker.directory.name} lacks acknowledged {sorted(missing)[:5]}"
             for broker in killed:
                 await broker.start()
@@ -44,4 +44,4 @@ async def test_no_kill_loses_an_acknowledged_message(pair: Pair, victims: str, f
     await wait_identical(*(broker.store / "commitlog" for broker in pair.brokers))
     assert [await broker.stop() for broker in pair.brokers] == [0, 0]
     for broker in pair.brokers:
-        assert load.acknowledged <= HeldMessages(broker.store / "commitlog", "orders").read(live=False)
+        assert load.acknowledged <= HeldMessages(broker.store / "commitlog", "orders").read(torn=False)

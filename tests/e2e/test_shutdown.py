@@ -22,7 +22,7 @@ async def test_a_stopped_pair_comes_back_complete(pair: Pair) -> None:
     assert await pair.slave.stop() == 0
     for broker in pair.brokers:
         assert not (broker.store / "abort").exists()
-        assert load.acknowledged <= HeldMessages(broker.store / "commitlog", "orders").read(live=False)
+        assert load.acknowledged <= HeldMessages(broker.store / "commitlog", "orders").read(torn=False)
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
     await wait_identical(*(broker.store / "commitlog" for broker in pair.brokers))

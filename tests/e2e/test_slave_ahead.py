@@ -49,7 +49,7 @@ async def test_a_slave_ahead_is_not_counted_as_a_replica(pair: Pair) -> None:
     assert SEND_OK not in load.codes, f"answers by code: {load.codes}"
     await pair.slave.kill()
     assert log_end(pair.slave.store / "commitlog") == before
-    assert acknowledged <= HeldMessages(pair.slave.store / "commitlog", "orders").read(live=False)
+    assert acknowledged <= HeldMessages(pair.slave.store / "commitlog", "orders").read(torn=False)
 
 
 async def test_a_master_takes_its_lost_tail_back_from_its_peer(pair: Pair) -> None:
@@ -61,4 +61,4 @@ async def test_a_master_takes_its_lost_tail_back_from_its_peer(pair: Pair) -> No
     await wait_in_sync(pair.master.ports.listen)
     await wait_identical(*(broker.store / "commitlog" for broker in pair.brokers))
     await pair.master.kill()
-    assert acknowledged <= HeldMessages(pair.master.store / "commitlog", "orders").read(live=False)
+    assert acknowledged <= HeldMessages(pair.master.store / "commitlog", "orders").read(torn=False)

@@ -21,9 +21,9 @@ async def no_send_ok_any_more(load: LoadProducer, *, refusals: int = 100) -> Non
     assert len(load.acknowledged) == final, f"SEND_OK goes on: {load.codes}"
 
 
-def lost(acknowledged: set[int], broker: Broker, *, live: bool = True) -> set[int]:
+def lost(acknowledged: set[int], broker: Broker, *, torn: bool = True) -> set[int]:
     """Which of these messages the whole log of a broker lacks."""
-    return acknowledged - HeldMessages(broker.store / "commitlog", "orders").read(live=live)
+    return acknowledged - HeldMessages(broker.store / "commitlog", "orders").read(torn=torn)
 
 
 async def all_there(pair: Pair, acknowledged: set[int]) -> None:
@@ -56,7 +56,7 @@ async def ends_acknowledgement(pair: Pair, victim: Broker, *, breaks: Callable[[
     codes = {broker: await broker.stop() for broker in pair.brokers}
     assert codes == {broker: EXIT_STORE_FAILED if broker is victim else 0 for broker in pair.brokers}
     for broker in pair.brokers:
-        assert not lost(load.acknowledged, broker, live=True)
+        assert not lost(load.acknowledged, broker, torn=True)
     return load.acknowledged
 
 

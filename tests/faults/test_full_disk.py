@@ -24,7 +24,7 @@ async def test_a_master_on_a_full_disk_refuses_and_loses_nothing(pair_on_image: 
     await pair.master.stop()
     await pair.slave.stop()
     for broker in pair.brokers:
-        assert load.acknowledged <= HeldMessages(broker.store / "commitlog", "orders").read(live=False)
+        assert load.acknowledged <= HeldMessages(broker.store / "commitlog", "orders").read(torn=False)
     await pair.slave.start()
     await pair.master.start()
 
@@ -44,4 +44,4 @@ async def test_a_slave_on_a_full_disk_stops_reading_and_loses_nothing(pair_on_im
     await pair.master.stop()
     await pair.slave.stop()
     for broker in pair.brokers:
-        assert load.acknowledged <= HeldMessages(broker.store / "commitlog", "orders").read(live=False)
+        assert load.acknowledged <= HeldMessages(broker.store / "commitlog", "orders").read(torn=False)

@@ -36,7 +36,7 @@ async def _all_there_after_restart(pair: Pair, acknowledged: set[int]) -> None:
     await wait_identical(*(broker.store / "commitlog" for broker in pair.brokers))
     for broker in pair.brokers:
         await broker.kill()
-        missing = acknowledged - HeldMessages(broker.store / "commitlog", "orders").read(live=False)
+        missing = acknowledged - HeldMessages(broker.store / "commitlog", "orders").read(torn=False)
         assert not missing, f"the {broker.directory.name} lacks acknowledged {sorted(missing)[:5]}"
 
 
@@ -61,7 +61,7 @@ async def test_a_master_on_a_disk_turned_read_only_acknowledges_nothing_more(pai
     assert re.search(_DISK_FAILED, out)
     assert len(await _served(pair.master.ports.listen)) > 100  # the last ones may be missing in the queues' files
     assert await pair.master.stop() == EXIT_STORE_FAILED
-    held = HeldMessages(pair.slave.store / "commitlog", "orders").read(live=True)
+    held = HeldMessages(pair.slave.store / "commitlog", "orders").read(torn=True)
     assert load.acknowledged <= held
     await pair.slave.stop()
     image.repair()

@@ -81,7 +81,7 @@ async def test_no_failing_call_makes_a_broker_dishonest(tmp_path: Path, side: st
                 with (tmp_path / "results.txt").open("a") as results_file:  # a full run takes hours: see how it goes
                     results_file.write(f"{side:8}{injection!s:30}{results[str(injection)]}\n")
                 if (victim.store / "commitlog").exists():
-                    assert not load.acknowledged - held.read(live=True), injection
+                    assert not load.acknowledged - held.read(torn=True), injection
             victim.prefix = ()
             await victim.start()
             await load.wait_acknowledged(100)

@@ -51,5 +51,5 @@ async def test_each_side_is_killed_and_returns(mixed_pair: tuple[Broker, Broker]
     assert len(master.segments()) >= 10
     for broker in (slave, master):
         await broker.stop()
-        missing = load.acknowledged - HeldMessages(broker.store / "commitlog", "orders").read(live=False)
+        missing = load.acknowledged - HeldMessages(broker.store / "commitlog", "orders").read(torn=False)
         assert not missing, f"the {broker.directory.name} lacks acknowledged {sorted(missing)[:5]}"

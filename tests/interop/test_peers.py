@@ -27,5 +27,5 @@ async def test_a_java_slave_holds_what_its_master_acknowledged(tmp_path: Path) -
             nursery.cancel_scope.cancel()
         assert load.unexpected == []
         await wait_identical(master.store / "commitlog", slave.store / "commitlog")
-    assert load.acknowledged <= HeldMessages(slave.store / "commitlog", "TopicTest").read(live=False)
+    assert load.acknowledged <= HeldMessages(slave.store / "commitlog", "TopicTest").read(torn=False)
     assert len(slave.segments()) > 5
