@@ -52,7 +52,7 @@ class ClientManageProcessor:
         """105: this broker, with as many queues as the topic has here."""
         header = decode_header(GetRouteInfoRequestHeader, request)
         topic = self._topics.select(header.topic)
-        if topic is None:
+        if topic is None or header.topic in self._topics.unsaved:
             remark = f"No topic route info in name server for the topic: {header.topic}"
             return RemotingCommand(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
         queues = QueueData(

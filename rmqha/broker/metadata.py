@@ -18,11 +18,12 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.waiting import DeadlineService
 
 logger = structlog.get_logger()
 
-_PAUSE_S: Final = 0.1
-"""After each save: many new topics cost ten saves a second, not one each."""
+_PAUSE_SHARE: Final = 3
+"""After each save a pause so many times as long: topics made meanwhile share the next, which may be a large one."""
 
 _NO_GROUPS: dict[str, Any] = {"dataVersion": {"counter": 0, "timestamp": 0}, "subscriptionGroupTable": {}}
 _NO_DELAYS: dict[str, Any] = {"offsetTable": {}}
@@ -42,6 +43,7 @@ class MetadataService:
         self._offsets = offsets
         self._interval_s = interval_s
         self._save_failed = False
+        self._deadlines = DeadlineService(topics.saved)
         self._topic_put = trio.Event()
         topics.on_put = self._on_topic_put
 
@@ -56,31 +58,49 @@ class MetadataService:
     async def run(self) -> None:
         """Save what changed, every ``interval_s`` and at once when a topic was made, until cancelled.
 
-        RocketMQ saves a new topic before it answers the send. A RocketMQ broker that opens our store knows no other
-        topics than the saved ones; ours finds them in the log.
+        As in RocketMQ a new topic is saved before a send to it is answered. A RocketMQ broker that opens our store
+        knows no other topics than the saved ones; ours finds them in the log, but not how many queues they had.
         """
-        while True:
-            with trio.move_on_after(self._interval_s):
-                await self._topic_put.wait()
-            self._topic_put = trio.Event()
-            await self.save()
-            await trio.sleep(_PAUSE_S)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._deadlines.run)
+            while True:
+                with trio.move_on_after(self._interval_s):
+                    await self._topic_put.wait()
+                self._topic_put = trio.Event()
+                begun_at = trio.current_time()
+                await self.save()
+                await trio.sleep(_PAUSE_SHARE * (trio.current_time() - begun_at))
 
     async def save(self) -> None:
-        """Save what changed. A failure is logged once and tried again: these tables acknowledge nothing."""
-        for table, name in ((self._topics, TOPICS), (self._offsets, CONSUMER_OFFSET)):
-            if not table.dirty:
-                continue
-            table.dirty = False
-            try:
-                await self._files.save(name, table.to_json())
-            except (StoreWriteError, StoreReadError) as error:
-                table.dirty = True
-                if not self._save_failed:
-                    logger.warning("metadata.not_saved", reason=str(error))
-                self._save_failed = True
-                return
-        self._save_failed = False
+        """Save what changed. A failure is logged once and tried again; sends that need the topic are refused."""
+        try:
+            await self._save_topics()
+            await self._save_if_dirty(self._offsets, CONSUMER_OFFSET)
+        except (StoreWriteError, StoreReadError) as error:
+            if not self._save_failed:
+                logger.warning("metadata.not_saved", reason=str(error))
+            self._save_failed = True
+        else:
+            self._save_failed = False
+
+    async def _save_topics(self) -> None:
+        made = self._topics.made
+        try:
+            await self._save_if_dirty(self._topics, TOPICS)
+        except (StoreWriteError, StoreReadError):
+            self._topics.saved.fail_all()
+            raise
+        self._topics.saved.advance(made)
+
+    async def _save_if_dirty(self, table: TopicConfigManager | ConsumerOffsetManager, name: str) -> None:
+        if not table.dirty:
+            return
+        table.dirty = False
+        try:
+            await self._files.save(name, table.to_json())
+        except BaseException:  # or cancelled: the last save, at the end, must not miss it
+            table.dirty = True
+            raise
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes by which slaves ask for the tables."""

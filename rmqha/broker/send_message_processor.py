@@ -9,7 +9,7 @@ Source: spec: remoting §2.4, §3; rocketmq-all-4.9.8 AbstractSendMessageProcess
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -48,6 +48,9 @@ _CODE_OF_STATUS: Final = {
     PutMessageStatus.OS_PAGECACHE_BUSY: ResponseCode.SYSTEM_ERROR,
     PutMessageStatus.UNKNOWN_ERROR: ResponseCode.SYSTEM_ERROR,
 }
+
+_TOPIC_SAVED_S: Final = 2.0
+"""A send to a new topic waits so long for topics.json at most: less than clients wait for the answer."""
 
 _CLUSTER: Final = b"CLUSTER"
 _WAIT: Final = b"WAIT"
@@ -131,6 +134,8 @@ class SendMessageProcessor:
                 connection.respond(request, error.code, remark=str(error))
             except ProtocolError as error:
                 connection.respond(request, ResponseCode.SYSTEM_ERROR, remark=str(error))
+        if self._topics.unsaved:
+            accepted = self._hold_back(accepted)
         if accepted:
             self._put(accepted)
 
@@ -241,6 +246,28 @@ class SendMessageProcessor:
             reconsume_times=header.reconsume_times,
         )
 
+    def _hold_back(self, sent: list[_Sent]) -> list[_Sent]:
+        """Put those with a new topic when that is saved, or refuse them; returns the others.
+
+        RocketMQ, too, saves a topic before it stores the message that made it. Nobody is told of a one-way message.
+        """
+        unsaved, held, others = self._topics.unsaved, dict[str, list[_Sent]](), list[_Sent]()
+        for one in sent:
+            topic = _topic_of(one.request)
+            some = held.setdefault(topic, []) if topic in unsaved and not one.oneway else others
+            some.append(one)
+        for topic, some in held.items():
+            self._topics.when_saved(topic, trio.current_time() + _TOPIC_SAVED_S, partial(self._put_held, some))
+        return others
+
+    def _put_held(self, sent: list[_Sent], saved: bool, _count: int) -> None:
+        if saved:
+            self._put(sent)
+            return
+        remark = f"topic {_topic_of(sent[0].request)} is new and could not be saved to topics.json: nothing is stored"
+        for one in sent:
+            self._refuse(one, AppendResult(PutMessageStatus.UNKNOWN_ERROR, remark=remark))
+
     def _put(self, sent: list[_Sent]) -> None:
         """Append what can be appended now; the rest is left to :meth:`run`, and everything after it too."""
         if self._backlog:
@@ -309,6 +336,11 @@ class SendMessageProcessor:
     def _refuse(self, one: _Sent, result: AppendResult) -> None:
         request = RemotingCommand(0, opaque=one.opaque, serialize=one.serialize, flag=FLAG_ONEWAY if one.oneway else 0)
         one.connection.respond(request, _CODE_OF_STATUS[result.status], remark=result.remark or result.status.value)
+
+
+def _topic_of(request: PutRequest) -> str:
+    records = (request,) if isinstance(request, PreparedRecord) else request
+    return records[0].topic if records else ""
 
 
 def _usual_properties(raw: bytes) -> bytes:

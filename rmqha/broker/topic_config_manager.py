@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rmqha.errors import RemoteProtocolError
+from rmqha.replication.watermark import Complete, Watermark
 
 PERM_PRIORITY: Final = 8
 PERM_READ: Final = 4
@@ -87,7 +88,8 @@ class TopicRules:
 class TopicConfigManager:
     """The table of topics of one broker.
 
-    Invariant: ``data_version`` (timestamp ms, counter) changes with every change of the table.
+    Invariants: ``data_version`` (timestamp ms, counter) changes with every change of the table; ``unsaved`` holds the
+    topics made by sends that ``saved`` has not passed.
     """
 
     def __init__(self, rules: TopicRules, *, now_ms: Callable[[], int]) -> None:
@@ -98,7 +100,14 @@ class TopicConfigManager:
         """The table has changed since it was saved."""
         self.data_version: tuple[int, int] = (now_ms(), 0)
         self.on_put: Callable[[], None] = lambda: None
-        """Called when a topic is made or grows: the table should be saved soon."""
+        """Called when a topic is made or grows, or awaited: the table should be saved soon."""
+        self.made = 0
+        """How many topics sends have made."""
+        self.unsaved: dict[str, int] = {}
+        """Topics that no client is told of yet, each with ``made`` when it was: a restart may not know them."""
+        self.saved: Final = Watermark()
+        """So many of them are in ``topics.json``; who waits is told when a save succeeds, and when it fails."""
+        self.saved.subscribe(self._forget_saved)
         for topic in _built_in_topics(rules):
             self._table[topic.topic_name] = topic
         self._queues_max = rules.queues_max + self._count_queues()
@@ -134,8 +143,18 @@ class TopicConfigManager:
             return None
         queue_nums = max(0, min(client_default_topic_queue_nums, template.write_queue_nums))
         created = TopicConfig(topic, queue_nums, queue_nums, template.perm & ~PERM_INHERIT)
+        self.made += 1
+        self.unsaved[topic] = self.made
         self._put(created)
         return created
+
+    def when_saved(self, topic: str, deadline: float, complete: Complete) -> None:
+        """Have an unsaved topic saved, and be told whether it was before ``deadline``."""
+        self.saved.add(self.unsaved[topic], deadline, complete)
+        self.on_put()
+
+    def _forget_saved(self) -> None:
+        self.unsaved = {topic: number for topic, number in self.unsaved.items() if number > self.saved.value}
 
     def learn_queue(self, topic: str, queue_id: int) -> None:
         """Take notice that the log holds this queue: the topic exists and has at least that many queues."""

@@ -200,8 +200,10 @@ class CommitLog:
     def _take_back(self, requests: Sequence[PutRequest], results: list[AppendResult], *, first: int) -> None:
         """Forget the results from ``first`` on and give their queue offsets back."""
         for request, result in reversed([*zip(requests[first:], results[first:], strict=False)]):
+            if result.status is not PutMessageStatus.PUT_OK:
+                continue
             record = request if isinstance(request, PreparedRecord) else request[0]
-            if result.status is PutMessageStatus.PUT_OK and not record.sys_flag & SysFlag.TRANSACTION_PREPARED:
+            if not record.sys_flag & SysFlag.TRANSACTION_PREPARED:
                 self.topic_queue_table[record.topic, record.queue_id] = result.queue_offset
         del results[first:]
 

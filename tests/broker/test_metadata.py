@@ -1,7 +1,10 @@
 """MetadataService: when the tables are saved."""
 
 import json
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -9,7 +12,15 @@ from rmqha.broker.config_files import ConfigFiles
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
+from rmqha.codec.send_headers import decode_send_response
+from rmqha.remoting.client import RemotingClient
+from tests.broker.machines import Machine, ask, send_request
 from tests.sim.sim_disk import SimDisk
+from tests.sim.sim_net import SimNet
+
+TOPICS_JSON = "/store/config/topics.json"
 
 
 async def test_a_new_topic_is_saved_long_before_the_next_interval(
@@ -26,3 +37,119 @@ async def test_a_new_topic_is_saved_long_before_the_next_interval(
         await trio.sleep(1)
         saved = json.loads(disk.files["/store/config/topics.json"].durable)
         assert topic in saved["topicConfigTable"]
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(SimNet(), "10.0.0.1")
+
+
+def saved_topics(machine: Machine) -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(machine.disk.files[TOPICS_JSON].durable)["topicConfigTable"]
+    return table
+
+
+def route_request(topic: str) -> RemotingCommand:
+    return RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": topic})
+
+
+async def test_a_new_topic_is_durable_before_its_first_send_ok(machine: Machine, autojump_clock: MockClock) -> None:
+    """Killed at that moment, the broker comes back with as many queues as it told."""
+    async with machine.broker() as broker, machine.client() as client:
+        for number in range(20):
+            answer = await ask(client, send_request(b"1", topic=f"t{number}", d="3"))
+            assert answer.code == ResponseCode.SUCCESS
+            assert saved_topics(machine)[f"t{number}"]["writeQueueNums"] == 3
+        assert broker.topics.unsaved == {}
+
+
+async def test_sends_to_a_new_topic_keep_their_order(machine: Machine, autojump_clock: MockClock) -> None:
+    """Those that come while the topic is being saved, and those that come just afterwards."""
+    machine.disk.faults.slowness = 20
+    answers: list[tuple[int, int]] = []
+
+    async def send(client: RemotingClient, number: int) -> None:
+        answer = await ask(client, send_request(b"%d" % number, topic="new"))
+        answers.append((number, decode_send_response(answer).queue_offset))
+
+    async with machine.broker(), machine.client() as client, trio.open_nursery() as nursery:
+        for number in range(200):
+            nursery.start_soon(send, client, number)
+            await trio.sleep(0.001)
+    assert sorted(answers) == [(number, number) for number in range(200)]
+
+
+async def fail(self: ConfigFiles, name: str, value: dict[str, Any]) -> None:
+    self._disk.replace_bytes("/missing/topics.json", b"")
+
+
+async def hang(self: ConfigFiles, name: str, value: dict[str, Any]) -> None:
+    await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("trouble", [fail, hang])
+async def test_a_topic_that_cannot_be_saved_takes_no_sends(
+    machine: Machine,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: Callable[[ConfigFiles, str, dict[str, Any]], Awaitable[None]],
+) -> None:
+    """Nothing is stored, the reason is told in time, and known topics go on as if nothing were wrong."""
+    async with machine.broker() as broker, machine.client() as client:
+        assert (await ask(client, send_request(b"1", topic="known"))).code == ResponseCode.SUCCESS
+        end = broker.store.max_offset
+        with monkeypatch.context() as patch:
+            patch.setattr(ConfigFiles, "save", trouble)
+            begun_at = trio.current_time()
+            answer = await ask(client, send_request(b"2", topic="new"))
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert "new is new and could not be saved" in (answer.remark or "")
+            assert trio.current_time() - begun_at < 2.1
+            assert broker.store.max_offset == end
+            assert (await ask(client, route_request("new"))).code == ResponseCode.TOPIC_NOT_EXIST
+            begun_at = trio.current_time()
+            assert (await ask(client, send_request(b"3", topic="known"))).code == ResponseCode.SUCCESS
+            assert trio.current_time() - begun_at < 0.1
+            assert "new" not in saved_topics(machine)
+    assert "new" in saved_topics(machine), "the end of the broker is another chance"
+
+
+async def test_a_topic_that_could_not_be_saved_is_saved_at_the_next_send(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    async with machine.broker() as broker, machine.client() as client:
+        await ask(client, send_request(b"1", topic="known"))
+        machine.disk.faults.full = True
+        assert (await ask(client, send_request(b"2", topic="new"))).code == ResponseCode.SYSTEM_ERROR
+        machine.disk.faults.full = False
+        assert (await ask(client, send_request(b"2", topic="new"))).code == ResponseCode.SUCCESS
+        assert "new" in saved_topics(machine)
+        assert (await ask(client, route_request("new"))).code == ResponseCode.SUCCESS
+        assert broker.store.write_error is None
+
+
+async def test_one_way_messages_to_a_new_topic_are_not_held(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is told of them, and nothing bounds how many come."""
+    async with machine.broker() as broker, machine.client() as client:
+        monkeypatch.setattr(ConfigFiles, "save", fail)
+        request = send_request(b"1", topic="new")
+        request.flag |= FLAG_ONEWAY
+        client.put_nowait(request.encode())
+        await trio.sleep(1)
+        assert broker.store.max_offset > 0
+
+
+async def test_a_save_that_is_cut_short_is_made_up_for(autojump_clock: MockClock) -> None:
+    """The end of a broker cancels the service in the middle of a save: the last save must not take that for done."""
+    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
+    disk = SimDisk()
+    service = MetadataService(ConfigFiles(disk.mount(), "/store"), topics, ConsumerOffsetManager(), interval_s=1)
+    topics.dirty = True
+    await service.save()
+    topics.create_topic_in_send_message_method("t", default_topic="TBW102", client_default_topic_queue_nums=4)
+    with trio.move_on_after(0.0001):
+        await service.save()
+    await service.save()
+    assert "t" in json.loads(disk.files[TOPICS_JSON].durable)["topicConfigTable"]

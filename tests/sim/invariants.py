@@ -3,6 +3,7 @@
 The checker sees everything: what each device would hold after a power cut now, and what each process believes.
 """
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -90,6 +91,8 @@ class Checker:
         self.acked.append(acked)
         if node.disk.failed_in == node.disk.epoch:
             self.violation("I6", f"SEND_OK for message {message.number} after a write of this process failed")
+        if swarm.real_probe:
+            self._check_topic(process, node.disk, message.topic)
         if swarm.sync_flush and not holds(node.disk, acked, swarm.segment_size, durable=True):
             self.violation("I1", f"SEND_OK for message {message.number}, but {node.name} may still forget it")
         if swarm.sync_master:
@@ -99,6 +102,16 @@ class Checker:
                     "I1",
                     f"SEND_OK for message {message.number}, but only {holders} slaves hold [{offset}, +{len(record)})",
                 )
+
+    def _check_topic(self, process: Process, disk: SimDisk, topic: str) -> None:
+        """Topics: a restart finds as many queues as clients may be told of, in the saved table or in the log."""
+        told = process.broker.topics.select(topic)
+        saved = disk.files.get(f"{STORE}/config/topics.json")
+        table = json.loads(saved.durable)["topicConfigTable"] if saved else {}
+        known = table.get(topic, {}).get("writeQueueNums", 0)
+        known = max([known, *(queue.queue_id + 1 for queue in process.broker.store.queues if queue.topic == topic)])
+        if told is None or told.write_queue_nums > known:
+            self.violation("topics", f"SEND_OK in {told}, but a restart would know {known} queues")
 
     def _holds(self, node: SimNode, acked: Acked) -> bool:
         """Whether a slave has the record as safe as it said, or had it when it said so."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.broker import broker_controller, durability
+from rmqha.broker import broker_controller, durability, send_message_processor
 from rmqha.codec import scan
 from rmqha.codec.scan import scan_records
 from rmqha.errors import StoreError, StoreWriteError
@@ -320,6 +320,10 @@ mutant(
     (FlushService, "wait_flushed", _wait_flushed_unchecked),
 )
 mutant("a slave acknowledges by heartbeat only", "#5657", (report_sender.ReportSender, "report", _report_by_heartbeat))
+mutant(
+    "a new topic is saved after the answer", "topics",
+    (send_message_processor.SendMessageProcessor, "_hold_back", lambda _self, sent: sent),
+)  # fmt: skip
 mutant("a flush is not asked for", "prompt", (FlushService, "request_flush", nothing))
 mutant("a slave connects once", "liveness", (ha_client.HAClient, "run", _gives_up))
 

@@ -189,6 +189,7 @@ class SimNode:
             broker.real_probe = False
             broker.ask_by(self._ask_log_end)
             broker.metadata.save = _save_nothing  # type: ignore[method-assign]
+            broker.topics.on_put = lambda: broker.topics.saved.advance(broker.topics.made)
         load = broker.store.load
 
         def load_and_check() -> object:

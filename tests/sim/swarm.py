@@ -68,6 +68,8 @@ class Swarm:
         at_once = burst_bytes + self.producers * self.burst * (self.body_size_max + _OVERHEAD)
         segments = 2 + at_once // self.segment_size
         disk_s = segments * (3 * self.disk_latency_s[1] + self.creation_s)
+        if self.real_probe:  # a new topic: the save that runs, the pause behind it, the next save; two files each
+            disk_s += 10 * self.disk_latency_s[1]
         return 2 * disk_s + 4 * self.network_latency_s[1] + _PATIENCE_S
 
     # ---- the budget

@@ -233,6 +233,14 @@ async def test_a_segment_that_failed_ahead_is_tried_again_when_needed(autojump_c
     assert (result.status, bench.failures) == (OK, [])
 
 
+async def test_an_empty_batch_beside_a_write_that_fails_is_answered(autojump_clock: MockClock, bench: Bench) -> None:
+    await bench.put(message())
+    bench.device.faults.write_errors = 1
+    results = await bench.put(message(), [], message())
+    assert [result.status for result in results] == [PutMessageStatus.SERVICE_NOT_AVAILABLE] * 3
+    assert bench.log.topic_queue_table == {("TopicTest", 0): 1}
+
+
 async def test_raw_bytes_continue_the_log_across_segments(autojump_clock: MockClock, bench: Bench) -> None:
     data = bytes(range(256)) * 40
     taken = bench.log.append_raw(memoryview(data), 0)
