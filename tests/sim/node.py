@@ -53,6 +53,7 @@ class SimBroker(BrokerController):
         if self.real_probe:
             return await super()._start_services(nursery)
         await nursery.start(self.ha_service.run)
+        nursery.start_soon(self._catch_up_when_there_is_space)
         if self.ha_client is not None:
             nursery.start_soon(self.ha_client.run)
         return None
