@@ -26,7 +26,7 @@ SENDFILE_BYTES_MIN: Final = 64 * 1024
 _TAKEN_IN_A_ROW_MAX: Final = 512 * 1024
 """So much is received from one peer before the other tasks get a turn."""
 
-_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENOSPC})
 _GONE_BEFORE_ACCEPT: Final = frozenset(
     {
         *(errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EAGAIN),
@@ -144,8 +144,18 @@ class TcpStream:
         """Let the other tasks run, also when there is something to read: a busy peer must not starve them."""
         if self._socket.fileno() == -1:
             raise trio.ClosedResourceError("this connection was closed here")
-        await trio.lowlevel.wait_readable(self._socket)
+        try:
+            await trio.lowlevel.wait_readable(self._socket)
+        except OSError as error:
+            raise self._broken(error) from error
         self._taken_in_a_row = 0
+
+    async def _wait_writable(self) -> None:
+        """As :meth:`_wait_readable`: if the kernel cannot watch a connection (memory, max_user_watches), it is lost."""
+        try:
+            await trio.lowlevel.wait_writable(self._socket)
+        except OSError as error:
+            raise self._broken(error) from error
 
     async def send_all(self, data: BytesLike) -> None:
         """See :class:`Stream`."""
@@ -154,7 +164,7 @@ class TcpStream:
             if sent == len(view):
                 await trio.lowlevel.checkpoint()
             while sent < len(view):
-                await trio.lowlevel.wait_writable(self._socket)
+                await self._wait_writable()
                 sent += self.send_nowait(view[sent:])
 
     def send_nowait(self, data: BytesLike) -> int:
@@ -178,7 +188,7 @@ class TcpStream:
             try:
                 sent = os.sendfile(self._socket.fileno(), descriptor, at, end - at)
             except BlockingIOError:
-                await trio.lowlevel.wait_writable(self._socket)
+                await self._wait_writable()
                 continue
             except OSError as error:
                 raise self._broken(error) from error
@@ -229,11 +239,15 @@ class TcpListener:
     async def accept(self) -> TcpStream:
         """See :class:`Listener`."""
         while True:
-            await trio.lowlevel.wait_readable(self._socket)
+            sock: socket.socket | None = None
             try:
+                await trio.lowlevel.wait_readable(self._socket)
                 sock, _ = self._socket.accept()
                 return TcpStream(sock)
             except OSError as error:
+                if sock is not None:
+                    sock.close()  # it cannot be set up: nobody else's matter
+                    continue
                 if self._socket.fileno() == -1:
                     raise trio.ClosedResourceError("this listener was closed") from error
                 if error.errno in _OUT_OF_RESOURCES:
