@@ -42,7 +42,7 @@ class MetadataService:
         self._topics = topics
         self._offsets = offsets
         self._interval_s = interval_s
-        self._save_failed = False
+        self._not_saved = ""
         self._deadlines = DeadlineService(topics.saved)
         self._topic_put = trio.Event()
         topics.on_put = self._on_topic_put
@@ -72,16 +72,16 @@ class MetadataService:
                 await trio.sleep(_PAUSE_SHARE * (trio.current_time() - begun_at))
 
     async def save(self) -> None:
-        """Save what changed. A failure is logged once and tried again; sends that need the topic are refused."""
+        """Save what changed. What fails is tried again, and told once; sends that need the topic are refused."""
         try:
             await self._save_topics()
             await self._save_if_dirty(self._offsets, CONSUMER_OFFSET)
         except (StoreWriteError, StoreReadError) as error:
-            if not self._save_failed:
-                logger.warning("metadata.not_saved", reason=str(error))
-            self._save_failed = True
+            if self._not_saved != str(error):
+                self._not_saved = str(error)
+                logger.warning("metadata.not_saved", reason=self._not_saved)
         else:
-            self._save_failed = False
+            self._not_saved = ""
 
     async def _save_topics(self) -> None:
         made = self._topics.made

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.config_files import ConfigFiles
@@ -153,3 +154,22 @@ async def test_a_save_that_is_cut_short_is_made_up_for(autojump_clock: MockClock
         await service.save()
     await service.save()
     assert "t" in json.loads(disk.files[TOPICS_JSON].durable)["topicConfigTable"]
+
+
+async def test_each_reason_for_not_saving_is_told_once_until_a_save_succeeds(autojump_clock: MockClock) -> None:
+    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
+    disk = SimDisk()
+    service = MetadataService(
+        ConfigFiles(disk.mount(), "/store"), topics, ConsumerOffsetManager(), interval_s=1_000_000
+    )
+    await service.save()
+    topics.create_topic_in_send_message_method("orders", default_topic="TBW102", client_default_topic_queue_nums=4)
+    with capture_logs() as logs:
+        for name, is_broken in [("full", True), ("read_only", True), ("full", False), ("read_only", False)]:
+            setattr(disk.faults, name, is_broken)
+            await service.save()
+            await service.save()
+    told = [entry["reason"].partition("(errno ")[2] for entry in logs if entry["event"] == "metadata.not_saved"]
+    assert told == ["28)", "30)"]
+    saved = json.loads(disk.files["/store/config/topics.json"].durable)
+    assert "orders" in saved["topicConfigTable"]
