@@ -1,5 +1,6 @@
 """Runs a broker as a process: signals, and what the exit code says."""
 
+import faulthandler
 import gc
 import os
 import resource
@@ -37,12 +38,16 @@ _LOG_DESCRIPTORS: Final = 128
 _QUEUE_DESCRIPTORS: Final = 2
 """For each queue: its file, and Python's own of the same file's map."""
 
+_STDERR: Final = 2
+"""A page of a file that the device cannot read ends the process by SIGBUS: then the last lines here say where."""
+
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Messages make no reference cycles; a rare collection is enough, and keeps its pauses out of the tail latency."""
 
 
 def run_broker(config: BrokerConfig) -> int:
     """Run until SIGTERM or SIGINT and drain; a second signal ends the process at once. Returns the exit code."""
+    faulthandler.enable(_STDERR, all_threads=False)
     gc.set_threshold(*_GC_THRESHOLDS)
     config = with_descriptors(config)
     for note in config.notes:

@@ -2,8 +2,9 @@
 
 :class:`OsDisk` is the real one; a simulated disk stands behind the same protocols. The rules of this door:
 
-* Writes are ``pwrite``, reads come from a read-only map. A device that fails, fills up or turns read-only is
-  therefore a :class:`~rmqha.errors.StoreWriteError` of a call, never a SIGBUS (spec: commitlog §6.3).
+* Writes are ``pwrite``, reads come from a read-only map. A device that fails writes, fills up or turns read-only is
+  therefore a :class:`~rmqha.errors.StoreWriteError` of a call, never a SIGBUS (spec: commitlog §6.3). A page that the
+  device cannot read is one, and ends the process; nothing acknowledged depends on it.
 * What was created, replaced or unlinked is durable when the call returns: file and directory are synced.
 * What blocks on the device has a twin that waits in a worker thread: ``sync_in_thread``, ``create_in_thread``,
   ``unlink_in_thread``, ``replace_bytes_in_thread``. A cancelled wait still lets the call finish.

@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,10 @@ from typing import Final
 
 _EXT4_IOC_SHUTDOWN: Final = 0x8004587D
 _NO_LOG_FLUSH: Final = 2  # what the journal has not written is lost as well
+_LOOP_SET_STATUS64: Final = 0x4C04
+_LOOP_GET_STATUS64: Final = 0x4C05
+_LOOP_INFO64_SIZE: Final = 232
+_SIZE_LIMIT: Final = slice(32, 40)  # lo_sizelimit; 0: none
 
 
 def why_no_images() -> str | None:
@@ -53,6 +58,24 @@ class Image:
     def turn_read_only(self) -> None:
         """Report a file system error to the kernel: from now on every write and flush fails with EROFS."""
         Path(f"/sys/fs/ext4/{Path(self._device).name}/trigger_fs_error").write_text("rmqha test")
+
+    def fail(self) -> None:
+        """From now on the device answers every read and write with EIO; what the page cache holds is still read."""
+        self._limit_size(512)
+
+    def recover(self) -> None:
+        """The device works again, with all that reached it."""
+        self._limit_size(0)
+
+    def _limit_size(self, limit_bytes: int) -> None:
+        info = bytearray(_LOOP_INFO64_SIZE)
+        descriptor = os.open(self._device, os.O_RDWR)
+        try:
+            fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, info)
+            info[_SIZE_LIMIT] = limit_bytes.to_bytes(8, sys.byteorder)
+            fcntl.ioctl(descriptor, _LOOP_SET_STATUS64, info)
+        finally:
+            os.close(descriptor)
 
     def cut_power(self) -> None:
         """From now on nothing reaches the device: what was not flushed is lost, and every further call fails."""
