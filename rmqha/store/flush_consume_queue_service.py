@@ -15,6 +15,9 @@ from rmqha.store.store_checkpoint import StoreCheckpoint
 class FlushConsumeQueueService:
     """Every ``interval_s`` the queues with much to flush, every ``thorough_interval_s`` all and the checkpoint.
 
+    The first time at once: what recovery made durable is noted before the next crash, or each recovery of a broker
+    that is killed again and again would begin where the one before began.
+
     The queues can be built again from the log, so a failing flush stops dispatching and nothing else
     (spec: commitlog §6.3 rule 9, §8.3); the checkpoint then stays where it is.
     """
@@ -42,6 +45,7 @@ class FlushConsumeQueueService:
 
     async def run(self) -> None:
         """Flush until cancelled, or until a flush fails."""
+        await self.flush_all()
         thorough_at = trio.current_time() + self._thorough_interval_s
         while self._flags.dispatch_error is None:
             await trio.sleep(self._interval_s)

@@ -58,6 +58,11 @@ class FlushCommitLogService:
             assert self._flags.write_error is not None, "nobody gives up waiting for another reason"
             raise self._flags.write_error
 
+    def note_recovered(self) -> None:
+        """All that is in the log is durable, says recovery: the checkpoint may say so, too."""
+        self.flushed_boundary = self._commit_log.boundary_offset
+        self.flushed_timestamp_ms = self._commit_log.last_store_timestamp_ms
+
     async def run(self) -> None:
         """Flush when this kind of service should, until cancelled or until a flush fails."""
         raise NotImplementedError

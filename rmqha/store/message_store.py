@@ -152,10 +152,12 @@ class DefaultMessageStore:
         except StoreError:
             self.close()
             raise
+        self.flush_service.note_recovered()
         logger.info(
             "store.loaded",
             min_offset=self.min_offset,
             max_offset=self.max_offset,
+            verified_from=report.scanned_from,
             queues=len(self.commit_log.topic_queue_table),
         )
         return report

@@ -93,6 +93,28 @@ async def test_after_a_power_cut_everything_flushed_is_there(autojump_clock: Moc
         assert bodies(store)[: len(durable)] == durable
 
 
+async def test_a_recovery_does_not_go_over_what_the_one_before_made_durable(autojump_clock: MockClock) -> None:
+    """A broker that is killed again and again, each time before the checkpoint's minute is over."""
+    device, clock = SimDisk(), Clock()
+    for life in range(4):
+        store = DefaultMessageStore(options(), device.mount(), now_ms=clock)
+        report = store.load()
+        segments_again = (report.end - report.scanned_from) / SEGMENT
+        assert segments_again <= 8, "five of the last life, and some for the slack of clocks"
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            await trio.sleep(5)
+            if life:
+                checkpoint = decode_checkpoint(store.disk.read_bytes("/store/checkpoint"))
+                assert checkpoint.master_flushed_offset == report.end
+                assert checkpoint.commit_log_timestamp_ms == checkpoint.consume_queue_timestamp_ms > 0
+            for _ in range(5):
+                clock.now_ms += 10_000
+                await put(store, *[message(size=1000) for _ in range(4)])
+            nursery.cancel_scope.cancel()
+        device.kill()
+
+
 async def test_a_tail_that_was_cut_never_comes_back(autojump_clock: MockClock) -> None:
     """Records of equal size: new ones end exactly where old ones begin (spec: commitlog §7.2, stale tail)."""
     device = SimDisk()
