@@ -72,7 +72,7 @@ async def lane(todo: Iterator[tuple[int, Batch]], results: list[Result], *, dire
         with reaping(*victim.pair.brokers):
             try:
                 await sweep(victim, batch, results, log=directory / "results.txt")
-            except* (AssertionError, trio.TooSlowError) as errors:
+            except* (AssertionError, OSError, trio.TooSlowError) as errors:
                 results.append(Result(batch.side, batch.cases[-1], f"FAILED after its batch: {errors.exceptions}"))
 
 
@@ -98,7 +98,7 @@ async def outcome(victim: Victim, case: Injection) -> str:
             found = await victim.meet(case)
             await victim.heal()
             return found
-    except (AssertionError, trio.TooSlowError) as error:
+    except (AssertionError, OSError, trio.TooSlowError) as error:
         victim.broker.reap()
         await victim.heal()
         return f"FAILED {error}"

@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -80,5 +80,8 @@ def _connections(pid: int) -> Iterator[str]:
     """A process's TCP connections, as its descriptors name them."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     established = {f"socket:[{row[9]}]" for row in rows if row[3] == "01"}
-    names = (path.readlink() for path in Path(f"/proc/{pid}/fd").iterdir())
-    yield from sorted(established & {str(name) for name in names})
+    names = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            names.add(str(path.readlink()))
+    yield from sorted(established & names)
