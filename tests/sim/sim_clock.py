@@ -1,33 +1,30 @@
-"""Time and chance of a simulated run: virtual seconds that jump, wrong wall clocks, a scheduler with a seed.
+"""Time and chance of a simulated run: virtual seconds that jump, wrong wall clocks, random numbers for each consumer.
 
-Half of a run used to be trio's own work, most of it cancel scopes made to wait for a moment and system calls that ask
-for events of no file. So moments are waited for without a scope here (:class:`Bell`), and nobody asks the kernel.
+A cancel scope made to wait for a moment costs four times as much as the waiting: here there is none (:class:`Bell`).
 """
 
-from collections.abc import Awaitable, Callable, Iterator, MutableSequence
-from contextlib import contextmanager
+from collections.abc import Generator
 from heapq import heappop, heappush
 from math import inf
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import trio
 import trio._core._run as trio_run
-from trio._core._mock_clock import MockClock  # trio.testing would load pytest
-
-T = TypeVar("T")
+from trio._core._traps import WaitTaskRescheduled
 
 EPOCH_MS: Final = 1_700_000_000_000
 """What a true wall clock shows when a run begins."""
 
 
 class _Waiter:
-    """A task that waits. ``task`` is None once it was woken or cancelled."""
+    """A task that waits for :meth:`wake`, when awaited. ``task`` is None once it was woken or cancelled."""
 
-    __slots__ = ("task",)
+    __slots__ = ("_is_shielded", "task")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_shielded: bool = False) -> None:
         self.task: trio.lowlevel.Task | None = trio_run.GLOBAL_RUN_CONTEXT.task
+        self._is_shielded = is_shielded
 
     def wake(self) -> None:
         """Let it run, once."""
@@ -35,17 +32,15 @@ class _Waiter:
         if task is not None:
             trio_run.GLOBAL_RUN_CONTEXT.runner.reschedule(task)
 
-    def _give_up(self, _: object) -> trio.lowlevel.Abort:
+    def _cancel(self, _: object) -> trio.lowlevel.Abort:
+        if self._is_shielded:
+            return trio.lowlevel.Abort.FAILED
         self.task = None
         return trio.lowlevel.Abort.SUCCEEDED
 
-    async def wait(self, *, shield: bool) -> None:
-        """Return when somebody calls :meth:`wake`."""
-        await trio.lowlevel.wait_task_rescheduled(_refuse if shield else self._give_up)
-
-
-def _refuse(_: object) -> trio.lowlevel.Abort:
-    return trio.lowlevel.Abort.FAILED
+    def __await__(self) -> Generator[object, Any, None]:
+        """As trio.lowlevel.wait_task_rescheduled, whose three coroutines are the most frequent ones of a run."""
+        (yield WaitTaskRescheduled(self._cancel)).unwrap()
 
 
 class Timers(trio_run.Deadlines):
@@ -77,7 +72,7 @@ class Timers(trio_run.Deadlines):
         moments = self._moments
         while moments and moments[0][2].task is None:
             heappop(moments)
-        deadline = super().next_deadline()
+        deadline = super().next_deadline() if self._heap else inf
         return min(deadline, moments[0][0]) if moments else deadline
 
     def expire(self, now: float) -> bool:
@@ -95,7 +90,7 @@ async def sleep_until(deadline: float) -> None:
     """As trio.sleep_until, at a quarter of its price."""
     waiter = _Waiter()
     Timers.of_this_run().wake_at(deadline, waiter)
-    await waiter.wait(shield=False)
+    await waiter
 
 
 async def sleep(seconds: float) -> None:
@@ -121,67 +116,42 @@ class Bell:
             for waiter in waiters:
                 waiter.wake()
 
+    def ring_at(self, moment: float) -> None:
+        """Whoever waits now goes on then, at the latest."""
+        if self._waiters:
+            timers = Timers.of_this_run()
+            for waiter in self._waiters:
+                timers.wake_at(moment, waiter)
+
     async def wait(self, moment: float = inf, *, shield: bool = False) -> None:
         """Return at the next ring, or at this moment."""
-        waiter = _Waiter()
+        waiter = _Waiter(is_shielded=shield)
         if moment != inf:
             Timers.of_this_run().wake_at(moment, waiter)
         self._waiters.append(waiter)
         try:
-            await waiter.wait(shield=shield)
+            await waiter
         finally:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
 
-class _FewFiles:
-    """trio's io_manager, in a world without files: the kernel is asked only when there is nothing else to wait for.
+class VirtualClock(trio.abc.Clock):
+    """Seconds since a run began, on which nothing takes time: whoever runs the loop lets them jump."""
 
-    (trio ends a run through a socket to itself.)
-    """
+    def __init__(self) -> None:
+        self.now = 0.0
 
-    def __init__(self, real: Any) -> None:
-        self._real = real
-        self.process_events = real.process_events
-        self.is_all_that_is_left = False
+    def start_clock(self) -> None:
+        """See trio.abc.Clock."""
 
-    def get_events(self, timeout: float) -> Any:
-        """Those of files, if it matters."""
-        return self._real.get_events(timeout) if self.is_all_that_is_left else []
+    def current_time(self) -> float:
+        """See trio.abc.Clock."""
+        return self.now
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-
-def make_clock() -> MockClock:
-    """Virtual time that jumps to the next deadline, exactly, whenever everybody waits.
-
-    trio insists on a MockClock; that one's arithmetic lands beside the deadline now and then, and is slow.
-    """
-    clock = MockClock(autojump_threshold=0)
-    now = 0.0
-
-    def autojump() -> None:
-        nonlocal now
-        runner: Any = trio_run.GLOBAL_RUN_CONTEXT.runner
-        deadline = runner.deadlines.next_deadline()
-        runner.io_manager.is_all_that_is_left = deadline == inf
-        if deadline != inf:
-            now = max(now, deadline)
-
-    clock.current_time = lambda: now  # type: ignore[method-assign]
-    clock.deadline_to_sleep_time = lambda deadline: 0.0 if deadline <= now else 999_999_999.0  # type: ignore[method-assign]
-    clock._autojump = autojump  # type: ignore[method-assign]
-    start = clock.start_clock
-
-    def start_clock() -> None:
-        start()
-        runner: Any = trio_run.GLOBAL_RUN_CONTEXT.runner
-        runner.io_manager = _FewFiles(runner.io_manager)
-        runner.instruments = {}  # looked into seven times a step
-
-    clock.start_clock = start_clock  # type: ignore[method-assign]
-    return clock
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """See trio.abc.Clock."""
+        return max(deadline - self.now, 0.0)
 
 
 class WallClock:
@@ -195,39 +165,6 @@ class WallClock:
         return EPOCH_MS + self.skew_ms + int(trio.current_time() * 1000)
 
 
-class _Order(Random):
-    """The order in which trio runs what may run at once. Most often that is one task."""
-
-    def shuffle(self, x: MutableSequence[Any]) -> None:
-        """As Random's."""
-        if len(x) > 1:
-            super().shuffle(x)
-
-
 def stream(seed: int, consumer: str) -> Random:
     """The random numbers of one consumer; what others draw does not shift them."""
     return Random(f"{seed}/{consumer}")
-
-
-@contextmanager
-def _cheap_time(clock: MockClock) -> Iterator[None]:
-    """For as long as this is entered everybody sleeps by :func:`sleep`."""
-    before = trio.sleep, trio.sleep_until, trio.current_time
-    trio.sleep, trio.sleep_until, trio.current_time = sleep, sleep_until, clock.current_time
-    try:
-        yield
-    finally:
-        trio.sleep, trio.sleep_until, trio.current_time = before
-
-
-def run(main: Callable[[], Awaitable[T]], *, seed: int) -> T:
-    """Run ``main`` with virtual time and a schedule that depends on ``seed`` alone."""
-    before = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r
-    trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]  # as trio's plugin for Hypothesis does
-    trio_run._r = _Order(f"{seed}/schedule")
-    clock = make_clock()
-    try:
-        with _cheap_time(clock):
-            return trio.run(main, clock=clock)
-    finally:
-        trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r = before  # type: ignore[misc]

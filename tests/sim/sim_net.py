@@ -55,7 +55,7 @@ class SimNet:
         """Directions ``(from, to)`` in which nothing arrives; only ever asked for membership."""
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.connections: list[Connection] = []
-        self.changed = trio.Event()
+        self.changed: Final = Bell()
         self._next_port = 40000
 
     def host(self, address: str) -> "SimHost":
@@ -79,8 +79,7 @@ class SimNet:
 
     def wake(self) -> None:
         """Let everybody who waits look again."""
-        self.changed.set()
-        self.changed = trio.Event()
+        self.changed.ring()
         for connection in self.connections:
             connection.wake()
 
@@ -226,9 +225,12 @@ class SimStream:
         self._net = connection.net
         self._epoch = host.epoch
         self._broken_at = inf
-        self._changed = Bell()
-        self.wake: Final = self._changed.ring
+        self._readable, self._writable = Bell(), Bell()
+
+    def wake(self) -> None:
         """Whoever waits at this end looks again."""
+        self._readable.ring()
+        self._writable.ring()
 
     def break_at(self, moment: float) -> None:
         """An RST arrives here at this moment."""
@@ -244,10 +246,6 @@ class SimStream:
         else:
             self.outgoing.put(b"", arrival=arrival)
         self.other.wake()
-
-    async def _wait(self, deadline: float) -> None:
-        await self._changed.wait(deadline)
-        self._check_usable()
 
     def _check_usable(self) -> None:
         if self._epoch != self.host.epoch:
@@ -276,7 +274,7 @@ class SimStream:
             if deadline <= now:
                 await trio.lowlevel.checkpoint()
             else:
-                await self._wait(deadline)
+                await self._readable.wait(deadline)
             has_waited = True
 
     def _take(self, buffer: memoryview) -> int:
@@ -302,7 +300,7 @@ class SimStream:
                 self.incoming.chunks.append((arrival, chunk))
         self.incoming.size -= taken
         self._net.journal.record("net.received", self.host.address, self.peer, taken)
-        self.other.wake()
+        self.other._writable.ring()
         return taken
 
     async def send_all(self, data: BytesLike) -> None:
@@ -313,7 +311,7 @@ class SimStream:
             taken = self.send_nowait(rest)
             rest = rest[taken:]
             if rest:
-                await self._wait(self._broken_at if self._broken_at > trio.current_time() else inf)
+                await self._writable.wait(self._broken_at if self._broken_at > trio.current_time() else inf)
 
     def send_nowait(self, data: BytesLike) -> int:
         """See rmqha.transport.Stream."""
@@ -325,7 +323,7 @@ class SimStream:
         if taken <= 0:
             return 0
         self.outgoing.put(bytes(data[:taken]), arrival=trio.current_time() + self._net.latency())
-        self.other.wake()
+        self.other._readable.ring_at(self.outgoing.last_arrival)
         if self.stale and self.other.host.up:
             self.break_at(trio.current_time() + 2 * self._net.latency())
         return taken
@@ -358,25 +356,29 @@ class SimListener:
         self._host = host
         self._epoch = host.epoch
         self._backlog: deque[SimStream] = deque()
-        self._changed = trio.Event()
+        self._changed = Bell()
         self._closed = False
 
     def offer(self, stream: SimStream) -> None:
         """A client connected."""
         self._backlog.append(stream)
-        self._wake()
+        self._changed.ring()
 
     async def accept(self) -> SimStream:
         """See rmqha.transport.Listener."""
-        await trio.lowlevel.checkpoint()
+        has_waited = False
         while True:
             if self._epoch != self._host.epoch:
                 raise NodeDied(self._host.address)
             if self._closed:
                 raise trio.ClosedResourceError("this listener was closed")
-            if self._backlog:
+            if self._backlog and has_waited:
                 return self._backlog.popleft()
-            await self._changed.wait()
+            if self._backlog:
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._changed.wait()
+            has_waited = True
 
     def stop(self) -> None:
         """The port is free again, connections not accepted yet are reset."""
@@ -386,16 +388,12 @@ class SimListener:
             if not stream.gone:
                 stream.hang_up(reset=True)
         self._backlog.clear()
-        self._wake()
+        self._changed.ring()
 
     def close(self) -> None:
         """See rmqha.transport.Listener."""
         if not self._closed and self._epoch == self._host.epoch:
             self.stop()
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
 
 
 class SimNetwork:
@@ -417,8 +415,7 @@ class SimNetwork:
         deadline = trio.current_time() + timeout_s
         await trio.sleep(2 * net.latency())
         while not (server.up and net.passes(self.host.address, host) and net.passes(host, self.host.address)):
-            with trio.move_on_at(deadline):
-                await net.changed.wait()
+            await net.changed.wait(deadline)
             self._check_alive()
             if trio.current_time() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, f"no connection to {host}:{port} within {timeout_s:g} s")

@@ -3,7 +3,7 @@
 import trio
 from trio.testing import MockClock
 
-from tests.sim import sim_clock
+from tests.sim import sim_clock, sim_loop
 from tests.sim.sim_clock import Bell
 
 
@@ -24,7 +24,7 @@ def test_sleepers_wake_at_their_moments_in_order() -> None:
             assert scope.cancelled_caught
 
     assert trio.sleep is not sim_clock.sleep
-    sim_clock.run(main, seed=1)
+    sim_loop.run(main, seed=1)
     assert woken == [("a", 0.1), ("cancelled", 1.0), ("b", 2.0), ("c", 3.0)]
     assert trio.sleep is not sim_clock.sleep
 

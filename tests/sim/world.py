@@ -11,7 +11,7 @@ from typing import Final
 import trio
 
 from rmqha.ha.runtime_info import ClientState
-from tests.sim import sim_clock, workload
+from tests.sim import sim_loop, workload
 from tests.sim.invariants import Checker
 from tests.sim.journal import CountingLogger, Journal
 from tests.sim.nemesis import Fault, Nemesis, draw_plan
@@ -51,6 +51,8 @@ class World:
     plan: list[Fault]
     only_messages: frozenset[int] | None = None
     keep_events: bool = False
+    is_last: bool = False
+    """Whoever runs this ends his process soon: nothing needs to be ended in order."""
     journal: Journal = field(init=False)
     net: SimNet = field(init=False)
     checker: Checker = field(init=False)
@@ -67,7 +69,7 @@ class World:
 
     async def run(self) -> Outcome:
         """Everything from the first boot to the verdict."""
-        self.journal = Journal(now=trio.current_time, keep=self.keep_events)
+        self.journal = Journal(now=trio.current_time)
         self.net = SimNet(
             stream(self.seed, "net"),
             journal=self.journal,
@@ -91,9 +93,15 @@ class World:
             if not self.checker.violations:
                 await self._liveness()
             self.checker.check_log_lines()
+            outcome = self._outcome()
+            if self.is_last:
+                await sim_loop.leave(outcome)
             for node in self.nodes.values():
                 node.kill()
             self.nursery.cancel_scope.cancel()
+        return outcome
+
+    def _outcome(self) -> Outcome:
         return Outcome(
             self.seed,
             self.journal.digest,
@@ -101,7 +109,7 @@ class World:
             len(self.checker.acked),
             self.journal.counts,
             trio.current_time(),
-            self.journal.events,
+            self.journal.events if self.keep_events else None,
             self.traceback,
         )
 
@@ -308,13 +316,16 @@ def simulate(
     plan: list[Fault] | None = None,
     only_messages: frozenset[int] | None = None,
     keep_events: bool = False,
+    is_last: bool = False,
 ) -> Outcome:
-    """Run one seed, or what is left of it."""
+    """Run one seed, or what is left of it. ``is_last``: this process ends soon, see :func:`sim_loop.leave`."""
+    is_collecting = gc.isenabled()
     gc.disable()
     try:
         swarm = swarm or draw(seed)
         plan = draw_plan(seed, swarm) if plan is None else plan
-        world = World(seed, swarm, plan, only_messages=only_messages, keep_events=keep_events)
-        return sim_clock.run(world.run, seed=seed)
+        world = World(seed, swarm, plan, only_messages=only_messages, keep_events=keep_events, is_last=is_last)
+        return sim_loop.run(world.run, seed=seed)
     finally:
-        gc.enable()
+        if is_collecting:
+            gc.enable()

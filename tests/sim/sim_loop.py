@@ -1,0 +1,173 @@
+"""trio's run loop without what a simulation does not have: threads, files, instruments, a guest. Order and rules stay.
+
+Half of a schedule was trio's own work, and half of that what nobody needs here. What is replaced, while a run lasts:
+
+* the loop: time jumps to the next deadline when nobody can run, and the kernel is asked only when there is none;
+* how a task is put back into the queue: nothing to send needs no new object;
+* what a cancel scope does around a change of its deadline: a context manager made of a generator, twice a scope;
+* names in the reasons of cancellations: each nursery that is left repeats the text of those inside;
+* the abstract base class behind trio's own ones, which Python asks at each raise.
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
+from math import inf
+from operator import attrgetter
+from random import Random
+from typing import Any, Final, TypeVar
+
+import trio
+import trio._core._run as trio_run
+from outcome import Error, Outcome, Value
+from trio._core._traps import CancelShieldedCheckpoint
+
+from tests.sim.sim_clock import Bell, Timers, VirtualClock, sleep, sleep_until, stream
+
+T = TypeVar("T")
+
+_AGE: Final = attrgetter("_counter")
+_KERNEL_S: Final = 60.0
+_LEFT: Final[list[Any]] = []
+"""Runs that were left with tasks in them. Tasks that nobody holds would be closed, and go on with their last words."""
+
+
+class _Nothing:
+    """What is sent to a task that waited for nothing in particular."""
+
+    def unwrap(self) -> None:
+        """See outcome.Value."""
+
+
+_NOTHING: Final = _Nothing()
+
+
+def _reschedule(self: Any, task: Any, next_send: Any = _NOTHING) -> None:
+    """trio.lowlevel.reschedule."""
+    task._next_send_fn = task.coro.send
+    task._next_send = _NOTHING if next_send is trio_run._NO_SEND else next_send
+    task._abort_func = task.custom_sleep_data = None
+    self.runq.append(task)
+
+
+class _ChangedDeadline:
+    """trio registers the deadline of a scope again, after whatever is done inside."""
+
+    __slots__ = ("_scope",)
+
+    def __init__(self, scope: Any) -> None:
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        """Nothing is done yet."""
+
+    def __exit__(self, *_: object) -> None:
+        scope = self._scope
+        is_waiting = scope._cancel_status is not None and not scope._cancel_called
+        before, now = scope._registered_deadline, scope._deadline if is_waiting else inf
+        if before != now:
+            scope._registered_deadline = now
+            deadlines = trio_run.GLOBAL_RUN_CONTEXT.runner.deadlines
+            if before != inf:
+                deadlines.remove(before, scope)
+            if now != inf:
+                deadlines.add(now, scope)
+
+
+def _changing_deadline(scope: Any) -> _ChangedDeadline:
+    return _ChangedDeadline(scope)
+
+
+@contextmanager
+def _replacing(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replacements]
+    for owner, name, replacement in replacements:
+        setattr(owner, name, replacement)
+    try:
+        yield
+    finally:
+        for owner, name, original in before:
+            setattr(owner, name, original)
+
+
+def run(main: Callable[[], Awaitable[T]], *, seed: int) -> T:
+    """Run ``main`` with virtual time and a schedule that depends on ``seed`` alone."""
+    clock, order = VirtualClock(), stream(seed, "schedule")
+    with _replacing(
+        (trio_run, "unrolled_run", lambda runner, main, args: _loop(runner, main, args, order)),
+        (trio_run.Runner, "reschedule", _reschedule),
+        (trio.CancelScope, "_might_change_registered_deadline", _changing_deadline),
+        (trio.Cancelled, "__repr__", lambda _: "Cancelled"),
+        (trio.lowlevel.Task, "__repr__", lambda task: task.name),
+        (type(trio.Cancelled), "__subclasscheck__", type.__subclasscheck__),
+        (trio, "sleep", sleep),
+        (trio, "sleep_until", sleep_until),
+        (trio, "current_time", lambda: clock.now),
+    ):
+        return trio.run(main, clock=clock)
+
+
+async def leave(result: object) -> None:
+    """End the run here and now with this result; every task stays where it is for the rest of the process.
+
+    Cancelling all that runs on three machines is a tenth of a schedule.
+    """
+    runner: Any = trio_run.GLOBAL_RUN_CONTEXT.runner
+    runner.main_task_outcome = Value(result)
+    _LEFT.append(runner)
+    await Bell().wait()
+
+
+def _loop(
+    runner: Any, main: Callable[..., Awaitable[object]], args: tuple[object, ...], order: Random
+) -> Generator[float, Any, None]:
+    """A run from its first task to its last; yields how long the kernel may take to bring something."""
+    clock: VirtualClock = runner.clock
+    timers = runner.deadlines = Timers(runner.deadlines)
+    try:
+        runner.entry_queue.wakeup.wakeup_on_signals()  # Ctrl-C
+        runner.init_task = runner.spawn_impl(runner.init, (main, args), None, "<init>", system_task=True)
+        while runner.tasks and runner not in _LEFT[-1:]:
+            if not runner.runq:
+                moment = timers.next_deadline()
+                if moment == inf:
+                    runner.io_manager.process_events((yield _KERNEL_S))
+                elif moment > clock.now:
+                    clock.now = moment
+            timers.expire(clock.now)
+            batch = list(runner.runq)
+            runner.runq.clear()
+            if len(batch) > 1:
+                batch.sort(key=_AGE)
+                order.shuffle(batch)
+            while batch:
+                _step(runner, batch.pop())
+    except BaseException as error:
+        raise trio.TrioInternalError("the simulator's loop failed") from error
+    finally:
+        runner.close()
+        trio_run.GLOBAL_RUN_CONTEXT.__dict__.clear()
+
+
+def _step(runner: Any, task: Any) -> None:
+    """Let a task run until it waits, or ends."""
+    trio_run.GLOBAL_RUN_CONTEXT.task = task
+    send, value = task._next_send_fn, task._next_send
+    task._next_send_fn = task._next_send = None
+    try:
+        message = task.context.run(send, value)
+    except StopIteration as stop:
+        end: Outcome[object] = Value(stop.value)
+    except BaseException as error:  # noqa: BLE001 - whatever a task dies of, its nursery is told
+        traceback = error.__traceback__
+        end = Error(error.with_traceback(traceback.tb_next if traceback is not None else None))
+    else:
+        if message is CancelShieldedCheckpoint:
+            runner.reschedule(task)
+            return
+        task._cancel_points += 1
+        task._abort_func = message.abort_func
+        if runner.ki_pending and task is runner.main_task:
+            task._attempt_delivery_of_pending_ki()
+        task._attempt_delivery_of_any_pending_cancel()
+        return
+    runner.task_exited(task, end)
