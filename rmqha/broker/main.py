@@ -27,6 +27,8 @@ EXIT_FAILED: Final = 1
 """It could not start: the reason is the last line on stderr."""
 EXIT_STORE_FAILED: Final = 4
 """It ran, but its disk failed, or its log could not be dispatched: from then on it took no sends (decision 3)."""
+EXIT_REPLICATION_ENDED: Final = 5
+"""It ran, but as a slave that could not follow its master any more: the logs diverged, or its own cannot be read on."""
 EXIT_STOPPED_AT_ONCE: Final = 130
 """A second signal cut the drain short. Nothing acknowledged is lost; the next start recovers."""
 
@@ -68,9 +70,17 @@ def run_broker(config: BrokerConfig) -> int:
         logger.error("broker.failed", reason=str(failure))
     if failures:
         return EXIT_FAILED
+    return exit_code_of(controller)
+
+
+def exit_code_of(controller: BrokerController) -> int:
+    """How the life of a broker went that has ended, with the reason in the log if it did not go well."""
     if (error := controller.store.running_flags.final_error) is not None:
         logger.error("broker.store_failed", reason=str(error))
         return EXIT_STORE_FAILED
+    if controller.ha_client is not None and (error := controller.ha_client.final_error) is not None:
+        logger.error("broker.replication_ended", reason=str(error))
+        return EXIT_REPLICATION_ENDED
     return EXIT_OK
 
 

@@ -74,7 +74,7 @@ class HAClient:
 
     Start: ``nursery.start_soon(client.run)``, and tell it the master with :meth:`update_master_address`.
     :meth:`run` returns when replication is over for good because the logs diverged or the own store failed;
-    :meth:`info` says why. Stop: cancel it.
+    ``final_error`` says why. Stop: cancel it.
 
     Source: rocketmq-all-4.9.8 HAService.java:342-600; spec: ha §3, §8-§11.
     """
@@ -98,6 +98,8 @@ class HAClient:
         self._attempt = trio.CancelScope()
         self._state = ClientState.NO_MASTER
         self._last_error = ""
+        self.final_error: StoreError | None = None
+        """Why replication is over for good, if it is: the process's exit code tells of it."""
         self._connection: SlaveConnection | None = None
         self._reported_offset = -1
         self._connections = 0
@@ -143,8 +145,8 @@ class HAClient:
             self._corrupt_streams += isinstance(error, CorruptStreamError)
             self._pause(ClientState.WAITING, error)
 
-    def _give_up(self, state: ClientState, error: Exception) -> None:
-        self._state, self._last_error = state, str(error)
+    def _give_up(self, state: ClientState, error: StoreError) -> None:
+        self._state, self._last_error, self.final_error = state, str(error), error
         logger.error("ha_client.stopped", state=state.value, master=str(self._address), reason=str(error))
 
     def _pause(self, state: ClientState, error: Exception) -> None:

@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.main import EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED, exit_code_of
 from rmqha.cli.verdict import judge
 from rmqha.client import Message, SendStatus, open_producer
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -304,12 +305,40 @@ async def test_a_master_that_must_ask_its_peers_does_not_start_without_them(
             pass
 
 
-async def test_a_peer_with_other_bytes_stops_the_start(pair: Pair, autojump_clock: MockClock) -> None:
+async def diverge(pair: Pair) -> None:
     for machine, body in ((pair.master, b"mine"), (pair.slave, b"ours")):
         alone = machine.broker(brokerRole="ASYNC_MASTER", brokerId="0", haMasterAddress="", masterAddress="")
         async with alone, machine.client() as client:
             await ask(client, send_request(body))
             await ask(client, send_request(body))
+
+
+async def test_replication_that_ended_for_good_is_an_exit_code(pair: Pair, autojump_clock: MockClock) -> None:
+    await diverge(pair)
+    async with pair.master.broker() as master, pair.slave.broker() as slave:
+        await trio.sleep(10)
+    assert exit_code_of(master) == EXIT_OK
+    assert exit_code_of(slave) == EXIT_REPLICATION_ENDED
+    assert "diverged log at physical offset 8" in str(slave.ha_client and slave.ha_client.final_error)
+
+
+async def test_a_slave_that_only_waits_for_its_master_ends_in_order(pair: Pair, autojump_clock: MockClock) -> None:
+    async with pair.slave.broker() as slave:
+        await trio.sleep(10)
+    assert exit_code_of(slave) == EXIT_OK
+
+
+async def test_a_failed_disk_tells_more_than_the_replication_it_ended(pair: Pair, autojump_clock: MockClock) -> None:
+    async with pair.running() as (_, slave), pair.master.client() as client:
+        pair.slave.disk.faults.sync_errors = 1
+        await ask(client, send_request(b"1"))
+    assert slave.ha_client is not None
+    assert slave.ha_client.final_error is not None
+    assert exit_code_of(slave) == EXIT_STORE_FAILED
+
+
+async def test_a_peer_with_other_bytes_stops_the_start(pair: Pair, autojump_clock: MockClock) -> None:
+    await diverge(pair)
     async with pair.slave.broker():
         with pytest.RaisesGroup(DivergedLogError, allow_unwrapped=True, flatten_subgroups=True):
             async with pair.master.broker(haPeers="10.0.0.2:10912"):

@@ -5,6 +5,8 @@ import time
 
 import trio
 
+from rmqha.broker.main import EXIT_REPLICATION_ENDED
+from tests.e2e.commands import rmqha
 from tests.e2e.commitlog import HeldMessages, wait_identical
 from tests.e2e.conftest import Pair
 from tests.e2e.load import FLUSH_SLAVE_TIMEOUT, LoadProducer, Sends, body_of_size, wait_in_sync
@@ -44,6 +46,27 @@ async def test_a_stopping_master_answers_who_still_waits(pair: Pair) -> None:
     assert sum(load.codes.values()) >= 10, f"answers by code: {load.codes}"
     assert load.codes.get(FLUSH_SLAVE_TIMEOUT, 0) + load.codes.get(11, 0) >= 10
     pair.slave.running.signal(signal.SIGCONT)
+
+
+async def test_a_slave_whose_log_diverged_does_not_end_as_if_all_were_well(pair: Pair) -> None:
+    """Its log is that of another master; the reason is in its log, in its status, and in the exit code."""
+    for body_size in (100, 200):
+        await pair.master.start()
+        load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(body_size)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load.run)
+            await load.wait_refused(body_size)
+            nursery.cancel_scope.cancel()
+        if body_size == 100:
+            assert await pair.master.stop() == 0
+            pair.master.store.rename(pair.slave.store)
+    await pair.slave.start()
+    await pair.slave.running.wait_output(r"ha_client\.stopped")
+    code, out, _ = await rmqha("status", "-b", pair.slave.address)
+    assert (code, "differs from the master's" in out) == (1, True), out
+    assert await pair.slave.stop() == EXIT_REPLICATION_ENDED
+    assert "broker.replication_ended" in pair.slave.running.output()
+    assert await pair.master.stop() == 0
 
 
 async def test_a_second_sigterm_ends_it_at_once(pair: Pair) -> None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from rmqha.broker.main import EXIT_FAILED, EXIT_OK, EXIT_STORE_FAILED
+from rmqha.broker.main import EXIT_FAILED, EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED
 
 Phase = Literal["running", "start", "stop"]
 """What the broker is doing: replicating under load, starting under load, or draining after SIGTERM."""
@@ -78,6 +78,8 @@ SLAVE_ONLY: Final = {"connect"}
 FINAL: Final = {"pwritev2", "fdatasync"}
 """After one of these nothing may be acknowledged any more."""
 
+_EXIT_CODES: Final = (None, EXIT_OK, EXIT_FAILED, EXIT_STORE_FAILED, EXIT_REPLICATION_ENDED)
+
 QUIET: Final = {"newfstatat", "close"}
 """Of these the log need not tell: the standard library asks too, and does without the answer; and what was written is
 made durable by a sync, not by closing."""
@@ -142,7 +144,7 @@ def judge(injection: Injection, output: str, *, exit_code: int | None, count: in
     """
     failed = has_failed(output)
     tail = f"{output[-6_000:]}\nexit code {exit_code}, {count} calls failed"
-    if "Traceback" in output or exit_code not in (None, EXIT_OK, EXIT_FAILED, EXIT_STORE_FAILED):
+    if "Traceback" in output or exit_code not in _EXIT_CODES:
         raise DishonestError(f"{injection}: a crash\n{tail}")
     if count and injection.call in FINAL and not (failed or exit_code == EXIT_FAILED):
         raise DishonestError(f"{injection}: a write failed, and the broker goes on\n{tail}")
@@ -153,4 +155,4 @@ def judge(injection: Injection, output: str, *, exit_code: int | None, count: in
         raise DishonestError(f"{injection}: one connection's failure ended the broker\n{tail}")
     if exit_code == EXIT_FAILED:
         return "ended"
-    return "refused" if failed else "absorbed"
+    return "refused" if failed or exit_code == EXIT_REPLICATION_ENDED else "absorbed"
