@@ -13,6 +13,7 @@ _PREFIX: Final = struct.Struct(">iI")
 _REPORT: Final = struct.Struct(">q")
 _TWO_REPORTS: Final = struct.Struct(">qq")
 _BINARY_HEADER_SIZE_MIN: Final = 21
+_REMOTING_SIZE_MIN: Final = _PREFIX.size + 2
 _LOG_SIZE_MAX: Final = 1 << 48
 """No log is as long as this."""
 
@@ -51,6 +52,18 @@ def describe_on_ha_port(first_bytes: bytes) -> str | None:
     return _describe_foreign(first_bytes)
 
 
+def is_open_on_ha_port(first_bytes: bytes) -> bool:
+    """Whether a stranger, as well as a slave, may have begun like this, and the next few bytes will tell.
+
+    Of the reports there are, one in many millions is among these: the lengths of a small frame make N times 4 GiB and
+    fewer than N bytes.
+    """
+    if not _REPORT.size <= len(first_bytes) < _TWO_REPORTS.size:
+        return False
+    (offset,) = _REPORT.unpack_from(first_bytes)
+    return offset in _AUTO_SWITCH_HELLOS or (len(first_bytes) < _REMOTING_SIZE_MIN and _has_lengths(first_bytes))
+
+
 def describe_on_remoting_port(first_bytes: bytes) -> str | None:
     """Say who speaks if these bytes begin no request and are known; None if they are not.
 
@@ -74,16 +87,19 @@ def _is_remoting(first_bytes: bytes) -> bool:
 
     Read as reports, the second one would be of a log of 281 TB or more.
     """
-    if len(first_bytes) < _PREFIX.size + 2:
+    if len(first_bytes) < _REMOTING_SIZE_MIN or not _has_lengths(first_bytes):
         return False
-    total, word = _PREFIX.unpack_from(first_bytes)
-    header_size = word & 0xFFFFFF
-    if not 0 < header_size <= total - 4 <= FRAME_SIZE_MAX:
-        return False
-    if word >> 24:
-        code = int.from_bytes(first_bytes[_PREFIX.size : _PREFIX.size + 2], signed=True)
-        return word >> 24 == 1 and header_size >= _BINARY_HEADER_SIZE_MIN and code > 0
+    if first_bytes[4]:
+        return int.from_bytes(first_bytes[_PREFIX.size : _REMOTING_SIZE_MIN], signed=True) > 0
     return first_bytes.startswith(b'{"', _PREFIX.size)
+
+
+def _has_lengths(first_bytes: bytes) -> bool:
+    """Whether the lengths of a frame and of its header fit each other, and the form is one of the two."""
+    total, word = _PREFIX.unpack_from(first_bytes)
+    form, header_size = word >> 24, word & 0xFFFFFF
+    least = _BINARY_HEADER_SIZE_MIN if form else 1
+    return form <= 1 and least <= header_size <= total - 4 <= FRAME_SIZE_MAX
 
 
 def _describe_foreign(first_bytes: bytes) -> str | None:

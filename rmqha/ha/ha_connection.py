@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 import structlog
 import trio
 
-from rmqha.codec.strangers import describe_on_ha_port
+from rmqha.codec.strangers import describe_on_ha_port, is_open_on_ha_port
 from rmqha.codec.transfer import REPORT_SIZE, ReportDecoder, encode_frame_header
 from rmqha.errors import ProtocolError, StoreError
 from rmqha.ha.runtime_info import ConnectionInfo, ConnectionState
@@ -33,6 +33,8 @@ logger = structlog.get_logger()
 
 _READ_BUFFER_SIZE: Final = 512 * REPORT_SIZE
 _IN_SYNC_LAG_S: Final = 1.0
+_STRANGER_S: Final = 1.0
+"""How long to wait for the bytes that tell a slave from a stranger, where those before did not."""
 _DIRECT_SIZE_MAX: Final = 64 * 1024
 """Frames up to this size may be sent, with one copy, from inside the append."""
 
@@ -167,6 +169,7 @@ class ReadSocketService:
             if count == 0:
                 return
             if not session.is_transferring:
+                count += await self._receive_what_tells(first_bytes + bytes(buffer[:count]), buffer[count:])
                 first_bytes = (first_bytes + bytes(buffer[:count]))[: 2 * REPORT_SIZE]
                 self._check_stranger(first_bytes)
             reports = decoder.receive_data(buffer[:count])
@@ -175,6 +178,17 @@ class ReadSocketService:
                 connection.on_report(offset)
             if reports:
                 connection.on_acknowledged()
+
+    async def _receive_what_tells(self, first_bytes: bytes, buffer: memoryview) -> int:
+        """Wait a moment for more where a stranger may have begun like this: a network may cut his bytes anywhere."""
+        count = 0
+        with trio.move_on_after(_STRANGER_S):
+            while is_open_on_ha_port(first_bytes + bytes(buffer[:count])):
+                more = await self._connection.stream.receive_into(buffer[count:])
+                if more == 0:
+                    break
+                count += more
+        return count
 
     async def watch(self) -> None:
         """Raise RefusedSlaveError when the slave has been silent for too long; runs beside :meth:`run`."""

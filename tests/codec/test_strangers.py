@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.codec.remoting import FrameDecoder, NoFrameError, RemotingCommand, SerializeType, decode_frames
-from rmqha.codec.strangers import describe_on_ha_port, describe_on_remoting_port
+from rmqha.codec.strangers import describe_on_ha_port, describe_on_remoting_port, is_open_on_ha_port
 from rmqha.codec.transfer import encode_frame_header, encode_report
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -59,6 +59,21 @@ def test_a_slave_is_never_taken_for_a_stranger(reports: list[int]) -> None:
 )
 def test_a_slave_that_looks_odd_is_still_one(reports: list[int]) -> None:
     assert describe_on_ha_port(b"".join(map(encode_report, reports))) is None
+
+
+@pytest.mark.parametrize("path", REQUESTS, ids=lambda path: "/".join(path.parts[-3:]))
+def test_until_a_client_is_recognised_it_is_open_who_it_is(path: Path) -> None:
+    """From a whole report on; so it makes no difference where the network cuts."""
+    data = path.read_bytes()
+    assert [is_open_on_ha_port(data[:size]) for size in range(7, 12)] == [False, True, True, False, False]
+
+
+@given(st.integers(0, 2**42))
+def test_hardly_any_report_is_waited_for(offset: int) -> None:
+    high, low = divmod(offset, 1 << 32)
+    low &= 0xFFFFFF
+    is_odd = high == 1 and low in {0, 1, 1 << 16, (1 << 16) + 1}
+    assert not is_open_on_ha_port(encode_report(offset)) or is_odd or low < high
 
 
 def test_too_few_bytes_say_nothing() -> None:

@@ -12,6 +12,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.transfer import BODY_SIZE_MAX, encode_frame_header, encode_report
 from rmqha.ha.catch_up import catch_up_at_start
 from rmqha.ha.ha_client import MasterAddress
@@ -266,6 +267,38 @@ async def test_checklist_09_strangers_have_no_effect_on_acknowledgement(
     assert reason in service.info().refused[0].message
     await trio.sleep(31.0)
     assert answered == [False]
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("piece", [1, 3, 8, 9])
+@pytest.mark.parametrize("sent", [RemotingCommand(105).encode(), bytes.fromhex("00000001000000000000000000000002")])
+async def test_checklist_09_strangers_are_recognised_wherever_the_network_cuts(
+    sent: bytes, piece: int, nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    stranger = await RawSlave.connect(nursery, network, service.port)
+    for at in range(0, 16, piece):
+        if not stranger.is_cut:
+            await stranger.send(sent[at : min(at + piece, 16)])
+            await trio.sleep(0.01)
+    assert stranger.is_cut
+    (refused,) = service.info().refused
+    assert refused.reason == "stranger"
+    nursery.cancel_scope.cancel()
+
+
+async def test_checklist_09_a_report_that_may_be_a_strangers_is_judged_a_moment_later(
+    nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(1 << 32)
+    await trio.sleep(0.9)
+    assert not slave.is_cut
+    await trio.sleep(0.2)
+    assert slave.is_cut
+    (refused,) = service.info().refused
+    assert refused.reason == "slave-ahead"
     nursery.cancel_scope.cancel()
 
 
