@@ -5,7 +5,7 @@ other. Each describes itself in its first bytes; what cannot be told for certain
 """
 
 import struct
-from typing import Final
+from typing import Final, cast
 
 from rmqha.codec.remoting import FRAME_SIZE_MAX
 
@@ -96,7 +96,7 @@ def _is_remoting(first_bytes: bytes) -> bool:
 
 def _has_lengths(first_bytes: bytes) -> bool:
     """Whether the lengths of a frame and of its header fit each other, and the form is one of the two."""
-    total, word = _PREFIX.unpack_from(first_bytes)
+    total, word = cast(tuple[int, int], _PREFIX.unpack_from(first_bytes))
     form, header_size = word >> 24, word & 0xFFFFFF
     least = _BINARY_HEADER_SIZE_MIN if form else 1
     return form <= 1 and least <= header_size <= total - 4 <= FRAME_SIZE_MAX

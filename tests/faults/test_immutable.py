@@ -11,7 +11,9 @@ from tests.e2e.commands import rmqha
 from tests.e2e.load import LoadProducer, Sends, body_of_size
 from tests.e2e.processes import Broker
 from tests.faults.conftest import MakePair
-from tests.faults.proofs import all_there_after_restart, ends_acknowledgement
+from tests.faults.images import mounted_image, why_no_images
+from tests.faults.proofs import all_there_after_restart, ends_acknowledgement, lost
+from tests.faults.unprotected import alone
 
 REASON = "Operation not permitted"
 
@@ -39,6 +41,27 @@ async def test_what_must_not_be_changed_is_an_honest_end(pair_on_image: MakePair
     acknowledged = await ends_acknowledgement(pair, victim, breaks=freeze, reason=REASON)
     chattr("-i", frozen[0])
     await all_there_after_restart(pair, acknowledged)
+
+
+async def test_control_an_immutable_segment_that_is_not_noticed_is_acknowledged(tmp_path: Path) -> None:
+    """Without the protection SEND_OK goes on, for messages that are nowhere: what the test above forbids."""
+    if reason := why_no_images():
+        pytest.skip(reason)
+    with mounted_image(tmp_path / "image", size_mib=64) as image, alone(tmp_path) as broker:
+        broker.move_store(image.mount_point / "store")
+        await broker.start()
+        load = LoadProducer(broker.ports.listen, Sends("orders", body_of_size(2_000)), window=4)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load.run)
+            await load.wait_acknowledged(50)
+            frozen = newest_with_data(broker)
+            chattr("+i", frozen)
+            await broker.running.wait_output(f"swallowed:.*{REASON}")
+            await load.wait_acknowledged(200)
+            nursery.cancel_scope.cancel()
+        chattr("-i", frozen)
+        assert load.refused == 0
+        assert lost(load.acknowledged, broker)
 
 
 @pytest.mark.parametrize("what", ["store", "store/lock", "store/commitlog/00000000000000000000"])
