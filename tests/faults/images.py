@@ -100,7 +100,7 @@ class Image:
 
 @contextmanager
 def mounted_image(directory: Path, *, size_mib: int) -> Iterator[Image]:
-    """Make an image, mount it, and leave no mount and no loop device behind. Reap its writers first."""
+    """Make an image, mount it, and leave no mount, no loop device and no image behind. Reap its writers first."""
     file = directory / "disk.img"
     mount_point = directory / "disk"
     mount_point.mkdir(parents=True)
@@ -113,3 +113,4 @@ def mounted_image(directory: Path, *, size_mib: int) -> Iterator[Image]:
         yield image
     finally:
         image.unmount()
+        file.unlink()  # a long run's is gigabytes
