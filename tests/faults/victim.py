@@ -114,6 +114,7 @@ class Victim:
         child = self.broker.running
         if count and injection.call in DISK:
             await self._until(lambda: is_told(injection, child.output()), timeout_s=TOLD_S)
+            await self._settle(self.load.window)  # another thread's call may have failed just before the tracer left
         if child.returncode is None and has_failed(child.output()):
             await self._refuses(injection)
             await self.broker.stop()
