@@ -82,13 +82,13 @@ class Victim:
     async def _running(self, injection: Injection, report: Path) -> str:
         child = self.broker.running
         before = len(child.output())
-        tracer = attached(injection, self.broker, report=report, topics=self._topics())
-        async with tracer, trio.open_nursery() as nursery:
-            nursery.start_soon(self._stir)
-            await self._until(lambda: injected(report) > 0, timeout_s=MEETING_S)
+        async with attached(injection, self.broker, report=report, topics=self._topics()):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._stir)
+                await self._until(lambda: injected(report) > 0, timeout_s=MEETING_S)
+                nursery.cancel_scope.cancel()
             if injected(report):
                 await self._settle()
-            nursery.cancel_scope.cancel()
         return await self._judged(injection, before=before, count=injected(report))
 
     async def _starting(self, injection: Injection, report: Path) -> str:
