@@ -1,11 +1,14 @@
 """SIGTERM lets what is due finish; a second one does not wait."""
 
+import json
 import signal
 import time
 
 import trio
 
 from rmqha.broker.main import EXIT_REPLICATION_ENDED
+from rmqha.client import Message, open_producer
+from rmqha.client.producer import ProducerOptions
 from tests.e2e.commands import rmqha
 from tests.e2e.commitlog import HeldMessages, wait_identical
 from tests.e2e.conftest import Pair
@@ -89,3 +92,14 @@ async def test_a_second_sigterm_ends_it_at_once(pair: Pair) -> None:
         nursery.cancel_scope.cancel()
     assert load.acknowledged == set()
     pair.slave.running.signal(signal.SIGCONT)
+
+
+async def test_killed_after_the_first_answer_it_still_knows_the_topic(pair: Pair) -> None:
+    """One message is in one queue; the others are only known from topics.json."""
+    await pair.master.start()
+    async with open_producer(pair.master.address, options=ProducerOptions(default_topic_queue_nums=3)) as producer:
+        for number in range(5):
+            await producer.send(Message(f"topic-{number}", b"first"))
+        await pair.master.kill()
+    table = json.loads((pair.master.store / "config" / "topics.json").read_bytes())["topicConfigTable"]
+    assert [table[f"topic-{number}"]["writeQueueNums"] for number in range(5)] == [3] * 5
