@@ -71,8 +71,8 @@ CALLS: Final[dict[Phase, tuple[str, ...]]] = {
 WHEN: Final[dict[Phase, tuple[str, ...]]] = {"running": ("1", "4", "1+"), "start": ("1", "3"), "stop": ("1", "2")}
 OFTEN: Final = {"pwritev2", "fdatasync", "recvfrom", "sendto", "epoll_wait"}
 WHEN_OFTEN: Final = ("34", "89", "5+")
-PASSING: Final = {"EINTR"}
-"""Errors that no call gets for ever."""
+PASSING: Final = {"EINTR", "EPERM", "ECONNABORTED", "EHOSTUNREACH"}
+"""Errors that no call gets for ever: each of ``accept`` takes its connection with it."""
 
 MASTER_ONLY: Final = {"sendfile", "getpeername", "setsockopt"}
 SLAVE_ONLY: Final = {"connect"}
