@@ -24,6 +24,8 @@ logger = structlog.get_logger()
 
 _PAUSE_SHARE: Final = 3
 """After each save a pause so many times as long: topics made meanwhile share the next, which may be a large one."""
+_PAUSE_MAX_S: Final = 0.5
+"""A disk that hung for a minute may be well again; sends to new topics wait two seconds for a save."""
 
 _NO_GROUPS: dict[str, Any] = {"dataVersion": {"counter": 0, "timestamp": 0}, "subscriptionGroupTable": {}}
 _NO_DELAYS: dict[str, Any] = {"offsetTable": {}}
@@ -69,7 +71,7 @@ class MetadataService:
                 self._topic_put = trio.Event()
                 begun_at = trio.current_time()
                 await self.save()
-                await trio.sleep(_PAUSE_SHARE * (trio.current_time() - begun_at))
+                await trio.sleep(min(_PAUSE_SHARE * (trio.current_time() - begun_at), _PAUSE_MAX_S))
 
     async def save(self) -> None:
         """Save what changed. What fails is tried again, and told once; sends that need the topic are refused."""

@@ -49,6 +49,12 @@ _CODE_OF_STATUS: Final = {
     PutMessageStatus.UNKNOWN_ERROR: ResponseCode.SYSTEM_ERROR,
 }
 
+_SEGMENT_MADE_S: Final = 5.0
+"""Sends wait so long for the next segment. Source: AllocateMappedFileService.java, waitTimeOut."""
+_NO_SEGMENT: Final = AppendResult(
+    PutMessageStatus.CREATE_MAPEDFILE_FAILED,
+    remark=f"the log's next file is not there after {_SEGMENT_MADE_S:g} s: nothing is stored. Does the disk hang?",
+)
 _TOPIC_SAVED_S: Final = 2.0
 """A send to a new topic waits so long for topics.json at most: less than clients wait for the answer."""
 
@@ -280,17 +286,30 @@ class SendMessageProcessor:
         self._answer(sent, results)
 
     async def run(self) -> None:
-        """Append, in order, what had to wait for the next segment to be made; until cancelled."""
+        """Append, in order, what had to wait for the next segment to be made; until cancelled.
+
+        If that takes too long everything that waits is refused, so nobody waits longer.
+        """
         while True:
             await self._backlog_grew.wait()
             self._backlog_grew = trio.Event()
             while self._backlog:
-                sent = self._backlog[:]
-                results = await self._store.put_messages_when_allocated([one.request for one in sent])
-                del self._backlog[: len(sent)]
-                for _, run in groupby(zip(sent, results, strict=True), lambda pair: pair[0].connection):
+                sent = self._backlog
+                results = self._store.put_messages([one.request for one in sent])
+                if not results:
+                    if await self._is_segment_made():
+                        continue
+                    sent = self._backlog
+                    results = [_NO_SEGMENT] * len(sent)
+                self._backlog = sent[len(results) :]
+                for _, run in groupby(zip(sent, results, strict=False), lambda pair: pair[0].connection):
                     pairs = list(run)
                     self._answer([one for one, _ in pairs], [result for _, result in pairs])
+
+    async def _is_segment_made(self) -> bool:
+        with trio.move_on_after(_SEGMENT_MADE_S) as patience:
+            await self._store.wait_allocated()
+        return not patience.cancelled_caught
 
     def _answer(self, sent: list[_Sent], results: list[AppendResult]) -> None:
         """Answer requests of one connection, now or when they are durable."""

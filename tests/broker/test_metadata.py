@@ -129,6 +129,15 @@ async def test_a_topic_that_could_not_be_saved_is_saved_at_the_next_send(
         assert broker.store.write_error is None
 
 
+async def test_after_a_disk_hung_topics_are_saved_again_at_once(machine: Machine, autojump_clock: MockClock) -> None:
+    """The pause after a save is in proportion to the save, but not to a minute of it."""
+    async with machine.broker(), machine.client() as client:
+        machine.disk.faults.hung_until = trio.current_time() + 60
+        assert (await ask(client, send_request(b"1", topic="new"))).code == ResponseCode.SYSTEM_ERROR
+        await trio.sleep_until(machine.disk.faults.hung_until + 1)
+        assert (await ask(client, send_request(b"2", topic="newer"))).code == ResponseCode.SUCCESS
+
+
 async def test_one_way_messages_to_a_new_topic_are_not_held(
     machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
