@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.broker import broker_controller, durability, send_message_processor
+from rmqha.broker import broker_controller, durability, metadata, send_message_processor
 from rmqha.codec import scan
 from rmqha.codec.scan import scan_records
 from rmqha.errors import StoreError, StoreWriteError
@@ -20,10 +20,12 @@ from rmqha.ha import ha_client, ha_service, log_receiver, report_sender, slave_c
 from rmqha.replication import in_sync, master_session
 from rmqha.replication.master_session import LogRange
 from rmqha.store import (
+    consume_queue,
     flush_service,
     log_recovery,
     mapped_file,
     message_store,
+    reput_message_service,
     running_flags,
     start,
     store_checkpoint,
@@ -165,6 +167,28 @@ mutant(
           else self._status(end) for end in self.ends])),
 )  # fmt: skip
 mutant("a short write is taken for whole", "§6.2", (mapped_file.MappedFile, "append", _append_ignoring_errors))
+
+# ---- a disk that hangs
+
+
+def _without_flush_deadlines(self: Any, *args: Any, **kwargs: Any) -> None:
+    _store_init(self, *args, **kwargs)
+    self._flush_deadlines.run = _sleep_forever
+
+
+async def _wait_for_the_segment(self: Any) -> bool:
+    await self._store.wait_allocated()
+    return True
+
+
+_store_init = Store.__init__
+
+mutant("nobody expires who waits for the flush", "found by hand", (Store, "__init__", _without_flush_deadlines))
+mutant(
+    "a send waits for its segment as long as it takes", "found here",
+    (send_message_processor.SendMessageProcessor, "_is_segment_made", _wait_for_the_segment),
+)  # fmt: skip
+mutant("tables are not saved for as long again as the disk hung", "found here", (metadata, "_PAUSE_MAX_S", inf))
 
 # ---- the master's side of replication
 
@@ -382,6 +406,29 @@ mutant("consumers see what is not durable", "#2830, #8239", (Store, "confirm_off
 mutant(
     "queues are not cut with the log", "#4771",
     (start, "recover_consume_queues", lambda _table, log, **_: log.max_offset),
+)  # fmt: skip
+
+
+def _append_without_its_end(self: Any, units: Any) -> int:
+    before = self.max_physic_offset
+    taken = _append_units(self, units)
+    self.max_physic_offset = before
+    return taken
+
+
+def _finish_with_the_ends(self: Any, this: Any) -> None:
+    for group in this.groups:
+        group.queue.max_physic_offset = group.max_physic_offset
+    _finish_round(self, this)
+
+
+_append_units = consume_queue.ConsumeQueue.append
+_finish_round = reput_message_service.ReputMessageService._finish
+
+mutant(
+    "a queue learns its end when the round is over", "found by hand",
+    (consume_queue.ConsumeQueue, "append", _append_without_its_end),
+    (reput_message_service.ReputMessageService, "_finish", _finish_with_the_ends),
 )  # fmt: skip
 
 # ---- the operator's promises

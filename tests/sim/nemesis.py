@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _DOWN_S: Final = (0.05, 0.3, 1.0, 4.0)
 _OUTAGE_S: Final = (0.2, 1.0, 4.0, 10.0)
+_HANG_S: Final = (2.0, 10.0, 30.0, 60.0)
 _HUGE: Final = b"\x7f" + b"\xff" * 7
 _FORGED: Final = (
     (_HUGE, b"\xff" * 8),
@@ -64,6 +65,7 @@ def draw_plan(seed: int, swarm: Swarm) -> list[Fault]:
 def _draw_fault(random: Random, swarm: Swarm, names: list[str], *, at: float, losses: int) -> Fault:
     node, other = random.sample(names, 2)
     kinds = ["kill", "kill", "cut", "partition", "reset", "stall", "skew", "slow", "forge", "restart"]
+    kinds += ["hang", "term_point"]
     if swarm.may_lose_power(node):
         kinds += ["power_cut"] * 3 + ["crash_point"] * 4 + ["read_only"]
     if swarm.may_fail_sync and swarm.may_lose_power(node):
@@ -79,6 +81,8 @@ def _draw_fault(random: Random, swarm: Swarm, names: list[str], *, at: float, lo
             return Fault(at, kind, node, value=random.choice(_DOWN_S))
         case "crash_point":
             return Fault(at, kind, node, value=float(random.randint(1, 30)))
+        case "term_point":
+            return Fault(at, kind, node, value=float(random.randint(1, 8)))
         case "sync_error" | "write_error":
             return Fault(at, kind, node, value=random.choice(_DOWN_S))
         case "skew":
@@ -87,6 +91,8 @@ def _draw_fault(random: Random, swarm: Swarm, names: list[str], *, at: float, lo
             return Fault(at, kind, "n0", value=float(random.randrange(len(_FORGED))))
         case "reset":
             return Fault(at, kind, node, other)
+        case "hang":
+            return Fault(at, kind, node, value=random.choice(_HANG_S))
         case _:
             return Fault(at, kind, node, other, value=random.choice(_OUTAGE_S))
 
@@ -120,6 +126,8 @@ class Nemesis:
                 world.later(fault.value, node.boot)
             case "crash_point":
                 node.disk.crash_at = node.disk.calls + int(fault.value)
+            case "term_point":
+                node.disk.term_in = int(fault.value)
             case "echo":
                 self._stall(Fault(fault.at, "stall", fault.other, value=fault.value))
                 world.later(0.6, node.power_cut)
@@ -139,6 +147,9 @@ class Nemesis:
             case "slow":
                 node.disk.faults.slowness = 300.0
                 world.later(fault.value, lambda: setattr(node.disk.faults, "slowness", 1.0))
+            case "hang":
+                faults = node.disk.faults
+                faults.hung_until = max(faults.hung_until, trio.current_time() + fault.value)
             case "skew":
                 node.clock.skew_ms += int(fault.value)
             case "reset":

@@ -2,7 +2,7 @@
 
 from copy import copy
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
@@ -21,6 +21,7 @@ from tests.sim.sim_disk import SimDisk
 from tests.sim.swarm import Swarm
 
 if TYPE_CHECKING:
+    from tests.sim.workload import SimClient
     from tests.sim.world import World
 
 LISTEN_PORT: Final = 10911
@@ -41,6 +42,12 @@ class SimBroker(BrokerController):
 
     dispatcher: RequestDispatcher | None = None
     real_probe = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.clients: set[SimClient] = set()
+        """Those that wait for answers."""
+        self.is_draining = False
 
     def ask_by(self, probe: ProbeMaster) -> None:
         """Ask other brokers for the ends of their logs in this way, instead of by remoting."""
@@ -65,6 +72,16 @@ class SimBroker(BrokerController):
         dispatcher = RequestDispatcher()
         self._register_processors(dispatcher, nursery)
         return RemotingServer(dispatcher, limits=_LIMITS)
+
+    async def _drain(self, server: RemotingServer) -> None:
+        """As the server does with its connections."""
+        self.is_draining = True
+        await super()._drain(server)
+        with trio.move_on_after(self.config.drain_timeout_s):
+            for client in list(self.clients):
+                await client.answered.wait()
+        for client in list(self.clients):
+            client.close()
 
     def _register_processors(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
         super()._register_processors(dispatcher, nursery)
@@ -95,7 +112,7 @@ class Process:
     @property
     def is_serving(self) -> bool:
         """Whether sends are taken."""
-        return self.started.is_set() and not self.dead
+        return self.started.is_set() and not self.dead and not self.broker.is_draining
 
 
 class SimNode:
@@ -121,6 +138,7 @@ class SimNode:
         disk = SimDisk(random, journal=self.world.journal, name=self.name, now_ms=self.clock)
         disk.latency_s, disk.creation_s = self.world.swarm.disk_latency_s, self.world.swarm.creation_s
         disk.on_crash = self._on_crash_point
+        disk.on_term = self.stop
         disk.is_noticed = lambda path, start, end: is_noticed(disk, path, start, end)
         return disk
 

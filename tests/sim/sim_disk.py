@@ -122,9 +122,11 @@ class DiskFaults:
     """So full that a broker takes nothing more, though there is room for what it still needs."""
     read_only: bool = False
     slowness: float = 1.0
+    hung_until: float = 0.0
+    """Until then no call that waits in a worker thread returns."""
 
     def heal(self) -> None:
-        """Repair everything."""
+        """Repair everything, but for a device that hangs: it comes back by itself, when its time is over."""
         self.sync_errors = self.write_errors = 0
         self.full = self.crowded = self.read_only = False
         self.slowness = 1.0
@@ -163,6 +165,9 @@ class SimDisk:
         self.calls = 0
         self.crash_at: int | None = None
         """The power goes in the middle of the call with this number."""
+        self.term_in = 0
+        """SIGTERM comes while this many-th call from now on waits in its thread; 0: not at all."""
+        self.on_term: Callable[[], None] = lambda: None
         self.on_crash: Callable[[], None] = self.power_cut
         """What a crash point does; a world takes the whole machine down."""
         self.is_noticed: Callable[[str, int, int], bool] = lambda _path, _start, _end: True
@@ -255,13 +260,26 @@ class SimMount:
             raise NodeDied(disk.name)
 
     async def latency(self, *, extra_s: float = 0.0) -> None:
-        """The time a worker thread is busy; neither cancellation nor anything but death ends it early."""
+        """The time a worker thread is busy; neither cancellation nor anything but death ends it early.
+
+        As with trio.to_thread.run_sync, it is not begun at all for a caller that is cancelled already.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
         low, high = self.disk.latency_s
-        if not high + extra_s and self.disk.faults.slowness == 1.0:
+        faults = self.disk.faults
+        if self.disk.term_in:
+            self.disk.term_in -= 1
+            if not self.disk.term_in:
+                self.disk.on_term()
+        if faults.hung_until > trio.current_time():
+            self.disk.journal.mark("call hung")
+            await self.disk.died.wait(faults.hung_until, shield=True)
+            self.check_alive()
+        if not high + extra_s and faults.slowness == 1.0:
             await trio.lowlevel.cancel_shielded_checkpoint()
             self.check_alive()
             return
-        duration = (self.disk.random.uniform(low, high) or _INSTANT_S) * self.disk.faults.slowness
+        duration = (self.disk.random.uniform(low, high) or _INSTANT_S) * faults.slowness
         duration += self.disk.random.uniform(0.0, extra_s)
         await self.disk.died.wait(trio.current_time() + duration, shield=True)
         self.check_alive()
@@ -488,6 +506,7 @@ class SimDataFile:
 
     async def sync_in_thread(self) -> None:
         """What was dirty when it was called is durable, or lost and reported, when it returns."""
+        await trio.lowlevel.checkpoint_if_cancelled()
         self._mount.enter("fdatasync", self.path)
         snapshot = self._inode.snapshot()
         self._mount.crash_point()

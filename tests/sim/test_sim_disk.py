@@ -222,3 +222,18 @@ def test_a_full_or_read_only_disk_refuses_and_a_short_write_is_an_error() -> Non
     with refused:
         mount.unlink("/file")
     assert mount.usage("/").read_only
+
+
+async def test_a_call_that_hangs_returns_when_the_disk_does_though_its_caller_was_cancelled(
+    autojump_clock: MockClock,
+) -> None:
+    """As in a worker thread: begun calls are finished, others are not begun."""
+    disk = SimDisk()
+    mount = disk.mount()
+    disk.faults.hung_until = 30.0
+    with trio.move_on_after(1.0) as scope:
+        await mount.replace_bytes_in_thread("/begun", b"")
+        assert trio.current_time() >= 30.0
+        await mount.replace_bytes_in_thread("/not begun", b"")
+    assert scope.cancelled_caught
+    assert list(disk.files) == ["/begun"]

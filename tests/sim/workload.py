@@ -24,6 +24,8 @@ QUEUES: Final = 2
 _NEAR_A_FAULT: Final = 0.6
 ANSWER_S: Final = 8.0
 """Every request is answered within this time: syncFlushTimeout is 5 s, slaveTimeout 3 s."""
+SEGMENT_S: Final = 5.0
+"""While the disk hangs it may have waited so long before, for a segment to be stored in."""
 
 
 @dataclass(eq=False, slots=True)
@@ -43,19 +45,26 @@ class SimClient:
     """Stands for a producer's connection: takes the broker's answers."""
 
     peer = "10.0.0.99:5000"
-    closed = False
 
     def __init__(self, world: "World", process: "Process") -> None:
         self.world = world
         self.process = process
         self.waiting: dict[int, Message] = {}
         self.answered = trio.Event()
+        """Or nobody will answer any more."""
+        self.closed = False
+
+    def close(self) -> None:
+        """The broker ends: it answers no more."""
+        self.closed = True
+        self.answered.set()
 
     def send(self, messages: list[Message]) -> None:
         """Hand all messages to the broker as requests that arrived together."""
         dispatcher = self.process.broker.dispatcher
         assert dispatcher is not None, "it serves"
         self.waiting = {message.number: message for message in messages}
+        self.process.broker.clients.add(self)
         dispatcher.process(cast(Connection, self), [_request(message) for message in messages])
 
     def respond(self, request: RemotingCommand, code: int, *, remark: str | None = None, **_: object) -> None:
@@ -164,10 +173,9 @@ async def send(world: "World", burst: list[Message]) -> None:
 async def _wait_answered(world: "World", client: SimClient, burst: list[Message]) -> None:
     if not client.waiting:
         return
-    process = client.process
-    slowness = 10.0 if world.master.disk.faults.slowness > 1 else 0.0
-    with trio.move_on_after(ANSWER_S + slowness):
+    with trio.move_on_after(ANSWER_S + (SEGMENT_S if world.master.disk.faults.hung_until > burst[0].at else 0.0)):
         await client.answered.wait()
-    if client.waiting and not process.dead and world.master.disk.faults.slowness == 1 and not slowness:
+    client.process.broker.clients.discard(client)
+    if client.waiting and not client.process.dead and not client.closed:
         numbers = sorted(client.waiting)
         world.checker.violation("I8", f"messages {numbers} sent at {burst[0].at:.3f} are not answered in time")

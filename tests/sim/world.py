@@ -165,6 +165,7 @@ class World:
             nursery.cancel_scope.cancel()
         for node in self.nodes.values():
             node.disk.crash_at = None
+            node.disk.term_in = 0
 
     async def _stop_when_over(self, scope: trio.CancelScope) -> None:
         await self._over.wait()
