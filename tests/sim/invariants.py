@@ -227,6 +227,9 @@ class Checker:
                 continue
             if isinstance(leaf, DivergedLogError) and self.world.swarm.master_forgets:
                 continue  # the operator rebuilds the other one
+            if isinstance(leaf, DivergedLogError) and process.is_master and self.world.usurped:
+                self.world.rebuild_usurped()
+                continue
             if type(leaf) is StoreError and "haCatchUpAtStart=require" in str(leaf):
                 continue
             kind = "I5" if isinstance(leaf, CorruptLogError) else "crash"

@@ -217,6 +217,14 @@ class World:
                 node.wipe()
                 node.boot()
 
+    def rebuild_usurped(self) -> None:
+        """A new master will not start beside an old one with other bytes: the operator gives that one an empty disk."""
+        for node in self.nodes.values():
+            if node.name in self.usurped and node is not self.master:
+                self.journal.record("operator.rebuilt", node.name, "usurped")
+                node.wipe()
+                node.boot()
+
     def _replace(self, node: SimNode) -> None:
         node.gone = False
         node.boot()
