@@ -21,7 +21,7 @@ import trio
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _POLL_S = 0.02  # another process's log file and ports offer nothing to wait on
-_ports = count(20_000 + os.getpid() * 8 % 10_000, 8)
+_ports = count(20_000 + os.getpid() * 1009 % 1250 * 8, 8)  # far from those of another run, begun at the same time
 
 
 class ProcessFailedError(AssertionError):
