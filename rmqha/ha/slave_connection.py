@@ -95,8 +95,14 @@ class SlaveConnection:
             self._failure = self._failure or error
             others.cancel()
 
-    async def _receive(self) -> None:
+    async def _send_first_report(self) -> None:
+        """Ask for the stream. That acknowledges, too: what a connection before this one left may not be durable yet."""
+        if self._ack is HaAck.DURABLE:
+            await self._log.flush_now(min(self._reports.reported_offset, self._log.max_offset))
         await self._reports.send_first()
+
+    async def _receive(self) -> None:
+        await self._send_first_report()
         while True:
             if self._log.is_disk_full:
                 await self._wait_for_space()

@@ -336,6 +336,10 @@ mutant(
 )
 mutant("a slave acknowledges without a flush", "D3", (Store, "flush_now", _flushes_never))
 mutant("a slave ignores a failed append", "§2", (Store, "append_raw", _append_raw_ignoring_errors))
+mutant(
+    "the first report acknowledges what is not durable", "found here",
+    (slave_connection.SlaveConnection, "_send_first_report", lambda self: self._reports.send_first()),
+)  # fmt: skip
 mutant("a slave does not compare the overlap", "D12", (log_receiver.LogReceiver, "_compare", nothing))
 mutant(
     "a slave waits for the flush of what it holds back",

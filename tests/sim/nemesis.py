@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _DOWN_S: Final = (0.05, 0.3, 1.0, 4.0)
 _OUTAGE_S: Final = (0.2, 1.0, 4.0, 10.0)
 _HANG_S: Final = (2.0, 10.0, 30.0, 60.0)
+_RELAPSE_S: Final = 0.4
 _HUGE: Final = b"\x7f" + b"\xff" * 7
 _FORGED: Final = (
     (_HUGE, b"\xff" * 8),
@@ -32,8 +33,9 @@ _FORGED: Final = (
 class Fault:
     """One thing that goes wrong at one moment. ``value`` is a duration in seconds unless its kind says otherwise.
 
-    What needs explaining: ``usurp`` lets another node be master while the old one comes back as it was; ``echo``
-    stalls one slave while the other one reboots, so that its old connection and its new one stand side by side.
+    What needs explaining: ``relapse`` hangs a disk, and meanwhile breaks a connection of that node again and again;
+    ``usurp`` lets another node be master while the old one comes back as it was; ``echo`` stalls one slave while the
+    other one reboots, so that its old connection and its new one stand side by side.
     """
 
     at: float
@@ -65,7 +67,7 @@ def draw_plan(seed: int, swarm: Swarm) -> list[Fault]:
 def _draw_fault(random: Random, swarm: Swarm, names: list[str], *, at: float, losses: int) -> Fault:
     node, other = random.sample(names, 2)
     kinds = ["kill", "kill", "cut", "partition", "reset", "stall", "skew", "slow", "forge", "restart"]
-    kinds += ["hang", "term_point"]
+    kinds += ["hang", "term_point", "relapse"]
     if swarm.may_lose_power(node):
         kinds += ["power_cut"] * 3 + ["crash_point"] * 4 + ["read_only"]
     if swarm.may_fail_sync and swarm.may_lose_power(node):
@@ -148,8 +150,9 @@ class Nemesis:
                 node.disk.faults.slowness = 300.0
                 world.later(fault.value, lambda: setattr(node.disk.faults, "slowness", 1.0))
             case "hang":
-                faults = node.disk.faults
-                faults.hung_until = max(faults.hung_until, trio.current_time() + fault.value)
+                self._hang(fault)
+            case "relapse":
+                self._relapse(fault)
             case "skew":
                 node.clock.skew_ms += int(fault.value)
             case "reset":
@@ -178,6 +181,16 @@ class Nemesis:
             else:
                 node.kill()
             node.boot()
+
+    def _hang(self, fault: Fault) -> None:
+        faults = self.world.nodes[fault.node].disk.faults
+        faults.hung_until = max(faults.hung_until, trio.current_time() + fault.value)
+
+    def _relapse(self, fault: Fault) -> None:
+        self._hang(fault)
+        addresses = [self.world.nodes[name].host.address for name in (fault.node, fault.other)]
+        for number in range(1, 1 + int(fault.value / _RELAPSE_S)):
+            self.world.later(number * _RELAPSE_S, lambda: self.world.net.reset_between(*addresses))
 
     def _cut(self, pairs: list[tuple[str, str]], duration: float) -> None:
         net = self.world.net

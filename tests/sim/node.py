@@ -1,6 +1,7 @@
 """One machine of the simulated cluster: a disk that stays, and processes that come and go."""
 
 from copy import copy
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -202,6 +203,9 @@ class SimNode:
             now_ms=self.clock,
             chance=stream(world.seed, f"chance/{self.name}/{self._lives}").random,
         )
+        if (client := broker.ha_client) is not None:
+            overlap_size = world.swarm.overlap_size
+            client._options = replace(client._options, overlap_size=overlap_size)  # type: ignore[misc]
         process = self.process = Process(broker, is_master=world.master is self)
         world.journal.record("node.started", self.name, process.is_master)
         if not world.swarm.real_probe:

@@ -48,6 +48,8 @@ class Swarm:
     """Making a segment takes up to so much longer than a flush."""
     calm: bool = False
     """Nothing goes wrong at all: what is not in order then is a bug, however quickly it passes."""
+    overlap_size: int = 65536
+    """A slave that reconnects has at least so much compared; its first report, an acknowledgement, is that old."""
 
     @property
     def disk_latency_s(self) -> tuple[float, float]:
@@ -125,4 +127,5 @@ def draw(seed: int) -> Swarm:
         fault_rate=random.choice((0.15, 0.4, 0.8)),
         creation_s=random.choice((0.0, 0.004, 0.05, 0.3)),
         calm=random.random() < 0.05,
+        overlap_size=random.choice((1, 600, 65536)),
     )

@@ -12,7 +12,7 @@ import trio
 
 from rmqha.ha.runtime_info import ClientState
 from tests.sim import sim_loop, workload
-from tests.sim.invariants import Checker
+from tests.sim.invariants import COMMIT_LOG, Checker
 from tests.sim.journal import CountingLogger, Journal
 from tests.sim.nemesis import Fault, Nemesis, draw_plan
 from tests.sim.node import SimNode
@@ -65,7 +65,8 @@ class World:
     is_formed: bool = False
     """The cluster has come into order since the last fault."""
     usurped: set[str] = field(default_factory=set)
-    """Old masters that came back with all they had: they may be ahead of the new one until somebody looks."""
+    """Nodes that a change of master may have left ahead of the new one, until somebody looks: an old master that came
+    back with all it had, and everybody if the new one had not flushed its tail."""
 
     async def run(self) -> Outcome:
         """Everything from the first boot to the verdict."""
@@ -199,10 +200,16 @@ class World:
         if how == "failover":
             node.wipe()
         if how == "usurp":
-            self.usurped.add(node.name)
-            self.nursery.start_soon(self._rebuild_when_alarmed, node)
+            self._watch(node)
+        if any(path.startswith(COMMIT_LOG) for path, _ in self.master.disk.dirty_sectors()):
+            for other in candidates:
+                self._watch(other)
         for other in self.nodes.values():
             self.later(0.5, other.boot)
+
+    def _watch(self, node: SimNode) -> None:
+        self.usurped.add(node.name)
+        self.nursery.start_soon(self._rebuild_when_alarmed, node)
 
     async def _rebuild_when_alarmed(self, node: SimNode) -> None:
         """Some seconds after a slave says that its log does not fit, the operator gives it an empty disk."""
