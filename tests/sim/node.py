@@ -46,8 +46,8 @@ class SimBroker(BrokerController):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.clients: set[SimClient] = set()
-        """Those that wait for answers."""
+        self.clients: dict[SimClient, None] = {}
+        """Those that wait for answers; a set would have an order of its own in each run."""
         self.is_draining = False
 
     def ask_by(self, probe: ProbeMaster) -> None:

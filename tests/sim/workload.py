@@ -64,7 +64,7 @@ class SimClient:
         dispatcher = self.process.broker.dispatcher
         assert dispatcher is not None, "it serves"
         self.waiting = {message.number: message for message in messages}
-        self.process.broker.clients.add(self)
+        self.process.broker.clients[self] = None
         dispatcher.process(cast(Connection, self), [_request(message) for message in messages])
 
     def respond(self, request: RemotingCommand, code: int, *, remark: str | None = None, **_: object) -> None:
@@ -175,7 +175,7 @@ async def _wait_answered(world: "World", client: SimClient, burst: list[Message]
         return
     with trio.move_on_after(ANSWER_S + (SEGMENT_S if world.master.disk.faults.hung_until > burst[0].at else 0.0)):
         await client.answered.wait()
-    client.process.broker.clients.discard(client)
+    client.process.broker.clients.pop(client, None)
     if client.waiting and not client.process.dead and not client.closed:
         numbers = sorted(client.waiting)
         world.checker.violation("I8", f"messages {numbers} sent at {burst[0].at:.3f} are not answered in time")
