@@ -189,7 +189,7 @@ class Nemesis:
     def _relapse(self, fault: Fault) -> None:
         self._hang(fault)
         addresses = [self.world.nodes[name].host.address for name in (fault.node, fault.other)]
-        for number in range(1, 1 + int(fault.value / _RELAPSE_S)):
+        for number in range(1, 1 + int(min(fault.value, CHAOS_S - fault.at) / _RELAPSE_S)):
             self.world.later(number * _RELAPSE_S, lambda: self.world.net.reset_between(*addresses))
 
     def _cut(self, pairs: list[tuple[str, str]], duration: float) -> None:
