@@ -1,6 +1,6 @@
 """kill -9 under load, again and again: every acknowledged message is there, and the logs end up byte-identical.
 
-RMQHA_KILL_CYCLES sets how often (5 unless told; a release is tested with 50).
+RMQHA_KILL_CYCLES sets how often (5 unless told; a release is tested with 84, times six kinds).
 """
 
 import os

@@ -1,7 +1,7 @@
 """Power cuts under load, again and again: the file system stops at once, and what was not flushed is lost.
 
-RMQHA_POWER_CUTS sets how often (2 unless told; 500 in a full run). The process is killed after its disk is gone, as a
-machine's would be; in between it meets only errors, and may acknowledge nothing.
+RMQHA_POWER_CUTS sets how often (2 unless told; 84, times six kinds, in a full run). The process is killed after its
+disk is gone, as a machine's would be; in between it meets only errors, and may acknowledge nothing.
 """
 
 import os

@@ -62,6 +62,15 @@ def test_the_same_seed_is_the_same_run_under_any_hash_seed() -> None:
     assert len({simulate(seed).digest for seed in range(3, 11)}) == 8
 
 
+def test_where_objects_lie_in_memory_does_not_matter() -> None:
+    """Seed 120 has a broker that drains for three producers: in a set their order would be that of addresses."""
+    held, digests = [], set()
+    for number in range(20):
+        held.append([object() for _ in range(997 * number)])
+        digests.add(simulate(120).digest)
+    assert len(digests) == 1
+
+
 @pytest.mark.parametrize("name", campaign.corpus())
 def test_a_failure_that_was_repaired_stays_away(name: str) -> None:
     assert campaign.corpus()[name].play().violations == []
