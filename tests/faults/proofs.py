@@ -35,10 +35,18 @@ async def all_there(pair: Pair, acknowledged: set[int]) -> None:
         assert not missing, f"the {broker.directory.name} lacks acknowledged {sorted(missing)[:5]}"
 
 
-async def ends_acknowledgement(pair: Pair, victim: Broker, *, breaks: Callable[[], object], reason: str) -> set[int]:
+async def ends_acknowledgement(
+    pair: Pair,
+    victim: Broker,
+    *,
+    breaks: Callable[[], object],
+    reason: str,
+    makes_readable: Callable[[], object] = lambda: None,
+) -> set[int]:
     """Break the victim's disk under load: no SEND_OK from then on, and log, status and exit code say why.
 
-    Both have been stopped afterwards; returns what was acknowledged.
+    Both have been stopped afterwards, and their logs were read, for which the disk may have to be ``makes_readable``;
+    returns what was acknowledged.
     """
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
@@ -55,6 +63,7 @@ async def ends_acknowledgement(pair: Pair, victim: Broker, *, breaks: Callable[[
     assert (code, bool(re.search(reason, text))) == (1, True), text
     codes = {broker: await broker.stop() for broker in pair.brokers}
     assert codes == {broker: EXIT_STORE_FAILED if broker is victim else 0 for broker in pair.brokers}
+    makes_readable()
     for broker in pair.brokers:
         assert not lost(load.acknowledged, broker, torn=True)
     return load.acknowledged

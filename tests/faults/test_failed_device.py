@@ -17,9 +17,12 @@ async def test_a_device_that_fails_under_writes_is_an_honest_end(pair_on_image: 
     """Refused and said; with the device repaired nothing acknowledged is missing."""
     pair, image = pair_on_image("master", slaveTimeout=300)
     acknowledged = await ends_acknowledgement(
-        pair, pair.master, breaks=image.fail, reason="Input/output error|Read-only file system"
+        pair,
+        pair.master,
+        breaks=image.fail,
+        reason="Input/output error|Read-only file system",
+        makes_readable=image.recover,
     )
-    image.recover()
     image.repair()
     await all_there_after_restart(pair, acknowledged)
 
