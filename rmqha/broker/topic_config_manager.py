@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rmqha.codec.layout import SCHEDULE_TOPIC
 from rmqha.errors import RemoteProtocolError
 from rmqha.replication.watermark import Complete, Watermark
 
@@ -17,7 +18,6 @@ PERM_WRITE: Final = 2
 PERM_INHERIT: Final = 1
 
 AUTO_CREATE_TOPIC_KEY_TOPIC: Final = "TBW102"
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 _SCHEDULE_QUEUE_NUMS: Final = 18
 _CLUSTER_TOPIC_QUEUE_NUMS: Final = 16
 _BENCHMARK_QUEUE_NUMS: Final = 1024

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rmqha.codec.layout import SCHEDULE_TOPIC
 from rmqha.errors import ConfigError
 
 SPLIT_BYTES = 128 << 20
@@ -11,7 +12,7 @@ INFLATED_BYTES_MAX = 32 << 20
 
 SYSTEM_TOPICS = frozenset(
     {
-        "SCHEDULE_TOPIC_XXXX",
+        SCHEDULE_TOPIC,
         "RMQ_SYS_TRANS_HALF_TOPIC",
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "RMQ_SYS_TRACE_TOPIC",

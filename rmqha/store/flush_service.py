@@ -4,6 +4,7 @@ Rules (spec: commitlog §6.3): the flushed position moves only after a successfu
 written before that call was issued; the first failure is final, and no flush is tried again after it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import inf
 from typing import Final
@@ -18,7 +19,7 @@ from rmqha.store.running_flags import RunningFlags
 _PAGE_BYTES: Final = 4096
 
 
-class FlushCommitLogService:
+class FlushCommitLogService(ABC):
     """What both flush services share. One task runs it, so at most one fdatasync of the log is under way.
 
     Invariants: ``flushed_boundary <= flushed.value <= commit_log.max_offset``; a record ends at ``flushed_boundary``,
@@ -63,9 +64,9 @@ class FlushCommitLogService:
         self.flushed_boundary = self._commit_log.boundary_offset
         self.flushed_timestamp_ms = self._commit_log.last_store_timestamp_ms
 
+    @abstractmethod
     async def run(self) -> None:
         """Flush when this kind of service should, until cancelled or until a flush fails."""
-        raise NotImplementedError
 
     async def flush(self) -> bool:
         """Make durable what is written at the time of the call; False: this, or something before, failed."""

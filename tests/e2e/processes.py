@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -170,7 +171,7 @@ class Child:
         return Usage(ticks / os.sysconf("SC_CLK_TCK"), kib["RssAnon"] * 1024, kib["VmRSS"] * 1024)
 
 
-class Broker:
+class Broker(ABC):
     """A broker on loopback with its own directory; it can be started again after it ended.
 
     ``conf`` holds RocketMQ's keys and is written to ``broker.conf`` at each start, so a test may change it between.
@@ -220,13 +221,13 @@ class Broker:
         assert self.child is not None, f"{self.directory.name} was never started"
         return self.child
 
+    @abstractmethod
     def argv(self) -> list[str]:
         """The command line."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def wait_ready(self) -> None:
         """Wait until it serves."""
-        raise NotImplementedError
 
     def prepare(self) -> None:
         """Write the files that the process reads at its start."""
