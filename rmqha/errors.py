@@ -149,3 +149,21 @@ class MQClientError(RmqhaError):
 
 class NoRouteError(MQClientError):
     """No address asked knows a broker for the topic: create the topic, or check the addresses."""
+
+
+def errors_in(raised: BaseException, *kinds: type[BaseException]) -> list[BaseException]:
+    """The errors of a group, in groups within it too, or the one that came without a group; all are of these kinds.
+
+    ``except (*kinds, BaseExceptionGroup) as raised`` with this is ``except*`` for PyPy, whose own ends in an
+    AssertionError where nothing in a group matches.
+
+    Raises:
+        BaseExceptionGroup: those errors of the group that are of none of these kinds.
+    """
+    if not isinstance(raised, BaseExceptionGroup):
+        return [raised]
+    mine, others = raised.split(kinds)
+    if others is not None:
+        raise others
+    assert mine is not None, "no group is empty"
+    return [error for part in mine.exceptions for error in errors_in(part, *kinds)]

@@ -16,7 +16,7 @@ import trio
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.config import BrokerConfig
-from rmqha.errors import RmqhaError
+from rmqha.errors import RmqhaError, errors_in
 from rmqha.store.disk import OsDisk
 from rmqha.transport import TcpNetwork
 
@@ -50,7 +50,8 @@ _GC_THRESHOLDS: Final = (50_000, 20, 100)
 def run_broker(config: BrokerConfig) -> int:
     """Run until SIGTERM or SIGINT and drain; a second signal ends the process at once. Returns the exit code."""
     faulthandler.enable(_STDERR, all_threads=False)
-    gc.set_threshold(*_GC_THRESHOLDS)
+    if hasattr(gc, "set_threshold"):  # PyPy's collector has none, and no such pauses
+        gc.set_threshold(*_GC_THRESHOLDS)
     config = with_descriptors(config)
     for note in config.notes:
         logger.warning("config.noted", note=note)
@@ -61,14 +62,11 @@ def run_broker(config: BrokerConfig) -> int:
         now_ms=lambda: time.time_ns() // 1_000_000,
         chance=Random(os.getpid()).random,  # noqa: S311 - spreads reconnects, guards nothing
     )
-    failures: list[BaseException] = []
     try:
         trio.run(_run_until_signalled, controller)
-    except* (RmqhaError, OSError) as errors:
-        failures = _leaves(errors)
-    for failure in failures:
-        logger.error("broker.failed", reason=str(failure))
-    if failures:
+    except (RmqhaError, OSError, BaseExceptionGroup) as raised:
+        for failure in errors_in(raised, RmqhaError, OSError):
+            logger.error("broker.failed", reason=str(failure))
         return EXIT_FAILED
     return exit_code_of(controller)
 
@@ -128,10 +126,3 @@ async def _stop_at_signal(signals: AsyncIterator[int], controller: BrokerControl
             os._exit(EXIT_STOPPED_AT_ONCE)
         logger.info("broker.stopping", signal=name)
         controller.stop()
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found

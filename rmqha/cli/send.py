@@ -76,6 +76,7 @@ def send(
     from rmqha.cli.progress import progress  # noqa: PLC0415
     from rmqha.cli.send_messages import AnswerLog, Plan, send_all  # noqa: PLC0415
     from rmqha.cli.send_report import SendReport  # noqa: PLC0415
+    from rmqha.errors import errors_in  # noqa: PLC0415
     from rmqha.logs import setup_logging  # noqa: PLC0415
 
     if count is not None and path is not None:
@@ -89,7 +90,8 @@ def send(
             log.advance = stack.enter_context(progress("sending", total=count))
             source = _open_source(stack, path, count=count, size=size)
             failure = trio.run(send_all, Plan(wait=not no_wait, **fields), source, log)
-    except* KeyboardInterrupt:
+    except (KeyboardInterrupt, BaseExceptionGroup) as raised:
+        errors_in(raised, KeyboardInterrupt)
         click.echo("Interrupted; so far:", err=True)
     elapsed_s = time.monotonic() - started
     if report.total:

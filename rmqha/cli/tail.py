@@ -51,6 +51,7 @@ def tail(ctx: click.Context, /, **options: Any) -> None:
     import trio  # noqa: PLC0415
 
     from rmqha.cli.tail_messages import TailPlan, tail_messages  # noqa: PLC0415
+    from rmqha.errors import errors_in  # noqa: PLC0415
     from rmqha.logs import setup_logging  # noqa: PLC0415
 
     setup_logging(level="error")
@@ -58,7 +59,8 @@ def tail(ctx: click.Context, /, **options: Any) -> None:
     interrupted = False
     try:
         failure = trio.run(tail_messages, TailPlan(**options))
-    except* KeyboardInterrupt:
+    except (KeyboardInterrupt, BaseExceptionGroup) as raised:
+        errors_in(raised, KeyboardInterrupt)
         interrupted = True
     if failure is not None:
         raise failure

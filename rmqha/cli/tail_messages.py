@@ -15,7 +15,7 @@ from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.tls import client_network
 from rmqha.cli.when import End, Last, Offset, Place, Start, Time
 from rmqha.client import Consumer, MessageExt, MessageQueue, open_consumer
-from rmqha.errors import NoRouteError, RemotingError, RmqhaError
+from rmqha.errors import NoRouteError, RemotingError, RmqhaError, errors_in
 from rmqha.logs import escaped
 
 
@@ -61,7 +61,6 @@ class _Printer:
 
 async def tail_messages(plan: TailPlan) -> CliError | None:
     """Print what the plan says; returns what went wrong."""
-    failure: CliError | None = None
     try:
         async with open_consumer(
             plan.address, plan.topic, tags=" || ".join(plan.tags) or "*", network=client_network()
@@ -70,9 +69,9 @@ async def tail_messages(plan: TailPlan) -> CliError | None:
             ends = await read_stored(consumer, plan, printer=printer)
             if plan.follow:
                 await _follow(consumer, ends, printer)
-    except* RmqhaError as errors:
-        failure = _in_words(plan, errors)
-    return failure
+    except (RmqhaError, BaseExceptionGroup) as raised:
+        return _in_words(plan, errors_in(raised, RmqhaError)[0])
+    return None
 
 
 async def read_stored(
@@ -129,10 +128,7 @@ async def _follow(consumer: Consumer, ends: dict[MessageQueue, int], printer: _P
             waiting = True
 
 
-def _in_words(plan: TailPlan, errors: BaseExceptionGroup[RmqhaError]) -> CliError:
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+def _in_words(plan: TailPlan, error: BaseException) -> CliError:
     if isinstance(error, NoRouteError):
         hint = "is the topic's name right? 'rmqha send' makes a topic with its first message"
         return CliError(f"topic {plan.topic} cannot be read", why=str(error), hint=hint)

@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 import trio
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FRAME_SIZE_MAX, FrameDecoder, RemotingCommand
-from rmqha.errors import RemoteProtocolError, RemotingConnectError
+from rmqha.errors import RemoteProtocolError, RemotingConnectError, errors_in
 from rmqha.remoting.background import open_background_nursery
 from rmqha.remoting.connection import invoke
 from rmqha.remoting.outgoing import OutgoingQueue
@@ -17,6 +18,8 @@ from rmqha.transport import BytesLike, Network, Stream
 CONNECT_TIMEOUT_S = 3.0
 _WRITE_TIMEOUT_S = 30.0
 _RECEIVE_SIZE = 256 * 1024
+_ENDINGS: Final = (trio.BrokenResourceError, RemoteProtocolError)
+"""What ends a connection, and no more than that."""
 
 
 class RemotingClient:
@@ -53,8 +56,8 @@ class RemotingClient:
                     await self._read()
                     reason = "the peer closed the connection"
                     nursery.cancel_scope.cancel()
-        except* (trio.BrokenResourceError, RemoteProtocolError) as errors:
-            reason = _first(errors)
+        except (*_ENDINGS, BaseExceptionGroup) as raised:
+            reason = str(errors_in(raised, *_ENDINGS)[0])
         finally:
             self.closed = True
             self._stream.close()
@@ -150,10 +153,3 @@ async def open_remoting_client(
     async with open_background_nursery() as nursery:
         nursery.start_soon(client.run)
         yield client
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> str:
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return str(error)

@@ -3,13 +3,15 @@
 At a limit, whoever never asked anything gives way to whoever comes: strangers that only sit there keep nobody out.
 """
 
+from typing import Final
+
 import structlog
 import trio
 
 from rmqha.codec.host import Networks
 from rmqha.codec.remoting import NoFrameError
 from rmqha.codec.strangers import describe_on_remoting_port
-from rmqha.errors import RemoteProtocolError
+from rmqha.errors import RemoteProtocolError, errors_in
 from rmqha.remoting.connection import Connection, RequestHandler
 from rmqha.remoting.limits import Capacity, LogLimit, RemotingLimits
 from rmqha.transport import Listener, Stream, UntrustedPeerError
@@ -17,6 +19,8 @@ from rmqha.transport import Listener, Stream, UntrustedPeerError
 logger = structlog.get_logger()
 
 _ROOM_MADE = "room was needed, and this client had not asked anything yet"
+_ENDINGS: Final = (RemoteProtocolError, UntrustedPeerError, trio.BrokenResourceError)
+"""What ends a connection, and no more than that."""
 
 
 class RemotingServer:
@@ -111,14 +115,13 @@ class RemotingServer:
         opened_at = trio.current_time()
         try:
             await connection.run()
-        except* RemoteProtocolError as errors:
-            connection.close_reason = _explain(_first(errors), is_stranger=not connection.requests)
-            self._warn("remoting_connection.protocol_broken", connection)
-        except* UntrustedPeerError as errors:
-            connection.close_reason = str(_first(errors))
-            self._warn("remoting_connection.untrusted", connection)
-        except* trio.BrokenResourceError as errors:
-            connection.close_reason = str(_first(errors))
+        except (*_ENDINGS, BaseExceptionGroup) as raised:
+            error = errors_in(raised, *_ENDINGS)[0]
+            connection.close_reason = _explain(error, is_stranger=not connection.requests)
+            if isinstance(error, RemoteProtocolError):
+                self._warn("remoting_connection.protocol_broken", connection)
+            elif isinstance(error, UntrustedPeerError):
+                self._warn("remoting_connection.untrusted", connection)
         finally:
             self._forget(connection)
             if connection.requests:
@@ -147,14 +150,6 @@ class RemotingServer:
 
 def _host_of(peer: str) -> str:
     return peer.rpartition(":")[0]
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error; a connection has only a reader and a writer to fail."""
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _explain(error: BaseException, *, is_stranger: bool) -> str:

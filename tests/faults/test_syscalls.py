@@ -1,7 +1,7 @@
 """Every system call fails, with every error: syscall x errno x n-th call, by strace, in a pair under load.
 
 The short form takes the first error of each call, once; RMQHA_SYSCALLS=full the whole table of sweep.py, and
-RMQHA_SYSCALLS=<regex> those whose name, as slave-running-pwritev2-EIO-5, it matches. ``pytest -s`` shows the result.
+RMQHA_SYSCALLS=<regex> those whose name, as slave-running-pwrite64-EIO-5, it matches. ``pytest -s`` shows the result.
 A case whose call does not come in time has met nothing: it is counted as that, and not as passed.
 """
 
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import pytest
 import trio
 
+from rmqha.errors import errors_in
 from tests.e2e.conftest import Pair
 from tests.e2e.processes import reaping
 from tests.faults.sweep import DishonestError, Injection, injections
@@ -27,6 +28,7 @@ LANES: Final = 4
 """So many pairs at a time."""
 CASES_OF_A_PAIR: Final = 16
 CASE_S: Final = 90
+_UNHEALTHY: Final = (AssertionError, OSError, trio.TooSlowError)
 
 
 class Batch(NamedTuple):
@@ -72,8 +74,9 @@ async def lane(todo: Iterator[tuple[int, Batch]], results: list[Result], *, dire
         with reaping(*victim.pair.brokers):
             try:
                 await sweep(victim, batch, results, log=directory / "results.txt")
-            except* (AssertionError, OSError, trio.TooSlowError) as errors:
-                results.append(Result(batch.side, batch.cases[-1], f"FAILED after its batch: {errors.exceptions}"))
+            except (*_UNHEALTHY, BaseExceptionGroup) as raised:
+                errors = errors_in(raised, *_UNHEALTHY)
+                results.append(Result(batch.side, batch.cases[-1], f"FAILED after its batch: {errors}"))
 
 
 async def sweep(victim: Victim, batch: Batch, results: list[Result], *, log: Path) -> None:
@@ -98,7 +101,7 @@ async def outcome(victim: Victim, case: Injection) -> str:
             found = await victim.meet(case)
             await victim.heal()
             return found
-    except (AssertionError, OSError, trio.TooSlowError) as error:
+    except _UNHEALTHY as error:
         victim.broker.reap()
         await victim.heal()
         return f"FAILED {error}"
@@ -131,7 +134,7 @@ async def test_no_failing_call_makes_a_broker_dishonest(tmp_path: Path) -> None:
     assert len(not_met) <= len(results) // 5, "too many calls never came"
 
 
-@pytest.mark.parametrize("call", ["pwritev2", "fdatasync"])
+@pytest.mark.parametrize("call", ["pwrite64", "fdatasync"])
 async def test_control_a_failed_call_that_is_forgotten_is_found(tmp_path: Path, call: str) -> None:
     """The judge sees what a broker without the protection does. Without this, the sweep shows nothing."""
     if shutil.which("strace") is None:
