@@ -52,7 +52,7 @@ def loads(raw: str | bytes | bytearray | memoryview) -> Any:
         RemoteProtocolError: it is neither JSON nor what fastjson makes of it.
     """
     try:
-        text = raw if isinstance(raw, str) else str(raw, "utf-8")
+        text = raw if isinstance(raw, str) else bytes(raw).decode()
     except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"JSON is not UTF-8: {error}") from None
     try:

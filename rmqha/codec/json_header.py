@@ -38,7 +38,7 @@ def json_header(raw: bytes) -> dict[str, Any]:
         RemoteProtocolError: it is none, or holds what UTF-8 cannot.
     """
     try:
-        text = str(raw, "utf-8")
+        text = raw.decode()
         if "\\ud" in text or "\\uD" in text:
             _check_pairs(text)
         if text.startswith("{"):

@@ -43,9 +43,10 @@ def decode_utf8(raw: bytes) -> str:
     """UTF-8 with U+FFFD for what is invalid, exactly where Java puts it.
 
     The two languages differ only in an encoded surrogate: Java replaces all of it by one U+FFFD, Python each byte.
+    (``str(raw, "utf-8")`` would let one through on PyPy.)
     """
     try:
-        return str(raw, "utf-8")
+        return raw.decode()
     except UnicodeDecodeError:
         return str(_ENCODED_SURROGATE.sub(_REPLACEMENT, raw), "utf-8", "replace")
 
