@@ -3,6 +3,7 @@
 import errno
 import mmap
 import os
+from io import FileIO
 from types import TracebackType
 from typing import Final, Self
 
@@ -20,13 +21,13 @@ class DirectReader:
 
     def __init__(self, path: str) -> None:
         self._path: Final = path
-        self._fd = -1
+        self._file: FileIO | None = None
         self._buffer: Final = mmap.mmap(-1, READ_SIZE_MAX + 2 * _ALIGNMENT)  # page-aligned, as direct reads want it
 
     def __enter__(self) -> Self:
         try:
-            self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
-            os.preadv(self._fd, [memoryview(self._buffer)[:_ALIGNMENT]], 0)
+            self._file = FileIO(self._path, opener=lambda path, flags: os.open(path, flags | os.O_DIRECT))
+            self._read(_ALIGNMENT, 0)
         except OSError as error:
             self._close()
             if error.errno not in {errno.EINVAL, errno.EOPNOTSUPP}:
@@ -39,18 +40,29 @@ class DirectReader:
         self._close()
 
     def _close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether there is a device to read from."""
+        return self._file is not None
 
     def is_zero(self, start: int, end: int) -> bool:
         """Whether the device has only zeros in ``[start, end)``, at most READ_SIZE_MAX bytes. Raises OSError."""
-        if self._fd < 0:
+        if self._file is None:
             return True
         first = start - start % _ALIGNMENT
         size = end - first + -(end - first) % _ALIGNMENT
+        count = self._read(size, first)
+        if first + count < end:
+            raise OSError(errno.EIO, f"only {count} bytes came from the device")
+        return self._buffer[start - first : end - first] == _ZEROS[: end - start]
+
+    def _read(self, size: int, at: int) -> int:
+        """Into the buffer itself: a direct read into memory that is not aligned would be refused."""
+        assert self._file is not None, "asked only where is_direct"
+        self._file.seek(at)
         with memoryview(self._buffer)[:size] as window:
-            count = os.preadv(self._fd, [window], first)
-            if first + count < end:
-                raise OSError(errno.EIO, f"only {count} bytes came from the device")
-            return window[start - first : end - first].tobytes() == _ZEROS[: end - start]
+            return self._file.readinto(window)
