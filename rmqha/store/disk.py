@@ -27,7 +27,11 @@ from rmqha.store.disk_calls import in_thread, is_directory, is_there, reading, s
 
 BytesLike = bytes | bytearray | memoryview
 
-_BUFFERS_MAX: Final = 1024  # IOV_MAX of Linux
+# Of Linux; PyPy's os does not name them.
+_SEEK_DATA: Final = 3
+_SEEK_HOLE: Final = 4
+_ST_RDONLY: Final = 1
+
 _ZEROS: Final = bytes(READ_SIZE_MAX)
 
 
@@ -177,17 +181,16 @@ class OsDataFile:
     def pwrite(self, buffers: Sequence[BytesLike], at: int) -> None:
         """Hot path: one system call unless the kernel takes less than it was given."""
         try:
-            if len(buffers) > _BUFFERS_MAX:
-                buffers = [b"".join(buffers)]
-            if os.pwritev(self._fd, buffers, at) != (size := sum(map(len, buffers))):
-                self._pwrite_slowly(b"".join(buffers), at, size)
+            data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+            if os.pwrite(self._fd, data, at) != len(data):
+                self._pwrite_slowly(data, at)
         except OSError as error:
             raise StoreWriteError(error, operation="pwrite", path=self.path) from error
 
-    def _pwrite_slowly(self, data: bytes, at: int, size: int) -> None:
+    def _pwrite_slowly(self, data: BytesLike, at: int) -> None:
         """Write piece by piece, from the start: the same bytes twice do no harm."""
         done = 0
-        while done < size:
+        while done < len(data):
             written = os.pwrite(self._fd, memoryview(data)[done:], at + done)
             if written == 0:
                 raise OSError(errno.EIO, "the device takes no more bytes")
@@ -219,19 +222,19 @@ class OsDataFile:
                     zeros = _ZEROS[: min(len(_ZEROS), end - position)]
                     seen = os.pread(self._fd, len(zeros), position)
                     if seen != zeros or not device.is_zero(position, position + len(zeros)):
-                        self._pwrite_slowly(zeros, position, len(zeros))
+                        self._pwrite_slowly(zeros, position)
             os.fdatasync(self._fd)
 
     def _extents(self, at: int) -> Iterator[tuple[int, int]]:
         """The ranges behind ``at`` that may hold anything but zeros."""
         while at < self.size:
             try:
-                start = os.lseek(self._fd, at, os.SEEK_DATA)
+                start = os.lseek(self._fd, at, _SEEK_DATA)
             except OSError as error:
                 if error.errno == errno.ENXIO:  # nothing but a hole up to the end
                     return
                 raise
-            at = min(os.lseek(self._fd, start, os.SEEK_HOLE), self.size)
+            at = min(os.lseek(self._fd, start, _SEEK_HOLE), self.size)
             yield start, at
 
     def sync(self) -> None:
@@ -349,7 +352,7 @@ class OsDisk:
             stat = os.statvfs(path)
         used, available = (stat.f_blocks - stat.f_bfree) * stat.f_frsize, stat.f_bavail * stat.f_frsize
         percent = -(-used * 100 // max(used + available, 1))
-        return DiskUsage(stat.f_blocks * stat.f_frsize, available, percent, bool(stat.f_flag & os.ST_RDONLY))
+        return DiskUsage(stat.f_blocks * stat.f_frsize, available, percent, bool(stat.f_flag & _ST_RDONLY))
 
     def lock(self, path: str) -> Closable:
         """A POSIX record lock on byte 0, which Java sees; ``flock`` it does not (spec: commitlog §11).

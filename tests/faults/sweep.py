@@ -12,7 +12,7 @@ Phase = Literal["running", "start", "stop"]
 """What the broker is doing: replicating under load, starting under load, or draining after SIGTERM."""
 
 DISK: Final = {
-    "pwritev2": ("EIO", "ENOSPC", "EROFS", "EDQUOT", "EFBIG"),
+    "pwrite64": ("EIO", "ENOSPC", "EROFS", "EDQUOT", "EFBIG"),
     "fdatasync": ("EIO", "ENOSPC", "EROFS"),
     "fsync": ("EIO", "ENOSPC", "EROFS"),
     "openat": ("EIO", "EMFILE", "ENFILE", "EACCES", "ENOSPC", "EROFS", "ENOMEM"),
@@ -24,7 +24,6 @@ DISK: Final = {
     "write": ("EIO", "ENOSPC", "EROFS"),
     "rename": ("EIO", "ENOSPC", "EROFS"),
     "unlink": ("EIO", "EROFS", "EPERM"),
-    "pwrite64": ("EIO", "ENOSPC", "EROFS"),
     "pread64": ("EIO",),
     "read": ("EIO",),
     "lseek": ("EIO",),
@@ -57,7 +56,7 @@ THREADS: Final = {"clone3": ("EAGAIN", "ENOMEM")}
 ERRORS: Final = DISK | SOCKETS | PROCESS | THREADS
 CALLS: Final[dict[Phase, tuple[str, ...]]] = {
     "running": (
-        *("pwritev2", "fdatasync", "fsync", "openat", "fallocate", "ftruncate", "mmap", "fcntl", "mkdir", "write"),
+        *("pwrite64", "fdatasync", "fsync", "openat", "fallocate", "ftruncate", "mmap", "fcntl", "mkdir", "write"),
         *("rename", "newfstatat", "close", *SOCKETS, "accept4", "getpeername", "setsockopt", "epoll_wait"),
     ),
     "start": (
@@ -69,7 +68,7 @@ CALLS: Final[dict[Phase, tuple[str, ...]]] = {
 """What strace counted under load with frequent changes of files, at a recovery, and at an end."""
 
 WHEN: Final[dict[Phase, tuple[str, ...]]] = {"running": ("1", "4", "1+"), "start": ("1", "3"), "stop": ("1", "2")}
-OFTEN: Final = {"pwritev2", "fdatasync", "recvfrom", "sendto", "epoll_wait"}
+OFTEN: Final = {"pwrite64", "fdatasync", "recvfrom", "sendto", "epoll_wait"}
 WHEN_OFTEN: Final = ("34", "89", "5+")
 PASSING: Final = {"EINTR", "EPERM", "ECONNABORTED", "EHOSTUNREACH"}
 """Errors that no call gets for ever: each of ``accept`` takes its connection with it."""
@@ -77,7 +76,7 @@ PASSING: Final = {"EINTR", "EPERM", "ECONNABORTED", "EHOSTUNREACH"}
 MASTER_ONLY: Final = {"sendfile", "getpeername", "setsockopt"}
 SLAVE_ONLY: Final = {"connect"}
 
-FINAL: Final = {"pwritev2", "fdatasync"}
+FINAL: Final = {"pwrite64", "fdatasync"}
 """After one of these nothing may be acknowledged any more."""
 
 _EXIT_CODES: Final = (None, EXIT_OK, EXIT_FAILED, EXIT_STORE_FAILED, EXIT_REPLICATION_ENDED)
