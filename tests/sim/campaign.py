@@ -67,7 +67,8 @@ def outcomes(seeds: range, *, jobs: int) -> Iterator[Outcome]:
     Each chunk has a process of its own, whose garbage goes with it: collecting it was an eighth of the work.
     """
     quiet()
-    gc.freeze()
+    if hasattr(gc, "freeze"):  # PyPy has none
+        gc.freeze()
     chunks = [seeds[start : start + _CHUNK] for start in range(0, len(seeds), _CHUNK)]
     with get_context("fork").Pool(jobs, initializer=_prepare_process, maxtasksperchild=1) as pool:
         for chunk_of_outcomes in pool.imap(_run_chunk, chunks):
