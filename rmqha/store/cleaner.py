@@ -120,6 +120,7 @@ class CleanCommitLogService:
             if deleted:
                 self._queues.correct_min_offset(self._log.min_offset)
                 await self._queues.delete_expired_files_in_thread(pause_s=options.delete_consume_queue_files_interval_s)
+                await self._disk.release_unlinked()  # before the next look at how full it is
         except StoreWriteError as error:
             logger.warning("clean_commit_log_service.failed", reason=str(error))
             return 0

@@ -23,7 +23,16 @@ from typing import Final, Protocol
 
 from rmqha.errors import StoreLockedError, StoreWriteError
 from rmqha.store.direct_read import READ_SIZE_MAX, DirectReader
-from rmqha.store.disk_calls import in_thread, is_directory, is_there, reading, sync_directory, writing
+from rmqha.store.disk_calls import (
+    allocate,
+    collect_garbage,
+    in_thread,
+    is_directory,
+    is_there,
+    reading,
+    sync_directory,
+    writing,
+)
 
 BytesLike = bytes | bytearray | memoryview
 
@@ -139,6 +148,10 @@ class Disk(Protocol):
 
     async def unlink_in_thread(self, path: str) -> None:
         """As :meth:`unlink`, without holding up the event loop."""
+        ...
+
+    async def release_unlinked(self) -> None:
+        """Give back the space of unlinked files to which nobody refers any more, if it was not given back at once."""
         ...
 
     def read_bytes(self, path: str) -> bytes:
@@ -301,7 +314,7 @@ class OsDisk:
                 if sparse:
                     os.ftruncate(fd, size)
                 else:
-                    os.posix_fallocate(fd, 0, size)
+                    allocate(fd, size)
                 os.fsync(fd)
                 sync_directory(os.path.dirname(path))
                 file._view = file._map()
@@ -324,6 +337,10 @@ class OsDisk:
     async def unlink_in_thread(self, path: str) -> None:
         """See :meth:`Disk.unlink_in_thread`."""
         await in_thread(lambda: self.unlink(path), operation="unlink", path=path)
+
+    async def release_unlinked(self) -> None:
+        """See :meth:`Disk.release_unlinked`."""
+        await collect_garbage()
 
     def read_bytes(self, path: str) -> bytes:
         """See :meth:`Disk.read_bytes`."""

@@ -4,11 +4,13 @@
 starts on an empty log, or skips the recovery after a crash, because a directory could not be read for a moment.
 """
 
+import errno
+import gc
 import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 
@@ -16,6 +18,9 @@ from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.threads import needing_a_thread
 
 Result = TypeVar("Result")
+
+_collect_step: Final = getattr(gc, "collect_step", None)
+"""Part of a collection; only PyPy has it."""
 
 
 @contextmanager
@@ -44,6 +49,26 @@ async def in_thread(call: Callable[[], Result], *, operation: str, path: str) ->
     """
     with writing(operation, path), needing_a_thread():
         return await trio.to_thread.run_sync(call)
+
+
+def allocate(descriptor: int, size: int) -> None:
+    """Give a file ``size`` bytes, all of them allocated. Raises OSError; PyPy returns the error that CPython raises."""
+    error: int | None
+    while error := os.posix_fallocate(descriptor, 0, size):  # type: ignore[func-returns-value]
+        if error != errno.EINTR:
+            raise OSError(error, os.strerror(error))
+
+
+async def collect_garbage() -> None:
+    """Close the files and maps to which nobody refers: CPython has done so, PyPy's collector finds them by looking.
+
+    It looks step by step, while the event loop goes on. One collection may have begun before a reference was dropped,
+    the next one closes the file, and the one after that the map, to which the file referred.
+    """
+    if _collect_step is not None:
+        for _ in range(3):
+            while not _collect_step().major_is_done:
+                await trio.lowlevel.checkpoint()
 
 
 def is_there(path: str) -> bool:

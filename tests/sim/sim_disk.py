@@ -371,6 +371,9 @@ class SimMount:
         await self.latency()
         self.unlink(path)
 
+    async def release_unlinked(self) -> None:
+        """See rmqha.store.disk.Disk; here unlinked files take no space."""
+
     def read_bytes(self, path: str) -> bytes:
         """See rmqha.store.disk.Disk."""
         return bytes(self.inode(path, "read").cache)

@@ -30,7 +30,12 @@ class Machine:
         self.disk = self.device.mount()
         self.percent = 50
         self.unknown = False
+        self.released = 0
         self.disk.usage = self._usage  # type: ignore[method-assign]
+        self.disk.release_unlinked = self._release_unlinked  # type: ignore[method-assign]
+
+    async def _release_unlinked(self) -> None:
+        self.released += 1
 
     def _usage(self, path: str) -> DiskUsage:
         if self.unknown:
@@ -57,6 +62,7 @@ async def test_expired_segments_go_but_never_the_last(autojump_clock: MockClock,
         assert await store.cleaner.clean() == 0, "nothing is old enough"
         machine.clock.now_ms += 72 * HOUR_MS
         assert await store.cleaner.clean() == 4
+        assert machine.released == 1
         assert (store.min_offset, store.max_offset) == (4 * SEGMENT, 4 * SEGMENT + 3600)
         assert store.get_min_offset_in_queue("TopicTest", 0) == 8
         assert machine.disk.listdir("/store/commitlog")[0] == f"{4 * SEGMENT:020d}"

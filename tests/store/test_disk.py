@@ -45,6 +45,18 @@ def test_a_file_that_cannot_be_allocated_is_not_left_behind(disk: OsDisk, tmp_pa
     assert disk.listdir(str(tmp_path)) == []
 
 
+def test_an_allocation_that_is_interrupted_is_tried_again(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As PyPy tells it: CPython raises the error, and never this one."""
+    answers = [errno.EINTR, 0, errno.ENOSPC]
+    monkeypatch.setattr(os, "posix_fallocate", lambda *_: answers.pop(0))
+    disk.create(str(tmp_path / "a"), 0)
+    with pytest.raises(StoreWriteError, match="No space left"):
+        disk.create(str(tmp_path / "b"), 0)
+    assert disk.listdir(str(tmp_path)) == ["a"]
+
+
 def test_a_file_that_cannot_be_mapped_is_not_left_behind(disk: OsDisk, tmp_path: Path) -> None:
     """No address space for the next segment is a failed allocation, not an error of whoever first looks at it."""
     program = """
@@ -80,6 +92,27 @@ def test_the_view_shows_later_writes_and_outlives_close_and_unlink(disk: OsDisk,
     file.close()
     file.close()
     assert bytes(view[10:16]) == b"abcdef"
+
+
+async def test_an_unlinked_file_takes_space_as_long_as_it_is_read(disk: OsDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    view = disk.create(path, 4096).view()
+    reader = disk.open(path, writable=False)
+    await disk.unlink_in_thread(path)
+    await disk.release_unlinked()
+    assert (reader.pread(4, 0), bytes(view[:4])) == (bytes(4), bytes(4))
+    assert held(path) == {"map", "descriptor"}
+    del reader, view
+    await disk.release_unlinked()
+    assert held(path) == set()
+
+
+def held(path: str) -> set[str]:
+    """What this process has of a file."""
+    maps = Path("/proc/self/maps").read_text()
+    links = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+    found = {"map": path in maps, "descriptor": any(path in link for link in links)}
+    return {what for what, is_held in found.items() if is_held}
 
 
 def test_many_buffers_are_written_with_one_call(disk: OsDisk, tmp_path: Path) -> None:
