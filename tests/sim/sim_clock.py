@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import trio
 import trio._core._run as trio_run
-from trio._core._traps import WaitTaskRescheduled
+import trio._core._traps as trio_traps
 
 EPOCH_MS: Final = 1_700_000_000_000
 """What a true wall clock shows when a run begins."""
@@ -40,7 +40,7 @@ class _Waiter:
 
     def __await__(self) -> Generator[object, Any, None]:
         """As trio.lowlevel.wait_task_rescheduled, whose three coroutines are the most frequent ones of a run."""
-        (yield WaitTaskRescheduled(self._cancel)).unwrap()
+        (yield trio_traps.WaitTaskRescheduled(self._cancel)).unwrap()
 
 
 class Timers(trio_run.Deadlines):
@@ -72,8 +72,15 @@ class Timers(trio_run.Deadlines):
         moments = self._moments
         while moments and moments[0][2].task is None:
             heappop(moments)
-        deadline = super().next_deadline() if self._heap else inf
+        if not self._heap:
+            return moments[0][0] if moments else inf
+        deadline = super().next_deadline()
         return min(deadline, moments[0][0]) if moments else deadline
+
+    def is_due(self, now: float) -> bool:
+        """Whether the time of any of them has come."""
+        moments, heap = self._moments, self._heap
+        return bool((moments and moments[0][0] <= now) or (heap and heap[0][0] <= now))
 
     def expire(self, now: float) -> bool:
         """Cancel the scopes and wake the tasks whose time has come; whether there were any."""

@@ -1,12 +1,6 @@
 """trio's run loop without what a simulation does not have: threads, files, instruments, a guest. Order and rules stay.
 
-Half of a schedule was trio's own work, and half of that what nobody needs here. What is replaced, while a run lasts:
-
-* the loop: time jumps to the next deadline when nobody can run, and the kernel is asked only when there is none;
-* how a task is put back into the queue: nothing to send needs no new object;
-* what a cancel scope does around a change of its deadline: a context manager made of a generator, twice a scope;
-* names in the reasons of cancellations: each nursery that is left repeats the text of those inside;
-* the abstract base class behind trio's own ones, which Python asks at each raise.
+Time jumps to the next deadline when nobody can run, and the kernel is asked only when there is none.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Iterator
@@ -21,6 +15,7 @@ import trio._core._run as trio_run
 from outcome import Error, Outcome, Value
 from trio._core._traps import CancelShieldedCheckpoint
 
+from tests.sim import sim_trio
 from tests.sim.sim_clock import Bell, Timers, VirtualClock, sleep, sleep_until, stream
 
 T = TypeVar("T")
@@ -29,52 +24,6 @@ _AGE: Final = attrgetter("_counter")
 _KERNEL_S: Final = 60.0
 _LEFT: Final[list[Any]] = []
 """Runs that were left with tasks in them. Tasks that nobody holds would be closed, and go on with their last words."""
-
-
-class _Nothing:
-    """What is sent to a task that waited for nothing in particular."""
-
-    def unwrap(self) -> None:
-        """See outcome.Value."""
-
-
-_NOTHING: Final = _Nothing()
-
-
-def _reschedule(self: Any, task: Any, next_send: Any = _NOTHING) -> None:
-    """trio.lowlevel.reschedule."""
-    task._next_send_fn = task.coro.send
-    task._next_send = _NOTHING if next_send is trio_run._NO_SEND else next_send
-    task._abort_func = task.custom_sleep_data = None
-    self.runq.append(task)
-
-
-class _ChangedDeadline:
-    """trio registers the deadline of a scope again, after whatever is done inside."""
-
-    __slots__ = ("_scope",)
-
-    def __init__(self, scope: Any) -> None:
-        self._scope = scope
-
-    def __enter__(self) -> None:
-        """Nothing is done yet."""
-
-    def __exit__(self, *_: object) -> None:
-        scope = self._scope
-        is_waiting = scope._cancel_status is not None and not scope._cancel_called
-        before, now = scope._registered_deadline, scope._deadline if is_waiting else inf
-        if before != now:
-            scope._registered_deadline = now
-            deadlines = trio_run.GLOBAL_RUN_CONTEXT.runner.deadlines
-            if before != inf:
-                deadlines.remove(before, scope)
-            if now != inf:
-                deadlines.add(now, scope)
-
-
-def _changing_deadline(scope: Any) -> _ChangedDeadline:
-    return _ChangedDeadline(scope)
 
 
 @contextmanager
@@ -94,11 +43,7 @@ def run(main: Callable[[], Awaitable[T]], *, seed: int) -> T:
     clock, order = VirtualClock(), stream(seed, "schedule")
     with _replacing(
         (trio_run, "unrolled_run", lambda runner, main, args: _loop(runner, main, args, order)),
-        (trio_run.Runner, "reschedule", _reschedule),
-        (trio.CancelScope, "_might_change_registered_deadline", _changing_deadline),
-        (trio.Cancelled, "__repr__", lambda _: "Cancelled"),
-        (trio.lowlevel.Task, "__repr__", lambda task: task.name),
-        (type(trio.Cancelled), "__subclasscheck__", type.__subclasscheck__),
+        *sim_trio.replacements(),
         (trio, "sleep", sleep),
         (trio, "sleep_until", sleep_until),
         (trio, "current_time", lambda: clock.now),
@@ -133,7 +78,8 @@ def _loop(
                     runner.io_manager.process_events((yield _KERNEL_S))
                 elif moment > clock.now:
                     clock.now = moment
-            timers.expire(clock.now)
+            if timers.is_due(clock.now):
+                timers.expire(clock.now)
             batch = list(runner.runq)
             runner.runq.clear()
             if len(batch) > 1:

@@ -1,0 +1,242 @@
+"""Parts of trio as a simulation needs them: the same steps in the same order, without the words for a debugger.
+
+Half of a schedule was trio's own work, and half of that what nobody needs here. What is replaced, while a run lasts:
+
+* why a scope was cancelled is not told: each nursery that is left would repeat the text of those inside;
+* a task is told that it is cancelled by one object for all; and by one more that it waited for nothing in particular;
+* what a cancel scope does around a change of its deadline: a context manager made of a generator, twice a scope;
+* a scope or task that is made or ends looks for cancellation only where there is some;
+* the abstract base class behind trio's own ones, which Python asks at each raise.
+"""
+
+from collections.abc import Awaitable, Callable, Generator
+from contextvars import Context, copy_context
+from math import inf
+from typing import Any, Final
+
+import trio
+import trio._core._run as trio_run
+import trio._core._traps as trio_traps
+
+_CONTEXT: Final = trio_run.GLOBAL_RUN_CONTEXT
+
+
+class _Nothing:
+    """What is sent to a task that waited for nothing in particular."""
+
+    def unwrap(self) -> None:
+        """See outcome.Value."""
+
+
+class _Cancellation:
+    """What is sent to a task that is cancelled."""
+
+    def unwrap(self) -> None:
+        """See outcome.Error."""
+        raise trio.Cancelled._create(source="unknown")
+
+
+_NOTHING: Final = _Nothing()
+_REASON: Final = trio_run.CancelReason(source="unknown")
+_CANCELLATION: Final = _Cancellation()
+
+
+class _Wait:
+    """What a task hands to the loop, to wait: as WaitTaskRescheduled, which is frozen."""
+
+    __slots__ = ("abort_func",)
+
+    def __init__(self, abort_func: Callable[[Any], trio.lowlevel.Abort]) -> None:
+        self.abort_func = abort_func
+
+
+class _EventWait:
+    """trio.Event.wait, without a coroutine of its own, nor two of trio's core."""
+
+    __slots__ = ("_tasks",)
+
+    def __init__(self, tasks: set[Any]) -> None:
+        self._tasks = tasks
+
+    def __await__(self) -> Generator[object, Any, None]:
+        tasks, task = self._tasks, _CONTEXT.task
+        tasks.add(task)
+
+        def stop(_: object) -> trio.lowlevel.Abort:
+            tasks.remove(task)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        (yield _Wait(stop)).unwrap()
+
+
+def _wait(event: Any) -> Awaitable[None]:
+    return trio.lowlevel.checkpoint() if event._flag else _EventWait(event._tasks)  # noqa: ASYNC105
+
+
+def _set(event: Any) -> None:
+    if not event._flag:
+        event._flag = True
+        for task in event._tasks:
+            _CONTEXT.runner.reschedule(task)
+        event._tasks.clear()
+
+
+def _reschedule(runner: Any, task: Any, next_send: Any = _NOTHING) -> None:
+    task._next_send_fn = task.coro.send
+    task._next_send = _NOTHING if next_send is trio_run._NO_SEND else next_send
+    task._abort_func = task.custom_sleep_data = None
+    runner.runq.append(task)
+
+
+def _spawn(
+    runner: Any,
+    async_fn: Callable[..., Any],
+    args: tuple[object, ...],
+    nursery: Any,
+    name: object,
+    *,
+    system_task: bool = False,
+    context: Context | None = None,
+) -> Any:
+    if nursery is not None and nursery._closed:
+        raise RuntimeError("Nursery is closed to new arrivals")
+    task = type.__call__(
+        trio.lowlevel.Task,
+        coro=async_fn(*args),
+        parent_nursery=nursery,
+        runner=runner,
+        name=name or async_fn,
+        context=context or copy_context(),
+        ki_protected=system_task,
+    )
+    runner.tasks.add(task)
+    if nursery is not None:
+        nursery._children.add(task)
+        task._activate_cancel_status(nursery._cancel_status)
+    runner.reschedule(task, None)
+    return task
+
+
+def _activate_cancel_status(task: Any, status: Any) -> None:
+    if task._cancel_status is not None:
+        task._cancel_status._tasks.remove(task)
+    task._cancel_status = status
+    if status is not None:
+        status._tasks.add(task)
+        if status.effectively_cancelled:
+            task._attempt_delivery_of_any_pending_cancel()
+
+
+def _deliver_cancel(task: Any) -> None:
+    abort = task._abort_func
+    if abort is not None and task._cancel_status.effectively_cancelled:
+        task._abort_func = None
+        if abort(_CANCELLATION.unwrap) is trio.lowlevel.Abort.SUCCEEDED:
+            task._runner.reschedule(task, _CANCELLATION)
+
+
+def _is_cancelled(status: Any) -> bool:
+    scope, parent = status._scope, status._parent
+    return scope._cancel_called or (parent is not None and parent.effectively_cancelled and not scope._shield)
+
+
+def _made_status(status: Any) -> None:
+    if status._parent is not None:
+        status._parent._children.add(status)
+        if _is_cancelled(status):
+            status.recalculate()
+
+
+def _recalculate(status: Any) -> None:
+    todo = [status]
+    while todo:
+        current = todo.pop()
+        is_cancelled = _is_cancelled(current)
+        if is_cancelled != current.effectively_cancelled:
+            current.effectively_cancelled = is_cancelled
+            if is_cancelled:
+                current._scope._cancel_reason = _REASON
+                for task in current._tasks:
+                    task._attempt_delivery_of_any_pending_cancel()
+            todo.extend(current._children)
+
+
+def _cancel(scope: Any, _reason: object = None) -> None:
+    if not scope._cancel_called:
+        scope._cancel_called, scope._cancel_reason = True, _REASON
+        _register_deadline(scope)
+        if scope._cancel_status is not None:
+            scope._cancel_status.recalculate()
+
+
+def _enter_scope(scope: Any) -> Any:
+    if scope._has_been_entered:
+        raise RuntimeError("a cancel scope is entered once")
+    scope._has_been_entered = True
+    runner, task = _CONTEXT.runner, _CONTEXT.task
+    now = runner.clock.current_time()
+    if scope._relative_deadline != inf:
+        scope._deadline, scope._relative_deadline = now + scope._relative_deadline, inf
+    if now >= scope._deadline:
+        scope._cancel_called, scope._cancel_reason = True, _REASON
+    status = scope._cancel_status = trio_run.CancelStatus(scope, parent=task._cancel_status)
+    _activate_cancel_status(task, status)
+    if scope._deadline != inf and not scope._cancel_called:
+        scope._registered_deadline = scope._deadline
+        runner.deadlines.add(scope._deadline, scope)
+    return scope
+
+
+def _register_deadline(scope: Any) -> None:
+    is_waiting = scope._cancel_status is not None and not scope._cancel_called
+    before, now = scope._registered_deadline, scope._deadline if is_waiting else inf
+    if before != now:
+        scope._registered_deadline = now
+        deadlines = _CONTEXT.runner.deadlines
+        if before != inf:
+            deadlines.remove(before, scope)
+        if now != inf:
+            deadlines.add(now, scope)
+
+
+class _ChangedDeadline:
+    """trio registers the deadline of a scope again, after whatever is done inside."""
+
+    __slots__ = ("_scope",)
+
+    def __init__(self, scope: Any) -> None:
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        """Nothing is done yet."""
+
+    def __exit__(self, *_: object) -> None:
+        _register_deadline(self._scope)
+
+
+def _changing_deadline(scope: Any) -> _ChangedDeadline:
+    return _ChangedDeadline(scope)
+
+
+def replacements() -> list[tuple[Any, str, Any]]:
+    """Each as owner, name, and what stands there while a run lasts."""
+    scope, status, task = trio.CancelScope, trio_run.CancelStatus, trio.lowlevel.Task
+    return [
+        (trio_run.Runner, "reschedule", _reschedule),
+        (trio_run.Runner, "spawn_impl", _spawn),
+        (trio_run, "CancelReason", lambda **_: _REASON),
+        (trio_traps, "WaitTaskRescheduled", _Wait),
+        (trio.Event, "wait", _wait),
+        (trio.Event, "set", _set),
+        (scope, "__enter__", _enter_scope),
+        (scope, "cancel", _cancel),
+        (scope, "_cancel", _cancel),
+        (scope, "_might_change_registered_deadline", _changing_deadline),
+        (status, "__attrs_post_init__", _made_status),
+        (status, "recalculate", _recalculate),
+        (task, "_activate_cancel_status", _activate_cancel_status),
+        (task, "_attempt_delivery_of_any_pending_cancel", _deliver_cancel),
+        (task, "__repr__", lambda task: "a task"),
+        (trio.Cancelled, "__repr__", lambda _: "Cancelled"),
+        (type(trio.Cancelled), "__subclasscheck__", type.__subclasscheck__),
+    ]
