@@ -15,23 +15,28 @@ class Journal:
 
     def __init__(self, *, now: Callable[[], float] = lambda: 0.0) -> None:
         self.now = now
-        self.events: list[str] = []
+        self._events: list[tuple[float, str, tuple[object, ...]]] = []
         self.counts: Counter[str] = Counter()
         """How often each kind of event, and each state marked by :meth:`mark`, was reached."""
 
     def record(self, kind: str, *facts: object) -> None:
         """Note that something happened."""
         self.counts[kind] += 1
-        self.events.append(f"{self.now()!r} {kind} {facts}")
+        self._events.append((self.now(), kind, facts))
 
     def mark(self, state: str) -> None:
         """Count that a state worth reaching was reached (coverage of states, not part of the digest)."""
         self.counts[state] += 1
 
     @property
+    def events(self) -> list[str]:
+        """A line for each."""
+        return [f"{at!r} {kind} {facts}" for at, kind, facts in self._events]
+
+    @property
     def digest(self) -> str:
         """The fingerprint of everything recorded so far."""
-        return hashlib.blake2b("\n".join([*self.events, ""]).encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(repr(self._events).encode(), digest_size=16).hexdigest()
 
 
 class CountingLogger:
