@@ -62,8 +62,11 @@ _CLUSTER: Final = b"CLUSTER"
 _WAIT: Final = b"WAIT"
 _DELAY: Final = b"DELAY"
 _TRAN_MSG: Final = b"TRAN_MSG"
-_WAIT_PAIR: Final = b"\x02WAIT\x01true"
-_WHOLE_PAIRS: Final = re.compile(rb"(?:[^\x01\x02]+\x01[^\x02]+\x02)*[^\x01\x02]+\x01[^\x02]+").fullmatch
+_PLAIN_PAIR: Final = rb"(?!WAIT\x01|DELAY\x01|TRAN_MSG\x01|CLUSTER\x01)[^\x01\x02]+\x01[^\x02]+"
+_USUAL_PROPERTIES: Final = re.compile(
+    rb"(%b(?:\x02%b)*)(?:\x02WAIT\x01true)?((?:\x02%b)*)" % (_PLAIN_PAIR, _PLAIN_PAIR, _PLAIN_PAIR)
+).fullmatch
+"""Properties as Java's producers send them: whole pairs, of which the broker wants none, and WAIT=true not first."""
 
 
 class SendRefusedError(RemoteProtocolError):
@@ -133,9 +136,10 @@ class SendMessageProcessor:
                 connection.respond(request, ResponseCode.SERVICE_NOT_AVAILABLE, remark=refusal)
             return
         accepted: list[_Sent] = []
+        born_host = _host_of(connection.peer)
         for request in requests:
             try:
-                accepted.append(self._accept(connection, request))
+                accepted.append(self._accept(connection, request, born_host))
             except SendRefusedError as error:
                 connection.respond(request, error.code, remark=str(error))
             except ProtocolError as error:
@@ -145,7 +149,7 @@ class SendMessageProcessor:
         if accepted:
             self._put(accepted)
 
-    def _accept(self, connection: Connection, request: RemotingCommand) -> _Sent:
+    def _accept(self, connection: Connection, request: RemotingCommand, born_host: bytes) -> _Sent:
         """Check a request and make of it what the log takes.
 
         Raises:
@@ -154,7 +158,6 @@ class SendMessageProcessor:
         """
         header = self._decoder.decode(request)
         queue_id = self._check_destination(header)
-        born_host = _host_of(connection.peer)
         stored, wait = self._stored_properties(header.properties, batch=header.batch)
         put: PutRequest
         try:
@@ -164,7 +167,7 @@ class SendMessageProcessor:
                 put = self._prepare(header, request.body, born_host=born_host, queue_id=queue_id, properties=stored)
         except LocalProtocolError as error:
             raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-        oneway = bool(request.flag & FLAG_ONEWAY)
+        oneway = request.flag & FLAG_ONEWAY != 0
         sent = (connection, request.opaque, request.serialize, oneway, queue_id, wait, put)
         return tuple.__new__(_Sent, sent)
 
@@ -207,9 +210,9 @@ class SendMessageProcessor:
 
         Malformed pairs vanish, CLUSTER is added, WAIT is used but only stored in batches (spec: commitlog §2.5).
         """
-        usual = b"" if batch else _usual_properties(raw)
-        if usual:
-            return usual + self._appended_cluster, True
+        usual = None if batch else _USUAL_PROPERTIES(raw)
+        if usual is not None:
+            return usual[1] + usual[2] + self._appended_cluster, True
         pairs = {}
         for pair in raw.split(b"\x02"):
             name, _, value = pair.partition(b"\x01")
@@ -335,21 +338,14 @@ class SendMessageProcessor:
         encode, id_prefix = self._encoder.encode_for, self._id_prefix
         frames = []
         for (one, result), status in zip(answered, statuses, strict=True):
-            if one.oneway:
+            _, opaque, serialize, oneway, queue_id, _, _ = one
+            if oneway:
                 continue
+            code = 0 if status is PutMessageStatus.PUT_OK else _CODE_OF_STATUS[status]
             msg_id = f"{id_prefix}{result.wrote_offset:016X}"
             if result.batch_offsets:
                 msg_id = ",".join([f"{id_prefix}{offset:016X}" for offset in result.batch_offsets])
-            frames.append(
-                encode(
-                    one.serialize,
-                    one.opaque,
-                    _CODE_OF_STATUS[status],
-                    msg_id=msg_id,
-                    queue_id=one.queue_id,
-                    queue_offset=result.queue_offset,
-                )
-            )
+            frames.append(encode(serialize, opaque, code, msg_id, queue_id, result.queue_offset))
         answered[0][0].connection.send_responses(frames)
 
     def _refuse(self, one: _Sent, result: AppendResult) -> None:
@@ -360,19 +356,6 @@ class SendMessageProcessor:
 def _topic_of(request: PutRequest) -> str:
     records = (request,) if isinstance(request, PreparedRecord) else request
     return records[0].topic if records else ""
-
-
-def _usual_properties(raw: bytes) -> bytes:
-    """What is stored of properties as Java's producers send them: whole pairs, of which the broker wants none.
-
-    ``WAIT=true`` behind the first pair is taken out. Empty: they are not usual, look at each pair.
-    """
-    at = raw.find(_WAIT_PAIR)
-    if at > 0 and raw[at + len(_WAIT_PAIR) :][:1] in {b"", b"\x02"}:
-        raw = raw[:at] + raw[at + len(_WAIT_PAIR) :]
-    if b"WAIT\x01" in raw or b"DELAY\x01" in raw or b"TRAN_MSG\x01" in raw or b"CLUSTER\x01" in raw:
-        return b""
-    return raw if _WHOLE_PAIRS(raw) is not None else b""
 
 
 def _refuse_unsupported(pairs: dict[bytes, bytes]) -> None:

@@ -27,7 +27,6 @@ class DispatchRequest(NamedTuple):
     store_timestamp_ms: int
     queue_offset: int
     sys_flag: int
-    properties_raw: bytes
 
 
 # TOTALSIZE MAGICCODE . QUEUEID . QUEUEOFFSET PHYSICALOFFSET SYSFLAG . . STORETIMESTAMP . . . BODY LENGTH, IPv4 hosts
@@ -87,19 +86,14 @@ def read_dispatch(
         topic = topics.get(raw_topic)
         if topic is None:
             topic = topics[raw_topic] = raw_topic.decode("ascii", "replace")
-        properties_raw = tail[properties_at:]
         if topic == SCHEDULE_TOPIC:
             code = queue_tags_code(
-                topic, properties_raw, store_timestamp_ms=store_timestamp_ms, delay_levels_ms=delay_levels_ms
+                topic, tail[properties_at:], store_timestamp_ms=store_timestamp_ms, delay_levels_ms=delay_levels_ms
             )
         else:
-            code = _property_tags_code(properties_raw)
-        requests.append(
-            new_request(
-                DispatchRequest,
-                (topic, queue_id, phy_offset, total, code, store_timestamp_ms, queue_offset, sys_flag, properties_raw),
-            )
-        )
+            code = _tags_code(tail, properties_at)
+        request = (topic, queue_id, phy_offset, total, code, store_timestamp_ms, queue_offset, sys_flag)
+        requests.append(new_request(DispatchRequest, request))
         at = next_at
     return requests, at
 
@@ -120,16 +114,19 @@ def queue_tags_code(
         due_ms = delay and delivery_time_ms(decode_utf8(delay), store_timestamp_ms, levels_ms=delay_levels_ms)
         if due_ms:
             return due_ms
-    return _property_tags_code(properties_raw)
+    return _tags_code(properties_raw, 0)
 
 
-def _property_tags_code(properties_raw: bytes) -> int:
-    start = properties_raw.rfind(b"\x02TAGS\x01")
-    if start < 0 and not properties_raw.startswith(b"TAGS\x01"):
-        return 0
-    end = properties_raw.find(b"\x02", start + 6)
-    tag = properties_raw[start + 6 : end] if end >= 0 else properties_raw[start + 6 :]
-    return _raw_tags_code(tag) if tag else _raw_tags_code(find_property(properties_raw, b"TAGS") or b"")
+def _tags_code(record_end: bytes, properties_at: int) -> int:
+    """The hash of the last TAGS among the properties, which reach from ``properties_at`` to the end."""
+    tag_at = record_end.rfind(b"\x02TAGS\x01", properties_at) + 6
+    if tag_at < 6:
+        if not record_end.startswith(b"TAGS\x01", properties_at):
+            return 0
+        tag_at = properties_at + 5
+    tag_end = record_end.find(b"\x02", tag_at)
+    tag = record_end[tag_at:] if tag_end < 0 else record_end[tag_at:tag_end]
+    return _raw_tags_code(tag or find_property(record_end[properties_at:], b"TAGS") or b"")
 
 
 @lru_cache(maxsize=4096)

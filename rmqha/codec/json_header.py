@@ -3,8 +3,9 @@
     {"code":310,"extFields":{"a":"group",...},"flag":0,"language":"JAVA","opaque":5,
      "serializeTypeCurrentRPC":"JSON","version":409}
 
-Java's members stand in this order without blanks; such a header is cut with one match, and its fields are left as
-they are until somebody asks for them. Source: spec: remoting §1.2.
+Java's members stand in this order without blanks. Of such a header only the fields and the opaque change from request
+to request: the rest is looked up by its bytes, and the fields are left as they are until somebody asks for them.
+Source: spec: remoting §1.2.
 """
 
 import json
@@ -12,23 +13,58 @@ import re
 from json.encoder import encode_basestring
 from typing import Any, Final
 
+from rmqha.codec.codes import LanguageCode
 from rmqha.errors import RemoteProtocolError
 
 _TEXT_ONLY: Final = frozenset({str})
 _scan_json: Final = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 _USUAL: Final = re.compile(
-    rb'\{"code":(\d{1,9}),"extFields":(\{[ -z|~]*\}),"flag":(\d),"language":"([A-Z]+)",'
-    rb'"opaque":(-?\d{1,9}),"serializeTypeCurrentRPC":"JSON","version":(\d{1,5})\}'
+    rb'\{"code":(\d{1,9}),"extFields":\{[ -z|~]*\},"flag":(\d),"language":"([A-Z]{1,20})",'
+    rb'"opaque":\d{1,9},"serializeTypeCurrentRPC":"JSON","version":(\d{1,5})\}'
 )
+_OPAQUE: Final = b'"opaque":'
+_REMEMBERED_MAX: Final = 1024
+
+Usual = tuple[int, int, LanguageCode, int]
+"""Code, flag, language and version."""
+
+_usual: Final[dict[tuple[bytes, bytes, bytes], Usual]] = {}
+_language_by_name: Final = {language.name.encode(): language for language in LanguageCode}
 
 
-def usual_header(buffer: bytes, start: int, end: int) -> re.Match[bytes] | None:
-    """``buffer[start:end]`` cut into code, fields, flag, language, opaque and version, if it looks as Java's do.
+def usual_header(buffer: bytes, start: int, end: int) -> tuple[Usual, int, bytes] | None:
+    """What ``buffer[start:end]`` says, if it looks as Java's headers do, with its opaque and its undecoded fields.
 
-    The fields are ASCII without braces inside, and not checked any further: :func:`json_fields` does that.
+    The fields begin with the first brace and end with the first closing one, and are not checked any further:
+    :func:`json_fields` does that.
     """
-    return _USUAL.fullmatch(buffer, start, end)
+    fields_at = buffer.find(b"{", start + 1, end)
+    fields_end = buffer.find(b"}", start, end) + 1
+    opaque_at = buffer.find(_OPAQUE, fields_end, end) + len(_OPAQUE)
+    opaque_end = buffer.find(b",", opaque_at, end)
+    around = (buffer[start:fields_at], buffer[fields_end:opaque_at], buffer[opaque_end:end])
+    opaque = buffer[opaque_at:opaque_end]
+    usual = _usual.get(around) or _learn(buffer[start:end], around)
+    if usual is None or len(opaque) > 9 or not opaque.isdigit():
+        return None
+    return usual, int(opaque), buffer[fields_at:fields_end]
+
+
+def _learn(header: bytes, around: tuple[bytes, bytes, bytes]) -> Usual | None:
+    match = _USUAL.fullmatch(header)
+    if match is None:
+        return None
+    code, flag, language, version = match.groups()
+    if len(_usual) >= _REMEMBERED_MAX:
+        _usual.clear()
+    known = _usual[around] = (
+        int(code),
+        int(flag),
+        _language_by_name.get(language, LanguageCode.OTHER),
+        int(version),
+    )
+    return known
 
 
 def json_header(raw: bytes) -> dict[str, Any]:

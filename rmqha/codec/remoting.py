@@ -53,7 +53,6 @@ assert _FRAME.size == _PREFIX.size + _BINARY.size == 29 - 4
 _JSON_NUMBERS: Final = ("code", "opaque", "flag", "version")
 _LANGUAGES: Final = tuple(LanguageCode)
 _LANGUAGE_BY_NAME: Final = {language.name: language for language in LanguageCode}
-_LANGUAGE_BY_BYTES: Final = {language.name.encode(): language for language in LanguageCode}
 
 
 class SerializeType(IntEnum):
@@ -300,20 +299,9 @@ def _decode_binary(buffer: bytes, at: int, body_at: int, end: int) -> RemotingCo
 def _decode_json(buffer: bytes, at: int, body_at: int, end: int) -> RemotingCommand:
     usual = usual_header(buffer, at + 8, body_at)
     if usual is not None:
-        code, fields, flag, language, opaque, version = usual.groups()
-        return RemotingCommand(
-            int(code),
-            int(opaque),
-            int(flag),
-            int(version),
-            _LANGUAGE_BY_BYTES.get(language, LanguageCode.OTHER),
-            None,
-            None,
-            buffer[body_at:end],
-            _JSON,
-            fields,
-            end - at,
-        )
+        (code, flag, language, version), opaque, fields = usual
+        body = buffer[body_at:end]
+        return RemotingCommand(code, opaque, flag, version, language, None, None, body, _JSON, fields, end - at)
     header = json_header(buffer[at + 8 : body_at])
     code, opaque, flag, version = map(header.get, _JSON_NUMBERS, (0, 0, 0, 0))
     if not type(code) is type(opaque) is type(flag) is type(version) is int or not (

@@ -9,8 +9,8 @@ r"""SEND_MESSAGE's header (10 V1, 310 and 320 V2) and its answer. Hot path, step
     f   sysFlag                int32           m   batch              bool, optional
     g   bornTimestamp          int64, ms       n   bname              text, optional
 
-Of a producer's binary header only g, h and i change from message to message: what stands before g and after i is
-looked up by its bytes instead of being parsed again.
+Of a producer's header only g, h and i change from message to message: what stands before g and after i is looked up by
+its bytes instead of being parsed again.
 
 Source: spec: remoting §2.4; rocketmq-all-4.9.8 SendMessageRequestHeaderV2.java.
 """
@@ -62,7 +62,8 @@ _PROPERTIES_KEY: Final = b"\0\1i"
 _CHANGING: Final = struct.Struct(">7s13s7s1s3sI")  # a time of 13 digits, a flag of one, the properties' size
 _SIZE: Final = struct.Struct(">i")
 _FRAME: Final = struct.Struct(">iIhBhiiii")
-_BINARY_WORD: Final = SerializeType.ROCKETMQ << 24
+_ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
+_BINARY_WORD: Final = _ROCKETMQ << 24
 
 _USUAL_RESPONSE: Final = re.compile(
     rb"\x00\x05msgId\x00\x00\x00\x20([0-9A-F]{32})\x00\x07queueId\x00\x00\x00[\x01-\x0a](\d{1,10})"
@@ -73,10 +74,14 @@ _USUAL_RESPONSE: Final = re.compile(
 """The answer to a single send as every broker of the 4.x line writes it in binary form."""
 
 _JSON_FIELDS: Final = re.compile(
-    rb'\{("a":"[^"\\]*","b":"[^"\\]*","c":"[^"\\]*","d":"\d+","e":"-?\d+","f":"\d+"),"g":"(\d{1,18})","h":"(\d{1,9})",'
-    rb'"i":"([^"\\]*(?:\\u000[12][^"\\]*)*)"((?:,"[j-n]":"[^"\\]*")*)\}'
+    rb'(\{"a":"[^"\\]*","b":"[^"\\]*","c":"[^"\\]*","d":"\d+","e":"-?\d+","f":"\d+"),"g":"\d{1,18}","h":"\d{1,9}",'
+    rb'"i":"[^"\\]*(?:\\u000[12][^"\\]*)*("(?:,"[j-n]":"[^"\\]*")*\})'
 )
 """Java's fields in their order; of all escapes only those of the properties' separators."""
+_JSON_BORN: Final = b',"g":"'
+_JSON_BETWEEN: Final = b'","h":"0","i":"'
+_JSON_BORN_SIZE: Final = 13
+_JSON_PLAIN: Final = bytes(c for c in range(0x20, 0x7F) if c not in b'"\\')
 
 _CACHED_ENTRIES_MAX: Final = 1024
 _CACHED_BYTES_MAX: Final = 1024
@@ -128,7 +133,7 @@ class SendMessageRequestDecoder:
             RemoteProtocolError: a required field is absent, or a number is none; answer with SYSTEM_ERROR.
         """
         raw = command.ext_raw
-        if raw is not None and command.serialize == SerializeType.JSON:
+        if raw is not None and command.serialize != _ROCKETMQ:
             return self._decode_json(raw, command)
         if raw is not None:
             at = max(raw.find(_BORN_KEY), 0)
@@ -158,20 +163,36 @@ class SendMessageRequestDecoder:
 
     def _decode_json(self, raw: bytes, command: RemotingCommand) -> SendMessageRequestHeader:
         """As :meth:`_decode_changing`, for the JSON that Java writes."""
-        match = _JSON_FIELDS.fullmatch(raw)
-        if match is None or command.code == RequestCode.SEND_MESSAGE:
+        at = raw.find(_JSON_BORN)
+        born_at = at + len(_JSON_BORN)
+        between_at = born_at + _JSON_BORN_SIZE
+        properties_at = between_at + len(_JSON_BETWEEN)
+        end = raw.find(b'"', properties_at)
+        head, tail = self._heads.get(raw[:at]), self._tails.get(raw[end:])
+        born, properties = raw[born_at:between_at], raw[properties_at:end]
+        if (
+            head is None
+            or tail is None
+            or raw[between_at:properties_at] != _JSON_BETWEEN
+            or not born.isdigit()
+            or command.code == RequestCode.SEND_MESSAGE
+        ):
+            self._remember_json(raw, command)
             return self._decode_fields(command)
-        head_raw, born, flag, properties, tail_raw = match.groups()
-        head, tail = self._heads.get(head_raw), self._tails.get(tail_raw)
-        if head is None or tail is None:
+        if (escapes := properties.translate(None, _JSON_PLAIN)) != b"":
+            properties = properties.replace(b"\\u0001", b"\1").replace(b"\\u0002", b"\2")
+            if len(properties) + 5 * len(escapes) != end - properties_at or b"\\" in properties:
+                return self._decode_fields(command)
+        return tuple.__new__(SendMessageRequestHeader, (*head, int(born), 0, properties, *tail))
+
+    def _remember_json(self, raw: bytes, command: RemotingCommand) -> None:
+        match = _JSON_FIELDS.fullmatch(raw)
+        if match is not None and command.code != RequestCode.SEND_MESSAGE:
             named = command.ext_fields
             if tuple(named)[:9] == _V2_NAMES[:9]:  # else a name stands twice, and the last one counts
+                head_raw, tail_raw = match.groups()
                 _remember(self._heads, head_raw, _head_of(named))
                 _remember(self._tails, tail_raw, _tail_of(named))
-            return self._decode_fields(command)
-        if b"\\" in properties:
-            properties = properties.replace(b"\\u0001", b"\1").replace(b"\\u0002", b"\2")
-        return tuple.__new__(SendMessageRequestHeader, (*head, int(born), int(flag), properties, *tail))
 
     def _decode_fields(self, command: RemotingCommand) -> SendMessageRequestHeader:
         named = command.ext_fields
@@ -311,29 +332,20 @@ class SendMessageResponseEncoder:
 
         ``msg_id`` is the offset id; for a batch all of them, joined by commas.
         """
-        return self.encode_for(
-            request.serialize,
-            request.opaque,
-            code,
-            msg_id=msg_id,
-            queue_id=queue_id,
-            queue_offset=queue_offset,
-            transaction_id=transaction_id,
-        )
+        return self.encode_for(request.serialize, request.opaque, code, msg_id, queue_id, queue_offset, transaction_id)
 
-    def encode_for(
+    def encode_for(  # noqa: PLR0917 - positional, because the hot path calls it for each message
         self,
         serialize: int,
         opaque: int,
         code: int,
-        *,
         msg_id: str,
         queue_id: int,
         queue_offset: int,
         transaction_id: str | None = None,
     ) -> bytes:
         """As :meth:`encode`, for a caller that kept only two numbers of the request."""
-        if serialize == SerializeType.ROCKETMQ:
+        if serialize == _ROCKETMQ:
             queue, offset = b"%d" % queue_id, b"%d" % queue_offset
             ext = b"\0\5msgId%b%b\0\7queueId\0\0\0%c%b\0\x0bqueueOffset\0\0\0%c%b%b" % (
                 _SIZE.pack(len(msg_id)),

@@ -171,7 +171,7 @@ class ReputMessageService:
         groups: dict[QueueKey, _Group] = {}
         pack = UNIT.pack
         for request in requests:
-            topic, queue_id, phy_offset, size, tags_code, _, queue_offset, sys_flag, _ = request
+            topic, queue_id, phy_offset, size, tags_code, _, queue_offset, sys_flag = request
             if sys_flag & SysFlag.TRANSACTION_PREPARED:  # PREPARED and ROLLBACK enter no queue
                 continue
             group = groups.get((topic, queue_id))

@@ -34,7 +34,7 @@ def test_both_ways_store_the_same(pairs: list[str], ends_with_separator: bool) -
     raw = "\x02".join(pairs).encode() + b"\x02" * ends_with_separator
     short = stored(raw)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(send_message_processor, "_usual_properties", lambda raw: b"")
+        patch.setattr(send_message_processor, "_USUAL_PROPERTIES", lambda raw: None)
         assert stored(raw) == short
 
 
