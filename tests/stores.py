@@ -4,8 +4,14 @@ import gzip
 import json
 import shutil
 import tarfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+needs_compression = pytest.mark.skipif(find_spec("lz4") is None, reason="lz4 is in the extra [compression]")
+"""For what reads the compressed bodies of the store ``basic``."""
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -8,7 +8,6 @@ from typing import cast
 
 import pytest
 import trio
-import trustme
 from trio.testing import MockClock
 
 from rmqha.errors import ConfigError
@@ -16,6 +15,8 @@ from rmqha.store.disk import DataFile
 from rmqha.tls import TlsMode, TlsNetwork, TlsOptions, TlsStream, secured
 from rmqha.transport import Stream
 from tests.fakes import MemoryNetwork
+
+trustme = pytest.importorskip("trustme", reason="trustme is in the extra [dev]")
 
 HOST = "10.0.0.2"
 PORT = 10912

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rmqha.cli.main import run
-from tests.stores import expected_messages, unpack
+from tests.stores import expected_messages, needs_compression, unpack
 
 Output = pytest.CaptureFixture[str]
 Line = dict[str, Any]
@@ -24,6 +24,7 @@ def dump(capsys: Output, store: Path, *arguments: str) -> list[Line]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+@needs_compression
 def test_every_message_with_every_key(store: Path, capsys: Output) -> None:
     assert dump(capsys, store) == expected_messages("basic")
 
@@ -32,6 +33,7 @@ def test_the_commitlog_directory_itself_will_do(store: Path, capsys: Output) -> 
     assert len(dump(capsys, store / "commitlog", "-n", "3")) == 3
 
 
+@needs_compression
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [

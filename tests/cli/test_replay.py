@@ -6,6 +6,8 @@ import pytest
 from rmqha.cli.main import run
 from tests.stores import expected_log, expected_messages, unpack
 
+pytest.importorskip("pyarrow", reason="pyarrow is in the extra [spark]")
+
 Output = pytest.CaptureFixture[str]
 
 

@@ -130,15 +130,9 @@ class Child:
 
     async def wait_exit(self, *, timeout_s: float = 30) -> int:
         """Wait for the end and return the exit code."""
-        if self._popen.poll() is None:
-            pidfd = os.pidfd_open(self.pid)
-            try:
-                with trio.move_on_after(timeout_s):
-                    await trio.lowlevel.wait_readable(pidfd)
-                    while self._popen.poll() is None:  # noqa: ASYNC110 - a tracer has to let go of it first
-                        await trio.sleep(_POLL_S)
-            finally:
-                os.close(pidfd)
+        with trio.move_on_after(timeout_s):
+            while self._popen.poll() is None:  # noqa: ASYNC110 - a tracer has to let go of it first
+                await trio.sleep(_POLL_S)
         if (code := self._popen.poll()) is None:
             raise self.failed(f"did not end within {timeout_s} s")
         return code

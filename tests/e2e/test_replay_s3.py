@@ -7,10 +7,12 @@ from unittest.mock import patch
 
 import pytest
 
+from tests import stores
+
+pytest.importorskip("pyarrow", reason="pyarrow is in the extra [spark]")
 from rmqha.spark import ReadOptions, iter_batches
 from rmqha.spark.replay import Engine, ReplayOptions, replay
 from rmqha.spark.segments import open_filesystem
-from tests import stores
 
 server = pytest.importorskip("moto.server", reason="moto is in the extra [dev]")
 pytestmark = pytest.mark.filterwarnings("default")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import trio
-import trustme
 
 from rmqha.client import Message, SendStatus, TlsOptions, open_consumer, open_producer, tls_network
 from rmqha.codec.codes import ResponseCode
@@ -18,6 +17,8 @@ from tests.e2e.commitlog import wait_identical
 from tests.e2e.conftest import Pair
 from tests.e2e.load import wait_in_sync
 from tests.e2e.processes import RmqhaBroker, reaping
+
+trustme = pytest.importorskip("trustme", reason="trustme is in the extra [dev]")
 
 NAMES = ("broker-a", "broker-b")
 
