@@ -156,7 +156,8 @@ class BrokerController:
         await nursery.start(self.ha_service.run)
         nursery.start_soon(self.holds.run)
         nursery.start_soon(self.metadata.run)
-        nursery.start_soon(self._catch_up_when_there_is_space)
+        if self._lacks_space_for:
+            nursery.start_soon(self._catch_up_when_there_is_space)
         if self.ha_client is not None:
             nursery.start_soon(self.ha_client.run)
             nursery.start_soon(self.master_link.run)
@@ -245,7 +246,7 @@ class BrokerController:
             nursery.start_soon(server.serve, fast)
         return server
 
-    def _register_processors(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
+    def _register_send(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
         config = self.config
         send = SendMessageProcessor(
             self.store,
@@ -261,6 +262,10 @@ class BrokerController:
         )
         nursery.start_soon(send.run)
         dispatcher.register_batch(_SEND_CODES, send.process)
+
+    def _register_processors(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
+        config = self.config
+        self._register_send(dispatcher, nursery)
         rules = PullRules(
             is_slave=config.is_slave,
             readable=bool(config.broker_permission & PERM_READ),

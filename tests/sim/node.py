@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 LISTEN_PORT: Final = 10911
 HA_PORT: Final = 10912
 STORE: Final = "/store"
-cast(dict[str, int], SlaveSession.__init__.__kwdefaults__)["buffer_size"] = 64 * 1024
-"""The default is for real networks; zeroing 4 MiB for each connection would be a tenth of a run."""
-_LIMITS: Final = RemotingLimits(receive_size=4096)
+cast(dict[str, int], SlaveSession.__init__.__kwdefaults__)["buffer_size"] = 16 * 1024
+"""The default is for real networks; zeroing 2 MiB for each connection would be a tenth of a run. This grows."""
+_LIMITS: Final = RemotingLimits(receive_size=1)
 _UNCHECKED: Final = ((12, 28), (36, 84))
 """A record's QUEUEID to QUEUEOFFSET, and SYSFLAG to PREPARED TRANSACTION OFFSET, with IPv4 hosts."""
 _FIELDS_END: Final = 88
@@ -61,7 +61,8 @@ class SimBroker(BrokerController):
         if self.real_probe:
             return await super()._start_services(nursery)
         await nursery.start(self.ha_service.run)
-        nursery.start_soon(self._catch_up_when_there_is_space)
+        if self._lacks_space_for:
+            nursery.start_soon(self._catch_up_when_there_is_space)
         if self.ha_client is not None:
             nursery.start_soon(self.ha_client.run)
         return None
@@ -85,7 +86,10 @@ class SimBroker(BrokerController):
             client.close()
 
     def _register_processors(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
-        super()._register_processors(dispatcher, nursery)
+        if self.real_probe:
+            super()._register_processors(dispatcher, nursery)
+        else:
+            self._register_send(dispatcher, nursery)
         self.dispatcher = dispatcher
 
 
