@@ -16,17 +16,20 @@ class Journal:
     def __init__(self, *, now: Callable[[], float] = lambda: 0.0) -> None:
         self.now = now
         self._events: list[tuple[float, str, tuple[object, ...]]] = []
-        self.counts: Counter[str] = Counter()
-        """How often each kind of event, and each state marked by :meth:`mark`, was reached."""
+        self._marks: list[str] = []
 
     def record(self, kind: str, *facts: object) -> None:
         """Note that something happened."""
-        self.counts[kind] += 1
         self._events.append((self.now(), kind, facts))
 
     def mark(self, state: str) -> None:
         """Count that a state worth reaching was reached (coverage of states, not part of the digest)."""
-        self.counts[state] += 1
+        self._marks.append(state)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How often each kind of event, and each state marked by :meth:`mark`, was reached."""
+        return Counter([*(kind for _, kind, _ in self._events), *self._marks])
 
     @property
     def events(self) -> list[str]:

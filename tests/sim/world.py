@@ -108,7 +108,7 @@ class World:
             self.journal.digest,
             self.checker.violations,
             len(self.checker.acked),
-            self.journal.counts,
+            self.journal.counts + Counter({f"log: {event}": n for event, n in CountingLogger.events.items()}),
             trio.current_time(),
             self.journal.events if self.keep_events else None,
             self.traceback,
