@@ -71,7 +71,7 @@ def _loop(
     try:
         runner.entry_queue.wakeup.wakeup_on_signals()  # Ctrl-C
         runner.init_task = runner.spawn_impl(runner.init, (main, args), None, "<init>", system_task=True)
-        while runner.tasks and runner not in _LEFT[-1:]:
+        while runner.tasks and not (_LEFT and _LEFT[-1] is runner):
             if not runner.runq:
                 moment = timers.next_deadline()
                 if moment == inf:
@@ -84,7 +84,7 @@ def _loop(
             runner.runq.clear()
             if len(batch) > 1:
                 batch.sort(key=_AGE)
-                order.shuffle(batch)
+                _shuffle(batch, order.random)
             while batch:
                 _step(runner, batch.pop())
     except BaseException as error:
@@ -92,6 +92,13 @@ def _loop(
     finally:
         runner.close()
         trio_run.GLOBAL_RUN_CONTEXT.__dict__.clear()
+
+
+def _shuffle(batch: list[Any], draw: Callable[[], float]) -> None:
+    """As random.shuffle, which draws bits until they make a number that is small enough."""
+    for last in range(len(batch) - 1, 0, -1):
+        other = int(draw() * (last + 1))
+        batch[last], batch[other] = batch[other], batch[last]
 
 
 def _step(runner: Any, task: Any) -> None:

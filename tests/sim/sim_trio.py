@@ -187,6 +187,26 @@ def _enter_scope(scope: Any) -> Any:
     return scope
 
 
+_close_any: Final = trio.CancelScope._close
+
+
+def _close_scope(scope: Any, error: BaseException | None) -> BaseException | None:
+    status, task = scope._cancel_status, _CONTEXT.task
+    if error is not None or status is None or status._parent is None or status._children:
+        return _close_any(scope, error)
+    if task._cancel_status is not status:
+        return _close_any(scope, error)
+    task._activate_cancel_status(status._parent)
+    if status._tasks:
+        task._activate_cancel_status(status)
+        return _close_any(scope, error)
+    status._parent._children.remove(status)
+    status._parent = scope._cancel_status = None
+    if scope._registered_deadline != inf:
+        _register_deadline(scope)
+    return None
+
+
 def _register_deadline(scope: Any) -> None:
     is_waiting = scope._cancel_status is not None and not scope._cancel_called
     before, now = scope._registered_deadline, scope._deadline if is_waiting else inf
@@ -229,6 +249,7 @@ def replacements() -> list[tuple[Any, str, Any]]:
         (trio.Event, "wait", _wait),
         (trio.Event, "set", _set),
         (scope, "__enter__", _enter_scope),
+        (scope, "_close", _close_scope),
         (scope, "cancel", _cancel),
         (scope, "_cancel", _cancel),
         (scope, "_might_change_registered_deadline", _changing_deadline),
