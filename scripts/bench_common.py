@@ -2,6 +2,7 @@
 
 import socket
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -114,21 +115,23 @@ def median_run(runs: Sequence[Run]) -> Run:
     return Run(rate, p50, p99, master, slave, sum(run.refused for run in runs))
 
 
-def make_broker(peer: str, directory: Path, conf: dict[str, object]) -> Broker:
-    """Make, but do not start, a broker of ``rmqha`` or ``rocketmq``."""
+def make_broker(peer: str, directory: Path, conf: dict[str, object], *, python: str = sys.executable) -> Broker:
+    """Make, but do not start, a broker of ``rocketmq``, or of ``rmqha`` run by ``python``."""
     if peer == "rmqha":
-        return RmqhaBroker(directory, conf)
-    broker = JavaBroker(directory, conf)
-    broker.heap = ("-Xms512m", "-Xmx1g")
-    return broker
+        broker = RmqhaBroker(directory, conf)
+        broker.python = python
+        return broker
+    java = JavaBroker(directory, conf)
+    java.heap = ("-Xms512m", "-Xmx1g")
+    return java
 
 
-def make_pair(peer: str, directory: Path, **conf: object) -> Pair:
+def make_pair(peer: str, directory: Path, *, python: str = sys.executable, **conf: object) -> Pair:
     """Make, but do not start, a SYNC_MASTER and its slave."""
     common: dict[str, object] = {"diskMaxUsedSpaceRatio": 95, **conf}
-    master = make_broker(peer, directory / "master", {"brokerRole": "SYNC_MASTER", **common})
+    master = make_broker(peer, directory / "master", {"brokerRole": "SYNC_MASTER", **common}, python=python)
     slave_conf = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address, **common}
-    return Pair(directory.name, master, make_broker(peer, directory / "slave", slave_conf))
+    return Pair(directory.name, master, make_broker(peer, directory / "slave", slave_conf, python=python))
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -6,6 +6,7 @@ mean anything: machines differ by a factor of three from day to day.
 
     scripts/bench_send.py                              all of rmqha's modes
     scripts/bench_send.py --peer rocketmq --rounds 3   like for like, and the durable modes beside it
+    scripts/bench_send.py --python pypy3 --warm-up 20  rmqha's brokers run on PyPy, which compiles while it runs
 """
 
 import argparse
@@ -33,6 +34,10 @@ class Case(NamedTuple):
     window: int
     batch: int = 1
 
+    def measure(self, pair: Pair, *, seconds: float) -> Run:
+        """One measurement."""
+        return pair.measure(size=self.size, window=self.window, batch=self.batch, seconds=seconds)
+
     def __str__(self) -> str:
         batch = f", batches of {self.batch}" if self.batch > 1 else ""
         return f"{self.size} B, window {self.window}{batch}"
@@ -43,7 +48,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--peer", choices=["rocketmq"], help="measure a real RocketMQ pair as well (Java, Maven)")
     parser.add_argument("--seconds", type=float, default=4, help="length of one measurement (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each case (default %(default)s)")
-    parser.add_argument("--warm-up", type=float, default=5, help="seconds for each pair (default %(default)s)")
+    parser.add_argument("--warm-up", type=float, default=5, help="seconds for each case (default %(default)s)")
+    parser.add_argument("--python", default=sys.executable, help="what runs rmqha's brokers (default: this Python)")
     parser.add_argument("--sizes", default="1024,100", help="body sizes in bytes (default %(default)s)")
     parser.add_argument("--windows", default="1,64,1000", help="requests in flight (default %(default)s)")
     parser.add_argument("--batch", type=int, default=32, help="messages of a batch, 0 for none (default %(default)s)")
@@ -52,11 +58,14 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def make_pairs(directory: Path, peer: str | None) -> list[Pair]:
+def make_pairs(directory: Path, python: str, peer: str | None) -> list[Pair]:
     pairs = [
-        make_pair("rmqha", directory / "rmqha async written", flushDiskType="ASYNC_FLUSH", haAck="written"),
-        make_pair("rmqha", directory / "rmqha async durable", flushDiskType="ASYNC_FLUSH", haAck="durable"),
-        make_pair("rmqha", directory / "rmqha sync durable", flushDiskType="SYNC_FLUSH", haAck="durable"),
+        make_pair("rmqha", directory / name, python=python, flushDiskType=flush, haAck=ack)
+        for name, flush, ack in (
+            ("rmqha async written", "ASYNC_FLUSH", "written"),
+            ("rmqha async durable", "ASYNC_FLUSH", "durable"),
+            ("rmqha sync durable", "SYNC_FLUSH", "durable"),
+        )
     ]
     if peer:
         pairs.append(make_pair(peer, directory / "rocketmq async", flushDiskType="ASYNC_FLUSH"))
@@ -71,12 +80,13 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
     return singles + ([Case(size, 16, arguments.batch) for size in sizes] if arguments.batch > 1 else [])
 
 
-def measure_case(case: Case, pairs: list[Pair], *, rounds: int, seconds: float) -> dict[str, Run]:
+def measure_case(case: Case, pairs: list[Pair], arguments: argparse.Namespace) -> dict[str, Run]:
     runs: dict[str, list[Run]] = {pair.name: [] for pair in pairs}
-    for _ in range(rounds):
+    for pair in pairs:
+        case.measure(pair, seconds=arguments.warm_up)
+    for _ in range(arguments.rounds):
         for pair in pairs:  # in turns, so that a slow minute hits all of them
-            measured = pair.measure(size=case.size, window=case.window, batch=case.batch, seconds=seconds)
-            runs[pair.name].append(measured)
+            runs[pair.name].append(case.measure(pair, seconds=arguments.seconds))
     return {name: median_run(measured) for name, measured in runs.items()}
 
 
@@ -107,14 +117,13 @@ async def main() -> None:
     """Start every pair, measure them in turns, print."""
     arguments = parse_arguments()
     with tempfile.TemporaryDirectory(dir=arguments.dir, prefix="rmqha-bench-") as directory:
-        pairs = [pair for pair in make_pairs(Path(directory), arguments.peer) if arguments.only in pair.name]
+        pairs = make_pairs(Path(directory), arguments.python, arguments.peer)
+        pairs = [pair for pair in pairs if arguments.only in pair.name]
         with reaping(*(broker for pair in pairs for broker in (pair.master, pair.slave))):
             for pair in pairs:
                 await pair.start()
-                pair.measure(size=1024, window=64, batch=1, seconds=arguments.warm_up)
             for case in cases(arguments):
-                results = measure_case(case, pairs, rounds=arguments.rounds, seconds=arguments.seconds)
-                print_case(case, results)
+                print_case(case, measure_case(case, pairs, arguments))
             print_memory(pairs)
 
 

@@ -258,12 +258,14 @@ class Broker(ABC):
 
 
 class RmqhaBroker(Broker):
-    """Our own broker, by its command line."""
+    """Our own broker, by its command line; ``python`` is the interpreter that runs it."""
+
+    python = sys.executable
 
     def argv(self) -> list[str]:
         """``rmqha master`` or ``rmqha slave``, as the role says."""
         command = "slave" if self.conf.get("brokerRole") == "SLAVE" else "master"
-        return [sys.executable, "-m", "rmqha", command, "-c", str(self.conf_file)]
+        return [self.python, "-m", "rmqha", command, "-c", str(self.conf_file)]
 
     async def wait_ready(self) -> None:
         """The client port opens once the store is recovered."""
