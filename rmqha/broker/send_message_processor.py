@@ -101,6 +101,10 @@ class _Sent(NamedTuple):
     request: PutRequest
 
 
+_Stored = tuple[int, int, bool, int, AppendResult]
+"""What an answer needs: the request's opaque and serialize, whether it was one-way, the queue, and the result."""
+
+
 class SendMessageProcessor:
     """Handles codes 10, 310 and 320."""
 
@@ -315,30 +319,39 @@ class SendMessageProcessor:
         return not patience.cancelled_caught
 
     def _answer(self, sent: list[_Sent], results: list[AppendResult]) -> None:
-        """Answer requests of one connection, now or when they are durable."""
-        waiting: list[tuple[_Sent, AppendResult]] = []
-        at_once: list[tuple[_Sent, AppendResult]] = []
+        """Answer requests of one connection, now or when they are durable; the messages themselves are let go."""
+        waiting: list[_Stored] = []
+        at_once: list[_Stored] = []
+        ends: list[int] = []
         for one, result in zip(sent, results, strict=False):
+            _, opaque, serialize, oneway, queue_id, wait, _ = one
             if result.status is not PutMessageStatus.PUT_OK:
                 self._refuse(one, result)
-            elif one.wait:
-                waiting.append((one, result))
+            elif wait:
+                waiting.append((opaque, serialize, oneway, queue_id, result))
+                ends.append(result.wrote_offset + result.wrote_bytes)
             else:
-                at_once.append((one, result))
+                at_once.append((opaque, serialize, oneway, queue_id, result))
+        connection = sent[0].connection
         if at_once:
             failed = self._store.write_error is not None
             status = PutMessageStatus.FLUSH_DISK_TIMEOUT if failed else PutMessageStatus.PUT_OK
-            self._send_answers(at_once, [status] * len(at_once))
+            connection.send_responses(self._encode_answers(at_once, [status] * len(at_once)))
         if waiting:
-            ends = [result.wrote_offset + result.wrote_bytes for _, result in waiting]
-            self._durability.answer_when_durable(ends, lambda statuses: self._send_answers(waiting, statuses))
+            all_good = [PutMessageStatus.PUT_OK] * len(waiting)
+            frames = self._encode_answers(waiting, all_good)  # while disk and replicas do their part
 
-    def _send_answers(self, answered: list[tuple[_Sent, AppendResult]], statuses: list[PutMessageStatus]) -> None:
-        """Hot path, step 7: one answer a message, in order, gathered by the connection's writer."""
+            def send_answers(statuses: list[PutMessageStatus]) -> None:
+                good = statuses == all_good
+                connection.send_responses(frames if good else self._encode_answers(waiting, statuses))
+
+            self._durability.answer_when_durable(ends, send_answers)
+
+    def _encode_answers(self, stored: list[_Stored], statuses: list[PutMessageStatus]) -> list[bytes]:
+        """Hot path, step 7: one answer a message, in order."""
         encode, id_prefix = self._encoder.encode_for, self._id_prefix
         frames = []
-        for (one, result), status in zip(answered, statuses, strict=True):
-            _, opaque, serialize, oneway, queue_id, _, _ = one
+        for (opaque, serialize, oneway, queue_id, result), status in zip(stored, statuses, strict=True):
             if oneway:
                 continue
             code = 0 if status is PutMessageStatus.PUT_OK else _CODE_OF_STATUS[status]
@@ -346,7 +359,7 @@ class SendMessageProcessor:
             if result.batch_offsets:
                 msg_id = ",".join([f"{id_prefix}{offset:016X}" for offset in result.batch_offsets])
             frames.append(encode(serialize, opaque, code, msg_id, queue_id, result.queue_offset))
-        answered[0][0].connection.send_responses(frames)
+        return frames
 
     def _refuse(self, one: _Sent, result: AppendResult) -> None:
         request = RemotingCommand(0, opaque=one.opaque, serialize=one.serialize, flag=FLAG_ONEWAY if one.oneway else 0)
