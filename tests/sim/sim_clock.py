@@ -84,7 +84,8 @@ class Timers(trio_run.Deadlines):
 
     def expire(self, now: float) -> bool:
         """Cancel the scopes and wake the tasks whose time has come; whether there were any."""
-        has_expired = bool(self._heap) and super().expire(now)
+        heap = self._heap
+        has_expired = bool(heap) and heap[0][0] <= now and super().expire(now)
         moments = self._moments
         while moments and moments[0][0] <= now:
             waiter = heappop(moments)[2]

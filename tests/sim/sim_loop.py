@@ -68,6 +68,7 @@ def _loop(
     """A run from its first task to its last; yields how long the kernel may take to bring something."""
     clock: VirtualClock = runner.clock
     timers = runner.deadlines = Timers(runner.deadlines)
+    context = trio_run.GLOBAL_RUN_CONTEXT
     try:
         runner.entry_queue.wakeup.wakeup_on_signals()  # Ctrl-C
         runner.init_task = runner.spawn_impl(runner.init, (main, args), None, "<init>", system_task=True)
@@ -86,7 +87,22 @@ def _loop(
                 batch.sort(key=_AGE)
                 _shuffle(batch, order.random)
             while batch:
-                _step(runner, batch.pop())
+                task = context.task = batch.pop()
+                send, value = task._next_send_fn, task._next_send
+                task._next_send_fn = task._next_send = None
+                try:
+                    message = task.context.run(send, value)
+                except BaseException as error:  # noqa: BLE001 - whatever a task dies of, its nursery is told
+                    runner.task_exited(task, _end(error))
+                    continue
+                if message is CancelShieldedCheckpoint:
+                    runner.reschedule(task)
+                    continue
+                task._abort_func = message.abort_func
+                if task._cancel_status.effectively_cancelled:
+                    task._attempt_delivery_of_any_pending_cancel()
+                elif runner.ki_pending and task is runner.main_task:
+                    task._attempt_delivery_of_pending_ki()
     except BaseException as error:
         raise trio.TrioInternalError("the simulator's loop failed") from error
     finally:
@@ -101,26 +117,9 @@ def _shuffle(batch: list[Any], draw: Callable[[], float]) -> None:
         batch[last], batch[other] = batch[other], batch[last]
 
 
-def _step(runner: Any, task: Any) -> None:
-    """Let a task run until it waits, or ends."""
-    trio_run.GLOBAL_RUN_CONTEXT.task = task
-    send, value = task._next_send_fn, task._next_send
-    task._next_send_fn = task._next_send = None
-    try:
-        message = task.context.run(send, value)
-    except StopIteration as stop:
-        end: Outcome[object] = Value(stop.value)
-    except BaseException as error:  # noqa: BLE001 - whatever a task dies of, its nursery is told
-        traceback = error.__traceback__
-        end = Error(error.with_traceback(traceback.tb_next if traceback is not None else None))
-    else:
-        if message is CancelShieldedCheckpoint:
-            runner.reschedule(task)
-            return
-        task._cancel_points += 1
-        task._abort_func = message.abort_func
-        if runner.ki_pending and task is runner.main_task:
-            task._attempt_delivery_of_pending_ki()
-        task._attempt_delivery_of_any_pending_cancel()
-        return
-    runner.task_exited(task, end)
+def _end(error: BaseException) -> Outcome[object]:
+    """How a task ended: with a value, or of this."""
+    if isinstance(error, StopIteration):
+        return Value(error.value)
+    traceback = error.__traceback__
+    return Error(error.with_traceback(traceback.tb_next if traceback is not None else None))
