@@ -85,7 +85,7 @@ def _loop(
             runner.runq.clear()
             if len(batch) > 1:
                 batch.sort(key=_AGE)
-                _shuffle(batch, order.random)
+                order.shuffle(batch)
             while batch:
                 task = context.task = batch.pop()
                 send, value = task._next_send_fn, task._next_send
@@ -108,13 +108,6 @@ def _loop(
     finally:
         runner.close()
         trio_run.GLOBAL_RUN_CONTEXT.__dict__.clear()
-
-
-def _shuffle(batch: list[Any], draw: Callable[[], float]) -> None:
-    """As random.shuffle, which draws bits until they make a number that is small enough."""
-    for last in range(len(batch) - 1, 0, -1):
-        other = int(draw() * (last + 1))
-        batch[last], batch[other] = batch[other], batch[last]
 
 
 def _end(error: BaseException) -> Outcome[object]:
