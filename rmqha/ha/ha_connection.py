@@ -65,7 +65,7 @@ class HAConnection:
         try:
             async with trio.open_nursery() as nursery:
                 reading, writing = ReadSocketService(self), WriteSocketService(self)
-                for part in (reading.run, reading.watch, writing.run):
+                for part in (reading.run, reading.watch, writing.run, writing.watch):
                     nursery.start_soon(self._run_part, part, nursery.cancel_scope)
         finally:
             self.stream.close()
@@ -215,6 +215,7 @@ class WriteSocketService:
         self._waiter: Waiter | None = None
         self._frame: SendRange | None = None
         self._rest: memoryview | None = None
+        self._sending_since = inf
 
     async def run(self) -> None:
         """Send what the session says, woken by the log's watermark.
@@ -296,10 +297,13 @@ class WriteSocketService:
         await self._connection.stream.send_file(header, file, position, frame.size)
 
     async def _send(self, send: Callable[[Part], Awaitable[None]], part: Part) -> None:
-        """Send to the end; if that does not succeed the connection ends, as half a frame cannot be taken back."""
-        limit_s = self._connection.service.settings.housekeeping_s
-        with trio.move_on_after(limit_s) as deadline:
-            await send(part)
-        if deadline.cancelled_caught:
-            raise RefusedSlaveError(Refusal.STUCK, f"it did not take a frame within {limit_s:g} s")
+        self._sending_since = trio.current_time()
+        await send(part)
+        self._sending_since = inf
         self._connection.session.on_sent(now=trio.current_time())
+
+    async def watch(self) -> None:
+        """Raise RefusedSlaveError when the slave does not take a frame: half of one cannot be taken back."""
+        limit_s = self._connection.service.settings.housekeeping_s
+        await wait_overdue(lambda: self._sending_since + limit_s, ahead_s=limit_s)
+        raise RefusedSlaveError(Refusal.STUCK, f"it did not take a frame within {limit_s:g} s")

@@ -54,6 +54,8 @@ class Connection:
         self._responses = ResponseTable(stream.peer)
         self._expires = False
         self._heard_at = inf
+        self._frame_begun_at = inf
+        self._watches_frame = False
         self._answered = trio.lowlevel.ParkingLot()
         self._reader = trio.CancelScope()
         self._draining = False
@@ -177,14 +179,18 @@ class Connection:
         limits = self._limits
         decoder = FrameDecoder(frame_size_max=limits.frame_size_max, header_size_max=limits.header_size_max)
         view = self._capacity.receive_buffer
-        self._heard_at = frame_begun_at = trio.current_time()
+        self._heard_at = trio.current_time()
         while True:
-            if self._is_full():
-                self._heard_at = inf  # it is we who do not listen
-                await self._wait_capacity()
-                self._heard_at = frame_begun_at = trio.current_time()
             held = decoder.pending_size
-            count = await (self._receive_rest(view, frame_begun_at) if held else self._stream.receive_into(view))
+            if self._is_full():
+                self._heard_at = self._frame_begun_at = inf  # it is we who do not listen
+                await self._wait_capacity()
+                self._heard_at = trio.current_time()
+                self._frame_begun_at = self._heard_at if held else inf
+            if held and not self._watches_frame:
+                self._watches_frame = True
+                self.start_soon(self._watch_frame)
+            count = await self._stream.receive_into(view)
             self._heard_at = trio.current_time()
             if count == 0:
                 return
@@ -192,17 +198,9 @@ class Connection:
             if commands:
                 self._take(commands, held + count - decoder.pending_size)
             if commands or not held:
-                frame_begun_at = self._heard_at
+                self._frame_begun_at = self._heard_at if decoder.pending_size else inf
             if held or decoder.pending_size:
                 self._capacity.unfinished.note(self, decoder.pending_size, begun_anew=bool(commands))
-
-    async def _receive_rest(self, view: memoryview, frame_begun_at: float) -> int:
-        """Wait for more of a frame; 0 when the client left or the time for the whole of it is over."""
-        limit_s = self._limits.frame_timeout_s
-        with trio.CancelScope(deadline=frame_begun_at + limit_s):
-            return await self._stream.receive_into(view)
-        self.close_reason = f"a frame begun was not complete after {limit_s:g} s"
-        return 0
 
     async def _watch_idle(self) -> None:
         """End the connection when nothing went over it, in either direction, for too long."""
@@ -210,6 +208,17 @@ class Connection:
         await wait_overdue(lambda: max(self._heard_at, self._outgoing.sent_at) + limit_s, ahead_s=limit_s)
         self.close_reason = f"idle for {limit_s:g} s"
         self._reader.cancel()
+
+    async def _watch_frame(self) -> None:
+        """End the connection when a frame begun is not complete in time; return when none is begun."""
+        limit_s = self._limits.frame_timeout_s
+        while (due := self._frame_begun_at + limit_s) < inf:
+            if due <= trio.current_time():
+                self.close_reason = f"a frame begun was not complete after {limit_s:g} s"
+                self._reader.cancel()
+                return
+            await trio.sleep_until(due)
+        self._watches_frame = False
 
     def _take(self, commands: list[RemotingCommand], size: int) -> None:
         requests = commands

@@ -89,10 +89,13 @@ class OutgoingQueue:
             self._account.size -= self.size
 
     async def _send(self, data: BytesLike) -> None:
-        with trio.move_on_after(self._write_timeout_s) as scope:
-            await self._stream.send_all(data)
-        if scope.cancelled_caught:
-            raise trio.BrokenResourceError(f"slow reader: {len(data)} bytes not taken in {self._write_timeout_s:g} s")
+        taken = self._stream.send_nowait(data)  # as a rule all of it, and then no time limit has to be set up
+        if taken < len(data):
+            with trio.move_on_after(self._write_timeout_s) as scope:
+                await self._stream.send_all(memoryview(data)[taken:])
+            if scope.cancelled_caught:
+                waited_s = self._write_timeout_s
+                raise trio.BrokenResourceError(f"slow reader: {len(data)} bytes not taken in {waited_s:g} s")
         self.sent_at = trio.current_time()
         self.size -= len(data)
         self._account.size -= len(data)
