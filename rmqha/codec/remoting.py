@@ -354,11 +354,11 @@ class FrameDecoder:
         Raises:
             RemoteProtocolError: the stream cannot be followed any further; close the connection.
         """
-        if self._rest or len(data) < self._wanted:
+        if len(self._rest) + len(data) < self._wanted:
             self._rest += data
-            if len(self._rest) < self._wanted:
-                return []
-            data = bytes(self._rest)
+            return []
+        if self._rest:
+            data = b"".join((self._rest, data))
             self._rest = bytearray()
         commands, taken = decode_frames(
             data, frame_size_max=self._frame_size_max, header_size_max=self._header_size_max
