@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim import campaign, shrink
+from tests.sim import campaign, shrink, sim_trio
 from tests.sim.mutants import MUTANTS
 from tests.sim.world import simulate
 
@@ -60,6 +60,13 @@ def test_the_same_seed_is_the_same_run_under_any_hash_seed() -> None:
         verdicts.add(done.stdout.splitlines()[-1])
     assert len(verdicts) == 1
     assert len({simulate(seed).digest for seed in range(3, 11)}) == 8
+
+
+def test_trio_s_own_scopes_tasks_and_events_make_the_same_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = range(200, 212)
+    with_ours = [simulate(seed).digest for seed in seeds]
+    monkeypatch.setattr(sim_trio, "replacements", list)
+    assert [simulate(seed).digest for seed in seeds] == with_ours
 
 
 def test_where_objects_lie_in_memory_does_not_matter() -> None:
