@@ -2,7 +2,7 @@
 
 :func:`prepare` does everything that needs no position: checks, CRC, topic and properties bytes, size. Under the append,
 :meth:`PreparedRecord.append_to` packs the fixed part with the three values only the append knows, and hands out body
-and tail untouched, so that a whole batch is joined (or written by ``pwritev``) with one copy.
+and tail untouched, so that a whole batch is joined with one copy.
 """
 
 import struct
