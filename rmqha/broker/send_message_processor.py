@@ -140,10 +140,9 @@ class SendMessageProcessor:
                 connection.respond(request, ResponseCode.SERVICE_NOT_AVAILABLE, remark=refusal)
             return
         accepted: list[_Sent] = []
-        born_host = _host_of(connection.peer)
         for request in requests:
             try:
-                accepted.append(self._accept(connection, request, born_host))
+                accepted.append(self._accept(connection, request))
             except SendRefusedError as error:
                 connection.respond(request, error.code, remark=str(error))
             except ProtocolError as error:
@@ -153,7 +152,7 @@ class SendMessageProcessor:
         if accepted:
             self._put(accepted)
 
-    def _accept(self, connection: Connection, request: RemotingCommand, born_host: bytes) -> _Sent:
+    def _accept(self, connection: Connection, request: RemotingCommand) -> _Sent:
         """Check a request and make of it what the log takes.
 
         Raises:
@@ -162,6 +161,7 @@ class SendMessageProcessor:
         """
         header = self._decoder.decode(request)
         queue_id = self._check_destination(header)
+        born_host = _host_of(connection.peer)
         stored, wait = self._stored_properties(header.properties, batch=header.batch)
         put: PutRequest
         try:

@@ -2,6 +2,7 @@
 
 import json
 from random import Random
+from typing import Any
 
 import pytest
 import trio
@@ -12,6 +13,8 @@ from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand, SerializeType
 from rmqha.codec.send_headers import decode_send_response
 from rmqha.errors import RemotingConnectError, RemotingError, RemotingSendRequestError
+from rmqha.remoting.connection import Connection
+from rmqha.remoting.server import RemotingServer
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet
 
@@ -246,6 +249,21 @@ async def test_pipelined_garbage_between_good_requests_harms_nobody_else(autojum
             await trio.sleep(1)
             assert bad.closed
         assert (await ask(good, send_request(b"x"))).code == ResponseCode.SUCCESS
+
+
+async def test_a_client_whose_address_the_kernel_does_not_tell_is_refused(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def admit(server: RemotingServer, stream: Any, handler: Any) -> Connection:
+        stream.peer = "unknown"  # as TcpStream's when getpeername fails
+        return really_admit(server, stream, handler)
+
+    really_admit = RemotingServer._admit
+    monkeypatch.setattr(RemotingServer, "_admit", admit)
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(), machine.client() as client:
+        for _ in range(2):
+            assert (await ask(client, send_request(b"x"))).code == ResponseCode.SYSTEM_ERROR
 
 
 async def ask_and_expect_nothing(client: object) -> None:

@@ -34,7 +34,7 @@ async def test_rocketmq_starts_with_our_file_and_tells_its_status(broker: JavaBr
     assert out.startswith("ok: RocketMQ V4_9_7")
     code, out, _ = await rmqha("status", "-b", broker.address, "--format", "json")
     assert json.loads(out)["max_offset"] == 0
-    code, _, err = await rmqha("status", "-b", broker.address, "--wait", "in-sync", "--timeout", "0.5")
+    code, _, err = await rmqha("status", "-b", broker.address, "--wait", "in-sync", "--timeout", "3")
     assert (code, "it tells nothing about its replicas" in err) == (1, True)
     code, out, _ = await rmqha("log", "verify", str(broker.store))
     assert (code, out.startswith("good: 0 records")) == (0, True)
