@@ -25,10 +25,10 @@ from rmqha.codec.limits import topic_problem
 from rmqha.codec.record_encoder import PreparedRecord, prepare
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.scan import Buffer
+from rmqha.codec.send_answers import SendMessageResponseEncoder
 from rmqha.codec.send_headers import (
     SendMessageRequestDecoder,
     SendMessageRequestHeader,
-    SendMessageResponseEncoder,
 )
 from rmqha.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 from rmqha.remoting.connection import Connection
@@ -349,7 +349,7 @@ class SendMessageProcessor:
 
     def _encode_answers(self, stored: list[_Stored], statuses: list[PutMessageStatus]) -> list[bytes]:
         """Hot path, step 7: one answer a message, in order."""
-        encode, id_prefix = self._encoder.encode_for, self._id_prefix
+        encode, id_prefix = self._encoder.encode, self._id_prefix
         frames = []
         for (opaque, serialize, oneway, queue_id, result), status in zip(stored, statuses, strict=True):
             if oneway:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from rmqha.client.message import MessageExt, MessageQueue
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import RemotingCommand
-from rmqha.codec.send_headers import decode_send_response
+from rmqha.codec.send_answers import decode_send_response
 from rmqha.errors import MQBrokerError, RemotingError, RmqhaError
 
 

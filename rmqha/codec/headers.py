@@ -2,7 +2,8 @@
 
 Every value travels as a string under its camelCase name. A class below is the table of its header: a field without
 default is required, ``Int32`` and ``Int64`` say how far a number may go, and unknown fields are ignored.
-SEND_MESSAGE, the hot one, has a module of its own: :mod:`rmqha.codec.send_headers`.
+SEND_MESSAGE, the hot one, and its answer have modules of their own: :mod:`rmqha.codec.send_headers`,
+:mod:`rmqha.codec.send_answers`.
 
 Source: spec: remoting §2.3-2.6.
 """

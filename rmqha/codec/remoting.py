@@ -45,6 +45,7 @@ FLAG_ONEWAY: Final = 2
 _PREFIX: Final = struct.Struct(">iI")
 _BINARY: Final = struct.Struct(">hBhiii")
 _FRAME: Final = struct.Struct(">iIhBhiii")
+_WHOLE_FRAME: Final = struct.Struct(">iIhBhiiii")
 _FIRST_BYTES_SIZE: Final = 16
 _PAIR_KEY: Final = struct.Struct(">H")
 _INT32: Final = struct.Struct(">i")
@@ -202,6 +203,22 @@ def encode_prefix(header_size: int, body_size: int, *, serialize: int) -> bytes:
     if total + 4 > FRAME_SIZE_MAX:
         raise LocalProtocolError(f"a frame of {total + 4} bytes exceeds {FRAME_SIZE_MAX}: send less at once")
     return _PREFIX.pack(total, serialize << 24 | header_size)
+
+
+def encode_binary_frame(code: int, opaque: int, flag: int, ext: bytes, body: bytes) -> bytes:
+    """A binary frame without a remark, in one pack and one concatenation: hot path.
+
+    Raises:
+        LocalProtocolError: it exceeds 16 MiB.
+    """
+    total = 25 + len(ext) + len(body)
+    if total + 4 > FRAME_SIZE_MAX:
+        raise LocalProtocolError(f"a message of {len(body)} bytes does not fit a frame of {FRAME_SIZE_MAX} bytes")
+    return (
+        _WHOLE_FRAME.pack(total, _ROCKETMQ << 24 | 21 + len(ext), code, 0, VERSION, opaque, flag, 0, len(ext))
+        + ext
+        + body
+    )
 
 
 def encode_ext_fields(fields: dict[str, str]) -> bytes:

@@ -1,4 +1,4 @@
-r"""SEND_MESSAGE's header (10 V1, 310 and 320 V2) and its answer. Hot path, steps 1 and 9.
+r"""SEND_MESSAGE's header (10 V1, 310 and 320 V2). Hot path, step 1. The answer is in send_answers.py.
 
     V2  V1                     type            V2  V1                 type
     a   producerGroup          text            h   flag               int32
@@ -18,7 +18,6 @@ Source: spec: remoting §2.4; rocketmq-all-4.9.8 SendMessageRequestHeaderV2.java
 import re
 import struct
 from collections.abc import Mapping
-from json.encoder import encode_basestring
 from typing import Final, NamedTuple, TypeVar
 
 from rmqha.codec.codes import RequestCode
@@ -26,16 +25,13 @@ from rmqha.codec.headers import parse_int, required
 from rmqha.codec.properties import decode_utf8
 from rmqha.codec.remoting import (
     FLAG_ONEWAY,
-    FLAG_RESPONSE,
-    FRAME_SIZE_MAX,
-    VERSION,
     RemotingCommand,
     SerializeType,
     decode_ext_fields,
+    encode_binary_frame,
     encode_ext_fields,
-    encode_prefix,
 )
-from rmqha.errors import LocalProtocolError, RemoteProtocolError
+from rmqha.errors import RemoteProtocolError
 
 _V1_NAMES: Final = [
     "producerGroup",
@@ -61,17 +57,7 @@ _FLAG_KEY: Final = b"\0\1h\0\0\0\1"
 _PROPERTIES_KEY: Final = b"\0\1i"
 _CHANGING: Final = struct.Struct(">7s13s7s1s3sI")  # a time of 13 digits, a flag of one, the properties' size
 _SIZE: Final = struct.Struct(">i")
-_FRAME: Final = struct.Struct(">iIhBhiiii")
 _ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
-_BINARY_WORD: Final = _ROCKETMQ << 24
-
-_USUAL_RESPONSE: Final = re.compile(
-    rb"\x00\x05msgId\x00\x00\x00\x20([0-9A-F]{32})\x00\x07queueId\x00\x00\x00[\x01-\x0a](\d{1,10})"
-    rb"\x00\x0bqueueOffset\x00\x00\x00[\x01-\x13](\d{1,19})"
-    rb"(?:\x00\x08TRACE_ON\x00\x00\x00\x04true\x00\x0aMSG_REGION\x00\x00\x00.[^\x00]*)?\Z",
-    re.DOTALL,
-)
-"""The answer to a single send as every broker of the 4.x line writes it in binary form."""
 
 _JSON_FIELDS: Final = re.compile(
     rb'(\{"a":"[^"\\]*","b":"[^"\\]*","c":"[^"\\]*","d":"\d+","e":"-?\d+","f":"\d+"),"g":"\d{1,18}","h":"\d{1,9}",'
@@ -299,7 +285,7 @@ class SendMessageRequestEncoder:
             _BATCH_TAIL if batch else _SINGLE_TAIL,
         )
         code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
-        return _frame(code, opaque, FLAG_ONEWAY if oneway else 0, ext, body)
+        return encode_binary_frame(code, opaque, FLAG_ONEWAY if oneway else 0, ext, body)
 
     def _render_head(self, topic: str, queue_id: int, sys_flag: int) -> bytes:
         values = (self._group, topic, self._default_topic, self._default_topic_queue_nums, queue_id, sys_flag)
@@ -308,98 +294,3 @@ class SendMessageRequestEncoder:
             self._heads.clear()
         self._heads[topic, queue_id, sys_flag] = head
         return head
-
-
-class SendMessageResponseEncoder:
-    """Encodes whole answers to sends whose message is stored (codes 0, 10, 11 and 12)."""
-
-    def __init__(self, *, region: str = "DefaultRegion", trace_on: bool = True) -> None:
-        common = {"TRACE_ON": str(trace_on).lower(), "MSG_REGION": region}
-        self._binary_tail: Final = encode_ext_fields(common)
-        self._json_tail: Final = "".join(f',"{name}":{encode_basestring(value)}' for name, value in common.items())
-
-    def encode(
-        self,
-        request: RemotingCommand,
-        code: int,
-        *,
-        msg_id: str,
-        queue_id: int,
-        queue_offset: int,
-        transaction_id: str | None = None,
-    ) -> bytes:
-        """The frame that answers ``request``, in the form of that request.
-
-        ``msg_id`` is the offset id; for a batch all of them, joined by commas.
-        """
-        return self.encode_for(request.serialize, request.opaque, code, msg_id, queue_id, queue_offset, transaction_id)
-
-    def encode_for(  # noqa: PLR0917 - positional, because the hot path calls it for each message
-        self,
-        serialize: int,
-        opaque: int,
-        code: int,
-        msg_id: str,
-        queue_id: int,
-        queue_offset: int,
-        transaction_id: str | None = None,
-    ) -> bytes:
-        """As :meth:`encode`, for a caller that kept only two numbers of the request."""
-        if serialize == _ROCKETMQ:
-            queue, offset = b"%d" % queue_id, b"%d" % queue_offset
-            ext = b"\0\5msgId%b%b\0\7queueId\0\0\0%c%b\0\x0bqueueOffset\0\0\0%c%b%b" % (
-                _SIZE.pack(len(msg_id)),
-                msg_id.encode(),
-                len(queue),
-                queue,
-                len(offset),
-                offset,
-                self._binary_tail,
-            )
-            if transaction_id is not None:
-                ext += encode_ext_fields({"transactionId": transaction_id})
-            return _frame(code, opaque, FLAG_RESPONSE, ext, b"")
-        transaction = "" if transaction_id is None else f',"transactionId":{encode_basestring(transaction_id)}'
-        header = (
-            f'{{"code":{code:d},"extFields":{{"queueId":"{queue_id}"{self._json_tail},"msgId":"{msg_id}",'
-            f'"queueOffset":"{queue_offset}"{transaction}}},"flag":1,"language":"JAVA","opaque":{opaque},'
-            f'"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
-        ).encode()
-        return encode_prefix(len(header), 0, serialize=serialize) + header
-
-
-class SendMessageResponseHeader(NamedTuple):
-    """Where a message was stored; of a batch, where its first one was."""
-
-    msg_id: str
-    queue_id: int
-    queue_offset: int
-    transaction_id: str | None
-
-
-def decode_send_response(command: RemotingCommand) -> SendMessageResponseHeader:
-    """The header of an answer with code 0, 10, 11 or 12.
-
-    Raises:
-        RemoteProtocolError: a required field is absent, or a number is none.
-    """
-    if command.ext_raw is not None:
-        usual = _USUAL_RESPONSE.match(command.ext_raw)
-        if usual is not None:
-            msg_id, queue_id, queue_offset = usual.groups()
-            return SendMessageResponseHeader(msg_id.decode(), int(queue_id), int(queue_offset), None)
-    named = command.ext_fields
-    return SendMessageResponseHeader(
-        required(named, "msgId"),
-        parse_int("queueId", required(named, "queueId"), bits=32),
-        parse_int("queueOffset", required(named, "queueOffset"), bits=64),
-        named.get("transactionId"),
-    )
-
-
-def _frame(code: int, opaque: int, flag: int, ext: bytes, body: bytes) -> bytes:
-    """A binary frame without a remark, in one pack and one concatenation."""
-    total = 25 + len(ext) + len(body)
-    if total + 4 > FRAME_SIZE_MAX:
-        raise LocalProtocolError(f"a message of {len(body)} bytes does not fit a frame of {FRAME_SIZE_MAX} bytes")
-    return _FRAME.pack(total, _BINARY_WORD | 21 + len(ext), code, 0, VERSION, opaque, flag, 0, len(ext)) + ext + body

@@ -15,7 +15,7 @@ from rmqha.codec.message import StoredMessage, decode_message
 from rmqha.codec.message_id import decode_message_id
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import decode_route
-from rmqha.codec.send_headers import decode_send_response
+from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet

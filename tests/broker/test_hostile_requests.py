@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand, SerializeType
-from rmqha.codec.send_headers import decode_send_response
+from rmqha.codec.send_answers import decode_send_response
 from rmqha.errors import RemotingConnectError, RemotingError, RemotingSendRequestError
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.server import RemotingServer

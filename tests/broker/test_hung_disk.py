@@ -5,7 +5,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import RemotingCommand
-from rmqha.codec.send_headers import decode_send_response
+from rmqha.codec.send_answers import decode_send_response
 from tests.broker.machines import Machine, ask, send_request
 from tests.sim.sim_net import SimNet
 

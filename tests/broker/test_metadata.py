@@ -15,7 +15,7 @@ from rmqha.broker.metadata import MetadataService
 from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
-from rmqha.codec.send_headers import decode_send_response
+from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
 from tests.broker.machines import Machine, ask, send_request
 from tests.sim.sim_disk import SimDisk

@@ -25,7 +25,8 @@ from rmqha.codec.message_id import encode_message_id
 from rmqha.codec.record_encoder import prepare
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import BrokerData, QueueData, TopicRouteData, encode_route
-from rmqha.codec.send_headers import SendMessageRequestDecoder, SendMessageResponseEncoder
+from rmqha.codec.send_answers import SendMessageResponseEncoder
+from rmqha.codec.send_headers import SendMessageRequestDecoder
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
@@ -106,7 +107,7 @@ class FakeBroker(RequestDispatcher):
                 ids.append(self._append(header.topic, header.queue_id, body, properties, flag, header.sys_flag))
             if not request.is_oneway:
                 answer = self._encoder.encode(
-                    request, code, msg_id=",".join(ids), queue_id=header.queue_id, queue_offset=first_offset
+                    request.serialize, request.opaque, code, ",".join(ids), header.queue_id, first_offset
                 )
                 connection.send_response(answer)
         self.wake_held()

@@ -19,12 +19,11 @@ from rmqha.codec.headers import (
     encode_header,
 )
 from rmqha.codec.remoting import RemotingCommand, SerializeType, decode_frames
+from rmqha.codec.send_answers import SendMessageResponseEncoder, decode_send_response
 from rmqha.codec.send_headers import (
     SendMessageRequestDecoder,
     SendMessageRequestEncoder,
     SendMessageRequestHeader,
-    SendMessageResponseEncoder,
-    decode_send_response,
 )
 from rmqha.errors import RemoteProtocolError
 
@@ -124,7 +123,8 @@ def test_answers_are_the_recorded_ones_byte_for_byte(session: str) -> None:
     for command, frame in recorded(session, answersTo="SEND_MESSAGE_V2"):
         fields = frame["extFields"]
         raw = encoder.encode(
-            command,
+            command.serialize,
+            command.opaque,
             frame["code"],
             msg_id=fields["msgId"],
             queue_id=int(fields["queueId"]),
@@ -137,7 +137,7 @@ def test_answers_are_the_recorded_ones_byte_for_byte(session: str) -> None:
 @pytest.mark.parametrize("serialize", SerializeType)
 def test_an_answer_with_a_transaction(serialize: SerializeType) -> None:
     raw = SendMessageResponseEncoder().encode(
-        RemotingCommand(310, 9, serialize=serialize), 0, msg_id="A,B", queue_id=0, queue_offset=5, transaction_id='x"'
+        serialize, 9, 0, msg_id="A,B", queue_id=0, queue_offset=5, transaction_id='x"'
     )
     (command,), _ = decode_frames(raw)
     assert command.opaque == 9

@@ -29,7 +29,8 @@ from rmqha.codec.remoting import FrameDecoder, RemotingCommand, decode_frames
 from rmqha.codec.resync import find_record
 from rmqha.codec.route import decode_route, encode_route
 from rmqha.codec.scan import Stop, scan_records
-from rmqha.codec.send_headers import SendMessageRequestDecoder, decode_send_response
+from rmqha.codec.send_answers import decode_send_response
+from rmqha.codec.send_headers import SendMessageRequestDecoder
 from rmqha.codec.strangers import describe_on_ha_port, describe_on_remoting_port
 from rmqha.codec.transfer import (
     FRAME_HEADER_SIZE,

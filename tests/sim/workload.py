@@ -7,7 +7,7 @@ import trio
 
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand, decode_frames
-from rmqha.codec.send_headers import decode_send_response
+from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.connection import Connection
 from rmqha.store.disk import BytesLike
 from tests.sim.journal import NodeDied
