@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import trio
 
 from rmqha.errors import ConfigError
-from rmqha.transport import BytesLike, Listener, Network, Stream, TcpNetwork, UntrustedPeerError
+from rmqha.memory import BytesLike, new_buffer
+from rmqha.transport import Listener, Network, Stream, TcpNetwork, UntrustedPeerError
 
 if TYPE_CHECKING:
     from rmqha.store.disk import DataFile
@@ -129,7 +130,7 @@ class TlsStream:
         self._tls: Final = context.wrap_bio(
             self._incoming, self._outgoing, server_side=self._is_server, server_hostname=server_host or None
         )
-        self._received = memoryview(bytearray(_RECEIVED_AT_ONCE))
+        self._received = new_buffer(_RECEIVED_AT_ONCE)
         self._is_tls = not self._is_server
         self._is_plain = False
         self._first = b""

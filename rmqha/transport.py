@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from rmqha.memory import BytesLike
 from rmqha.threads import needing_a_thread
 
 if TYPE_CHECKING:
     from rmqha.store.disk import DataFile
 
-BytesLike = bytes | bytearray | memoryview
 
 SENDFILE_BYTES_MIN: Final = 64 * 1024
 """From this size on a body goes out by sendfile; below, one gathered send of header and mapped bytes is cheaper."""

@@ -7,6 +7,7 @@ last bytes are in its file. rmqha checks every record's CRC on the way, RocketMQ
 
     scripts/bench_ha.py --gib 2
     scripts/bench_ha.py --gib 2 --peer rocketmq
+    scripts/bench_ha.py --gib 2 --python pypy3        rmqha's brokers run on PyPy
 """
 
 import argparse
@@ -52,6 +53,7 @@ class CatchUp(NamedTuple):
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", choices=["rocketmq"], help="let a RocketMQ pair do the same (Java, Maven)")
+    parser.add_argument("--python", default=sys.executable, help="what runs rmqha's brokers (default: this Python)")
     parser.add_argument("--gib", type=float, default=2, help="size of the log (default %(default)s)")
     parser.add_argument("--sizes", default="32768,1024", help="body sizes in bytes (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="catch-ups of each kind, in turns (default %(default)s)")
@@ -148,19 +150,21 @@ def seed_with_first_record(master: Broker, slave: Broker) -> int:
     return size
 
 
-def brokers_of(peer: str, directory: Path, rounds: int) -> tuple[Broker, list[Broker]]:
-    """A master, and a slave for each round."""
+def brokers_of(peer: str, directory: Path, *, rounds: int, python: str) -> tuple[Broker, list[Broker]]:
+    """A master, and a slave for each round; ``python`` runs rmqha's."""
     conf: dict[str, object] = {"mappedFileSizeCommitLog": SEGMENT_BYTES, "diskMaxUsedSpaceRatio": 95}
-    master = make_broker(peer, directory / f"{peer}-master", {"brokerRole": "ASYNC_MASTER", **conf})
+    master = make_broker(peer, directory / f"{peer}-master", {"brokerRole": "ASYNC_MASTER", **conf}, python=python)
     slave_conf = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address, **conf}
-    slaves = [make_broker(peer, directory / f"{peer}-slave-{number}", slave_conf) for number in range(rounds)]
+    names = [f"{peer}-slave-{number}" for number in range(rounds)]
+    slaves = [make_broker(peer, directory / name, slave_conf, python=python) for name in names]
     return master, slaves
 
 
 async def measure(directory: Path, *, size: int, arguments: argparse.Namespace) -> dict[str, list[CatchUp]]:
     """Fill one log and let everybody copy it, in turns."""
     kinds = ["rmqha", *([arguments.peer] if arguments.peer else [])]
-    pairs = {kind: brokers_of(kind, directory, arguments.rounds) for kind in kinds}
+    rounds, python = arguments.rounds, arguments.python
+    pairs = {kind: brokers_of(kind, directory, rounds=rounds, python=python) for kind in kinds}
     results: dict[str, list[CatchUp]] = {"bare loop": [], "bare loop, writing": [], **{kind: [] for kind in kinds}}
     with reaping(*_all_brokers(pairs)):
         ours = pairs["rmqha"][0]
@@ -169,7 +173,7 @@ async def measure(directory: Path, *, size: int, arguments: argparse.Namespace) 
             shutil.copytree(ours.store, pairs[kind][0].store)
         for kind in kinds:
             await pairs[kind][0].start()
-        for number in range(arguments.rounds):
+        for number in range(rounds):
             files, copy = segment_files(ours.store / "commitlog"), directory / "copy"
             results["bare loop"].append(CatchUp(bare_loop(files, end), 0, 0, 0, 0))
             results["bare loop, writing"].append(CatchUp(bare_loop(files, end, copy), 0, 0, 0, 0))

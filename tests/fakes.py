@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rmqha.transport import BytesLike
+from rmqha.memory import BytesLike
 
 if TYPE_CHECKING:
     from rmqha.store.disk import DataFile

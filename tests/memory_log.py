@@ -8,8 +8,8 @@ import trio
 from rmqha.codec.layout import encode_blank
 from rmqha.codec.record_encoder import prepare
 from rmqha.errors import StoreWriteError
+from rmqha.memory import BytesLike
 from rmqha.replication.watermark import Watermark
-from rmqha.store.disk import BytesLike
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 

@@ -24,13 +24,13 @@ from rmqha.codec.layout import SysFlag
 from rmqha.codec.limits import topic_problem
 from rmqha.codec.record_encoder import PreparedRecord, prepare
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
-from rmqha.codec.scan import Buffer
 from rmqha.codec.send_answers import SendMessageResponseEncoder
 from rmqha.codec.send_headers import (
     SendMessageRequestDecoder,
     SendMessageRequestHeader,
 )
 from rmqha.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
+from rmqha.memory import BytesLike
 from rmqha.remoting.connection import Connection
 from rmqha.store.commit_log import PutRequest
 from rmqha.store.message_store import DefaultMessageStore
@@ -229,7 +229,7 @@ class SendMessageProcessor:
         return b"\x02".join(pairs.values()), wait is None or wait[5:].lower() == b"true"
 
     def _batch(
-        self, header: SendMessageRequestHeader, body: Buffer, *, born_host: bytes, queue_id: int, shared: bytes
+        self, header: SendMessageRequestHeader, body: BytesLike, *, born_host: bytes, queue_id: int, shared: bytes
     ) -> list[PreparedRecord]:
         if len(body) > self._rules.message_size_max or header.sys_flag & SysFlag.TRANSACTION_TYPE:
             raise SendRefusedError(
@@ -244,7 +244,7 @@ class SendMessageProcessor:
         return records
 
     def _prepare(
-        self, header: SendMessageRequestHeader, body: Buffer, *, born_host: bytes, queue_id: int, properties: bytes
+        self, header: SendMessageRequestHeader, body: BytesLike, *, born_host: bytes, queue_id: int, properties: bytes
     ) -> PreparedRecord:
         return prepare(
             header.topic,

@@ -15,8 +15,8 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from rmqha.codec.scan import Buffer
 from rmqha.errors import LocalProtocolError, RemoteProtocolError
+from rmqha.memory import BytesLike
 
 _HEAD: Final = struct.Struct(">iiiii")
 _PROPERTIES_SIZE: Final = struct.Struct(">h")
@@ -31,7 +31,7 @@ class BatchEntry(NamedTuple):
     properties_raw: bytes
 
 
-def decode_batch(body: Buffer) -> list[BatchEntry]:
+def decode_batch(body: BytesLike) -> list[BatchEntry]:
     """Cut a batch's body into its messages.
 
     Raises:

@@ -17,7 +17,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from rmqha.codec.scan import Buffer
+from rmqha.memory import BytesLike
 
 _FIELDS: Final = struct.Struct(">qqqqq")
 CHECKPOINT_SIZE: Final = 4096
@@ -53,7 +53,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     return fields.ljust(CHECKPOINT_SIZE, b"\0")
 
 
-def decode_checkpoint(raw: Buffer) -> Checkpoint:
+def decode_checkpoint(raw: BytesLike) -> Checkpoint:
     """Read a checkpoint; what a short or empty file lacks, and what is negative, is not known."""
     padded = bytes(raw[: _FIELDS.size]).ljust(_FIELDS.size, b"\0")
     return Checkpoint(*(max(0, value) for value in _FIELDS.unpack(padded)))

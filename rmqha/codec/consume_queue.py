@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from rmqha.codec.scan import Buffer
+from rmqha.memory import BytesLike
 
 UNIT: Final = struct.Struct(">qiq")
 UNIT_SIZE: Final = UNIT.size
@@ -42,7 +42,7 @@ class ConsumeQueueUnit(NamedTuple):
         return self.commit_log_offset >= 0 and self.msg_size > 0
 
 
-def decode_units(buffer: Buffer, start: int = 0, end: int | None = None) -> list[ConsumeQueueUnit]:
+def decode_units(buffer: BytesLike, start: int = 0, end: int | None = None) -> list[ConsumeQueueUnit]:
     """Every unit of ``buffer[start:end]``, used or not; a last part of a unit is left out."""
     view = memoryview(buffer)[start:end]
     return [ConsumeQueueUnit(*fields) for fields in UNIT.iter_unpack(view[: len(view) // UNIT_SIZE * UNIT_SIZE])]

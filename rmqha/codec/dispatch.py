@@ -13,7 +13,7 @@ from rmqha.codec.delay_level import DELAY_LEVELS_MS, delivery_time_ms
 from rmqha.codec.hashing import tags_code
 from rmqha.codec.layout import FIXED_SIZE_V4, MESSAGE_MAGIC, SCHEDULE_TOPIC, SysFlag
 from rmqha.codec.properties import decode_utf8, find_property
-from rmqha.codec.scan import Buffer
+from rmqha.memory import BytesLike
 
 
 class DispatchRequest(NamedTuple):
@@ -41,7 +41,7 @@ _FIELDS_V6: Final = {
 
 
 def read_dispatch(
-    buffer: Buffer,
+    buffer: BytesLike,
     start: int,
     end: int,
     *,

@@ -33,22 +33,22 @@ _usual: Final[dict[tuple[bytes, bytes, bytes], Usual]] = {}
 _language_by_name: Final = {language.name.encode(): language for language in LanguageCode}
 
 
-def usual_header(buffer: bytes, start: int, end: int) -> tuple[Usual, int, bytes] | None:
-    """What ``buffer[start:end]`` says, if it looks as Java's headers do, with its opaque and its undecoded fields.
+def usual_header(header: bytes) -> tuple[Usual, int, bytes] | None:
+    """What ``header`` says, if it looks as Java's do, with its opaque and its undecoded fields.
 
     The fields begin with the first brace and end with the first closing one, and are not checked any further:
     :func:`json_fields` does that.
     """
-    fields_at = buffer.find(b"{", start + 1, end)
-    fields_end = buffer.find(b"}", start, end) + 1
-    opaque_at = buffer.find(_OPAQUE, fields_end, end) + len(_OPAQUE)
-    opaque_end = buffer.find(b",", opaque_at, end)
-    around = (buffer[start:fields_at], buffer[fields_end:opaque_at], buffer[opaque_end:end])
-    opaque = buffer[opaque_at:opaque_end]
-    usual = _usual.get(around) or _learn(buffer[start:end], around)
+    fields_at = header.find(b"{", 1)
+    fields_end = header.find(b"}") + 1
+    opaque_at = header.find(_OPAQUE, fields_end) + len(_OPAQUE)
+    opaque_end = header.find(b",", opaque_at)
+    around = (header[:fields_at], header[fields_end:opaque_at], header[opaque_end:])
+    opaque = header[opaque_at:opaque_end]
+    usual = _usual.get(around) or _learn(header, around)
     if usual is None or len(opaque) > 9 or not opaque.isdigit():
         return None
-    return usual, int(opaque), buffer[fields_at:fields_end]
+    return usual, int(opaque), header[fields_at:fields_end]
 
 
 def _learn(header: bytes, around: tuple[bytes, bytes, bytes]) -> Usual | None:

@@ -10,8 +10,9 @@ from rmqha.codec.host import decode_host
 from rmqha.codec.layout import MESSAGE_MAGIC, SysFlag, fixed_part
 from rmqha.codec.message_id import encode_message_id
 from rmqha.codec.properties import parse_properties
-from rmqha.codec.scan import Buffer, Stop, scan_records
+from rmqha.codec.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError
+from rmqha.memory import BytesLike
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class StoredMessage:
 
 
 def decode_message(
-    buffer: Buffer, at: int = 0, *, phy_offset: int | None = None, check_crc: bool = True
+    buffer: BytesLike, at: int = 0, *, phy_offset: int | None = None, check_crc: bool = True
 ) -> StoredMessage:
     """Decode the record at position ``at``.
 

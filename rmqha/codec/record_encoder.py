@@ -18,8 +18,8 @@ from rmqha.codec.layout import (
     fixed_part,
     is_legal_topic,
 )
-from rmqha.codec.scan import Buffer
 from rmqha.errors import LocalProtocolError
+from rmqha.memory import BytesLike
 
 _HOSTS_V6: Final = SysFlag.HOSTS_V6
 _HOST_V4_SIZE: Final = 8
@@ -37,7 +37,7 @@ class PreparedRecord(NamedTuple):
     queue_id: int
     size: int
     """TOTALSIZE."""
-    body: Buffer
+    body: BytesLike
     tail: bytes
     """Everything behind the body: topic and properties with their lengths."""
     crc: int
@@ -51,7 +51,7 @@ class PreparedRecord(NamedTuple):
     prepared_transaction_offset: int
 
     def append_to(
-        self, parts: list[Buffer], *, queue_offset: int, physical_offset: int, store_timestamp_ms: int
+        self, parts: list[BytesLike], *, queue_offset: int, physical_offset: int, store_timestamp_ms: int
     ) -> None:
         """Add the record's bytes to ``parts``: fixed part, body, tail."""
         _, queue_id, size, body, tail, crc, flag, sys_flag, born_ms, born_host, store_host, times, prepared = self
@@ -80,7 +80,7 @@ class PreparedRecord(NamedTuple):
 
     def pack(self, *, queue_offset: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
         """The whole record."""
-        parts: list[Buffer] = []
+        parts: list[BytesLike] = []
         self.append_to(
             parts, queue_offset=queue_offset, physical_offset=physical_offset, store_timestamp_ms=store_timestamp_ms
         )
@@ -89,7 +89,7 @@ class PreparedRecord(NamedTuple):
 
 def prepare(
     topic: str,
-    body: Buffer,
+    body: BytesLike,
     *,
     queue_id: int,
     born_timestamp_ms: int,

@@ -29,6 +29,7 @@ from rmqha.codec.codes import LanguageCode
 from rmqha.codec.json_header import json_fields, json_header, json_object, usual_header
 from rmqha.codec.properties import decode_utf8
 from rmqha.errors import LocalProtocolError, RemoteProtocolError
+from rmqha.memory import BytesLike
 
 VERSION: Final = 409
 """The protocol version of RocketMQ 4.9.8, which every frame of ours carries."""
@@ -44,12 +45,11 @@ FLAG_ONEWAY: Final = 2
 
 _PREFIX: Final = struct.Struct(">iI")
 _BINARY: Final = struct.Struct(">hBhiii")
-_FRAME: Final = struct.Struct(">iIhBhiii")
 _WHOLE_FRAME: Final = struct.Struct(">iIhBhiiii")
 _FIRST_BYTES_SIZE: Final = 16
 _PAIR_KEY: Final = struct.Struct(">H")
 _INT32: Final = struct.Struct(">i")
-assert _FRAME.size == _PREFIX.size + _BINARY.size == 29 - 4
+assert _WHOLE_FRAME.size == _PREFIX.size + _BINARY.size + 4
 
 _JSON_NUMBERS: Final = ("code", "opaque", "flag", "version")
 _LANGUAGES: Final = tuple(LanguageCode)
@@ -254,9 +254,9 @@ def decode_ext_fields(raw: bytes) -> dict[str, str]:
 
 
 def decode_frames(
-    buffer: bytes, *, frame_size_max: int = FRAME_SIZE_MAX, header_size_max: int = HEADER_SIZE_MAX
+    buffer: BytesLike, *, frame_size_max: int = FRAME_SIZE_MAX, header_size_max: int = HEADER_SIZE_MAX
 ) -> tuple[list[RemotingCommand], int]:
-    """All whole frames at the start of ``buffer``, and how many bytes they took.
+    """All whole frames at the start of ``buffer``, and how many bytes they took. They keep nothing of ``buffer``.
 
     Raises:
         RemoteProtocolError: the stream cannot be followed any further; close the connection.
@@ -268,15 +268,16 @@ def decode_frames(
         header_size = word & 0xFFFFFF
         if not 4 <= total <= frame_size_max - 4 or header_size > total - 4 or header_size > header_size_max:
             reason = _bad_lengths(total, header_size, frame_size_max, header_size_max)
-            raise NoFrameError(reason, b"" if at else buffer[:_FIRST_BYTES_SIZE])
+            raise NoFrameError(reason, b"" if at else bytes(buffer[:_FIRST_BYTES_SIZE]))
         if word >> 24 > _ROCKETMQ:
             reason = f"serialize type {word >> 24} is neither 0 (JSON) nor 1 (ROCKETMQ)"
-            raise NoFrameError(reason, b"" if at else buffer[:_FIRST_BYTES_SIZE])
+            raise NoFrameError(reason, b"" if at else bytes(buffer[:_FIRST_BYTES_SIZE]))
         frame_end = at + 4 + total
         if frame_end > end:
             break
         decode = _decode_binary if word >> 24 else _decode_json
-        commands.append(decode(buffer, at, at + 8 + header_size, frame_end))
+        body_at = at + 8 + header_size
+        commands.append(decode(bytes(buffer[at + 8 : body_at]), bytes(buffer[body_at:frame_end]), 4 + total))
         at = frame_end
     return commands, at
 
@@ -288,15 +289,15 @@ def _bad_lengths(total: int, header_size: int, frame_size_max: int, header_size_
     )
 
 
-def _decode_binary(buffer: bytes, at: int, body_at: int, end: int) -> RemotingCommand:
-    if body_at - at < _FRAME.size + 4:
-        raise RemoteProtocolError(f"binary header of {body_at - at - 8} bytes; at least 21 are needed")
-    _, _, code, language, version, opaque, flag, remark_size = _FRAME.unpack_from(buffer, at)
-    ext_at = at + 29 + remark_size
-    if remark_size < 0 or ext_at > body_at:
+def _decode_binary(header: bytes, body: bytes, size: int) -> RemotingCommand:
+    if len(header) < _BINARY.size + 4:
+        raise RemoteProtocolError(f"binary header of {len(header)} bytes; at least 21 are needed")
+    code, language, version, opaque, flag, remark_size = _BINARY.unpack_from(header)
+    ext_at = _BINARY.size + remark_size + 4
+    if remark_size < 0 or ext_at > len(header):
         raise RemoteProtocolError(f"remark of {remark_size} bytes leaves the header")
-    (ext_size,) = _INT32.unpack_from(buffer, ext_at - 4)
-    if ext_size < 0 or ext_at + ext_size > body_at:
+    (ext_size,) = _INT32.unpack_from(header, ext_at - 4)
+    if ext_size < 0 or ext_at + ext_size > len(header):
         raise RemoteProtocolError(f"header fields of {ext_size} bytes leave the header")
     return RemotingCommand(
         code,
@@ -304,22 +305,21 @@ def _decode_binary(buffer: bytes, at: int, body_at: int, end: int) -> RemotingCo
         flag,
         version,
         _LANGUAGES[language] if language < len(_LANGUAGES) else LanguageCode.OTHER,
-        decode_utf8(buffer[ext_at - 4 - remark_size : ext_at - 4]) if remark_size else None,
+        decode_utf8(header[_BINARY.size : ext_at - 4]) if remark_size else None,
         None,
-        buffer[body_at:end],
+        body,
         _ROCKETMQ,
-        buffer[ext_at : ext_at + ext_size],
-        end - at,
+        header[ext_at : ext_at + ext_size],
+        size,
     )
 
 
-def _decode_json(buffer: bytes, at: int, body_at: int, end: int) -> RemotingCommand:
-    usual = usual_header(buffer, at + 8, body_at)
+def _decode_json(raw: bytes, body: bytes, size: int) -> RemotingCommand:
+    usual = usual_header(raw)
     if usual is not None:
         (code, flag, language, version), opaque, fields = usual
-        body = buffer[body_at:end]
-        return RemotingCommand(code, opaque, flag, version, language, None, None, body, _JSON, fields, end - at)
-    header = json_header(buffer[at + 8 : body_at])
+        return RemotingCommand(code, opaque, flag, version, language, None, None, body, _JSON, fields, size)
+    header = json_header(raw)
     code, opaque, flag, version = map(header.get, _JSON_NUMBERS, (0, 0, 0, 0))
     if not type(code) is type(opaque) is type(flag) is type(version) is int or not (
         -0x80000000 <= min(code, opaque, flag, version) <= max(code, opaque, flag, version) <= 0x7FFFFFFF
@@ -334,10 +334,10 @@ def _decode_json(buffer: bytes, at: int, body_at: int, end: int) -> RemotingComm
         _json_language(header.get("language")),
         remark if remark is None or type(remark) is str else str(remark),
         json_fields(header.get("extFields")),
-        buffer[body_at:end],
+        body,
         _JSON,
         None,
-        end - at,
+        size,
     )
 
 
@@ -351,7 +351,9 @@ def _json_language(value: object) -> LanguageCode:
 class FrameDecoder:
     """Cuts a byte stream into commands, however it was chopped. Knows no socket and no clock.
 
-    Holds at most one incomplete frame, in not much more memory than its bytes.
+    Holds at most one incomplete frame, in not much more memory than its bytes. Who receives into a buffer, which may be
+    shared with others, asks for :meth:`space` there before and says :meth:`on_received` at once after it, so that a
+    frame is cut out where it arrived; who has bytes gives them to :meth:`receive_data`.
     """
 
     def __init__(self, *, frame_size_max: int = FRAME_SIZE_MAX, header_size_max: int = HEADER_SIZE_MAX) -> None:
@@ -365,7 +367,24 @@ class FrameDecoder:
         """Bytes of a frame that has begun and is not complete."""
         return len(self._rest)
 
-    def receive_data(self, data: bytes) -> list[RemotingCommand]:
+    def space(self, buffer: memoryview) -> memoryview:
+        """Where in ``buffer`` the next bytes belong: behind room for what is held, unless that is half of it."""
+        held = len(self._rest)
+        return buffer[held:] if 2 * held <= len(buffer) else buffer
+
+    def on_received(self, buffer: memoryview, count: int) -> list[RemotingCommand]:
+        """The commands that ``count`` bytes at the beginning of :meth:`space` complete.
+
+        Raises:
+            RemoteProtocolError: the stream cannot be followed any further; close the connection.
+        """
+        held = len(self._rest)
+        if held + count < self._wanted or 2 * held > len(buffer):
+            return self.receive_data(self.space(buffer)[:count])
+        buffer[:held] = self._rest
+        return self._decode(buffer[: held + count])
+
+    def receive_data(self, data: BytesLike) -> list[RemotingCommand]:
         """The commands that ``data`` completes.
 
         Raises:
@@ -374,13 +393,13 @@ class FrameDecoder:
         if len(self._rest) + len(data) < self._wanted:
             self._rest += data
             return []
-        if self._rest:
-            data = b"".join((self._rest, data))
-            self._rest = bytearray()
+        return self._decode(b"".join((self._rest, data)) if self._rest else data)
+
+    def _decode(self, stream: BytesLike) -> list[RemotingCommand]:
+        """Decode what was held and what came; hold what is left."""
         commands, taken = decode_frames(
-            data, frame_size_max=self._frame_size_max, header_size_max=self._header_size_max
+            stream, frame_size_max=self._frame_size_max, header_size_max=self._header_size_max
         )
-        if taken < len(data):
-            self._rest += data[taken:] if taken else data
+        self._rest = bytearray(stream[taken:])
         self._wanted = 4 + _INT32.unpack_from(self._rest)[0] if len(self._rest) >= 8 else 8
         return commands

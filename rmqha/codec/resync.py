@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from rmqha.codec.layout import MESSAGE_MAGIC
-from rmqha.codec.scan import Buffer, scan_records
+from rmqha.codec.scan import scan_records
+from rmqha.memory import BytesLike
 
 _MAGIC: Final = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)
 _CHUNK_SIZE: Final = 1 << 20
@@ -21,7 +22,7 @@ def claims_its_place(view: memoryview, at: int, *, phy_offset: int) -> bool:
     return magic == MESSAGE_MAGIC and int.from_bytes(view[at + 28 : at + 36], "big") == phy_offset
 
 
-def find_record(buffer: Buffer, start: int, end: int, *, phy_offset_base: int) -> int | None:
+def find_record(buffer: BytesLike, start: int, end: int, *, phy_offset_base: int) -> int | None:
     """Position of the first whole and good record in ``buffer[start:end]``; None if there is none."""
     view = memoryview(buffer)
     for magic_at in _magic_positions(view, start + 4, end):

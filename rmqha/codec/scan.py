@@ -21,8 +21,7 @@ from rmqha.codec.layout import (
     SysFlag,
     is_legal_topic,
 )
-
-Buffer = bytes | bytearray | memoryview
+from rmqha.memory import BytesLike
 
 
 class Stop(Enum):
@@ -74,7 +73,7 @@ _TAIL_SIZE_MIN: Final = 3
 
 
 def scan_records(
-    buffer: Buffer,
+    buffer: BytesLike,
     start: int,
     end: int,
     *,

@@ -9,11 +9,12 @@ import trio
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FRAME_SIZE_MAX, FrameDecoder, RemotingCommand
 from rmqha.errors import RemoteProtocolError, RemotingConnectError, errors_in
+from rmqha.memory import BytesLike, new_buffer
 from rmqha.remoting.background import open_background_nursery
 from rmqha.remoting.connection import invoke
 from rmqha.remoting.outgoing import OutgoingQueue
 from rmqha.remoting.response_table import OnOutcome, ResponseTable
-from rmqha.transport import BytesLike, Network, Stream
+from rmqha.transport import Network, Stream
 
 CONNECT_TIMEOUT_S = 3.0
 _WRITE_TIMEOUT_S = 30.0
@@ -105,10 +106,10 @@ class RemotingClient:
 
     async def _read(self) -> None:
         decoder = FrameDecoder(header_size_max=FRAME_SIZE_MAX)
-        view = memoryview(bytearray(_RECEIVE_SIZE))
-        while count := await self._stream.receive_into(view):
+        buffer = new_buffer(_RECEIVE_SIZE)
+        while count := await self._stream.receive_into(decoder.space(buffer)):
             self.used_at = trio.current_time()
-            for command in decoder.receive_data(bytes(view[:count])):
+            for command in decoder.on_received(buffer, count):
                 if command.flag & FLAG_RESPONSE:
                     self._responses.complete(command)
                 elif not command.flag & FLAG_ONEWAY:

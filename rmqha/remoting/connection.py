@@ -8,10 +8,11 @@ import trio
 
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FrameDecoder, RemotingCommand
 from rmqha.errors import RemotingError
+from rmqha.memory import BytesLike
 from rmqha.remoting.limits import Capacity, RemotingLimits
 from rmqha.remoting.outgoing import OutgoingQueue
 from rmqha.remoting.response_table import Outcome, ResponseTable
-from rmqha.transport import BytesLike, Stream
+from rmqha.transport import Stream
 from rmqha.waiting import wait_overdue
 
 Arguments = TypeVarTuple("Arguments")
@@ -178,7 +179,7 @@ class Connection:
     async def _read(self) -> None:
         limits = self._limits
         decoder = FrameDecoder(frame_size_max=limits.frame_size_max, header_size_max=limits.header_size_max)
-        view = self._capacity.receive_buffer
+        buffer = self._capacity.receive_buffer
         self._heard_at = trio.current_time()
         while True:
             held = decoder.pending_size
@@ -190,11 +191,11 @@ class Connection:
             if held and not self._watches_frame:
                 self._watches_frame = True
                 self.start_soon(self._watch_frame)
-            count = await self._stream.receive_into(view)
+            count = await self._stream.receive_into(decoder.space(buffer))
             self._heard_at = trio.current_time()
             if count == 0:
                 return
-            commands = decoder.receive_data(bytes(view[:count]))
+            commands = decoder.on_received(buffer, count)
             if commands:
                 self._take(commands, held + count - decoder.pending_size)
             if commands or not held:

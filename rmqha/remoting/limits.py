@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import trio
 
 from rmqha.codec.remoting import FRAME_SIZE_MAX, HEADER_SIZE_MAX
+from rmqha.memory import new_buffer
 from rmqha.remoting.outgoing import OutgoingAccount
 
 
@@ -66,7 +67,7 @@ class Capacity:
         self.bytes_max = limits.in_flight_bytes_max
         self.used_bytes = 0
         self.released = trio.lowlevel.ParkingLot()
-        self.receive_buffer = memoryview(bytearray(limits.receive_size))
+        self.receive_buffer = new_buffer(limits.receive_size)
         self.outgoing = OutgoingAccount()
         self.unfinished = UnfinishedFrames(limits.unfinished_bytes_max)
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import trio
 
-from rmqha.transport import BytesLike, Stream
+from rmqha.memory import BytesLike
+from rmqha.transport import Stream
 
 _GATHERED_BYTES_MAX = 1024 * 1024
 _COPIED_BYTES_MAX = 32 * 1024

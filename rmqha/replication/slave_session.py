@@ -13,6 +13,7 @@ from typing import Final
 from rmqha.codec.scan import Scan, Stop, scan_records
 from rmqha.codec.transfer import FRAME_HEADER_SIZE, decode_frame_header
 from rmqha.errors import RemoteProtocolError
+from rmqha.memory import new_buffer
 from rmqha.replication.overlap import StreamStart
 
 _ROOM_MIN: Final = 64 * 1024
@@ -52,7 +53,7 @@ class CompareChunk:
 class SlaveSession:
     """One connection to a master, from the first report on.
 
-    Invariants: ``buffer[_start:_write]`` are body bytes not yet given out, the first of them at ``verified_offset``;
+    Invariants: ``_view[_start:_write]`` are body bytes not yet given out, the first of them at ``verified_offset``;
     ``_header_have`` bytes of the next header follow at ``_write``, and are there only if ``_body_left`` is 0.
     """
 
@@ -67,13 +68,12 @@ class SlaveSession:
         assert buffer_size >= 2 * FRAME_HEADER_SIZE
         self._file_size = file_size
         self._record_size_max = min(record_size_max, file_size)
-        self._buffer = bytearray(buffer_size)
-        self._view = memoryview(self._buffer)
+        self._view = new_buffer(buffer_size)
         self._begins = start
         self._is_placed = start.first_report > 0 or start.own_end > 0
         self._start = 0
         self._write = len(start.prefix)
-        self._buffer[: self._write] = start.prefix
+        self._view[: self._write] = start.prefix
         self._header_have = 0
         self._body_left = 0
         self._broken: RemoteProtocolError | None = None
@@ -231,8 +231,7 @@ class SlaveSession:
         if len(self._view) - waiting >= room_min:
             self._move_to(self._view, waiting)
         else:
-            self._buffer = bytearray(2 * len(self._view))
-            self._move_to(memoryview(self._buffer), waiting)
+            self._move_to(new_buffer(2 * len(self._view)), waiting)
 
     def _move_to(self, target: memoryview, waiting: int) -> None:
         target[:waiting] = self._view[self._start : self._start + waiting]

@@ -14,9 +14,9 @@ from rmqha.codec.layout import BLANK_SIZE_MIN, RECORD_SIZE_EXTRA_MAX, SysFlag, e
 from rmqha.codec.limits import size_problem, topic_problem
 from rmqha.codec.record_encoder import PreparedRecord
 from rmqha.errors import StoreError, StoreWriteError
+from rmqha.memory import BytesLike
 from rmqha.store.allocate_service import AllocateMappedFileService
 from rmqha.store.consume_queue_table import QueueKey
-from rmqha.store.disk import BytesLike
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.status import AppendResult, PutMessageStatus

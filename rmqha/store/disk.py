@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from rmqha.errors import StoreLockedError, StoreWriteError
+from rmqha.memory import BytesLike
 from rmqha.store.direct_read import READ_SIZE_MAX, DirectReader
 from rmqha.store.disk_calls import (
     allocate,
@@ -33,8 +34,6 @@ from rmqha.store.disk_calls import (
     sync_directory,
     writing,
 )
-
-BytesLike = bytes | bytearray | memoryview
 
 # Of Linux; PyPy's os does not name them.
 _SEEK_DATA: Final = 3

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from rmqha.store.disk import BytesLike, DataFile
+from rmqha.memory import BytesLike
+from rmqha.store.disk import DataFile
 
 NAME_DIGITS: Final = 20
 

@@ -11,12 +11,13 @@ import structlog
 import trio
 
 from rmqha.errors import StoreError, StoreWriteError
+from rmqha.memory import BytesLike
 from rmqha.replication.watermark import Watermark
 from rmqha.store.allocate_service import AllocateMappedFileService
 from rmqha.store.cleaner import CleanCommitLogService
 from rmqha.store.commit_log import CommitLog, PutRequest
 from rmqha.store.consume_queue_table import ConsumeQueueTable
-from rmqha.store.disk import BytesLike, Closable, DataFile, Disk
+from rmqha.store.disk import Closable, DataFile, Disk
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
 from rmqha.store.flush_service import FlushCommitLogService, FlushRealTimeService, GroupCommitService
 from rmqha.store.log_recovery import LogRecovery

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from rmqha.memory import BytesLike
 from rmqha.remoting.outgoing import OutgoingQueue
-from rmqha.transport import BytesLike
 
 
 class Stream:

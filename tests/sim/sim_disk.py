@@ -23,7 +23,8 @@ from typing import Final, Literal
 import trio
 
 from rmqha.errors import StoreLockedError, StoreReadError, StoreWriteError
-from rmqha.store.disk import BytesLike, DiskUsage
+from rmqha.memory import BytesLike
+from rmqha.store.disk import DiskUsage
 from tests.sim.journal import Journal, NodeDied
 from tests.sim.sim_clock import Bell
 

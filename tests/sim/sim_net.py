@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmqha.transport import BytesLike
+from rmqha.memory import BytesLike
 from tests.sim.journal import Journal, NodeDied
 from tests.sim.sim_clock import Bell
 

@@ -8,8 +8,8 @@ import trio
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand, decode_frames
 from rmqha.codec.send_answers import decode_send_response
+from rmqha.memory import BytesLike
 from rmqha.remoting.connection import Connection
-from rmqha.store.disk import BytesLike
 from tests.sim.journal import NodeDied
 from tests.sim.nemesis import draw_plan
 from tests.sim.sim_clock import stream
