@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import trio
@@ -57,19 +58,25 @@ class Capacity:
 
     Attributes:
         used_bytes: requests in flight, on all connections together.
-        receive_buffer: one for all: what a stream puts there is taken out before any other task runs, so a
-            connection that only sits there costs no buffer.
         unfinished: requests that have begun to arrive.
         outgoing: answers that clients have not taken yet.
     """
 
     def __init__(self, limits: RemotingLimits) -> None:
+        self._receive_size = limits.receive_size
         self.bytes_max = limits.in_flight_bytes_max
         self.used_bytes = 0
         self.released = trio.lowlevel.ParkingLot()
-        self.receive_buffer = new_buffer(limits.receive_size)
         self.outgoing = OutgoingAccount()
         self.unfinished = UnfinishedFrames(limits.unfinished_bytes_max)
+
+    @cached_property
+    def receive_buffer(self) -> memoryview:
+        """One for all: what a stream puts there is taken out before any other task runs.
+
+        So a connection that only sits there costs no buffer.
+        """
+        return new_buffer(self._receive_size)
 
     def release(self, size: int) -> None:
         """Give back, and wake the readers that wait for it."""

@@ -103,6 +103,8 @@ class ReputMessageService:
                     for queue in _write(this.groups):
                         await queue.create_file_in_thread()
                     self._finish(this)
+                    if this.end >= self._confirm_offset():
+                        break
                     took_s = trio.current_time() - begun_at
                     await trio.sleep((_SHARE_WHEN_BEHIND - 1) * took_s if self.is_far_behind() else 0)
                     begun_at = trio.current_time()
@@ -145,13 +147,15 @@ class ReputMessageService:
         base = segment.file_from_offset
         start = self.reput_from_offset - base
         limit = min(self._confirm_offset() - base, segment.wrote_position)
+        if start >= limit:
+            return [], start
         for end in (min(start + _ROUND_BYTES, limit), limit):  # the second, if one record is larger than a round
             requests, position = read_dispatch(
                 segment.view, start, end, phy_offset_base=base, delay_levels_ms=self._delay_levels_ms
             )
             if requests:
                 return requests, position
-        return [], self._behind_blank(segment, start, limit) if start < limit else start
+        return [], self._behind_blank(segment, start, limit)
 
     def _behind_blank(self, segment: MappedFile, start: int, limit: int) -> int:
         """Where to go on when no record can be read at ``start``: behind a blank, or there, once more has come.

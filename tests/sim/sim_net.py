@@ -91,7 +91,7 @@ class SimNet:
 
     def mend(self, holes: list[tuple[str, str]]) -> None:
         """Close these black holes."""
-        self.journal.record("net.mended", holes)
+        self.journal.record("net.mended", *[host for hole in holes for host in hole])
         self.holes.difference_update(holes)
         self.wake()
 

@@ -89,7 +89,7 @@ class SimClient:
             self.world.checker.violation("I8", f"message {number} was answered twice")
             return
         message.code = answer.code
-        self.world.journal.record("answer", number, answer.code)
+        self.world.journal.record("answer", number, int(answer.code))
         if answer.code == ResponseCode.SUCCESS:
             response = decode_send_response(answer)
             offset = int(response.msg_id[16:], 16)
