@@ -50,6 +50,8 @@ def read_records(directory: Path, *, first_file: str = "", torn: bool = False) -
             size, magic = struct.unpack_from(">iI", data, at)
             if magic != MESSAGE_MAGIC:
                 assert torn or (size, magic) == (0, 0) or magic == BLANK_MAGIC, f"{path.name}: {magic:08x} at {at}"
+                if torn and magic != BLANK_MAGIC:
+                    return  # what is in the next file by now was written after this one was read
                 break
             try:
                 record = decode_record(data[at : at + size])
