@@ -1,6 +1,7 @@
 """TLS streams over the in-memory network: who gets in, what gets through, and the reasons given."""
 
 import ssl
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -165,6 +166,8 @@ async def test_without_a_certificate_of_ours_nobody_gets_in(
     client = await TlsNetwork(memory, options).connect(HOST, PORT, timeout_s=5)
     with suppress(trio.BrokenResourceError):  # it may have been cut off already
         await client.send_all(b"forged report")
+    if sys.implementation.name == "pypy":
+        client_says = "TLS with"  # the rest may be the other end's error: they share one queue in this process
     with pytest.raises(trio.BrokenResourceError, match=client_says):
         await receive(client, 1)
     assert served.received == []
