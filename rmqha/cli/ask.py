@@ -6,8 +6,9 @@ import time
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.tls import secured_socket
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.java_json import loads
-from rmqha.codec.remoting import FrameDecoder, RemotingCommand
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.config.kinds import split_address
 from rmqha.errors import RemoteProtocolError
 

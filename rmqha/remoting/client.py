@@ -7,7 +7,8 @@ from typing import Final
 import trio
 
 from rmqha.codec.codes import ResponseCode
-from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FRAME_SIZE_MAX, FrameDecoder, RemotingCommand
+from rmqha.codec.frame_decoder import FrameDecoder
+from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FRAME_SIZE_MAX, RemotingCommand
 from rmqha.errors import RemoteProtocolError, RemotingConnectError, errors_in
 from rmqha.memory import BytesLike, new_buffer
 from rmqha.remoting.background import open_background_nursery

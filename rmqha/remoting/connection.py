@@ -6,7 +6,8 @@ from typing import Protocol, TypeVarTuple
 
 import trio
 
-from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FrameDecoder, RemotingCommand
+from rmqha.codec.frame_decoder import FrameDecoder
+from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rmqha.errors import RemotingError
 from rmqha.memory import BytesLike
 from rmqha.remoting.limits import Capacity, RemotingLimits

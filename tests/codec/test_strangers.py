@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.codec.remoting import FrameDecoder, NoFrameError, RemotingCommand, SerializeType, decode_frames
+from rmqha.codec.frame_decoder import FrameDecoder
+from rmqha.codec.remoting import NoFrameError, RemotingCommand, SerializeType, decode_frames
 from rmqha.codec.strangers import describe_on_ha_port, describe_on_remoting_port, is_open_on_ha_port
 from rmqha.codec.transfer import encode_frame_header, encode_report
 

@@ -8,7 +8,8 @@ import pytest
 
 from rmqha.cli.main import run
 from rmqha.cli.verdict import STATUS_KEY
-from rmqha.codec.remoting import FLAG_RESPONSE, FrameDecoder, RemotingCommand
+from rmqha.codec.frame_decoder import FrameDecoder
+from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from tests.cli.facts import connection, master
 
 Output = pytest.CaptureFixture[str]

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.codec.remoting import FrameDecoder, decode_frames
+from rmqha.codec.frame_decoder import FrameDecoder
+from rmqha.codec.remoting import decode_frames
 from rmqha.codec.transfer import FRAME_HEADER_SIZE, ReportDecoder, decode_frame_header
 from rmqha.replication.overlap import StreamStart
 from rmqha.replication.slave_session import AppendChunk, SlaveSession

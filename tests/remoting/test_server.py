@@ -10,7 +10,8 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FrameDecoder, RemotingCommand, SerializeType
+from rmqha.codec.frame_decoder import FrameDecoder
+from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, SerializeType
 from rmqha.errors import RemotingSendRequestError, RemotingTimeoutError, StoreError
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher

@@ -1,0 +1,67 @@
+"""FrameDecoder: a connection's bytes, as they come, into commands. Hot path, step 1."""
+
+import struct
+from typing import Final
+
+from rmqha.codec.remoting import FRAME_SIZE_MAX, HEADER_SIZE_MAX, RemotingCommand, decode_frames
+from rmqha.memory import BytesLike
+
+_PREFIX_SIZE: Final = 8
+_LENGTH: Final = struct.Struct(">i")
+
+
+class FrameDecoder:
+    """Cuts a byte stream into commands, however it was chopped. Knows no socket and no clock.
+
+    Holds at most one incomplete frame, in not much more memory than its bytes. Who receives into a buffer, which may be
+    shared with others, asks for :meth:`space` there before and says :meth:`on_received` at once after it, so that a
+    frame is cut out where it arrived; who has bytes gives them to :meth:`receive_data`.
+    """
+
+    def __init__(self, *, frame_size_max: int = FRAME_SIZE_MAX, header_size_max: int = HEADER_SIZE_MAX) -> None:
+        self._frame_size_max = frame_size_max
+        self._header_size_max = header_size_max
+        self._rest = bytearray()
+        self._wanted = _PREFIX_SIZE
+
+    @property
+    def pending_size(self) -> int:
+        """Bytes of a frame that has begun and is not complete."""
+        return len(self._rest)
+
+    def space(self, buffer: memoryview) -> memoryview:
+        """Where in ``buffer`` the next bytes belong: behind room for what is held, unless that is half of it."""
+        held = len(self._rest)
+        return buffer[held:] if 2 * held <= len(buffer) else buffer
+
+    def on_received(self, buffer: memoryview, count: int) -> list[RemotingCommand]:
+        """The commands that ``count`` bytes at the beginning of :meth:`space` complete.
+
+        Raises:
+            RemoteProtocolError: the stream cannot be followed any further; close the connection.
+        """
+        held = len(self._rest)
+        if held + count < self._wanted or 2 * held > len(buffer):
+            return self.receive_data(self.space(buffer)[:count])
+        buffer[:held] = self._rest
+        return self._decode(buffer[: held + count])
+
+    def receive_data(self, data: BytesLike) -> list[RemotingCommand]:
+        """The commands that ``data`` completes.
+
+        Raises:
+            RemoteProtocolError: the stream cannot be followed any further; close the connection.
+        """
+        if len(self._rest) + len(data) < self._wanted:
+            self._rest += data
+            return []
+        return self._decode(b"".join((self._rest, data)) if self._rest else data)
+
+    def _decode(self, stream: BytesLike) -> list[RemotingCommand]:
+        """Decode what was held and what came; hold what is left."""
+        commands, taken = decode_frames(
+            stream, frame_size_max=self._frame_size_max, header_size_max=self._header_size_max
+        )
+        self._rest = bytearray(stream[taken:])
+        self._wanted = 4 + _LENGTH.unpack_from(self._rest)[0] if len(self._rest) >= _PREFIX_SIZE else _PREFIX_SIZE
+        return commands
