@@ -9,7 +9,8 @@ from rmqha.errors import ConfigError
 from rmqha.spark.decoder import Split
 from rmqha.spark.log_end import find_log_end
 from rmqha.spark.options import SPLIT_BYTES, ReadOptions
-from rmqha.spark.segments import Segment, list_segments, open_filesystem
+from rmqha.spark.records import start_at
+from rmqha.spark.segments import Segment, SegmentReader, list_segments, open_filesystem
 from rmqha.spark.store_time import find_offset_by_time
 
 
@@ -40,11 +41,11 @@ class CommitLog:
         return open_filesystem(self.uri)[0]
 
     def splits(self, begin: int, end: int, *, split_bytes: int = SPLIT_BYTES) -> Iterator[Split]:
-        """Cut ``[begin, end)`` at file ends and every ``split_bytes``; any cut is good."""
+        """Cut ``[begin, end)`` at file ends and every ``split_bytes``; any cut is good, ``begin`` is a start."""
         for segment in self.segments:
             stop = min(end, segment.end)
             for at in range(max(begin, segment.base), stop, split_bytes):
-                yield Split(segment, at, min(at + split_bytes, stop), self.end)
+                yield Split(segment, at, min(at + split_bytes, stop), begin, end, self.end)
 
     def range_of(self, options: ReadOptions) -> tuple[int, int]:
         """The physical range that the options' offsets and times ask for, within what the log holds.
@@ -57,7 +58,16 @@ class CommitLog:
         begin, end = self.min_offset if begin is None else begin, self.end if end is None else end
         if begin > end and options.ending_offset is not None:
             raise ConfigError(f"the range [{begin}, {end}) is empty: the start lies after the end")
-        return max(begin, self.min_offset), min(end, self.end)
+        return self.start_at(max(begin, self.min_offset)), min(end, self.end)
+
+    def start_at(self, position: int) -> int:
+        """Where the first record, or damage, begins at or after a position; the log's end if nothing does."""
+        for segment in self.segments:
+            end = min(segment.end, self.end)
+            if segment.base <= position < end:
+                with SegmentReader(self.filesystem, segment) as file:
+                    return start_at(file, position, end=end)
+        return max(position, self.end)
 
     def _bound(self, which: str, offset: int | None, *, time_ms: int | None) -> int | None:
         if time_ms is None:

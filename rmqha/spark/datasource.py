@@ -81,9 +81,11 @@ class RmqhaReader(spark.DataSourceReader):
             log = open_log(uri)
             begin, end = source.range_of(broker, log)
             begin = check_still_there(log, begin, fail_on_data_loss=source.fail_on_data_loss)
+            begin, end = self._wanted.clip(begin, end)
             tasks += plan_tasks(
                 log,
-                *self._wanted.clip(begin, end),
+                log.start_at(begin),
+                end,
                 options=replace(self._wanted.read, broker_name=broker),
                 split_bytes=source.split_bytes,
                 tasks_min=source.partitions_min,

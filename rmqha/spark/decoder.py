@@ -33,12 +33,24 @@ _BEYOND_BYTES: Final = 16 << 10
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Records that start in ``[begin, end)`` of one file. ``log_end``: the safe end of the whole log."""
+    """Records that start in ``[begin, end)`` of one file.
+
+    Attributes:
+        range_begin, range_end: the whole range that was cut into splits; a record is expected right at its begin.
+        log_end: the safe end of the whole log.
+    """
 
     segment: Segment
     begin: int
     end: int
+    range_begin: int
+    range_end: int
     log_end: int
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the range begins here: then there is nobody before who would report damage at the begin."""
+        return self.begin == self.range_begin
 
 
 def decode(
@@ -67,7 +79,7 @@ class _SplitDecoder:
     def batches(self, filesystem: fs.FileSystem) -> Iterator[pa.RecordBatch]:
         split = self._split
         with SegmentReader(filesystem, split.segment) as file:
-            position = open_at(file, split.begin, end=split.end)
+            position = split.begin if split.is_first else open_at(file, split.begin, end=split.end)
             if position is None:
                 self._report.next = split.end
                 return
@@ -98,7 +110,7 @@ class _SplitDecoder:
 
     def _look_beyond(self, file: SegmentReader, position: int) -> None:
         """Damage is reported by whoever walks into it: the next split will begin behind it without knowing."""
-        if position < min(self._split.log_end, file.segment.end):
+        if position < min(self._split.range_end, file.segment.end):
             verdict = judge(file, position, check_crc=False)
             if not verdict.is_record:
                 self._report.next = self._pass_over(file, position, verdict)

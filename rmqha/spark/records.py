@@ -78,35 +78,52 @@ def open_at(file: SegmentReader, position: int, *, end: int) -> int | None:
     if position <= base:
         return base
     found = find_record(file, position, end=end)
-    if found is None or not _is_covered(file, position, found):
+    if found is None or _covering(file, position, found) is None:
         return found
-    return _walk_to(file, position, end=end)
+    at = _walk_to(file, position)
+    verdict = judge(file, at, check_crc=False)
+    if at >= end or verdict.stop is Stop.BLANK:
+        return None
+    return at if verdict.is_record else find_record(file, at + 1, end=end)
 
 
-def _is_covered(file: SegmentReader, position: int, found: int) -> bool:
-    """Whether a record or blank before ``found`` reaches beyond it; records from ``position`` on do not."""
+def start_at(file: SegmentReader, position: int, *, end: int) -> int:
+    """As :func:`open_at`, but damage counts as a start, too, and ``end`` if there is none.
+
+    For where a range begins: what is wrong there would be reported by nobody else.
+    """
+    base = file.segment.base
+    if position <= base:
+        return base
+    over = _covering(file, position, position)
+    if over is None and judge(file, position, check_crc=False).is_record:
+        return position
+    if over is not None and open_at(file, over, end=over + 1) == over:
+        found = open_at(file, position, end=end)
+        return end if found is None else found
+    return min(end, _walk_to(file, position))
+
+
+def _covering(file: SegmentReader, position: int, found: int) -> int | None:
+    """A record or blank before ``found`` that reaches beyond it; records from ``position`` on do not."""
     base = file.segment.base
     if judge(file, base, check_crc=False).end > found:
-        return True
+        return base
     back = max(base, position - RECORD_SIZE_LIKELY_MAX)
     claims = _claims(file, back, end=found, blanks=True, beyond=found)
-    return any(judge(file, start, check_crc=False).end > found for start in claims)
+    return next((start for start in claims if judge(file, start, check_crc=False).end > found), None)
 
 
-def _walk_to(file: SegmentReader, position: int, *, end: int) -> int | None:
-    """The first record at or after ``position`` on the chain that starts at the file's first byte."""
-    at: int | None = file.segment.base
-    while at is not None:
+def _walk_to(file: SegmentReader, position: int) -> int:
+    """Where a record, blank or damage begins at or after ``position``, on the chain from the file's first byte."""
+    at = file.segment.base
+    while at < position:
         verdict = judge(file, at, check_crc=False)
-        if verdict.stop is Stop.BLANK:
-            return None
-        if not verdict.is_record:
-            at = find_record(file, at + 1, end=end)
-        elif at >= position:
-            return at if at < end else None
-        else:
+        if verdict.is_record or verdict.stop is Stop.BLANK:
             at = verdict.end
-    return None
+        else:
+            at = find_record(file, at + 1, end=position, or_blank=True) or position
+    return at
 
 
 def _claims(file: SegmentReader, begin: int, *, end: int, blanks: bool, beyond: int = 0) -> Iterator[int]:

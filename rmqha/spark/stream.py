@@ -14,9 +14,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTr
 from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.datasource import LogPartition
 from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task
-from rmqha.spark.records import open_at
 from rmqha.spark.report import ReadReport
-from rmqha.spark.segments import SegmentReader
 from rmqha.spark.source_options import SourceOptions
 
 Offsets = dict[str, int]
@@ -39,7 +37,7 @@ class RmqhaStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNo
             log = open_log(uri)
             begin, _ = self._source.range_of(broker, log)
             begin = check_still_there(log, begin, fail_on_data_loss=self._source.fail_on_data_loss)
-            starts[broker] = _record_start(log, begin)
+            starts[broker] = log.start_at(begin)
         return starts
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
@@ -53,7 +51,7 @@ class RmqhaStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNo
         end = log.end if self._target is None else max(begin, min(log.end, self._target.get(broker, log.end)))
         if share is None or end - begin <= share:
             return end
-        return _record_start(log, begin + max(share, 1))
+        return log.start_at(begin + max(share, 1))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """``maxBytesPerTrigger``."""
@@ -88,13 +86,3 @@ class RmqhaStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNo
         log = open_log(self._source.logs[broker], known_end=self._known_ends.get(broker))
         self._known_ends[broker] = log.end
         return log
-
-
-def _record_start(log: CommitLog, position: int) -> int:
-    """The first record at or after a position; the log's end if there is none."""
-    for segment in log.segments:
-        if segment.base <= position < min(segment.end, log.end):
-            with SegmentReader(log.filesystem, segment) as file:
-                found = open_at(file, position, end=min(segment.end, log.end))
-            return min(segment.end, log.end) if found is None else found
-    return max(position, log.end) if log.segments else position

@@ -119,6 +119,29 @@ def test_stop_delivers_everything_before_the_damage(log: LogWriter) -> None:
     assert (report.next, report.corrupt[0].start) == (log.offsets[57], log.offsets[57])
 
 
+@pytest.mark.parametrize("damage", [(4, b"\x00"), (0, bytes(200))])
+def test_damage_at_the_begin_of_a_range_is_met(log: LogWriter, damage: tuple[int, bytes]) -> None:
+    """Who goes on where another reader ended must not jump over what is wrong there; a range before it is sound."""
+    at = log.offsets[57]
+    log.write(at + damage[0], damage[1])
+    with pytest.raises(CorruptLogError) as caught:
+        read(log.root, starting_offset=at)
+    assert caught.value.offset == at
+    report = ReadReport()
+    assert offsets(log.root, report, ending_offset=at) == log.offsets[:57]
+    assert (report.next, report.corrupt) == (at, [])
+
+
+def test_any_offset_can_be_a_start(tmp_path: Path) -> None:
+    """From within a record, of any size, or a blank, reading begins at the next one: that is no damage."""
+    log = LogWriter(tmp_path, file_size=8 << 20)
+    for size in (10, 6 << 20, 300, 4 << 20, 20):
+        log.append(bytes(size))
+    for index, at in enumerate(log.offsets[:-1]):
+        for inside in (at + 1, at + 95, log.offsets[index + 1] - 1):
+            assert offsets(tmp_path, starting_offset=inside) == log.offsets[index + 1 :]
+
+
 def test_zeros_in_the_middle_are_damage(log: LogWriter) -> None:
     """A lost page is not the end of the log when records follow."""
     begin, end = log.offsets[190], log.offsets[195]

@@ -181,8 +181,21 @@ def test_stop_ends_before_the_damage_and_the_next_run_meets_it_again(log: LogWri
     log.write(log.offsets[200] + 4, b"\0")
     report = run(log.root, out, read={"on_corrupt": OnCorrupt.STOP})
     assert report.end == log.offsets[200]
-    run(log.root, out, read={"on_corrupt": OnCorrupt.SKIP})
+    with pytest.raises(ReplayDamageError):
+        run(log.root, out)
+    report = run(log.root, out, read={"on_corrupt": OnCorrupt.SKIP})
+    assert [damage.start for damage in report.corrupt] == [log.offsets[200]]
     assert offsets(out) == [at for index, at in enumerate(log.offsets) if index != 200]
+
+
+def test_damage_where_the_last_run_ended_is_met(log: LogWriter, tmp_path: Path) -> None:
+    run(log.root, tmp_path / "out")
+    end = log.end
+    for _ in range(50):
+        log.append(b"later")
+    log.write(end + 4, b"\0")
+    with pytest.raises(ReplayDamageError, match=rf"\[{end}, "):
+        run(log.root, tmp_path / "out")
 
 
 def test_deleted_files_are_a_gap(log: LogWriter, tmp_path: Path) -> None:

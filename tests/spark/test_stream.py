@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
-from rmqha.errors import StoreError
+from rmqha.errors import CorruptLogError, StoreError
 from rmqha.spark.source_options import parse_options
 from rmqha.spark.stream import RmqhaStreamReader
 from tests.spark.logs import LogWriter, record
@@ -71,6 +71,16 @@ def test_a_file_may_roll_between_planning_and_reading(log: LogWriter) -> None:
     assert offsets_between(stream, stream.initialOffset(), end) == [at for at in log.offsets if at < end["broker"]]
     later = stream.latestOffset(end, ReadAllAvailable())
     assert offsets_between(stream, end, later) == [at for at in log.offsets if at >= end["broker"]]
+
+
+def test_damage_where_the_last_batch_ended_is_met(log: LogWriter) -> None:
+    stream = reader(log.root)
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    for _ in range(10):
+        log.append(b"later")
+    log.write(end["broker"] + 4, b"\0")
+    with pytest.raises(CorruptLogError):
+        offsets_between(stream, end, stream.latestOffset(end, ReadAllAvailable()))
 
 
 def test_available_now_ends_where_the_log_ended(log: LogWriter) -> None:
