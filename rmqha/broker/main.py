@@ -17,7 +17,7 @@ import trio
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.config import BrokerConfig
 from rmqha.errors import RmqhaError, errors_in
-from rmqha.store.disk import OsDisk
+from rmqha.store.os_disk import OsDisk
 from rmqha.transport import TcpNetwork
 
 logger = structlog.get_logger()

@@ -29,8 +29,8 @@ def cut(store: str, *, at_offset: int, yes: bool) -> None:
     """
     from rmqha.cli.store_place import commit_log_directory  # noqa: PLC0415
     from rmqha.errors import StoreError  # noqa: PLC0415
-    from rmqha.store.disk import OsDisk  # noqa: PLC0415
     from rmqha.store.log_cut import cut_log, plan_cut  # noqa: PLC0415
+    from rmqha.store.os_disk import OsDisk  # noqa: PLC0415
 
     directory = commit_log_directory(store)
     disk = OsDisk()

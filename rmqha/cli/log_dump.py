@@ -50,8 +50,8 @@ def dump(store: str, **options: Any) -> None:
     """
     from rmqha.cli.store_place import commit_log_directory  # noqa: PLC0415
     from rmqha.errors import CorruptLogError  # noqa: PLC0415
-    from rmqha.store.disk import OsDisk  # noqa: PLC0415
     from rmqha.store.log_reader import LogReader, dump_line  # noqa: PLC0415
+    from rmqha.store.os_disk import OsDisk  # noqa: PLC0415
 
     reader = LogReader(OsDisk(), commit_log_directory(store))
     try:

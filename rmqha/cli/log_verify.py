@@ -36,8 +36,8 @@ def verify(ctx: click.Context, store: str, *, queues: bool, output: str) -> None
     """
     from rmqha.cli.progress import progress  # noqa: PLC0415
     from rmqha.cli.store_place import commit_log_directory, is_in_use, queue_directory  # noqa: PLC0415
-    from rmqha.store.disk import OsDisk  # noqa: PLC0415
     from rmqha.store.log_verify import verify_log  # noqa: PLC0415
+    from rmqha.store.os_disk import OsDisk  # noqa: PLC0415
     from rmqha.store.queue_verify import verify_queues  # noqa: PLC0415
 
     directory = commit_log_directory(store)

@@ -1,4 +1,4 @@
-"""Calls to the operating system for :mod:`rmqha.store.disk`: each failure becomes an error of the store.
+"""Calls to the operating system for :mod:`rmqha.store.os_disk`: each failure becomes an error of the store.
 
 "Is it there?" has three answers: yes, no, and an error. ``os.path`` takes the third for "no", and a broker that does so
 starts on an empty log, or skips the recovery after a crash, because a directory could not be read for a moment.

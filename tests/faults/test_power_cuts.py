@@ -26,7 +26,7 @@ MESSAGES_A_CYCLE = 200
 
 FLUSHES_NOTHING = """
 import sys
-from rmqha.store.disk import OsDataFile
+from rmqha.store.os_disk import OsDataFile
 OsDataFile.sync = lambda self: None
 from rmqha.cli.main import main
 sys.argv[0] = "rmqha"

@@ -11,7 +11,7 @@ from tests.e2e.processes import RmqhaBroker, reaping
 UNPROTECTED = """
 import os, sys
 from rmqha.errors import StoreWriteError
-from rmqha.store.disk import OsDataFile
+from rmqha.store.os_disk import OsDataFile
 from rmqha.store.running_flags import RunningFlags
 
 def swallowing(call):

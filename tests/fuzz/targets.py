@@ -44,9 +44,9 @@ from rmqha.errors import CorruptLogError, LocalProtocolError, ProtocolError, Rem
 from rmqha.replication.master_session import LogRange, MasterSession, MasterSettings, RefusedSlaveError
 from rmqha.replication.overlap import StreamStart
 from rmqha.replication.slave_session import AppendChunk, SlaveSession
-from rmqha.store.disk import OsDisk
 from rmqha.store.log_recovery import DurableKnowledge, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.os_disk import OsDisk
 
 FILE_SIZE = 1024
 INFLATED_SIZE_MAX = 64 * 1024

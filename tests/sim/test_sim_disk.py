@@ -9,7 +9,8 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.errors import StoreError, StoreLockedError, StoreReadError, StoreWriteError
-from rmqha.store.disk import Disk, OsDisk
+from rmqha.store.disk import Disk
+from rmqha.store.os_disk import OsDisk
 from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SECTOR, SimDisk, SimMount
 

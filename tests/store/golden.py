@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from rmqha.store.disk import OsDisk
 from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.os_disk import OsDisk
 from rmqha.store.store_options import StoreOptions
 from tests import stores
 

@@ -8,9 +8,9 @@ import pytest
 from rmqha.cli.main import run
 from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from rmqha.errors import CorruptLogError, StoreError, StoreLockedError
-from rmqha.store.disk import OsDisk
 from rmqha.store.log_cut import LogCut, cut_log, plan_cut
 from rmqha.store.log_reader import LogReader
+from rmqha.store.os_disk import OsDisk
 from tests import stores
 from tests.store.golden import open_store, queues_of
 

@@ -8,8 +8,8 @@ import pytest
 
 from rmqha.codec.resync import find_record
 from rmqha.errors import CorruptLogError
-from rmqha.store.disk import OsDisk
 from rmqha.store.log_reader import LogReader, dump_line
+from rmqha.store.os_disk import OsDisk
 from tests import stores
 
 

@@ -10,9 +10,9 @@ from rmqha.codec.layout import encode_blank
 from rmqha.codec.record_encoder import prepare
 from rmqha.codec.scan import Stop
 from rmqha.errors import CorruptLogError
-from rmqha.store.disk import OsDisk
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.os_disk import OsDisk
 
 FILE_SIZE = 1024
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])

@@ -12,9 +12,9 @@ from rmqha.codec.message import decode_scanned
 from rmqha.codec.record_encoder import prepare
 from rmqha.codec.scan import scan_records
 from rmqha.errors import CorruptLogError
-from rmqha.store.disk import OsDisk
 from rmqha.store.log_recovery import DurableKnowledge, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.os_disk import OsDisk
 
 FILE_SIZE = 2048
 SECTOR = 64

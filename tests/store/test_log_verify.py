@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rmqha.store.disk import OsDisk
 from rmqha.store.log_verify import LogVerification, Problem, verify_log
+from rmqha.store.os_disk import OsDisk
 from rmqha.store.queue_verify import QueueVerification, verify_queues
 from tests import stores
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from rmqha.errors import CorruptLogError, StoreWriteError
-from rmqha.store.disk import OsDisk
 from rmqha.store.mapped_file import file_name, parse_file_name
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.os_disk import OsDisk
 from tests.sim.sim_disk import SimDisk, SimMount
 
 SIZE = 1024

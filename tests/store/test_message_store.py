@@ -11,8 +11,8 @@ from trio.testing import MockClock
 from rmqha.codec.checkpoint import decode_checkpoint
 from rmqha.codec.message import decode_message
 from rmqha.errors import CorruptLogError, StoreError, StoreLockedError, StoreWriteError
-from rmqha.store.disk import OsDisk
 from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.os_disk import OsDisk
 from rmqha.store.status import GetMessageStatus, PutMessageStatus
 from tests.sim.sim_disk import Inode, SimDisk
 from tests.store.helpers import SEGMENT, Clock, dispatched, message, options, put, running

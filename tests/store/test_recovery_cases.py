@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from rmqha.errors import CorruptLogError
-from rmqha.store.disk import OsDisk
 from rmqha.store.log_reader import LogReader
+from rmqha.store.os_disk import OsDisk
 from tests import stores
 from tests.store.golden import open_store, queues_of
 

@@ -10,8 +10,8 @@ import pytest
 
 from rmqha.errors import StoreLockedError, StoreReadError, StoreWriteError
 from rmqha.store.direct_read import DirectReader
-from rmqha.store.disk import OsDisk
 from rmqha.store.disk_calls import in_thread
+from rmqha.store.os_disk import OsDisk
 
 ST_RDONLY = 1  # os.ST_RDONLY, which PyPy does not name
 
@@ -63,7 +63,7 @@ def test_a_file_that_cannot_be_mapped_is_not_left_behind(disk: OsDisk, tmp_path:
 import resource, sys
 from rmqha.errors import StoreWriteError
 from rmqha.store.direct_read import DirectReader
-from rmqha.store.disk import OsDisk
+from rmqha.store.os_disk import OsDisk
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (8 << 20), -1))
 try:
