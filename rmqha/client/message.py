@@ -12,6 +12,7 @@ from rmqha.codec.layout import PROPERTIES_SIZE_MAX, SysFlag
 from rmqha.codec.limits import properties_problem, topic_problem
 from rmqha.codec.message import StoredMessage
 from rmqha.errors import MQClientError
+from rmqha.memory import BytesLike
 
 DELAY_LEVEL_MAX: Final = 18
 _host_text = lru_cache(maxsize=1024)(decode_host)
@@ -123,6 +124,8 @@ def _checked(properties: Mapping[str, str]) -> Mapping[str, str]:
 
 def check_message(message: Message, *, message_size_max: int) -> None:
     """Raise MQClientError for a body or flag that any broker would refuse."""
+    if not isinstance(message.body, BytesLike):
+        raise MQClientError(f"the body is {type(message.body).__name__}, not bytes: encode it")
     if not 0 < len(message.body) <= message_size_max:
         if message.body:
             raise MQClientError(f"body of {len(message.body)} bytes, at most {message_size_max} are accepted")

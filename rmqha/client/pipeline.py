@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Self
 import trio
 
 from rmqha.client.results import SendOutcome, read_send_outcome
-from rmqha.errors import RemotingError, RmqhaError
-from rmqha.remoting.client import RemotingClient
+from rmqha.errors import MQClientError, RemotingError, RmqhaError
 from rmqha.remoting.response_table import Outcome
 
 if TYPE_CHECKING:
     from rmqha.client.message import Message, MessageQueue
     from rmqha.client.producer import Producer
 
-_UNFLUSHED_FRAMES_MAX = 64
-_UNFLUSHED_BYTES_MAX = 128 * 1024
+_BURST_FRAMES_MAX = 64
+_BURST_BYTES_MAX = 128 * 1024
 _QUEUED_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -25,11 +24,17 @@ class _Slot:
 
     __slots__ = ("msg_id", "outcome", "pipeline", "queue")
 
-    def __init__(self, pipeline: "Pipeline", msg_id: str, queue: "MessageQueue | None") -> None:
+    def __init__(
+        self,
+        pipeline: "Pipeline",
+        msg_id: str,
+        queue: "MessageQueue | None",
+        outcome: Outcome | RmqhaError | None = None,
+    ) -> None:
         self.pipeline = pipeline
         self.msg_id = msg_id
         self.queue = queue
-        self.outcome: Outcome | RmqhaError | None = None
+        self.outcome = outcome
 
     def complete(self, outcome: Outcome | RmqhaError) -> None:
         self.outcome = outcome
@@ -58,83 +63,83 @@ class Pipeline:
     """
 
     def __init__(self, producer: "Producer", *, window: int, timeout_s: float) -> None:
+        if window < 1:
+            raise MQClientError(f"a window of {window} lets no message out: at least 1")
         self._producer = producer
         self._window = window
         self._timeout_s = timeout_s
         self._slots: deque[_Slot] = deque()
-        self._head_completed = trio.lowlevel.ParkingLot()
-        self._client: RemotingClient | None = None
-        self._frames: list[bytes] = []
-        self._frames_size = 0
-        self._untaken: list[SendOutcome] = []
+        self._awaited: _Slot | None = None
+        self._completed = trio.lowlevel.ParkingLot()
+        self._burst_frames = 0
+        self._burst_size = 0
 
     async def send(self, message: "Message") -> list[SendOutcome]:
-        """Send, waiting only while ``window`` messages are unanswered; returns what earlier sends came to."""
+        """Send, waiting only while ``window`` messages are unanswered; returns what earlier sends came to.
+
+        What is sent in one go leaves together, as soon as this task waits for anything. When cancelled, or with an
+        error raised, this message is not sent and has no outcome.
+        """
+        if self._burst_frames >= _BURST_FRAMES_MAX or self._burst_size >= _BURST_BYTES_MAX:
+            await self._let_out()
         if len(self._slots) >= self._window:
-            await self._flush()
-            await self._wait_head()
-        slot = _Slot(self, "", None)
-        self._slots.append(slot)
+            await self._wait_for(self._slots[0])
         try:
-            await self._start(slot, message)
+            await self._start(message)
         except RmqhaError as error:
-            slot.complete(error)
-        if len(self._frames) >= _UNFLUSHED_FRAMES_MAX or self._frames_size >= _UNFLUSHED_BYTES_MAX:
-            await self._flush()
+            self._slots.append(_Slot(self, "", None, error))
         return self.take() if self._slots[0].outcome is not None else []
 
     async def finish(self) -> list[SendOutcome]:
         """Wait for everything sent; returns the outcomes not taken yet."""
-        outcomes: list[SendOutcome] = []
-        await self._flush()
-        while self._slots:
-            await self._wait_head()
-            outcomes += self.take()
-        return outcomes
+        await self._wait_all()
+        return self.take()
 
     def take(self) -> list[SendOutcome]:
         """The outcomes known by now, up to the first send that is not answered."""
-        outcomes, self._untaken = self._untaken, []
+        outcomes: list[SendOutcome] = []
         slots = self._slots
         while slots and slots[0].outcome is not None:
             outcomes.append(slots.popleft().read())
         return outcomes
 
-    async def _start(self, slot: _Slot, message: "Message") -> None:
+    async def _start(self, message: "Message") -> None:
         rendered = self._producer.render(message)
-        now = trio.current_time()
-        chosen = self._producer.select_live(message.topic, now=now)
-        if chosen is None:
-            await self._flush()
-            chosen = await self._producer.connect(message.topic)
-        queue, client = chosen
-        if client is not self._client:
-            await self._flush()
-            self._client = client
-        slot.msg_id, slot.queue = rendered.msg_id, queue
-        opaque = client.expect(now + self._timeout_s, slot.complete)
+        chosen = self._producer.select_live(message.topic, now=trio.current_time())
+        queue, client = chosen or await self._producer.connect(message.topic)
+        await client.wait_writable(_QUEUED_BYTES_MAX)
+        slot = _Slot(self, rendered.msg_id, queue)
+        opaque = client.expect(trio.current_time() + self._timeout_s, slot.complete)
         frame = self._producer.encode(rendered, queue, opaque=opaque)
-        self._frames.append(frame)
-        self._frames_size += len(frame)
+        self._slots.append(slot)
+        self._burst_frames += 1
+        self._burst_size += len(frame)
+        if len(self._slots) >= self._window:
+            client.put_nowait(frame)
+        else:
+            client.put(frame)
 
-    async def _flush(self) -> None:
-        """Hand what has gathered to the network, waiting if that is slow."""
-        if self._frames and self._client is not None:
-            frames, self._frames, self._frames_size = self._frames, [], 0
-            self._client.put_nowait(b"".join(frames))
-            await self._client.wait_writable(_QUEUED_BYTES_MAX)
+    async def _let_out(self) -> None:
+        """Let what was sent go out, and answers come in."""
+        self._burst_frames = self._burst_size = 0
         await trio.lowlevel.checkpoint()
 
-    async def _wait_head(self) -> None:
-        while self._slots[0].outcome is None:
-            await self._head_completed.park()
+    async def _wait_for(self, slot: _Slot) -> None:
+        while slot.outcome is None:
+            self._awaited = slot
+            await self._completed.park()
+
+    async def _wait_all(self) -> None:
+        for slot in tuple(self._slots):
+            await self._wait_for(slot)
 
     def on_completed(self, slot: _Slot) -> None:
-        """A send has ended; wake whoever waits for the oldest one."""
+        """A send has ended; wake whoever waits for it."""
         if isinstance(slot.outcome, RemotingError) and slot.queue is not None:
             self._producer.forget_route(slot.queue.topic)
-        if self._head_completed and slot is self._slots[0]:
-            self._head_completed.unpark()
+        if slot is self._awaited:
+            self._awaited = None
+            self._completed.unpark()
 
     async def __aenter__(self) -> Self:
         return self
@@ -144,4 +149,4 @@ class Pipeline:
     ) -> None:
         """Leaving in peace waits for everything sent; outcomes not taken yet stay to be taken."""
         if error is None:
-            self._untaken = await self.finish()
+            await self._wait_all()

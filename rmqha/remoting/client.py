@@ -18,6 +18,7 @@ from rmqha.remoting.response_table import OnOutcome, ResponseTable
 from rmqha.transport import Network, Stream
 
 CONNECT_TIMEOUT_S = 3.0
+_PORT_MAX = 65535
 _WRITE_TIMEOUT_S = 30.0
 _RECEIVE_SIZE = 256 * 1024
 _ENDINGS: Final = (trio.BrokenResourceError, RemoteProtocolError)
@@ -101,6 +102,10 @@ class RemotingClient:
         """The second half: send whole frames, at once if nothing is queued."""
         self._outgoing.put_nowait(frames)
 
+    def put(self, frames: BytesLike) -> None:
+        """As :meth:`put_nowait`, but together with what is put until this task waits for anything."""
+        self._outgoing.put(frames)
+
     async def wait_writable(self, size: int) -> None:
         """Wait until fewer than ``size`` bytes are queued here, or the connection has ended."""
         await self._outgoing.wait_below(size)
@@ -133,8 +138,8 @@ async def connect_remoting_client(
         RemotingConnectError: refused, unreachable, unresolvable, or not done in time.
     """
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise RemotingConnectError(address, "is not of the form host:port")
+    if not host or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
+        raise RemotingConnectError(address, f"is not of the form host:port, with a port in 1..{_PORT_MAX}")
     try:
         stream = await network.connect(host.strip("[]"), int(port), timeout_s=timeout_s)
     except OSError as error:

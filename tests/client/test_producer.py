@@ -163,6 +163,7 @@ async def test_after_a_lost_connection_the_next_send_connects_again(autojump_clo
         (Message("", b"x"), "topic is empty"),
         (Message("a b", b"x"), "may only hold"),
         (Message("T", b""), "body is empty"),
+        (Message("T", "text"), "the body is str, not bytes"),  # type: ignore[arg-type]
         (Message("T", bytes(4 * 1024 * 1024 + 1)), "at most 4194304"),
         (Message("T", b"x", flag=1 << 31), "int32"),
         (Message("T", b"x", delay_level=19), "delay level"),
@@ -283,3 +284,49 @@ async def test_a_pipeline_survives_the_loss_of_its_connection(autojump_clock: Mo
         assert set(range(30)) <= set(good)
         assert set(range(41, 60)) - set(good) <= {41}
         assert all(isinstance(outcomes[n], RemotingError) for n in set(range(60)) - set(good))
+
+
+async def test_a_pipeline_sends_as_soon_as_its_task_waits_for_anything(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with running(broker) as (producer, _, _network):
+        pipeline = producer.pipeline(window=1000, timeout_s=2)
+        outcomes = []
+        for _ in range(3):
+            outcomes += await pipeline.send(Message("T", b"x"))
+            await trio.sleep(60)
+        outcomes += pipeline.take()
+        assert [type(outcome) for outcome in outcomes] == [SendResult] * 3
+
+
+async def test_a_send_that_is_cancelled_or_raises_leaves_nothing_to_wait_for(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with running(broker) as (producer, _, _network):
+        pipeline = producer.pipeline()
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await pipeline.send(Message("T", b"cancelled while it connects"))
+        with pytest.raises(TypeError):
+            await pipeline.send(Message("T", b"x", keys=4711))  # type: ignore[arg-type]
+        assert await pipeline.send(Message("T", b"x")) == []
+        (outcome,) = await pipeline.finish()
+        assert isinstance(outcome, SendResult)
+        assert len(broker.sent) == 1
+
+
+async def test_a_finish_that_is_cancelled_loses_no_outcome(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.silent = True
+    async with running(broker) as (producer, _, _network):
+        pipeline = producer.pipeline(timeout_s=10)
+        await pipeline.send(Message("T", b"times out"))
+        await trio.sleep(4)
+        await pipeline.send(Message("T", b"times out 4 s later"))
+        with trio.move_on_after(8):
+            await pipeline.finish()
+        assert [type(outcome) for outcome in await pipeline.finish()] == [RemotingTimeoutError] * 2
+
+
+async def test_a_window_that_lets_nothing_out_is_refused(autojump_clock: MockClock) -> None:
+    async with running(FakeBroker()) as (producer, _, _network):
+        with pytest.raises(MQClientError, match="window of 0"):
+            producer.pipeline(window=0)

@@ -120,6 +120,12 @@ async def test_an_address_that_cannot_be_reached_is_named(address: str) -> None:
         await connect_remoting_client(MemoryNetwork(), address)
 
 
+@pytest.mark.parametrize("address", ["nonsense", "10.0.0.1", "10.0.0.1:0", "10.0.0.1:76447"])
+async def test_a_port_that_cannot_be_is_not_taken_for_another(address: str) -> None:
+    with pytest.raises(RemotingConnectError, match=f"{address}: is not of the form host:port"):
+        await connect_remoting_client(MemoryNetwork(), address)
+
+
 async def test_garbage_from_the_peer_ends_the_connection(autojump_clock: MockClock) -> None:
     network = MemoryNetwork()
     listener = await network.listen("10.0.0.1", 10911)
