@@ -32,7 +32,7 @@ def find_log_end(filesystem: fs.FileSystem, segments: tuple[Segment, ...], *, kn
     """
     for segment in reversed(segments):
         with SegmentReader(filesystem, segment) as file:
-            if judge(file, segment.base).stop is not Stop.ZERO:
+            if judge(file, segment.base).stop is not Stop.ZERO or _record_after(file, segment.base) is not None:
                 return _end_within(file, known)
     return LogEnd(segments[0].base if segments else 0, "")
 
@@ -45,10 +45,15 @@ def _end_within(file: SegmentReader, known: int | None) -> LogEnd:
         if verdict.is_record and not _may_be_torn(file, verdict.end):
             at = verdict.end
             continue
-        later = find_record(file, at + 1, end=min(file.segment.end, at + _TAIL_SCAN_BYTES))
+        later = _record_after(file, at)
         if verdict.stop is Stop.BLANK or later is None:
             return LogEnd(at, _unfinished(verdict))
         at = later  # not the end, but damage: the reader will meet it and report it
+
+
+def _record_after(file: SegmentReader, at: int) -> int | None:
+    """What shows that a place without a record is damage, not the end."""
+    return find_record(file, at + 1, end=min(file.segment.end, at + _TAIL_SCAN_BYTES))
 
 
 def _unfinished(verdict: Verdict) -> str:

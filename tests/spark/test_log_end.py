@@ -42,6 +42,15 @@ def test_a_file_allocated_ahead_is_not_the_end(log: LogWriter) -> None:
     assert open_log(str(log.root)).end == log.end
 
 
+def test_a_last_file_that_lost_its_first_page_is_not_empty(log: LogWriter) -> None:
+    """Zeros where it begins look like a file allocated ahead; the records behind them tell."""
+    log.roll()
+    log.append(b"lost")
+    log.append(b"still there")
+    log.write(log.offsets[-2], bytes(log.offsets[-1] - log.offsets[-2]))
+    assert open_log(str(log.root)).end == log.end
+
+
 def test_a_trailing_blank_is_not_consumed(log: LogWriter) -> None:
     """RocketMQ cuts it at its next start and writes there, so the next run must look at it again."""
     end = log.end
