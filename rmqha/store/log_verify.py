@@ -105,8 +105,7 @@ def _verify_segment(segment: Segment, found: LogVerification) -> bool:
             found.problems.append(place)
             return False
         # Whether it is damage or only the end of the log shows if good records follow, here or later.
-        if found.tail is None and (scan.stop is Stop.CORRUPT or scan.end or segment.offset == found.min_offset):
-            found.tail = place
+        found.tail = found.tail or place
         following = find_record(segment.file.view(), scan.end + 1, segment.file.size, phy_offset_base=segment.offset)
         if following is None or len(found.problems) >= PROBLEMS_MAX:
             return len(found.problems) < PROBLEMS_MAX

@@ -99,6 +99,13 @@ def test_zeros_in_the_middle_and_a_bad_blank_are_problems(rolled: Path) -> None:
     assert "a blank of" in found.problems[1].reason
 
 
+def test_zeros_where_a_segment_begins_are_a_problem_if_records_follow(rolled: Path) -> None:
+    path = rolled / "commitlog" / SEGMENT
+    path.write_bytes(bytes(500) + path.read_bytes()[500:])
+    (problem,) = log_of(rolled).problems
+    assert (problem.offset, problem.reason) == (65536, "zeros, no record")
+
+
 def remove(path: Path) -> None:
     path.unlink()
 
