@@ -58,6 +58,7 @@ _PROPERTIES_KEY: Final = b"\0\1i"
 _CHANGING: Final = struct.Struct(">7s13s7s1s3sI")  # a time of 13 digits, a flag of one, the properties' size
 _SIZE: Final = struct.Struct(">i")
 _ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
+_V1: Final = int(RequestCode.SEND_MESSAGE)
 
 _JSON_FIELDS: Final = re.compile(
     rb'(\{"a":"[^"\\]*","b":"[^"\\]*","c":"[^"\\]*","d":"\d+","e":"-?\d+","f":"\d+"),"g":"\d{1,18}","h":"\d{1,9}",'
@@ -161,7 +162,7 @@ class SendMessageRequestDecoder:
             or tail is None
             or raw[between_at:properties_at] != _JSON_BETWEEN
             or not born.isdigit()
-            or command.code == RequestCode.SEND_MESSAGE
+            or command.code == _V1
         ):
             self._remember_json(raw, command)
             return self._decode_fields(command)
@@ -173,7 +174,7 @@ class SendMessageRequestDecoder:
 
     def _remember_json(self, raw: bytes, command: RemotingCommand) -> None:
         match = _JSON_FIELDS.fullmatch(raw)
-        if match is not None and command.code != RequestCode.SEND_MESSAGE:
+        if match is not None and command.code != _V1:
             named = command.ext_fields
             if tuple(named)[:9] == _V2_NAMES[:9]:  # else a name stands twice, and the last one counts
                 head_raw, tail_raw = match.groups()
@@ -182,7 +183,7 @@ class SendMessageRequestDecoder:
 
     def _decode_fields(self, command: RemotingCommand) -> SendMessageRequestHeader:
         named = command.ext_fields
-        if command.code == RequestCode.SEND_MESSAGE:
+        if command.code == _V1:
             named = {_V2_BY_V1[name]: value for name, value in named.items() if name in _V2_BY_V1}
         get = named.get
         head_key = (get("a"), get("b"), get("c"), get("d"), get("e"), get("f"))
