@@ -173,11 +173,13 @@ class Consumer:
                 self._nursery.start_soon(self._pull, queue, state, state.epoch)
 
     async def _pull(self, queue: MessageQueue, state: _QueueState, epoch: int) -> None:
-        offset = state.next_offset
+        ids = self._api.broker_ids(queue)
+        if state.broker_id not in ids:
+            state.broker_id = min(ids, default=0)
         try:
             result = await self._api.pull(
                 queue,
-                offset,
+                state.next_offset,
                 max_messages=self._options.batch_size,
                 suspend_s=self._options.suspend_timeout_s,
                 broker_id=state.broker_id,
@@ -195,7 +197,7 @@ class Consumer:
         state.failures += 1
         addresses = self._api.broker_ids(queue)
         if isinstance(error, RemotingError) and state.failures < len(addresses):
-            state.broker_id = addresses[(addresses.index(state.broker_id) + 1) % len(addresses)]
+            state.broker_id = next((one for one in addresses if one > state.broker_id), addresses[0])
             state.stay_until = trio.current_time() + REFRESH_AFTER_S
             logger.warning("consumer.moved", queue=queue, broker_id=state.broker_id, reason=str(error))
         else:

@@ -226,6 +226,21 @@ async def test_when_the_master_dies_reading_goes_on_at_the_slave(autojump_clock:
         assert trio.current_time() < begun_at + 100
 
 
+async def test_among_slaves_alone_reading_goes_on_at_the_next_one(autojump_clock: MockClock) -> None:
+    first, second = FakeBroker(slave=True), FakeBroker(port=10921, slave=True)
+    second.log = first.log
+    master = FakeBroker(port=10931, log=first.log)
+    first.topics["T"] = second.topics["T"] = master.topics["T"] = 1
+    second.addrs = {2: second.address}
+    async with cluster_of(first, second) as cluster, cluster.consumer() as consumer:
+        await cluster.start(master)
+        async with open_producer(master.address, network=cluster.network) as producer:
+            await send(producer, 1)
+        await first.die()
+        assert await read(consumer, 1) == [b"0"]
+        assert second.pulls
+
+
 async def test_without_any_broker_poll_says_so_and_can_be_called_again(autojump_clock: MockClock) -> None:
     broker = FakeBroker()
     broker.topics["T"] = 1
