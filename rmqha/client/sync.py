@@ -1,11 +1,12 @@
 """SyncProducer and SyncConsumer: the same clients for plain code, on an event loop in a thread of their own.
 
-Each call blocks until its result is there. An object may be used by many threads; a consumer's calls take turns.
+Each call blocks until its result is there, or raises MQClientError when the client is closed. An object may be used
+by many threads; a consumer's calls take turns. A process that forks must open its own afterwards.
 """
 
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -17,12 +18,14 @@ from rmqha.client.message import Message, MessageExt, MessageQueue
 from rmqha.client.pipeline import Pipeline
 from rmqha.client.producer import Producer, ProducerOptions, open_producer
 from rmqha.client.results import SendOutcome, SendResult
+from rmqha.errors import MQClientError
 from rmqha.transport import Network
 
 Client = TypeVar("Client")
 Result = TypeVar("Result")
 
 _HANDED_OVER_AT_ONCE = 256
+_CLOSED = "this client is closed, or belongs to the process that this one was forked from: open one here"
 
 
 class _Loop(Generic[Client]):
@@ -43,10 +46,39 @@ class _Loop(Generic[Client]):
         self.client, self._token = started
 
     def call(self, async_fn: Callable[[], Awaitable[Result]]) -> Result:
-        return trio.from_thread.run(async_fn, trio_token=self._token)
+        """Wait for ``async_fn`` in the loop. If this thread is interrupted meanwhile (ctrl-c), it is cancelled there.
+
+        Raises:
+            MQClientError: the client is closed, or was while this waited.
+        """
+        scope = trio.CancelScope()
+
+        async def run() -> Result:
+            with scope:
+                return await async_fn()
+            raise MQClientError("interrupted: nobody waits for this any more")
+
+        self._check_open()
+        try:
+            return trio.from_thread.run(run, trio_token=self._token)
+        except (trio.Cancelled, trio.RunFinishedError, BaseExceptionGroup) as error:
+            raise MQClientError(_CLOSED) from error
+        except BaseException:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(scope.cancel)
+            raise
 
     def call_sync(self, fn: Callable[[], Result]) -> Result:
-        return trio.from_thread.run_sync(fn, trio_token=self._token)
+        """As :meth:`call`, for what does not wait."""
+        self._check_open()
+        try:
+            return trio.from_thread.run_sync(fn, trio_token=self._token)
+        except trio.RunFinishedError as error:
+            raise MQClientError(_CLOSED) from error
+
+    def _check_open(self) -> None:
+        if not self._thread.is_alive():  # threads do not come along when a process forks
+            raise MQClientError(_CLOSED)
 
     def stop(self) -> None:
         if self._thread.is_alive():

@@ -1,5 +1,7 @@
 """SyncProducer and SyncConsumer over real sockets on the loopback interface."""
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from queue import SimpleQueue
@@ -72,3 +74,52 @@ def test_errors_come_out_as_themselves(broker: FakeBroker) -> None:
         producer.send(Message("T", b"x"))
     producer.close()
     producer.close()
+
+
+def test_an_interrupted_poll_takes_no_message_from_those_after_it(broker: FakeBroker) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with SyncProducer(broker.address) as producer:
+        producer.send(Message("T", b"first"))
+        with SyncConsumer(broker.address, "T") as consumer:
+            assert [message.body for message in consumer.poll()] == [b"first"]
+            before = signal.signal(signal.SIGALRM, interrupt)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    consumer.poll(timeout_s=60)
+            finally:
+                signal.signal(signal.SIGALRM, before)
+            producer.send(Message("T", b"second"))
+            assert [message.body for message in consumer.poll(timeout_s=10)] == [b"second"]
+
+
+def test_a_closed_client_says_so_to_who_waits_and_to_who_comes_later(broker: FakeBroker) -> None:
+    with SyncProducer(broker.address) as producer:
+        producer.send(Message("T", b"x"))
+    with pytest.raises(MQClientError, match="closed"):
+        producer.send(Message("T", b"x"))
+    with pytest.raises(MQClientError, match="closed"):
+        next(iter(producer.send_many([Message("T", b"x")])))
+    consumer = SyncConsumer(broker.address, "T")
+    consumer.poll()
+    closing = threading.Timer(0.2, consumer.close)
+    closing.start()
+    with pytest.raises(MQClientError, match="closed"):
+        consumer.poll(timeout_s=60)
+    closing.join()
+
+
+def test_a_forked_process_is_told_to_open_its_own(broker: FakeBroker) -> None:
+    with SyncProducer(broker.address) as producer:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            try:
+                producer.send(Message("T", b"x"))
+            except MQClientError:
+                os._exit(17)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
+        assert producer.send(Message("T", b"x")).is_ok
