@@ -6,6 +6,7 @@ from typing import Final
 import click
 
 from rmqha.cli.lazy import LazyGroup
+from rmqha.cli.options import settings_option
 
 COMMANDS: Final = {
     "check": ("rmqha.cli.config:check", "Say what is wrong with broker.conf files."),
@@ -58,10 +59,11 @@ def check(ctx: click.Context, files: tuple[Path, ...]) -> None:
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="As for rmqha master.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, callback=settings_option,
+              help="As for rmqha master.")  # fmt: skip
 @click.option("--changed", is_flag=True, help="Only what is not the default.")
 @click.option("--format", "output", type=click.Choice(["properties", "json"]), default="properties")
-def show(file: Path | None, settings: tuple[str, ...], *, changed: bool, output: str) -> None:
+def show(file: Path | None, settings: dict[str, str], *, changed: bool, output: str) -> None:
     """Print the whole configuration that comes out of FILE, or the defaults without one.
 
     The output is a broker.conf again; above each value that was set stands where.
@@ -69,8 +71,7 @@ def show(file: Path | None, settings: tuple[str, ...], *, changed: bool, output:
     from rmqha.config import load_config  # noqa: PLC0415
     from rmqha.config.reference import as_json, as_properties  # noqa: PLC0415
 
-    overrides = dict(setting.partition("=")[::2] for setting in settings)
-    loaded = load_config(file, overrides)
+    loaded = load_config(file, settings)
     render = as_json if output == "json" else as_properties
     click.echo(render(loaded, changed=changed))
     for note in loaded.notes:

@@ -40,3 +40,14 @@ def time_option(_ctx: click.Context, param: click.Parameter, value: str | None) 
         return parse_time(value.removeprefix("@"), now_ms=time.time_ns() // 1_000_000)
     except ValueError as error:
         raise click.BadParameter(str(error), param=param) from None
+
+
+def settings_option(_ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Read the repeated option ``--set KEY=VALUE``; the last one of a key wins."""
+    settings: dict[str, str] = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE", param=param)
+        settings[key.strip()] = text
+    return settings

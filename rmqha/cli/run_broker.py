@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rmqha.cli.options import settings_option
 from rmqha.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 _LOG_FORMATS: Final = ["auto", "console", "json"]
 _LOG_LEVELS: Final = ["debug", "info", "warning", "error"]
-_WILDCARDS: Final = ("0.0.0.0", "::", "")  # noqa: S104 - recognised here, not bound
+_NOT_TOLD: Final = ("0.0.0.0", "::", "", "localhost")  # noqa: S104 - recognised here, not bound
+"""Addresses to listen on that clients cannot be told."""
 
 _MASTER_EPILOG: Final = """\b
 Examples:
@@ -46,16 +48,6 @@ def _listen(_ctx: click.Context, param: click.Parameter, value: str | None) -> t
     return host, port
 
 
-def _settings(_ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for value in values:
-        key, equals, text = value.partition("=")
-        if not equals or not key.strip():
-            raise click.BadParameter(f"{value!r} is not KEY=VALUE", param=param)
-        settings[key.strip()] = text
-    return settings
-
-
 def _options(command: Callable[..., None]) -> Callable[..., None]:
     """Add what master and slave have in common."""
     conf_type = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -65,7 +57,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--listen", metavar="[HOST:]PORT", callback=_listen, help="For clients."),
         click.option("--ha-listen", metavar="[HOST:]PORT", callback=_listen, help="For slaves."),
         click.option(
-            "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=_settings,
+            "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=settings_option,
             help="Any key of broker.conf; wins over the file. Can be repeated.",
         ),
         click.option("--log-format", type=click.Choice(_LOG_FORMATS), default="auto", show_default=True),
@@ -132,7 +124,7 @@ def build_config(
             overrides[port] = place[1]
             if place[0]:
                 overrides[bind] = place[0]
-            if place[0] not in _WILDCARDS:
+            if place[0] not in _NOT_TOLD:
                 defaults[advertised] = place[0]
     if store is not None:
         overrides |= {"storePathRootDir": store, "storePathCommitLog": ""}

@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 from rmqha.config.broker_config import BrokerConfig
 from rmqha.config.derive import RECORD_OVERHEAD_MAX
-from rmqha.config.kinds import BrokerRole, TlsMode
+from rmqha.config.kinds import BrokerRole, TlsMode, split_address
+
+_HERE = ("127.0.0.1", "localhost")
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - recognised here, not bound
 
 
 class Problem(NamedTuple):
@@ -22,11 +25,35 @@ Problems = Iterator[Problem]
 def check_relations(config: BrokerConfig) -> list[str]:
     """Return one line for each combination that cannot work."""
     problems: list[str] = []
-    for rule in (_roles, _replicas, _timers, _sizes, _transfer, _disk, _addresses, _ports, _tls, _listeners):
+    for rule in (
+        _store,
+        _roles,
+        _master,
+        _replicas,
+        _timers,
+        _sizes,
+        _transfer,
+        _disk,
+        _addresses,
+        _ports,
+        _tls,
+        _listeners,
+    ):
         for keys, reason in rule(config):
             where = next((config.origins[key] for key in keys.split() if key in config.origins), "")
             problems.append(f"{where}: {reason}" if where else reason)
     return list(dict.fromkeys(problems))  # one address can be the cause of two
+
+
+def _store(config: BrokerConfig) -> Problems:
+    if not config.store_path_root_dir:
+        yield Problem("storePathRootDir", "storePathRootDir is empty; name the store's directory")
+    elif config.store_path_commit_log == config.store_path_root_dir:
+        yield Problem(
+            "storePathCommitLog storePathRootDir",
+            f"storePathCommitLog={config.store_path_commit_log} must be a directory of its own, below storePathRootDir "
+            "or elsewhere: it may hold nothing but the log's files",
+        )
 
 
 def _roles(config: BrokerConfig) -> Problems:
@@ -46,6 +73,19 @@ def _roles(config: BrokerConfig) -> Problems:
             "brokerRole",
             "a SLAVE needs haMasterAddress=host:port, the HA port to copy from "
             "(masters are not looked up in a name server yet)",
+        )
+
+
+def _master(config: BrokerConfig) -> Problems:
+    if not (config.is_slave and config.ha_master_address):
+        return
+    host, port = split_address(config.ha_master_address)
+    listens_here = config.ha_bind_address in (*_HERE, *_EVERYWHERE)
+    if port == config.ha_listen_port and (host == config.ha_bind_address or (listens_here and host in _HERE)):
+        yield Problem(
+            "haMasterAddress",
+            f"haMasterAddress={config.ha_master_address} is this broker's own HA port (listenPort + 1 unless "
+            "haListenPort is set); name the master's",
         )
 
 
@@ -173,7 +213,7 @@ def _listeners(config: BrokerConfig) -> Problems:
         (config.ha_bind_address, config.ha_tls_mode, ("haBindAddress", "brokerIP2", "brokerIP1")),
     ):
         if not _is_loopback(address) and mode is not TlsMode.ENFORCING:
-            decisive = next(key for key in keys if key in config.origins)
+            decisive = next((key for key in keys if key in config.origins), keys[0])
             yield Problem(
                 decisive,
                 f"{decisive}={address} would listen beyond this machine, where whoever reaches the port can "

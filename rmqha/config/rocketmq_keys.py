@@ -1,4 +1,4 @@
-"""Keys that RocketMQ 4.9.8 knows and rmqha does not use.
+"""Keys that RocketMQ knows and rmqha does not use.
 
 A broker.conf may hold them: they are accepted, and said once. Some ask for what must not be dropped in
 silence (access control, another store format): those are refused when they do.
@@ -9,7 +9,14 @@ NettyClientConfig.
 
 from typing import Final
 
-UNUSED: Final[frozenset[str]] = frozenset(
+_FORMER: Final = frozenset(
+    """
+    abortFile checkTransactionMessageEnable storeCheckpoint storePathConsumeQueue storePathIndex
+    """.split()  # noqa: SIM905 - as below
+)
+"""Keys of RocketMQ's early versions, which many a broker.conf still has; 4.9.8 passes over them in silence."""
+
+UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     """
     adminBrokerThreadPoolNums autoCreateSubscriptionGroup autoDeleteUnusedStats bitMapLengthConsumeQueueExt
     brokerFastFailureEnable brokerTopicEnable channelNotActiveInterval clientAsyncSemaphoreValue

@@ -46,6 +46,7 @@ def test_the_address_listened_on_is_the_one_told_and_a_wildcard_needs_another() 
     assert (named.broker_ip1, named.bind_address) == ("10.0.0.5", "10.0.0.5")
     with pytest.raises(ConfigError, match=r"told to connect to 127\.0\.0\.1; set brokerIP1"):
         build_config("master", path=None, listen=("0.0.0.0", "1000"), settings=allow)
+    assert build_config("master", path=None, listen=("localhost", "1000")).broker_ip1 == "127.0.0.1"
     told = allow | {"brokerIP1": "10.0.0.5"}
     wildcard = build_config("master", path=None, listen=("0.0.0.0", "1000"), settings=told)
     assert (wildcard.broker_ip1, wildcard.bind_address) == ("10.0.0.5", "0.0.0.0")
@@ -68,7 +69,11 @@ def test_a_file_for_the_other_command_is_refused(command: str, other: str) -> No
         (["master", "--set", "listenPort"], "is not KEY=VALUE"),
         (["master", "--set", "lstenPort=1"], "nearest known key: listenPort"),
         (["master", "--listen", "0.0.0.0:10911"], "allowInsecure=true"),
+        (["master", "--listen", "10.0.0.5:10911"], "allowInsecure=true"),
+        (["master", "--ha-listen", "10.0.0.5:10912"], "haBindAddress=10.0.0.5 would listen beyond this machine"),
+        (["master", "--store", ""], "storePathRootDir is empty"),
         (["master", "-c", "nowhere.conf"], "does not exist"),
+        (["config", "show", "--set", "listenPort"], "is not KEY=VALUE"),
     ],
 )
 def test_what_cannot_be_started_is_said_with_exit_code_2(

@@ -73,6 +73,22 @@ def test_a_broker_conf_of_a_rocketmq_user_is_accepted_and_unused_keys_are_said_o
     assert f"namesrvAddr ({path}:8), sendMessageThreadPoolNums ({path}:9), aclEnable ({path}:10)" in note
 
 
+def test_what_many_a_broker_conf_still_has_from_early_versions_is_accepted(tmp_path: Path) -> None:
+    path = conf(
+        tmp_path,
+        "storePathConsumeQueue=/s/consumequeue\nstorePathIndex=/s/index\nstoreCheckpoint=/s/checkpoint\n"
+        "abortFile=/s/abort\ncheckTransactionMessageEnable=false\n",
+    )
+    (note,) = load_config(path).notes
+    assert f"no effect here: storePathConsumeQueue ({path}:1), storePathIndex ({path}:2)" in note
+    assert "nearest known key: mappedFileSizeCommitLog" in problems(mapedFileSizeCommitLog="1073741824")[0]
+
+
+def test_a_slave_on_the_masters_machine_or_another_can_have_any_other_port() -> None:
+    for address in ("127.0.0.1:10914", "127.0.0.2:10912", "10.1.2.3:10912", "[::1]:10912"):
+        assert load_config(None, {"brokerRole": "SLAVE", "haMasterAddress": address}).is_slave
+
+
 def test_access_control_is_never_left_out_in_silence() -> None:
     (problem,) = problems(aclEnable="true")
     assert "access control is not supported" in problem
@@ -132,6 +148,10 @@ def test_the_consume_queue_file_is_rounded_up_to_whole_units() -> None:
         ({"deleteWhen": "24"}, "hours 00..23"),
         ({"messageDelayLevel": "1x"}, "followed by s, m, h or d"),
         ({"storePathCommitLog": "/a,/b"}, "several directories"),
+        ({"storePathRootDir": " "}, "storePathRootDir is empty"),
+        ({"storePathRootDir": "/a", "storePathCommitLog": "/a/"}, "must be a directory of its own"),
+        ({"brokerRole": "SLAVE", "haMasterAddress": "127.0.0.1:10912"}, "is this broker's own HA port"),
+        ({"brokerRole": "SLAVE", "haMasterAddress": "localhost:9", "haListenPort": "9"}, "name the master's"),
         ({"longPollingEnable": "yes"}, "neither true nor false"),
     ],
 )
