@@ -149,6 +149,10 @@ class Disk(Protocol):
         """Take the store's lock file for the life of the process. Raises StoreLockedError."""
         ...
 
+    def lock_directory(self, path: str) -> Closable:
+        """The same for a directory that may hold nothing but data. Raises StoreLockedError."""
+        ...
+
     def makedirs(self, path: str) -> None:
         """Make a directory and its parents unless they exist."""
         ...

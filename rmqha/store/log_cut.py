@@ -11,6 +11,7 @@ from rmqha.codec.scan import scan_records
 from rmqha.errors import StoreError
 from rmqha.store.disk import Disk
 from rmqha.store.log_reader import LogReader, Segment
+from rmqha.store.start import lock_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def cut_log(disk: Disk, root: str, commit_log_directory: str, *, offset: int) ->
         StoreLockedError: a broker uses the store.
         StoreWriteError: the cut is not done; do it again.
     """
-    lock = disk.lock(f"{root}/lock")
+    lock = lock_store(disk, root, commit_log_directory)
     try:
         cut = plan_cut(disk, commit_log_directory, offset)
         if not disk.exists(f"{root}/abort"):

@@ -25,7 +25,7 @@ from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.message_reader import MessageReader
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.running_flags import RunningFlags
-from rmqha.store.start import load_and_recover, next_queue_offsets
+from rmqha.store.start import load_and_recover, lock_store, next_queue_offsets
 from rmqha.store.status import AppendResult, PutMessageStatus
 from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_options import StoreOptions
@@ -138,8 +138,7 @@ class DefaultMessageStore:
             CorruptLogError: it needs a human: nothing was cut.
             StoreReadError, StoreWriteError: the disk does not let us.
         """
-        self.disk.makedirs(self.options.store_path_root_dir)
-        self._lock = self.disk.lock(f"{self.options.store_path_root_dir}/lock")
+        self._lock = lock_store(self.disk, self.options.store_path_root_dir, self.options.commit_log_dir)
         try:
             report = load_and_recover(
                 self.disk,

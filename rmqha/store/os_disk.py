@@ -249,6 +249,23 @@ class OsDisk:
         held.callback(os.close, fd)
         return held
 
+    def lock_directory(self, path: str) -> Closable:
+        """``flock``, which needs no file; on a file system that has none for directories nothing is locked."""
+        held = ExitStack()
+        with writing("lock", path):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        held.callback(os.close, fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            held.close()
+            raise StoreLockedError(
+                f"{path} is in use by the broker of another store: name a directory of its own"
+            ) from error
+        except OSError:
+            pass
+        return held
+
     def makedirs(self, path: str) -> None:
         """See :meth:`Disk.makedirs`."""
         with writing("mkdir", path):

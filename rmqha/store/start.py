@@ -4,6 +4,7 @@ Order and reasons: spec: commitlog §7. Everything here blocks; nothing is serve
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import structlog
 
@@ -12,7 +13,7 @@ from rmqha.codec.layout import SysFlag
 from rmqha.errors import CorruptLogError
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
-from rmqha.store.disk import Disk
+from rmqha.store.disk import Closable, Disk
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.queue_recovery import recover_consume_queues
@@ -21,6 +22,21 @@ from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_options import StoreOptions
 
 logger = structlog.get_logger()
+
+
+def lock_store(disk: Disk, root: str, commit_log_directory: str) -> Closable:
+    """Take a store for the life of the process, and its log, which another store's storePathCommitLog may name, too.
+
+    Raises:
+        StoreLockedError: another process uses one of them.
+        StoreWriteError: the disk does not let us.
+    """
+    with ExitStack() as taken:
+        disk.makedirs(root)
+        taken.callback(disk.lock(f"{root}/lock").close)
+        disk.makedirs(commit_log_directory)
+        taken.callback(disk.lock_directory(commit_log_directory).close)
+        return taken.pop_all()
 
 
 def load_and_recover(

@@ -422,6 +422,14 @@ class SimMount:
         self.disk.locked.add(path)
         return _Lock(self.disk.locked, path)
 
+    def lock_directory(self, path: str) -> "_Lock":
+        """See rmqha.store.disk.Disk."""
+        self.check_alive()
+        if path in self.disk.locked:
+            raise StoreLockedError(f"{path} is in use")
+        self.disk.locked.add(path)
+        return _Lock(self.disk.locked, path)
+
     def makedirs(self, path: str) -> None:
         """See rmqha.store.disk.Disk."""
         self.check_alive()

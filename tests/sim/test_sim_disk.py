@@ -65,10 +65,12 @@ def test_both_disks_agree_on_files(door: tuple[Disk, str]) -> None:
 def test_both_disks_refuse_alike(door: tuple[Disk, str]) -> None:
     disk, root = door
     held = disk.lock(f"{root}/lock")
+    held_directory = disk.lock_directory(root)
     disk.create(f"{root}/a", SIZE)
     refusals: list[StoreError] = []
     for attempt in (
         lambda: disk.lock(f"{root}/lock"),
+        lambda: disk.lock_directory(root),
         lambda: disk.create(f"{root}/a", SIZE),
         lambda: disk.create(f"{root}/no/a", SIZE),
         lambda: disk.open(f"{root}/b", writable=False),
@@ -83,6 +85,7 @@ def test_both_disks_refuse_alike(door: tuple[Disk, str]) -> None:
     kinds = [(type(e), getattr(e, "errno", None)) for e in refusals]
     assert kinds == [
         (StoreLockedError, None),
+        (StoreLockedError, None),
         (StoreWriteError, errno.EEXIST),
         (StoreWriteError, errno.ENOENT),
         (StoreReadError, errno.ENOENT),
@@ -92,7 +95,9 @@ def test_both_disks_refuse_alike(door: tuple[Disk, str]) -> None:
         (StoreWriteError, errno.EBADF),
     ]
     held.close()
+    held_directory.close()
     disk.lock(f"{root}/lock").close()
+    disk.lock_directory(root).close()
 
 
 def test_a_power_cut_spares_what_was_synced() -> None:

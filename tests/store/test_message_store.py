@@ -324,6 +324,23 @@ async def test_a_store_is_used_by_one_process(autojump_clock: MockClock) -> None
         pass
 
 
+async def test_a_log_belongs_to_one_store(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """A copied broker.conf with another storePathRootDir and the same storePathCommitLog: two would write one log."""
+    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+    log = f"{one}/commitlog"
+
+    def store(root: str) -> DefaultMessageStore:
+        return DefaultMessageStore(options(root, store_path_commit_log=log), OsDisk(), now_ms=CLOCK)
+
+    first, second = store(one), store(other)
+    first.load()
+    with pytest.raises(StoreLockedError, match="commitlog is in use by the broker of another store"):
+        second.load()
+    first.close()
+    second.load()
+    second.close()
+
+
 def test_a_log_that_is_gone_stops_the_start(tmp_path: Path) -> None:
     disk = SimDisk(latency_s=(0, 0)).mount()
 
