@@ -129,11 +129,17 @@ class ConsumeQueue:
         end = self._first_at_or_behind(phy_offset)
         last = self.unit(end - 1)
         if last is None or _is_filler(last):
-            self.queue.truncate(self.queue.min_offset)
-            self.max_physic_offset = 0
+            self.empty()
         else:
-            self.queue.truncate(end * UNIT_SIZE)
-            self.max_physic_offset = last[0] + last[1]
+            self._cut_at(end, max_physic_offset=last[0] + last[1])
+
+    def empty(self) -> None:
+        """Drop every unit. Raises StoreWriteError, as :meth:`cut` does."""
+        self._cut_at(self.queue.min_offset // UNIT_SIZE, max_physic_offset=0)
+
+    def _cut_at(self, end: int, *, max_physic_offset: int) -> None:
+        self.queue.truncate(end * UNIT_SIZE)
+        self.max_physic_offset = max_physic_offset
         self.flushed_offset = min(self.flushed_offset, self.queue.max_offset)
         self.min_offset_in_queue = min(self.min_offset_in_queue, self.max_offset_in_queue)
 

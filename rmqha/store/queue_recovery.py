@@ -16,7 +16,7 @@ from rmqha.codec.dispatch import read_dispatch
 from rmqha.codec.layout import SysFlag
 from rmqha.codec.scan import Stop, scan_records
 from rmqha.store.consume_queue import ConsumeQueue
-from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
 
@@ -38,6 +38,32 @@ def recover_consume_queues(table: ConsumeQueueTable, log: MappedFileQueue, *, re
     if dispatch_from < log.max_offset:
         table.cut(dispatch_from)
     return dispatch_from
+
+
+def empty_queues_of(table: ConsumeQueueTable, log: MappedFileQueue) -> bool:
+    """Empty every queue that the log can build again; one whose messages are all gone keeps its end.
+
+    Returns:
+        False, with nothing changed, if the log itself has gaps in a queue: no queues would fit it.
+
+    Raises:
+        StoreWriteError: the queues are not empty.
+    """
+    next_offsets: dict[QueueKey, int] = {}
+    for mapped in log.files:
+        requests, _ = read_dispatch(mapped.view, 0, mapped.wrote_position, phy_offset_base=mapped.file_from_offset)
+        for request in requests:
+            if request.sys_flag & SysFlag.TRANSACTION_PREPARED:
+                continue
+            key = (request.topic, request.queue_id)
+            if next_offsets.get(key, request.queue_offset) != request.queue_offset:
+                return False
+            next_offsets[key] = request.queue_offset + 1
+    for topic, queue_id in next_offsets:
+        queue = table.find(topic, queue_id)
+        if queue is not None:
+            queue.empty()
+    return True
 
 
 def first_uncovered(table: ConsumeQueueTable, log: MappedFileQueue) -> int:
@@ -84,7 +110,7 @@ def _is_end_of_records(mapped: MappedFile, position: int) -> bool:
     """Whether ``position`` is where the records of this segment end."""
     if position == mapped.wrote_position:
         return True
-    if not mapped.is_full or position > mapped.size:
+    if not mapped.is_full or not 0 <= position <= mapped.size:
         return False
     scan = scan_records(
         mapped.view, position, mapped.size, phy_offset_base=mapped.file_from_offset, file_end=mapped.size

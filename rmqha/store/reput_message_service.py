@@ -38,12 +38,11 @@ _SHARE_WHEN_BEHIND: Final = 4
 class _Group:
     """The units of one queue in this round; ``next`` is the queue offset the next one must have."""
 
-    __slots__ = ("max_physic_offset", "next", "queue", "units")
+    __slots__ = ("next", "queue", "units")
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self.queue: Final = queue
         self.next = queue.max_offset_in_queue
-        self.max_physic_offset = queue.max_physic_offset
         self.units = bytearray()
 
 
@@ -185,7 +184,6 @@ class ReputMessageService:
                 continue
             group.units += pack(phy_offset, size, tags_code)
             group.next += 1
-            group.max_physic_offset = phy_offset + size
         return [group for group in groups.values() if group.units]
 
     def _is_acceptable(self, group: _Group, request: DispatchRequest) -> bool:
@@ -195,7 +193,8 @@ class ReputMessageService:
             CorruptLogError: units before it are missing, or its place is taken by another record.
         """
         queue, phy_offset = group.queue, request.commit_log_offset
-        if phy_offset + request.msg_size <= group.max_physic_offset:
+        unit = queue.unit(request.queue_offset)
+        if unit is not None and unit[:2] == (phy_offset, request.msg_size):
             return False
         if not group.units and not queue.has_units:
             group.units += queue.start_at(request.queue_offset)

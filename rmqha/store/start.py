@@ -16,7 +16,7 @@ from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.disk import Closable, Disk
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue
-from rmqha.store.queue_recovery import recover_consume_queues
+from rmqha.store.queue_recovery import empty_queues_of, recover_consume_queues
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_options import StoreOptions
@@ -83,11 +83,23 @@ def load_and_recover(
     on_recovered()
     rebuild_from = log.max_offset if clean else recovery.scanned_from
     reput.reput_from_offset = recover_consume_queues(queues, log, rebuild_from=rebuild_from)
-    reput.catch_up()
+    _dispatch_rest(reput, queues, log)
     queues.correct_min_offset(log.min_offset)
     commit_log.topic_queue_table = next_queue_offsets(log, queues, dispatched=reput.reput_from_offset)
     commit_log.note_records(recovery.end, recovery.last_store_timestamp_ms)
     return recovery
+
+
+def _dispatch_rest(reput: ReputMessageService, queues: ConsumeQueueTable, log: MappedFileQueue) -> None:
+    """Dispatch what the queues lack. What does not fit damaged queues fits empty ones, if only the log is sound."""
+    try:
+        reput.catch_up()
+    except CorruptLogError as error:
+        if not empty_queues_of(queues, log):
+            raise
+        logger.warning("consume_queues.rebuilt", reason=str(error))
+        reput.reput_from_offset = log.min_offset
+        reput.catch_up()
 
 
 def mark_in_use(disk: Disk, options: StoreOptions) -> bool:

@@ -15,12 +15,11 @@ import trio
 from rmqha.broker import broker_controller, durability, metadata, send_message_processor
 from rmqha.codec import scan
 from rmqha.codec.scan import scan_records
-from rmqha.errors import StoreError, StoreWriteError
+from rmqha.errors import CorruptLogError, StoreError, StoreWriteError
 from rmqha.ha import ha_client, ha_service, log_receiver, report_sender, slave_connection
 from rmqha.replication import in_sync, master_session
 from rmqha.replication.master_session import LogRange
 from rmqha.store import (
-    consume_queue,
     flush_service,
     log_recovery,
     mapped_file,
@@ -413,26 +412,17 @@ mutant(
 )  # fmt: skip
 
 
-def _append_without_its_end(self: Any, units: Any) -> int:
-    before = self.max_physic_offset
-    taken = _append_units(self, units)
-    self.max_physic_offset = before
-    return taken
+def _without_repeats(self: Any, group: Any, request: Any) -> bool:
+    if not _is_acceptable(self, group, request):
+        raise CorruptLogError(request.commit_log_offset, "this record is in its queue already")
+    return True
 
 
-def _finish_with_the_ends(self: Any, this: Any) -> None:
-    for group in this.groups:
-        group.queue.max_physic_offset = group.max_physic_offset
-    _finish_round(self, this)
-
-
-_append_units = consume_queue.ConsumeQueue.append
-_finish_round = reput_message_service.ReputMessageService._finish
+_is_acceptable = reput_message_service.ReputMessageService._is_acceptable
 
 mutant(
-    "a queue learns its end when the round is over", "found by hand",
-    (consume_queue.ConsumeQueue, "append", _append_without_its_end),
-    (reput_message_service.ReputMessageService, "_finish", _finish_with_the_ends),
+    "a record that is in its queue already ends dispatch", "found by hand",
+    (reput_message_service.ReputMessageService, "_is_acceptable", _without_repeats),
 )  # fmt: skip
 
 # ---- the operator's promises

@@ -1,0 +1,50 @@
+"""Consume queues that hold what cannot be true are built again from the log, which is the truth."""
+
+import pytest
+from trio.testing import MockClock
+
+from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
+from rmqha.errors import CorruptLogError
+from tests.sim.sim_disk import SimDisk
+from tests.store.helpers import SEGMENT, dispatched, message, put, running
+from tests.store.test_message_store import bodies
+
+QUEUE_FILE = "/store/consumequeue/TopicTest/0/{:020d}"
+IN_ORDER = [b"%d" % i for i in range(200)]
+
+
+async def two_hundred(*, crash: bool) -> SimDisk:
+    """Two hundred messages in one queue, in twenty queue files."""
+    device = SimDisk()
+    async with running(device.mount(), crash=crash) as store:
+        await put(store, *[message(body) for body in IN_ORDER])
+        await store.flush_now(store.max_offset)
+        await dispatched(store)
+    return device
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["clean", "crash"])
+@pytest.mark.parametrize(
+    "unit",
+    [bytes(UNIT_SIZE), UNIT.pack(0, 120, 0), UNIT.pack(0, -(1 << 31), 0), UNIT.pack(1 << 40, 1 << 30, 0), b"\xff" * 20],
+    ids=["zeros", "an-earlier-place", "a-negative-size", "a-later-place", "ones"],
+)
+@pytest.mark.parametrize("index", [0, 8, 97, 158, 170])
+async def test_a_damaged_unit_hides_no_message(autojump_clock: MockClock, index: int, unit: bytes, crash: bool) -> None:
+    device = await two_hundred(crash=crash)
+    device.files[QUEUE_FILE.format(index // 10 * 200)].write(unit, index % 10 * UNIT_SIZE)
+    async with running(device.mount()) as store:
+        assert bodies(store) == IN_ORDER
+        (result,) = await put(store, message())
+        assert result.queue_offset == 200
+
+
+async def test_a_log_that_contradicts_itself_costs_no_queue(autojump_clock: MockClock) -> None:
+    device = await two_hundred(crash=True)
+    phy_offset, _, _ = UNIT.unpack_from(device.files[QUEUE_FILE.format(3800)].cache)
+    segment = device.files[f"/store/commitlog/{phy_offset // SEGMENT * SEGMENT:020d}"]
+    segment.write((999).to_bytes(8, "big"), phy_offset % SEGMENT + 20)
+    with pytest.raises(CorruptLogError, match=r"is its 999: units before it are missing"):
+        async with running(device.mount()):
+            raise AssertionError("it does not start")
+    assert any(device.files[QUEUE_FILE.format(0)].cache)
