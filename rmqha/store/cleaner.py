@@ -81,11 +81,13 @@ class CleanCommitLogService:
         self._requested_runs = _RUNS_PER_REQUEST
 
     async def run(self) -> None:
-        """Check and clean until cancelled."""
-        self.check_disk()
-        await trio.sleep(self._options.first_after_s)
+        """Check and clean until cancelled. The disk may fill up, or turn read-only, before the first cleaning."""
+        cleans_from = trio.current_time() + self._options.first_after_s
         while True:
-            await self.clean()
+            if trio.current_time() < cleans_from:
+                self.check_disk()
+            else:
+                await self.clean()
             await trio.sleep(self._options.clean_resource_interval_s)
 
     def check_disk(self) -> int | None:

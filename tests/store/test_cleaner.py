@@ -166,7 +166,7 @@ async def test_a_full_disk_refuses_puts_until_it_is_not(autojump_clock: MockCloc
     async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
         await five_segments(store)
         machine.percent = 91
-        await trio.sleep(71)
+        await trio.sleep(11)
         (refused,) = store.put_messages([message()])
         assert (refused.status, refused.remark) == (PutMessageStatus.SERVICE_NOT_AVAILABLE, "the disk is too full")
         assert (store.is_disk_full, store.disk_used_percent) == (True, 91)
@@ -174,6 +174,16 @@ async def test_a_full_disk_refuses_puts_until_it_is_not(autojump_clock: MockCloc
         await trio.sleep(10)
         await put(store, message())
         assert not store.is_disk_full
+
+
+async def test_nothing_is_deleted_in_the_first_minute(autojump_clock: MockClock, machine: Machine) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
+        await five_segments(store)
+        machine.percent = 91
+        await trio.sleep(50)
+        assert (len(store.commit_log.queue.files), store.is_disk_full) == (5, True)
+        await trio.sleep(20)
+        assert len(store.commit_log.queue.files) == 1
 
 
 async def test_a_disk_that_cannot_be_looked_at_is_crowded_but_not_full(
