@@ -48,7 +48,7 @@ _GC_THRESHOLDS: Final = (50_000, 20, 100)
 
 
 def run_broker(config: BrokerConfig) -> int:
-    """Run until SIGTERM or SIGINT and drain; a second signal ends the process at once. Returns the exit code."""
+    """Run until SIGTERM, SIGINT or SIGHUP and drain; a second one ends the process at once. Returns the exit code."""
     faulthandler.enable(_STDERR, all_threads=False)
     if hasattr(gc, "set_threshold"):  # PyPy's collector has none, and no such pauses
         gc.set_threshold(*_GC_THRESHOLDS)
@@ -108,8 +108,14 @@ def with_descriptors(config: BrokerConfig) -> BrokerConfig:
     return replace(config, max_connections=connections, max_queues=queues, notes=(*config.notes, *lowered))
 
 
+def _stop_signals() -> list[signal.Signals]:
+    """SIGHUP is among them, unless ignored: its terminal is gone, and nobody said nohup."""
+    ends_with_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    return [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if ends_with_terminal else [])]
+
+
 async def _run_until_signalled(controller: BrokerController) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with trio.open_signal_receiver(*_stop_signals()) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop_at_signal, signals, controller)
             await controller.run()

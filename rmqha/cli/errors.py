@@ -8,6 +8,7 @@ import click
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNREACHABLE: Final = 3
+EXIT_INTERRUPTED: Final = 130
 
 
 class CliError(click.ClickException):

@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from rmqha import __version__
-from rmqha.cli.errors import EXIT_FAILED, EXIT_USAGE, CliError
+from rmqha.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CliError
 from rmqha.cli.lazy import LazyGroup
 from rmqha.errors import ConfigError, RmqhaError
 
@@ -34,7 +34,7 @@ Examples:
 
 \b
 Exit codes: 0 good, 1 degraded or failed, 2 wrong usage or configuration,
-3 broker unreachable.
+3 broker unreachable, 130 interrupted. A broker has more: rmqha master --help.
 """
 
 
@@ -63,7 +63,7 @@ def run(arguments: list[str]) -> int:
         return error.exit_code
     except click.Abort:
         click.echo("Interrupted.", err=True)
-        return 130
+        return EXIT_INTERRUPTED
     except ConfigError as error:
         for problem in error.problems:
             click.echo(f"{click.style('Error:', fg='red')} {problem}", err=True)

@@ -24,7 +24,12 @@ Examples:
   rmqha master --store /data/m --set brokerRole=SYNC_MASTER --set flushDiskType=SYNC_FLUSH
   rmqha master --listen 10.0.0.5:10911 --ha-listen 10.0.0.5:10912 --set allowInsecure=true
 
-SIGTERM or ctrl-c ends it after the answers that are still due; a second one ends it at once.
+SIGTERM, ctrl-c or the end of its terminal (without nohup) ends it after the answers that are still due; a second one
+ends it at once.
+
+\b
+Exit codes: 0 stopped in order, 1 could not start or had to stop, 2 wrong configuration,
+4 its disk or its queues failed, 130 stopped at once.
 """
 
 _SLAVE_EPILOG: Final = """\b
@@ -33,7 +38,12 @@ Examples:
   rmqha slave --ha-master 127.0.0.1:10912 --store /data/s --listen 127.0.0.1:10921
 
 Without a file, --store is ~/store-slave and --listen is 127.0.0.1:10921, so that a master on the same
-machine keeps its own. SIGTERM or ctrl-c ends it; a second one ends it at once.
+machine keeps its own. SIGTERM, ctrl-c or the end of its terminal (without nohup) ends it; a second one
+ends it at once.
+
+\b
+Exit codes: 0 stopped in order, 1 could not start or had to stop, 2 wrong configuration,
+4 its disk or its queues failed, 5 it could not follow its master any more, 130 stopped at once.
 """
 
 

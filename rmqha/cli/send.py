@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import click
 
-from rmqha.cli.errors import EXIT_FAILED, CliError
+from rmqha.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, CliError
 from rmqha.cli.options import broker_option
 
 
@@ -31,7 +31,8 @@ Examples:
   rmqha send orders --count 10 --receipts receipts.jsonl --format json
 
 \b
-Exit codes: 0 all were answered SEND_OK, 1 some were not, 2 wrong usage, 3 unreachable.
+Exit codes: 0 all were answered SEND_OK, 1 some were not, 2 wrong usage, 3 unreachable,
+130 interrupted.
 """
 )
 @click.argument("topic")
@@ -84,6 +85,7 @@ def send(
     setup_logging(level="error")
     report, started = SendReport(), time.monotonic()
     failure: CliError | None = None
+    interrupted = False
     log = AnswerLog(fields["topic"], report, receipts)
     try:
         with ExitStack() as stack:
@@ -92,6 +94,7 @@ def send(
             failure = trio.run(send_all, Plan(wait=not no_wait, **fields), source, log)
     except (KeyboardInterrupt, BaseExceptionGroup) as raised:
         errors_in(raised, KeyboardInterrupt)
+        interrupted = True
         click.echo("Interrupted; so far:", err=True)
     elapsed_s = time.monotonic() - started
     if report.total:
@@ -101,6 +104,8 @@ def send(
         click.echo(f"{status}: {text}", err=True)
     if failure is not None:
         raise failure
+    if interrupted:
+        ctx.exit(EXIT_INTERRUPTED)
     if not report.all_ok:
         ctx.exit(EXIT_FAILED)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from rmqha.cli.errors import EXIT_INTERRUPTED
 from rmqha.cli.options import broker_option
 
 
@@ -65,4 +66,4 @@ def tail(ctx: click.Context, /, **options: Any) -> None:
     if failure is not None:
         raise failure
     if interrupted:
-        ctx.exit(130)
+        ctx.exit(EXIT_INTERRUPTED)

@@ -1,15 +1,18 @@
 """The commands of `rmqha`, as an operator and a producer use them, against real brokers."""
 
 import json
+import re
+import signal
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import trio
 
 from tests.e2e.commands import rmqha
 from tests.e2e.conftest import Pair
-from tests.e2e.processes import CHECKOUT
+from tests.e2e.processes import CHECKOUT, Child
 
 
 async def test_what_is_sent_is_tailed_dumped_and_survives_the_master(pair: Pair) -> None:
@@ -55,6 +58,20 @@ async def test_follow_prints_what_comes(pair: Pair) -> None:
             assert await tail.stdout.receive_some() == b"before\n"
             assert (await rmqha("send", "orders", "-b", master, stdin="after\n"))[0] == 0
             assert await tail.stdout.receive_some() == b"after\n"
+
+
+async def test_a_send_that_is_interrupted_does_not_end_as_if_all_were_sent(pair: Pair, tmp_path: Path) -> None:
+    await pair.start()
+    arguments = ["send", "orders", "-b", pair.master.address, "--count", "1000000", "--window", "1"]
+    sending = Child([sys.executable, "-m", "rmqha", *arguments], log=tmp_path / "send.log")
+    try:
+        while "max 0 " in (await rmqha("status", "-b", pair.master.address))[1]:
+            assert sending.returncode is None
+        sending.signal(signal.SIGINT)
+        assert await sending.wait_exit() == 130
+    finally:
+        sending.reap()
+    assert re.search(r"Interrupted; so far:\nSEND_OK +[1-9]", sending.output()), sending.output()
 
 
 async def test_what_goes_wrong_is_said_and_counted(pair: Pair) -> None:

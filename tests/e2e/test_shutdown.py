@@ -94,6 +94,19 @@ async def test_a_second_sigterm_ends_it_at_once(pair: Pair) -> None:
     pair.slave.running.signal(signal.SIGCONT)
 
 
+async def test_a_terminal_that_closes_stops_it_in_order_and_nohup_keeps_it(pair: Pair) -> None:
+    await pair.master.start()
+    pair.master.running.signal(signal.SIGHUP)
+    assert await pair.master.running.wait_exit() == 0
+    assert not (pair.master.store / "abort").exists()
+    pair.master.prefix = ["nohup"]
+    await pair.master.start()
+    pair.master.running.signal(signal.SIGHUP)
+    code, out, _ = await rmqha("status", "-b", pair.master.address)
+    assert (code, pair.master.running.returncode) == (1, None), out
+    assert await pair.master.stop() == 0
+
+
 async def test_killed_after_the_first_answer_it_still_knows_the_topic(pair: Pair) -> None:
     """One message is in one queue; the others are only known from topics.json."""
     await pair.master.start()
