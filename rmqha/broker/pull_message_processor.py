@@ -226,6 +226,8 @@ class PullMessageProcessor:
         result: GetMessageResult,
         code: ResponseCode,
     ) -> None:
+        if request.is_oneway:
+            return
         next_begin_offset = result.next_begin_offset
         if code == ResponseCode.PULL_OFFSET_MOVED and self._rules.is_slave:
             # A slave may be behind the consumer: it never sends anybody back (spec: remoting §6, trap 33).

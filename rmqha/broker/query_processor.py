@@ -64,11 +64,12 @@ class QueryProcessor:
         return RemotingCommand(ResponseCode.SUCCESS, body=bytes(record))
 
     def query_consumer_offset(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """14: where a group goes on. Without a commit: 0 for a queue that still begins at 0, else not found."""
+        """14: where a group goes on. Without a commit, or with a negative one: 0 if the queue still begins there."""
         header = decode_header(QueryConsumerOffsetRequestHeader, request)
         offset = self._offsets.query_offset(header.consumer_group, header.topic, header.queue_id)
-        if offset is None and self._store.get_min_offset_in_queue(header.topic, header.queue_id) <= 0:
-            offset = 0
+        if offset is None or offset < 0:
+            begins_at_0 = self._store.get_min_offset_in_queue(header.topic, header.queue_id) <= 0
+            offset = 0 if begins_at_0 else None
         if offset is None:
             return RemotingCommand(
                 ResponseCode.QUERY_NOT_FOUND, remark="Not found, maybe this group consumer boot first"

@@ -236,6 +236,25 @@ async def test_a_one_way_send_is_stored_and_not_answered(client: RemotingClient,
     assert client.in_flight == 0
 
 
+async def test_a_one_way_pull_is_not_answered(client: RemotingClient, autojump_clock: MockClock) -> None:
+    await ask(client, send_request(b"x"))
+    await ask(client, pull_request(0, suspend_ms=5_000))
+    outcomes: list[object] = []
+    request = pull_request(0)
+    request.flag = 2
+    client.invoke_nowait(request, deadline=trio.current_time() + 60, on_outcome=outcomes.append)
+    assert len(messages_of(await ask(client, pull_request(0)))) == 1
+    assert outcomes == []
+
+
+async def test_a_negative_consumer_offset_is_as_good_as_none(client: RemotingClient, autojump_clock: MockClock) -> None:
+    queue = {"consumerGroup": "g", "topic": "t", "queueId": "0"}
+    commit = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields={**queue, "commitOffset": "-1"})
+    await ask(client, commit)
+    answer = await ask(client, RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=queue))
+    assert answer.ext_fields["offset"] == "0"
+
+
 async def test_everything_is_there_after_a_clean_restart(machine: Machine, autojump_clock: MockClock) -> None:
     async with machine.broker() as broker, machine.client() as client:
         for number in range(30):
