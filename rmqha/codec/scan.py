@@ -174,7 +174,10 @@ def _why_here(rest: memoryview, *, phy_offset: int, to_file_end: int | None, che
     if magic != BLANK_MAGIC:
         return _why_this_record(rest, phy_offset=phy_offset, to_file_end=to_file_end, check_crc=check_crc)
     if size < BLANK_SIZE_MIN or (to_file_end is not None and size != to_file_end):
-        return Stop.CORRUPT, f"a blank of {size} bytes does not reach exactly to the end of its file"
+        return Stop.CORRUPT, (
+            f"a blank of {size} bytes does not reach exactly to the end of its file: it is damaged, or was written for "
+            "files of another size (mappedFileSizeCommitLog)"
+        )
     return Stop.BLANK, ""
 
 

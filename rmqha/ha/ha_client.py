@@ -98,6 +98,7 @@ class HAClient:
         self._attempt = trio.CancelScope()
         self._state = ClientState.NO_MASTER
         self._last_error = ""
+        self._is_told_connected = False
         self.final_error: StoreError | None = None
         """Why replication is over for good, if it is: the process's exit code tells of it."""
         self._connection: SlaveConnection | None = None
@@ -152,6 +153,7 @@ class HAClient:
     def _pause(self, state: ClientState, error: Exception) -> None:
         """Note why to wait; logged when that changes, not at every attempt (spec: ha §15 row 15)."""
         if str(error) != self._last_error:
+            self._is_told_connected = False
             logger.warning("ha_client.disconnected", state=state.value, master=str(self._address), reason=str(error))
         self._state, self._last_error = state, str(error)
 
@@ -165,7 +167,9 @@ class HAClient:
         connection = self._connection = SlaveConnection(
             self._log, stream, start=start, options=options, silence_max_s=options.housekeeping_s
         )
-        logger.debug("ha_client.connected", master=str(address), first_report=start.first_report)
+        log = logger.debug if self._is_told_connected else logger.info
+        log("ha_client.connected", master=str(address), first_report=start.first_report)
+        self._is_told_connected = True
         try:
             await connection.run()
         finally:

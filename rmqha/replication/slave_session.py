@@ -145,7 +145,8 @@ class SlaveSession:
             raise RemoteProtocolError(f"frame at offset {offset}, expected {self.position}")
         if offset % self._file_size + size > self._file_size:
             raise RemoteProtocolError(
-                f"frame of {size} bytes at offset {offset} crosses the end of a file of {self._file_size} bytes"
+                f"frame of {size} bytes at offset {offset} crosses the end of a file of {self._file_size} bytes: "
+                "mappedFileSizeCommitLog must be the same on both sides"
             )
         self._body_left = size
         self.heartbeats_in_a_row = 0 if size else self.heartbeats_in_a_row + 1

@@ -51,7 +51,11 @@ class MappedFileQueue:
 
     def _check(self, path: str, offset: int, size: int) -> None:
         if size != self.file_size:
-            raise CorruptLogError(offset, f"{path} has {size} bytes, but segments here have {self.file_size}")
+            raise CorruptLogError(
+                offset,
+                f"{path} has {size} bytes, but {self.file_size} are configured for each file (mappedFileSizeCommitLog, "
+                "for queues mappedFileSizeConsumeQueue): the store was made with another size, or this file is damaged",
+            )
         if self.files and offset != self.files[-1].end_offset:
             expected = file_name(self.files[-1].end_offset)
             raise CorruptLogError(self.files[-1].end_offset, f"segment {expected} is missing before {path}")

@@ -41,6 +41,24 @@ async def test_failed_attempts_back_off_and_are_logged_once(nursery: trio.Nurser
     nursery.cancel_scope.cancel()
 
 
+async def test_each_end_of_a_connection_that_was_told_is_followed_by_its_return(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """A log that only says how connections end leaves open how it stands."""
+    network, master = MemoryNetwork(), RawMaster()
+    with capture_logs() as logs:
+        client = start_slave(nursery, network, MemoryLog(), 7)
+        await trio.sleep(60.0)
+        await nursery.start(master.run, network)
+        client.update_master_address("master", master.port)
+        await trio.sleep(10.0)
+        master.streams[0].close()
+        await trio.sleep(10.0)
+    told = [entry["event"] for entry in logs if entry["log_level"] != "debug"]
+    assert told == ["ha_client.disconnected", "ha_client.connected"] * 2
+    nursery.cancel_scope.cancel()
+
+
 async def test_closes_without_progress_back_off_one_two_four_five(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
