@@ -1,7 +1,11 @@
 """The replay job: every message exactly once over all runs, whatever interrupts them; its manifest is true."""
 
 import json
+import os
 import random
+import select
+import subprocess
+import sys
 import zlib
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +17,8 @@ import pytest
 
 from rmqha.errors import ConfigError, StoreError, StoreLockedError
 from rmqha.spark import OnCorrupt, ReadOptions, decoder
+from rmqha.spark.commit_log import open_log
+from rmqha.spark.partitions import plan_tasks
 from rmqha.spark.replay import (
     Engine,
     OutputFormat,
@@ -169,6 +175,7 @@ def test_damage_fails_the_job_and_all_of_it_is_named(log: LogWriter, tmp_path: P
         run(log.root, out)
     assert [damage.start for damage in caught.value.corrupt] == [log.offsets[50], log.offsets[300]]
     assert not list(out.glob("topic=*"))
+    assert not list((out / "_rmqha").glob("staging-*"))
     report = run(log.root, out, read={"on_corrupt": OnCorrupt.SKIP})
     assert [damage.start for damage in report.corrupt] == [log.offsets[50], log.offsets[300]]
     assert offsets(out) == [at for index, at in enumerate(log.offsets) if index not in (50, 300)]
@@ -258,6 +265,35 @@ def test_processes_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert seen[0].done_bytes == 0
     assert len({file.path.rpartition("/")[2] for file in report.files}) == len(seen) - 1 > 2
     assert seen[-1].done_bytes == seen[-1].total_bytes
+
+
+@pytest.mark.e2e
+def test_workers_end_with_a_job_that_is_killed() -> None:
+    code = (
+        "import os, time\n"
+        "from rmqha.spark.replay.engines import worker_pool\n"
+        "print(worker_pool(1).submit(os.getpid).result(), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as job:
+        assert job.stdout is not None
+        worker = os.pidfd_open(int(job.stdout.readline()))
+        job.kill()
+    ended, _, _ = select.select([worker], [], [], 20)
+    os.close(worker)
+    assert ended
+
+
+def test_attempts_at_a_task_do_not_share_files(log: LogWriter, tmp_path: Path) -> None:
+    """Spark repeats tasks, and may not know that the first attempt is still writing."""
+    output, opened = Output(str(tmp_path / "out")), open_log(str(log.root))
+    (part,) = plan_tasks(opened, 0, log.end, options=ReadOptions(), split_bytes=log.end)
+    one, other = (
+        task.run_task(task.ReplayTask(part, output.staging_uri, OutputFormat.PARQUET, ("physicalOffset",)))
+        for _ in range(2)
+    )
+    assert [file.path for file in one.files] == [file.path for file in other.files]
+    assert {file.staged for file in one.files}.isdisjoint(file.staged for file in other.files)
 
 
 def test_columns_and_json(tmp_path: Path) -> None:

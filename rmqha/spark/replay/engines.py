@@ -5,10 +5,11 @@ A JVM takes ten seconds to start and be warm; two local processes replay some 5 
 
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed, wait
 from importlib.util import find_spec
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Final
 
 from rmqha.errors import ConfigError, StoreError
@@ -46,14 +47,31 @@ def run_local(tasks: Sequence[ReplayTask], *, workers: int) -> Iterator[TaskResu
     if workers == 1 or len(tasks) == 1 or total < PROCESSES_BYTES_MIN:
         yield from map(run_task, tasks)
         return
-    # spawn: a forked child would inherit Arrow's threads in whatever state they are
-    with ProcessPoolExecutor(min(workers, len(tasks)), mp_context=get_context("spawn")) as pool:
+    with worker_pool(min(workers, len(tasks))) as pool:
         futures = [pool.submit(run_task, task) for task in tasks]
         try:
             for future in as_completed(futures):
                 yield future.result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def worker_pool(processes: int) -> ProcessPoolExecutor:
+    """Processes that end with this one, however it ends."""
+    # spawn: a forked child would inherit Arrow's threads in whatever state they are
+    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """A worker would wait for its next task for ever, as it holds both ends of the queue."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait_for_end() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait_for_end, name="end-with-parent", daemon=True).start()
 
 
 def run_spark(tasks: Sequence[ReplayTask], *, master: str | None) -> Iterator[TaskResult | int]:

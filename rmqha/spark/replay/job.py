@@ -49,14 +49,14 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None) -> Replay
         output.recover(last)
         report = ReplayReport(begin, end, unfinished=log.unfinished)
         if begin < end:
-            results = _run(options, log, output, report=report, progress=progress or (lambda _progress: None))
-            _add_up(report, results, options.read)
+            with output.staging_removed_on_failure():
+                results = _run(options, log, output, report=report, progress=progress or (lambda _progress: None))
+                _add_up(report, results, options.read)
             if begin < log.min_offset and last is not None:
                 report.corrupt.insert(0, CorruptRange(begin, log.min_offset, "deleted before it was replayed"))
             anchor = _last_record(log, results) or (last.anchor if last else None)
             manifest = encode(options, report, anchor)
-            files = [file.path for file in report.files]
-            report.manifest = output.commit(begin, report.end, files=files, manifest=manifest)
+            report.manifest = output.commit(begin, report.end, files=report.files, manifest=manifest)
     return report
 
 
@@ -149,8 +149,7 @@ def _plan(
         options=replace(read, columns=needed, on_corrupt=mode),
         split_bytes=min(max(size, _TASK_BYTES_MIN), _TASK_BYTES_MAX),
     )
-    staging = output.staging_uri(report.begin)
-    return [ReplayTask(task, staging, options.format, written) for task in logs]
+    return [ReplayTask(task, output.staging_uri, options.format, written) for task in logs]
 
 
 def _add_up(report: ReplayReport, results: list[TaskResult], read: ReadOptions) -> None:

@@ -36,12 +36,12 @@ class Anchor:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the next run must know. ``files`` are relative to the output's root."""
+    """What the next run must know."""
 
     begin: int
     end: int
     options: dict[str, Any]
-    files: tuple[str, ...]
+    files: tuple[OutputFile, ...]
     anchor: Anchor | None
 
     @property
@@ -95,7 +95,7 @@ def decode(data: bytes, *, path: str) -> Manifest:
             value["range"]["begin"],
             value["range"]["end"],
             value["options"],
-            tuple(OutputFile(**file).path for file in value["files"]),
+            tuple(OutputFile(**file) for file in value["files"]),
             Anchor(**value["anchor"]) if value["anchor"] else None,
         )
     except (ValueError, KeyError, TypeError) as error:

@@ -2,11 +2,12 @@
 
     OUT/topic=NAME/part-BEGIN-END.parquet     committed messages
     OUT/_rmqha/manifest-BEGIN-END.json        one a run; the commit
-    OUT/_rmqha/staging-BEGIN/topic=.../       files of a run that is not finished
+    OUT/_rmqha/staging-ID/topic=.../          of a run that is not finished, for each attempt at a task
     OUT/_rmqha/lock                           held while a run is going on (local outputs)
 
-A run writes its files to staging, then its manifest: now it is committed. Then the files move to their places. A crash
-before the manifest leaves staging, which the next run removes; one after it leaves files to move, which it moves.
+A run writes its files to staging, then its manifest: now it is committed. Then the files that it names move to their
+places. A crash before the manifest leaves staging, which the next run removes; one after it leaves files to move, which
+it moves.
 """
 
 import fcntl
@@ -20,10 +21,12 @@ from pyarrow import fs
 
 from rmqha.errors import StoreError, StoreLockedError
 from rmqha.spark.replay.manifest import Manifest, decode, manifest_name
+from rmqha.spark.replay.report import OutputFile
 from rmqha.spark.replay.sink import sync
 from rmqha.spark.segments import open_filesystem
 
 _META: Final = "_rmqha"
+_STAGING: Final = "staging"
 
 
 class Output:
@@ -77,20 +80,36 @@ class Output:
         with self._filesystem.open_input_stream(path) as stream:
             return decode(stream.read(), path=path)
 
-    def staging_uri(self, begin: int) -> str:
-        """Where a run's tasks write, as they must name it on their machines."""
+    @property
+    def staging_uri(self) -> str:
+        """How staging directories begin, as tasks must name them on their machines."""
         base, mark, query = self._uri.partition("?")
-        return f"{base.rstrip('/')}/{_META}/{_staging_name(begin)}{mark}{query}"
+        return f"{base.rstrip('/')}/{_META}/{_STAGING}{mark}{query}"
+
+    @contextmanager
+    def staging_removed_on_failure(self) -> Iterator[None]:
+        """What is staged when the block fails is of no use to anybody."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt):
+            self._remove_staging()
+            raise
 
     def recover(self, last: Manifest | None) -> None:
         """Finish a committed run that was interrupted, and remove the leftovers of one that was not committed."""
         if last is not None:
             self._move_files(last)
-        for info in self._filesystem.get_file_info(fs.FileSelector(self._meta, allow_not_found=True)):
-            if info.base_name.startswith("staging-"):
-                self._filesystem.delete_dir(info.path)
+        self._remove_staging()
 
-    def commit(self, begin: int, end: int, *, files: list[str], manifest: bytes) -> str:
+    def _remove_staging(self) -> None:
+        for path in self._staging():
+            self._filesystem.delete_dir(path)
+
+    def _staging(self) -> list[str]:
+        infos = self._filesystem.get_file_info(fs.FileSelector(self._meta, allow_not_found=True))
+        return [info.path for info in infos if info.base_name.startswith(f"{_STAGING}-")]
+
+    def commit(self, begin: int, end: int, *, files: list[OutputFile], manifest: bytes) -> str:
         """Make a run part of the output, all of it or nothing; the manifest's path."""
         name = manifest_name(begin, end)
         temporary, final = f"{self._meta}/.{name}", f"{self._meta}/{name}"
@@ -98,7 +117,7 @@ class Output:
             stream.write(manifest)
         if self._is_local:
             sync(temporary)
-            self._sync_staging(_staging_name(begin))
+            self._sync_staging()
         self._filesystem.move(temporary, final)
         if self._is_local:
             sync(self._meta)
@@ -106,24 +125,22 @@ class Output:
         self.recover(None)
         return final
 
-    def _sync_staging(self, staging: str) -> None:
-        for directory, _, _ in os.walk(f"{self._meta}/{staging}"):
-            sync(directory)
+    def _sync_staging(self) -> None:
+        for staging in self._staging():
+            for directory, _, _ in os.walk(staging):
+                sync(directory)
 
     def _move_files(self, manifest: Manifest) -> None:
-        staging = f"{self._meta}/{_staging_name(manifest.begin)}"
-        if self._filesystem.get_file_info(staging).type == fs.FileType.NotFound:
+        if not self._staging():
             return
-        directories = {path.rpartition("/")[0] for path in manifest.files}
+        directories = {file.path.rpartition("/")[0] for file in manifest.files}
         for directory in sorted(directories):
             self._filesystem.create_dir(f"{self._root}/{directory}", recursive=True)
-        for path in manifest.files:
-            if self._filesystem.get_file_info(f"{staging}/{path}").type == fs.FileType.File:
-                self._filesystem.move(f"{staging}/{path}", f"{self._root}/{path}")
+        for file in manifest.files:
+            staged = f"{self._meta}/{file.staged}/{file.path}"
+            if self._filesystem.get_file_info(staged).type == fs.FileType.File:
+                self._filesystem.move(staged, f"{self._root}/{file.path}")
         if self._is_local:
             for directory in sorted(directories):
                 sync(f"{self._root}/{directory}")
-
-
-def _staging_name(begin: int) -> str:
-    return f"staging-{begin:020d}"
+            sync(self._root)

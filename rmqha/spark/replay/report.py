@@ -46,13 +46,20 @@ class TopicTotals:
 
 
 class OutputFile(NamedTuple):
-    """One file of the output; ``path`` is relative to the output's root, ``crc32`` of all its bytes (as in zlib)."""
+    """One file of the output.
+
+    Attributes:
+        path: relative to the output's root.
+        crc32: of all its bytes (as in zlib).
+        staged: the directory below ``_rmqha`` from which it moves to its place once the run is committed.
+    """
 
     path: str
     topic: str
     messages: int
     bytes: int
     crc32: int
+    staged: str
 
 
 @dataclass

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,12 @@ ALWAYS_READ: Final = ("topic", "physicalOffset", "bodyCrc", "body")
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """Travels to a worker. ``columns`` are written (never ``topic``, which is the directory's name)."""
+    """Travels to a worker.
+
+    Attributes:
+        staging: how the directories begin in which attempts put their files.
+        columns: are written (never ``topic``, which is the directory's name).
+    """
 
     log: LogTask
     staging: str
@@ -50,7 +56,7 @@ class TaskResult:
 
 
 def run_task(task: ReplayTask) -> TaskResult:
-    """Write the task's messages; the same task always writes the same files.
+    """Write the task's messages, to a directory of this attempt: another may still be writing when Spark repeats it.
 
     Raises:
         StoreError: a file of the log has gone meanwhile.
@@ -80,7 +86,9 @@ class _TopicWriter:
     def __init__(self, task: ReplayTask, result: TaskResult) -> None:
         self._task = task
         self._result = result
-        self._filesystem, self._root = open_filesystem(task.staging)
+        self._filesystem, staging = open_filesystem(task.staging)
+        self._root = f"{staging}-{uuid4().hex}"
+        self._staged = self._root.rpartition("/")[2]
         self._buffered: dict[str, list[pa.RecordBatch]] = {}
         self._buffered_bytes = 0
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
@@ -128,7 +136,8 @@ class _TopicWriter:
     def _close(self, topic: str) -> None:
         done = self._open.pop(topic)
         done.file.close()
-        self._result.files.append(OutputFile(done.path, topic, done.messages, done.sink.size, done.sink.crc32))
+        sink = done.sink
+        self._result.files.append(OutputFile(done.path, topic, done.messages, sink.size, sink.crc32, self._staged))
 
 
 def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
