@@ -166,7 +166,8 @@ class PullMessageProcessor:
             self._answer(connection, request, header, result=result, code=code)
             return
         if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
-            if result.status is not GetMessageStatus.NO_MATCHED_MESSAGE:
+            is_at_end = result.next_begin_offset >= result.max_offset
+            if result.status is not GetMessageStatus.NO_MATCHED_MESSAGE or not is_at_end:
                 self._answer(connection, request, header, result=result, code=code)
                 return
             header = replace(header, queue_offset=result.next_begin_offset)

@@ -38,9 +38,10 @@ class PullRequestHoldService:
     def suspend_pull_request(
         self, topic: str, queue_id: int, *, offset: int, queue_end: int, deadline: float, retry: Retry
     ) -> None:
-        """Hold a pull at ``offset`` until the queue's end (now ``queue_end``) passes it, or until ``deadline``.
+        """Hold a pull that found nothing until the queue's end (now ``queue_end``) moves on, past ``offset``, too.
 
-        Where too many are held, those whose time is over next go on now.
+        It goes on then, or at ``deadline``, but never before this returns: who holds again whatever finds nothing
+        would otherwise never come to an end. Where too many are held, those whose time is over next go on now.
         """
         if self.held >= HELD_MAX:
             self._deadlines.expire(self._deadlines.next_deadline())
@@ -61,7 +62,7 @@ class PullRequestHoldService:
 
         self.held += 1
         expiry = self._deadlines.add(1, deadline, on_deadline)
-        arrival = end.add(offset + 1, inf, on_arrival)
+        arrival = end.add(max(offset, end.value) + 1, inf, on_arrival)
 
     def notify_message_arriving(self, topic: str, queue_id: int, queue_end: int) -> None:
         """The queue now ends at ``queue_end``: whoever waited for that goes on."""

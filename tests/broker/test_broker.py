@@ -160,6 +160,22 @@ async def test_another_tag_does_not_wake_a_held_pull(client: RemotingClient, aut
     assert [m.body for m in messages_of(answers[0])] == [b"wanted"]
 
 
+async def test_a_long_queue_without_the_wanted_tag_is_looked_through_step_by_step(
+    client: RemotingClient, autojump_clock: MockClock
+) -> None:
+    batch = send_request(encode_batch([BatchEntry(0, b"not wanted", b"TAGS\x01A")] * 200), batch=True)
+    for _ in range(10):
+        assert (await ask(client, batch)).code == ResponseCode.SUCCESS
+    await ask(client, pull_request(1999, suspend_ms=5_000))
+    started, offset, steps = trio.current_time(), "0", 0
+    while (answer := await ask(client, pull_request(int(offset), suspend_ms=5_000, subscription="B"))).code == 20:
+        offset = answer.ext_fields["nextBeginOffset"]
+        steps += 1
+    assert steps > 1
+    assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "2000")
+    assert 5.0 <= trio.current_time() - started < 5.1
+
+
 @pytest.mark.parametrize(
     ("offset", "code", "next_offset"),
     [

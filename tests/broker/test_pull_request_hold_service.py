@@ -37,13 +37,18 @@ async def test_a_held_pull_ends_at_its_deadline_and_not_before(
     nursery.cancel_scope.cancel()
 
 
-async def test_a_message_that_came_just_before_is_not_missed(nursery: trio.Nursery) -> None:
+async def test_what_finds_nothing_before_the_end_of_its_queue_waits_for_the_next_message() -> None:
     holds = PullRequestHoldService()
     outcome: list[bool] = []
-    holds.suspend_pull_request("t", 0, offset=7, queue_end=7, deadline=15.0, retry=outcome.append)
-    holds.notify_message_arriving("t", 0, 9)
-    holds.suspend_pull_request("t", 0, offset=8, queue_end=9, deadline=15.0, retry=outcome.append)
-    assert (outcome, holds.held) == ([True, True], 0)
+
+    def hold(arrived: bool) -> None:
+        outcome.append(arrived)
+        holds.suspend_pull_request("t", 0, offset=7, queue_end=9 + len(outcome), deadline=15.0, retry=hold)
+
+    holds.suspend_pull_request("t", 0, offset=7, queue_end=9, deadline=15.0, retry=hold)
+    assert outcome == []
+    holds.notify_message_arriving("t", 0, 10)
+    assert (outcome, holds.held) == ([True], 1)
 
 
 async def test_stopping_lets_every_held_pull_go() -> None:
