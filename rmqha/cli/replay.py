@@ -9,6 +9,7 @@ import click
 from rmqha.cli.errors import CliError
 from rmqha.cli.options import time_option
 from rmqha.cli.progress import progress
+from rmqha.errors import ConfigError
 
 if TYPE_CHECKING:
     from rmqha.spark.replay import Progress, ReplayOptions, ReplayReport
@@ -31,7 +32,7 @@ Exit codes: 0 done, 1 the log is damaged or the job failed (nothing was written)
 @click.option("--out", required=True, metavar="DIR", help="Where to write; a later run goes on there.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
 @click.option("--topic-pattern", metavar="REGEX", help="Only topics that match as a whole.")
-@click.option("--queue", "queues", type=int, multiple=True, help="Only this queue id; can be repeated.")
+@click.option("--queue", "queues", type=click.IntRange(0), multiple=True, help="Only this queue id; can be repeated.")
 @click.option("--tag", "tags", multiple=True, help="Only this tag; can be repeated.")
 @click.option("--key", "keys", multiple=True, help="Only messages with this key, or with this UNIQ_KEY.")
 @click.option("--since", callback=time_option, metavar="TIME", help="First store time: 2026-11-21T10:00, ms, -15m.")
@@ -73,8 +74,14 @@ def replay(store: str, out: str, **options: Any) -> None:
         raise CliError("replay needs pyarrow and numpy", hint="pip install 'rmqha[spark]'") from None
     from rmqha.spark.replay import replay as run  # noqa: PLC0415
 
-    with ExitStack() as stack:
-        report = run(_options(store, out, **options), _bar(stack))
+    try:
+        with ExitStack() as stack:
+            report = run(_options(store, out, **options), _bar(stack))
+    except ConfigError as error:
+        raise click.UsageError(str(error), click.get_current_context()) from None
+    except OSError as error:
+        hint = "repair that and run the same again: it goes on where the last complete run ended"
+        raise CliError(f"the replay failed: {error}", hint=hint) from error
     _show(report)
 
 
@@ -83,7 +90,7 @@ def _options(store: str, out: str, **options: Any) -> "ReplayOptions":
     from rmqha.spark.replay import Engine, OutputFormat, ReplayOptions  # noqa: PLC0415
 
     read = ReadOptions(
-        columns=tuple(options["columns"].split(",")) if options["columns"] else None,
+        columns=tuple(name.strip() for name in options["columns"].split(",")) if options["columns"] else None,
         topics=options["topics"] or None,
         topic_pattern=options["topic_pattern"],
         queues=options["queues"] or None,
@@ -129,7 +136,7 @@ def _bar(stack: ExitStack) -> Callable[["Progress"], None]:
 def _show(report: "ReplayReport") -> None:
     """The totals by topic on stdout; what needs attention on stderr."""
     if report.manifest is None:
-        click.echo(f"Nothing new: the log ends at {report.end}.")
+        click.echo(f"Nothing new before offset {report.end}.")
     else:
         width = min(40, max([len("topic"), *map(len, report.topics)]))
         click.echo(f"{'topic':<{width}}  {'messages':>12}  {'body bytes':>16}")

@@ -56,7 +56,7 @@ class CommitLog:
         begin = self._bound("starting", options.starting_offset, time_ms=options.starting_timestamp_ms)
         end = self._bound("ending", options.ending_offset, time_ms=options.ending_timestamp_ms)
         begin, end = self.min_offset if begin is None else begin, self.end if end is None else end
-        if begin > end and options.ending_offset is not None:
+        if begin > end and (options.ending_offset, options.ending_timestamp_ms) != (None, None):
             raise ConfigError(f"the range [{begin}, {end}) is empty: the start lies after the end")
         return self.start_at(max(begin, self.min_offset)), min(end, self.end)
 

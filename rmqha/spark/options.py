@@ -79,8 +79,10 @@ class ReadOptions:
         """Check what only a look at the whole tells.
 
         Raises:
-            ConfigError: the pattern is no regular expression.
+            ConfigError: the pattern is no regular expression, or there are topics, too.
         """
+        if self.topics is not None and self.topic_pattern is not None:
+            raise ConfigError("give topics or a topic pattern, not both")
         try:
             re.compile(self.topic_pattern or "")
         except re.error as error:

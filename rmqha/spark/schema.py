@@ -41,11 +41,14 @@ def select(columns: tuple[str, ...] | None) -> pa.Schema:
     """The schema of these columns, in this order.
 
     Raises:
-        ConfigError: a name is unknown.
+        ConfigError: a name is unknown, or there twice.
     """
     if columns is None:
         return COLUMNS
     unknown = [name for name in columns if name not in COLUMNS.names]
     if unknown:
         raise ConfigError(f"unknown column {unknown[0]!r}; there are {', '.join(COLUMNS.names)}")
+    twice = [name for number, name in enumerate(columns) if name in columns[:number]]
+    if twice:
+        raise ConfigError(f"column {twice[0]!r} is there twice")
     return pa.schema([COLUMNS.field(name) for name in columns])

@@ -22,7 +22,7 @@ def test_a_store_is_replayed_and_the_next_run_finds_nothing_new(tmp_path: Path, 
     assert summary.startswith(f"{count} messages of [0, {end}), {count} records read")
     assert json.loads(Path(manifest.removeprefix("Manifest: ")).read_text())["messages"] == count
     assert run(arguments) == 0
-    assert capsys.readouterr().out == f"Nothing new: the log ends at {end}.\n"
+    assert capsys.readouterr().out == f"Nothing new before offset {end}.\n"
 
 
 def test_filters_and_json(tmp_path: Path) -> None:
@@ -57,13 +57,21 @@ def test_damage_is_named_and_exits_with_1(tmp_path: Path, capsys: Output) -> Non
         (["--columns", "payload"], 2, "unknown column 'payload'"),
         (["--since", "soon"], 2, "soon"),
         (["--from-offset", "5", "--to-offset", "4"], 2, "empty"),
+        (["--since", "2026-11-21", "--until", "2026-11-20"], 2, "empty"),
+        (["--columns", "topic, body,topic"], 2, "column 'topic' is there twice"),
         (["--topic-pattern", "("], 2, "pattern"),
+        (["--topic-pattern", "a", "--topic", "b"], 2, "not both"),
+        (["--engine", "local", "--master", "yarn"], 2, "yarn"),
+        (["--out", ""], 2, "no name"),
+        (["--out", "/dev/null"], 1, "'/dev/null/_rmqha'"),
     ],
 )
 def test_wrong_usage(arguments: list[str], code: int, message: str, tmp_path: Path, capsys: Output) -> None:
     store = str(unpack("bench", tmp_path))
     assert run(["replay", store, "--out", str(tmp_path / "out"), *arguments]) == code
-    assert message in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert "config reference" not in printed
 
 
 def test_no_store_there(tmp_path: Path, capsys: Output) -> None:

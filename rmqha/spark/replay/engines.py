@@ -27,7 +27,13 @@ _REPORT_INTERVAL_S: Final = 0.5
 
 
 def choose_engine(options: ReplayOptions, total_bytes: int) -> Engine:
-    """Resolve ``auto``: Spark where somebody chose it already, or the job is worth its start."""
+    """Resolve ``auto``: Spark where somebody chose it already, or the job is worth its start.
+
+    Raises:
+        ConfigError: Spark's master is given, but not Spark.
+    """
+    if options.engine is Engine.LOCAL and options.master is not None:
+        raise ConfigError(f"the engine local has no use for Spark's master {options.master}")
     if options.engine is not Engine.AUTO:
         return options.engine
     if options.master is not None or _is_submitted():

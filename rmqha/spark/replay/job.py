@@ -39,6 +39,8 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None) -> Replay
         StoreError: the store cannot be read, is not the one of the earlier runs, or lost what was to come next.
         ReplayDamageError: damage, unless ``on_corrupt`` says otherwise. Nothing is committed.
     """
+    if not options.out:
+        raise ConfigError("the output's directory has no name")
     options = replace(options, store=_absolute(options.store), out=_absolute(options.out))
     select(options.read.columns)
     output = Output(options.out)
