@@ -58,6 +58,8 @@ def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; every error of ours is told in words, a bug keeps its traceback."""
     try:
         code = cli.main(args=arguments, prog_name="rmqha", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -69,7 +71,7 @@ def run(arguments: list[str]) -> int:
             click.echo(f"{click.style('Error:', fg='red')} {problem}", err=True)
         click.echo("Next:  every key is described by 'rmqha config reference'", err=True)
         return EXIT_USAGE
-    except RmqhaError as error:
+    except (RmqhaError, OSError) as error:  # OSError: a file named by an option, or where the output goes
         CliError(str(error)).show()
         return EXIT_FAILED
     return code if isinstance(code, int) else 0

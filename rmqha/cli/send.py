@@ -102,6 +102,8 @@ def send(
         click.echo(as_json if output == "json" else report.as_text(elapsed_s=elapsed_s))
     for status, text in log.examples.items():
         click.echo(f"{status}: {text}", err=True)
+    if receipts is not None:
+        receipts.flush()
     if failure is not None:
         raise failure
     if interrupted:

@@ -8,6 +8,8 @@ from rmqha.cli import config as config_commands
 from rmqha.cli.main import COMMANDS, run
 from rmqha.errors import StoreLockedError
 
+ROOT = Path(__file__).parents[2]
+
 Output = pytest.CaptureFixture[str]
 
 
@@ -70,6 +72,14 @@ def test_a_reader_that_stops_early_brings_no_traceback() -> None:
     command = f"{sys.executable} -c 'from rmqha.cli.main import main; main()' config reference | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("arguments", [["config", "show"], ["config", "check", "conf/master.conf"], ["--version"]])
+def test_a_full_disk_behind_the_output_is_one_line_and_no_traceback(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "rmqha", *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (1, "Error: [Errno 28] No space left on device\n")
 
 
 def test_config_check_says_good_or_what_is_wrong(tmp_path: Path, capsys: Output) -> None:

@@ -60,6 +60,14 @@ async def test_follow_prints_what_comes(pair: Pair) -> None:
             assert await tail.stdout.receive_some() == b"after\n"
 
 
+async def test_receipts_that_cannot_be_written_are_an_error_beside_the_counts(pair: Pair) -> None:
+    await pair.start()
+    arguments = ["orders", "-b", pair.master.address, "--count", "5", "--receipts", "/dev/full"]
+    code, out, err = await rmqha("send", *arguments)
+    assert (code, err) == (1, "Error: [Errno 28] No space left on device\n")
+    assert re.search(r" 5$", out, re.MULTILINE), out
+
+
 async def test_a_send_that_is_interrupted_does_not_end_as_if_all_were_sent(pair: Pair, tmp_path: Path) -> None:
     await pair.start()
     arguments = ["send", "orders", "-b", pair.master.address, "--count", "1000000", "--window", "1"]
