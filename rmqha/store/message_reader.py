@@ -7,7 +7,6 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from rmqha.codec.consume_queue import UNIT_SIZE
 from rmqha.codec.layout import MESSAGE_MAGIC, RECORD_SIZE_MIN, SysFlag
 from rmqha.errors import CorruptLogError
 from rmqha.store.commit_log import CommitLog
@@ -15,7 +14,8 @@ from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.status import GetMessageResult, GetMessageStatus
 
-_EXAMINED_BYTES_MIN: Final = 16_000
+_EXAMINED_MAX: Final = 800
+"""Units one pull looks at, whatever it asks for: RocketMQ's 20 * maxMsgNums bytes may be a whole file of them."""
 IN_MEMORY_BYTES_MAX: Final = 262_144
 IN_MEMORY_COUNT_MAX: Final = 32
 ON_DISK_BYTES_MAX: Final = 65_536
@@ -94,7 +94,7 @@ class MessageReader:
         status = GetMessageStatus.NO_MATCHED_MESSAGE
         log = self._commit_log.queue
         min_offset, in_memory_from = log.min_offset, log.max_offset - self._in_memory_bytes
-        for phy_offset, size, tags_code in queue.units(offset, max(_EXAMINED_BYTES_MIN // UNIT_SIZE, max_msg_nums)):
+        for phy_offset, size, tags_code in queue.units(offset, _EXAMINED_MAX):
             if views:
                 in_memory = phy_offset >= in_memory_from
                 bytes_max = min(max_bytes, IN_MEMORY_BYTES_MAX if in_memory else ON_DISK_BYTES_MAX)

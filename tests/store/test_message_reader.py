@@ -94,6 +94,15 @@ async def test_the_tag_filter_passes_over_what_is_not_wanted(
     assert (nothing.status, nothing.next_begin_offset, nothing.views) == (GetMessageStatus.NO_MATCHED_MESSAGE, 4, ())
 
 
+async def test_how_much_one_pull_looks_at(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount(), mapped_file_size_consume_queue=20_000) as store:
+        for _ in range(20):
+            await put(store, *[message(size=1) for _ in range(50)])
+        await dispatched(store)
+        nothing = store.get_message("TopicTest", 0, 0, max_msg_nums=1_000_000, code_set=frozenset({tags_code("x")}))
+        assert (nothing.status, nothing.next_begin_offset) == (GetMessageStatus.NO_MATCHED_MESSAGE, 800)
+
+
 async def test_how_much_one_answer_holds(autojump_clock: MockClock) -> None:
     async with running(
         SimDisk().mount(),
