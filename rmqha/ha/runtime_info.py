@@ -97,4 +97,4 @@ class HAClientInfo:
     corrupt_streams: int
     """How many ended because the master's bytes were no records."""
     diverged_at: int | None
-    """Set with ``DIVERGED``: master and slave differ from here on; serve reads only below it."""
+    """Set with ``DIVERGED``: the first difference in what was compared; what lies before that may differ, too."""
