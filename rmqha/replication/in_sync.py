@@ -5,6 +5,7 @@ it: the (N-1)-th largest acknowledgement. RocketMQ 4.9 keeps a maximum over ever
 connections, so one slave connected twice counts twice (spec: ha §14, §15 rows 10, 11).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
@@ -26,7 +27,10 @@ def is_loopback(address: str) -> bool:
 @dataclass(eq=False, slots=True)
 class _Replica:
     slave: str
+    reported: int = -1
+    """The last report, the first one included."""
     acked: int = -1
+    """The last but for the first: that only asks for a stream, by a slave that has yet to compare the logs."""
 
 
 @dataclass(slots=True)
@@ -56,13 +60,16 @@ class InSyncReplicas:
         self._replicas.pop(peer, None)
 
     def acknowledge(self, peer: str, offset: int) -> None:
-        """A live connection acknowledged everything before ``offset``; the report was checked before."""
-        self._replicas[peer].acked = offset
+        """A live connection reported ``offset``, which was checked before; the first time it acknowledges nothing."""
+        replica = self._replicas[peer]
+        if replica.reported >= 0:
+            replica.acked = offset
+        replica.reported = offset
 
     def value(self) -> int:
         """Everything below this is held by enough live slaves; -1 when there are not enough of them."""
         needed: Final = self.slaves_needed
-        acked = self._acked_by_slave()
+        acked = self._best_by_slave(lambda replica: replica.acked)
         if needed == 0 or len(acked) < needed:
             return -1
         return acked[needed - 1]
@@ -70,25 +77,29 @@ class InSyncReplicas:
     @property
     def live_slaves(self) -> int:
         """How many distinct slaves are connected and have reported."""
-        return len(self._acked_by_slave())
+        return len(self._reported_by_slave())
 
     def push2_slave_max_offset(self) -> int:
-        """The largest acknowledgement of any live connection, 0 without one."""
-        return max(self._acked_by_slave(), default=0)
+        """The largest report of any live connection, 0 without one."""
+        return max(self._reported_by_slave(), default=0)
 
     def is_slave_ok(self, next_offset: int) -> bool:
         """Whether enough live slaves are close enough to be worth waiting for.
 
         Source: HAService.java:67-73; here only slaves that have reported count, and enough of them.
         """
-        acked = self._acked_by_slave()
-        close = sum(1 for offset in acked if next_offset - offset < self.slave_fallbehind_max)
+        reported = self._reported_by_slave()
+        close = sum(1 for offset in reported if next_offset - offset < self.slave_fallbehind_max)
         return close >= self.slaves_needed
 
-    def _acked_by_slave(self) -> list[int]:
-        """The best acknowledgement of each distinct slave that has reported, largest first."""
+    def _reported_by_slave(self) -> list[int]:
+        return self._best_by_slave(lambda replica: replica.reported)
+
+    def _best_by_slave(self, offset_of: Callable[[_Replica], int]) -> list[int]:
+        """The best offset of each distinct slave that has one, largest first."""
         best: dict[str, int] = {}
         for replica in self._replicas.values():
-            if replica.acked >= 0:
-                best[replica.slave] = max(replica.acked, best.get(replica.slave, -1))
+            offset = offset_of(replica)
+            if offset >= 0:
+                best[replica.slave] = max(offset, best.get(replica.slave, -1))
         return sorted(best.values(), reverse=True)

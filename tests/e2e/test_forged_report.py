@@ -19,6 +19,7 @@ SENDS = 40
 
 UNCHECKED = """
 import sys
+from rmqha.replication.in_sync import InSyncReplicas
 from rmqha.replication.master_session import MasterSession
 
 def on_report(self, offset, *, log):  # as RocketMQ 4.9 does it
@@ -26,7 +27,12 @@ def on_report(self, offset, *, log):  # as RocketMQ 4.9 does it
         self.first_report = self.next_transfer_from_where = log.max_offset
     self.slave_ack_offset = max(self.slave_ack_offset, offset)
 
+def acknowledge(self, peer, offset):  # from the first report on
+    replica = self._replicas[peer]
+    replica.reported = replica.acked = offset
+
 MasterSession.on_report = on_report
+InSyncReplicas.acknowledge = acknowledge
 from rmqha.cli.main import main
 sys.argv[0] = "rmqha"
 main()

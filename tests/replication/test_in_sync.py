@@ -12,6 +12,7 @@ def replicas(n: int, acked: dict[str, int], *, fallbehind_max: int = 1000) -> In
     for peer, offset in acked.items():
         made.add(peer)
         if offset >= 0:
+            made.acknowledge(peer, 0)
             made.acknowledge(peer, offset)
     return made
 
@@ -34,6 +35,18 @@ def replicas(n: int, acked: dict[str, int], *, fallbehind_max: int = 1000) -> In
 )
 def test_the_value_is_what_enough_distinct_slaves_hold(n: int, acked: dict[str, int], value: int) -> None:
     assert replicas(n, acked).value() == value
+
+
+def test_a_first_report_acknowledges_nothing() -> None:
+    """Its slave has still to find out whether its log is a copy of this one at all."""
+    made = replicas(2, {"10.0.0.1:1": 300})
+    made.add("10.0.0.2:1")
+    made.acknowledge("10.0.0.2:1", 700)
+    assert (made.value(), made.live_slaves, made.is_slave_ok(1700)) == (300, 2, False)
+    made.remove("10.0.0.1:1")
+    assert (made.value(), made.is_slave_ok(1699)) == (-1, True)
+    made.acknowledge("10.0.0.2:1", 700)
+    assert made.value() == 700
 
 
 def test_an_acknowledgement_leaves_with_its_connection() -> None:

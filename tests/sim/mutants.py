@@ -211,8 +211,8 @@ def _everything_sendable(self: Any, log: Any, network: Any, options: Any) -> Non
     self.sendable = log.wrote
 
 
-def _connections_counted(self: Any) -> list[int]:
-    return sorted((r.acked for r in self._replicas.values() if r.acked >= 0), reverse=True)
+def _connections_counted(self: Any, offset_of: Any) -> list[int]:
+    return sorted((offset for r in self._replicas.values() if (offset := offset_of(r)) >= 0), reverse=True)
 
 
 def _answer_at_once(self: Any) -> None:
@@ -224,9 +224,18 @@ def _on_replicated_by_timeout(self: Any, reached: bool, value: int) -> None:
     self._one_done()
 
 
-_ha_service_init = ha_service.HAService.__init__
+def _acknowledge_at_once(self: Any, peer: str, offset: int) -> None:
+    replica = self._replicas[peer]
+    replica.reported = replica.acked = offset
 
-mutant("the first report is not checked", "#3016, #1155", (Session, "_on_first_report", _first_report_unchecked))
+
+_ha_service_init = ha_service.HAService.__init__
+_FIRST_REPORT_COUNTS = (in_sync.InSyncReplicas, "acknowledge", _acknowledge_at_once)
+
+mutant(
+    "the first report is not checked, and counts", "#3016, #1155",
+    (Session, "_on_first_report", _first_report_unchecked), _FIRST_REPORT_COUNTS,
+)  # fmt: skip
 mutant("later reports are not checked", "#3015", (Session, "_on_later_report", _later_report_unchecked))
 mutant(
     "no report is checked", "#3015, §2",
@@ -238,7 +247,7 @@ mutant(
     "a forged report outlives its connection", "§2 (executed on 4.9.7)",
     (Session, "_on_first_report", _first_report_unchecked), (in_sync.InSyncReplicas, "remove", nothing),
 )  # fmt: skip
-mutant("connections are counted, not slaves", "5.x", (in_sync.InSyncReplicas, "_acked_by_slave", _connections_counted))
+mutant("connections are counted, not slaves", "5.x", (in_sync.InSyncReplicas, "_best_by_slave", _connections_counted))
 mutant("one slave is enough, whatever was asked for", "§15.11", (in_sync.InSyncReplicas, "slaves_needed", fixed(1)))
 mutant("unflushed bytes are shipped", "#3388, #3161", (ha_service.HAService, "__init__", _everything_sendable))
 mutant("SEND_OK without waiting for slaves", "§5.2", (durability.Durability, "__init__", _without_replica_promise))
@@ -338,6 +347,7 @@ mutant("a slave ignores a failed append", "§2", (Store, "append_raw", _append_r
 mutant(
     "the first report acknowledges what is not durable", "found here",
     (slave_connection.SlaveConnection, "_send_first_report", lambda self: self._reports.send_first()),
+    _FIRST_REPORT_COUNTS,
 )  # fmt: skip
 mutant("a slave does not compare the overlap", "D12", (log_receiver.LogReceiver, "_compare", nothing))
 mutant(
