@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 import structlog
@@ -15,6 +16,8 @@ from rmqha.spark.report import ReadReport
 from rmqha.spark.segments import open_filesystem
 
 logger = structlog.get_logger()
+
+_GO_ON: Final = "failOnDataLoss=false (a new run of rmqha replay: --allow-gap) goes on without them"
 
 
 @dataclass(frozen=True)
@@ -67,13 +70,16 @@ def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = Tr
     """
     filesystem, _ = open_filesystem(task.uri)
     report.begin = task.splits[0].begin
-    try:
-        yield from decode(filesystem, task.splits, task.options, report=report)
-    except FileNotFoundError as error:
-        lost = f"physical offsets [{report.next}, {task.splits[-1].end}) are gone: {error}"
-        if fail_on_data_loss:
-            raise StoreError(f"{lost}; failOnDataLoss=false goes on without them") from error
-        logger.warning("commit_log.data_lost", uri=task.uri, start=report.next, end=task.splits[-1].end)
+    for split in task.splits:
+        try:
+            yield from decode(filesystem, (split,), task.options, report=report)
+        except FileNotFoundError as error:
+            lost = f"physical offsets [{split.begin}, {split.end}) were deleted before they were read: {error}"
+            if fail_on_data_loss:
+                raise StoreError(f"{lost}; {_GO_ON}") from error
+            logger.warning("commit_log.data_lost", uri=task.uri, start=split.begin, end=split.end)
+        if report.corrupt and task.options.on_corrupt is OnCorrupt.STOP:
+            break
     for damage in report.corrupt:
         logger.warning("commit_log.corrupt_skipped", uri=task.uri, **damage._asdict())
 

@@ -105,6 +105,18 @@ def test_deleted_files_are_data_loss(log: LogWriter) -> None:
     assert offsets_between(lenient, start, end) == [at for at in log.offsets if at >= log.file_size]
 
 
+def test_files_deleted_after_planning_are_data_loss(log: LogWriter) -> None:
+    """What is still there is read, also by the task that meets the gap."""
+    strict, lenient = reader(log.root), reader(log.root, failOnDataLoss="false")
+    start = strict.initialOffset()
+    (partition,) = strict.partitions(start, strict.latestOffset(start, ReadAllAvailable()))
+    log.path(0).unlink()
+    with pytest.raises(StoreError, match="deleted before they were read"):
+        list(strict.read(partition))
+    found = [at for batch in lenient.read(partition) for at in batch.column(0).to_pylist()]
+    assert found == [at for at in log.offsets if at >= log.file_size]
+
+
 def test_a_log_that_was_cut_is_data_loss(log: LogWriter) -> None:
     """Something else will be written at these offsets: a checkpoint beyond the end must not be taken for progress."""
     stream = reader(log.root)
