@@ -1,10 +1,13 @@
 """``rmqha log cut``: give up the end of a log, where a broker must not decide that by itself."""
 
 from pathlib import Path
+from typing import Final
 
 import click
 
 from rmqha.cli.errors import CliError
+
+_STORE_FILES: Final = ("lock", "abort", "checkpoint")
 
 
 @click.command(
@@ -12,6 +15,7 @@ from rmqha.cli.errors import CliError
 Examples:
   rmqha log cut /data/s --at-offset 788889
   rmqha log cut /data/s --at-offset 788889 --yes
+  rmqha log cut /fast/log --root /data/s --at-offset 788889 --yes
 
 \b
 Exit codes: 0 cut, or shown what would be; 1 impossible; 2 wrong usage.
@@ -19,8 +23,9 @@ Exit codes: 0 cut, or shown what would be; 1 impossible; 2 wrong usage.
 )
 @click.argument("store")
 @click.option("--at-offset", type=click.IntRange(0), required=True, help="The first physical offset to go.")
+@click.option("--root", metavar="DIR", help="The store (storePathRootDir), if STORE is a commitlog kept elsewhere.")
 @click.option("--yes", is_flag=True, help="Do it; without, only what would be lost is shown.")
-def cut(store: str, *, at_offset: int, yes: bool) -> None:
+def cut(store: str, *, at_offset: int, root: str | None, yes: bool) -> None:
     """Take away all messages of STORE at and behind an offset. They are lost, unless a copy has them.
 
     For a store that a broker refuses to start on, because a record is bad that was safe once (it names the offset).
@@ -33,11 +38,17 @@ def cut(store: str, *, at_offset: int, yes: bool) -> None:
     from rmqha.store.os_disk import OsDisk  # noqa: PLC0415
 
     directory = commit_log_directory(store)
+    root = root or (store if Path(directory) != Path(store) else str(Path(store).resolve().parent))
+    if not any((Path(root) / name).exists() for name in _STORE_FILES):
+        raise CliError(
+            f"{root} is not the store of {directory}",
+            why=f"it has no {' and no '.join(_STORE_FILES)}; the cut is noted there, or the next start would refuse it",
+            hint="name the store (storePathRootDir) with --root",
+        )
     disk = OsDisk()
     try:
         plan = plan_cut(disk, directory, at_offset)
         if yes:
-            root = store if Path(directory) != Path(store) else str(Path(store).parent)
             plan = cut_log(disk, root, directory, offset=at_offset)
     except StoreError as error:
         raise CliError(f"{store} cannot be cut at {at_offset}", why=str(error)) from None

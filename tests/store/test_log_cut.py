@@ -104,6 +104,21 @@ def test_a_store_in_use_is_not_cut(root: Path) -> None:
     store.close()
 
 
+def test_a_log_kept_elsewhere_is_cut_with_its_store(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The cut is noted in the store: otherwise the next start takes it for damage, and refuses."""
+    log = root.parent / "elsewhere" / "log"
+    log.parent.mkdir()
+    (root / "commitlog").rename(log)
+    (root / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(1, 2, 3, master_flushed_offset=OFFSETS[195])))
+    arguments = ["log", "cut", str(log), "--at-offset", str(OFFSETS[190]), "--yes"]
+    assert run(arguments) == 1
+    assert "name the store (storePathRootDir) with --root" in capsys.readouterr().err
+    assert list(log.parent.iterdir()) == [log]
+    assert run([*arguments, "--root", str(root)]) == 0
+    assert decode_checkpoint((root / "checkpoint").read_bytes()).master_flushed_offset == OFFSETS[190]
+    assert (root / "abort").exists()
+
+
 def test_the_command_shows_before_it_does(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["log", "cut", str(root), "--at-offset", str(OFFSETS[190])]
     assert run(arguments) == 0
