@@ -88,8 +88,6 @@ class _Loop(Generic[Client]):
     def _run(self) -> None:
         try:
             trio.run(self._main)
-        except BaseExceptionGroup as errors:
-            self._started.put(_only(errors))
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits in start()
             self._started.put(error)
 
@@ -97,12 +95,6 @@ class _Loop(Generic[Client]):
         async with self._opening() as client:
             self._started.put((client, trio.lowlevel.current_trio_token()))
             await self._stop.wait()
-
-
-def _only(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
 
 
 class SyncProducer:

@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemotingConnectError, RemotingError, RemotingSendRequestError, RemotingTimeoutError
+from rmqha.remoting.background import open_background_nursery
 from rmqha.remoting.client import RemotingClient, connect_remoting_client, open_remoting_client
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
@@ -149,3 +150,17 @@ async def test_a_failure_inside_the_block_leaves_it_ungrouped(autojump_clock: Mo
             async with open_remoting_client(network, ADDRESS) as client:
                 await client.invoke(RemotingCommand(2), timeout_s=1)
         nursery.cancel_scope.cancel()
+
+
+async def test_a_ctrl_c_that_meets_a_task_leaves_the_block_as_itself() -> None:
+    async def interrupted() -> None:
+        async with trio.open_nursery():
+            raise KeyboardInterrupt
+
+    async def block() -> None:
+        async with open_background_nursery() as nursery:
+            nursery.start_soon(interrupted)
+            await trio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt):
+        await block()
