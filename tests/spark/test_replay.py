@@ -242,6 +242,15 @@ def test_runs_into_one_output_share_their_options(log: LogWriter, tmp_path: Path
         run(log.root, out, read={"topics": ("orders",), "starting_offset": 0})
 
 
+def test_an_output_without_manifests_is_refused(log: LogWriter, tmp_path: Path) -> None:
+    """Who lost them, or names another job's directory, would have messages twice."""
+    out = tmp_path / "out"
+    report = run(log.root, out)
+    Path(report.manifest or "").unlink()
+    with pytest.raises(StoreError, match=r"topic=\S+ is there, but no manifest"):
+        run(log.root, out)
+
+
 def test_one_run_at_a_time(log: LogWriter, tmp_path: Path) -> None:
     with Output(str(tmp_path / "out")).locked(), pytest.raises(StoreLockedError, match="another replay"):
         run(log.root, tmp_path / "out")

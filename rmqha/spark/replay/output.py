@@ -66,14 +66,19 @@ class Output:
         """The newest run's; None before the first.
 
         Raises:
-            StoreError: a manifest is damaged, or one between two others is missing.
+            StoreError: a manifest is damaged, one between two others is missing, or messages are here without any.
         """
         infos = self._filesystem.get_file_info(fs.FileSelector(self._meta, allow_not_found=True))
         names = sorted(info.base_name for info in infos if info.base_name.startswith("manifest-"))
         for one, following in pairwise(names):
             if one.split("-")[2].removesuffix(".json") != following.split("-")[1]:
                 raise StoreError(f"{self._meta}: no manifest between {one} and {following}; restore it")
-        return self._read(names[-1]) if names else None
+        if names:
+            return self._read(names[-1])
+        for info in self._filesystem.get_file_info(fs.FileSelector(self._root)):
+            if info.base_name.startswith("topic="):
+                raise StoreError(f"{info.path} is there, but no manifest: choose another --out, or remove what is there")
+        return None
 
     def _read(self, name: str) -> Manifest:
         path = f"{self._meta}/{name}"
