@@ -77,7 +77,7 @@ class Output:
             return self._read(names[-1])
         for info in self._filesystem.get_file_info(fs.FileSelector(self._root)):
             if info.base_name.startswith("topic="):
-                raise StoreError(f"{info.path} is there, but no manifest: choose another --out, or remove what is there")
+                raise StoreError(f"{info.path} is there, but no manifest: choose another --out, or empty this one")
         return None
 
     def _read(self, name: str) -> Manifest:
