@@ -281,7 +281,8 @@ async def open_consumer(
     """A consumer for as long as the block runs, positioned at offset 0 of each queue.
 
     Args:
-        addresses: of brokers or name servers, ``host:port``, several separated by ``;``.
+        addresses: of brokers or name servers, ``host:port``, several separated by ``;``. A broker knows no address
+            but its own: to read on when the master is gone, name its slaves, too.
         topic: what to read.
         group: the consumer group's name; brokers know it only for their statistics.
         tags: ``*`` for all, or tags joined by ``||``.

@@ -95,7 +95,8 @@ class Producer:
             message: what to send.
             queue: where; None takes the topic's queues in turn.
             timeout_s: for everything together; None is the producer's own.
-            retries: how often to try again, on another broker if there is one, after an error with ``retryable``.
+            retries: how often to try again, at once and on another broker if there is one, after an error with
+                ``retryable``.
                 An earlier try may have been stored all the same: consumers then see the message twice, with one
                 ``msg_id``.
 
@@ -201,8 +202,11 @@ class Producer:
             finished.set()
 
         opaque = client.expect(deadline, on_outcome)
-        client.put_nowait(self.encode(rendered, queue, opaque=opaque))
-        await finished.wait()
+        try:
+            client.put_nowait(self.encode(rendered, queue, opaque=opaque))
+            await finished.wait()
+        finally:
+            client.forget(opaque)
         if isinstance(outcomes[0], RemotingError):
             self.forget_route(rendered.topic)
         return read_send_outcome(outcomes[0], queue, rendered.msg_id)

@@ -98,6 +98,10 @@ class RemotingClient:
             raise RemotingConnectError(self.address, "the connection has ended")
         return self._responses.add(deadline, on_outcome)
 
+    def forget(self, opaque: int) -> None:
+        """Nobody awaits this answer any more."""
+        self._responses.discard(opaque)
+
     def put_nowait(self, frames: BytesLike) -> None:
         """The second half: send whole frames, at once if nothing is queued."""
         self._outgoing.put_nowait(frames)

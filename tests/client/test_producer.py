@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Any
 
 import pytest
@@ -138,6 +139,17 @@ async def test_no_answer_is_a_timeout_and_all_tries_share_one_time(autojump_cloc
             await producer.send(Message("T", b"x"), timeout_s=5, retries=3)
         assert trio.current_time() == pytest.approx(5)
         assert len(broker.sent) == 1
+
+
+async def test_a_cancelled_send_leaves_nothing_behind(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with running(broker) as (producer, _, _network):
+        await producer.send(Message("T", b"x"))
+        broker.silent = True
+        with trio.move_on_after(1) as scope:
+            await producer.send(Message("T", b"x"), timeout_s=inf)
+        assert scope.cancelled_caught
+        assert [client.in_flight for client in producer._connections._clients.values()] == [0]
 
 
 async def test_after_a_lost_connection_the_next_send_connects_again(autojump_clock: MockClock) -> None:
