@@ -8,6 +8,7 @@ from typing import Any, Final
 import structlog
 import trio
 
+from rmqha.broker.broker_status import STATUS_KEY
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
@@ -43,21 +44,25 @@ class MasterLink:
     async def probe(self, ha_address: MasterAddress) -> LogRange | None:
         """What the log of the broker with this HA port holds; None if it does not say.
 
-        ``masterAddress`` names the remoting port of ``haMasterAddress``; otherwise it is one below the HA port.
+        Its remoting port is one below its HA port, as with RocketMQ; if nobody answers for it there, it may be
+        ``masterAddress``. That one is not asked first: of a slave that follows a slave it is another broker's.
         """
         config = self._config
-        if config.master_address and split_address(config.ha_master_address) == tuple(ha_address):
-            return await self._ask_range(config.master_address)
-        if ha_address.port <= _HA_PORT_DISTANCE:
-            return None
-        return await self._ask_range(f"{ha_address.host}:{ha_address.port - _HA_PORT_DISTANCE}")
+        found = None
+        if ha_address.port > _HA_PORT_DISTANCE:
+            found = await self._ask_range(f"{ha_address.host}:{ha_address.port - _HA_PORT_DISTANCE}", ha_address.port)
+        if found is None and config.master_address and split_address(config.ha_master_address) == tuple(ha_address):
+            found = await self._ask_range(config.master_address, ha_address.port)
+        return found
 
-    async def _ask_range(self, address: str) -> LogRange | None:
+    async def _ask_range(self, address: str, ha_port: int) -> LogRange | None:
         try:
             async with open_remoting_client(self._network, address, timeout_s=_RPC_TIMEOUT_S) as client:
                 table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
+            if STATUS_KEY in table and java_json.loads(table[STATUS_KEY])["ha"]["port"] != ha_port:
+                return None  # one of ours says that this is not its HA port
             return LogRange(int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"]))
-        except (RemotingError, RemoteProtocolError, KeyError, ValueError) as error:
+        except (RemotingError, RemoteProtocolError, AttributeError, KeyError, TypeError, ValueError) as error:
             logger.debug("master_link.range_unknown", address=address, reason=str(error))
             return None
 
