@@ -136,21 +136,25 @@ class BrokerController:
         self._load_metadata()
         async with trio.open_nursery() as storing:
             await storing.start(self.store.run)
-            await self._catch_up()
-            self._cut_consumer_offsets()
-            async with trio.open_nursery() as services:
-                await self._start_services(services)
-                async with trio.open_nursery() as serving:
-                    server = await self._listen(serving)
-                    self._log_started()
-                    task_status.started()
-                    await self._stopping.wait()
-                    await self._drain(server)
-                    serving.cancel_scope.cancel()
-                services.cancel_scope.cancel()
+            await self._catch_up_unless_stopped()
+            if not self._stopping.is_set():
+                self._cut_consumer_offsets()
+                await self._serve(task_status)
             await self.metadata.save()
             self.store.stop()
         logger.info("broker.stopped", write_error=str(self.store.write_error or "") or None)
+
+    async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
+        async with trio.open_nursery() as services:
+            await self._start_services(services)
+            async with trio.open_nursery() as serving:
+                server = await self._listen(serving)
+                self._log_started()
+                task_status.started()
+                await self._stopping.wait()
+                await self._drain(server)
+                serving.cancel_scope.cancel()
+            services.cancel_scope.cancel()
 
     async def _start_services(self, nursery: trio.Nursery) -> None:
         await nursery.start(self.ha_service.run)
@@ -176,6 +180,18 @@ class BrokerController:
         self.metadata.load()
         for queue in self.store.queues:
             self.topics.learn_queue(queue.topic, queue.queue_id)
+
+    async def _catch_up_unless_stopped(self) -> None:
+        """It may last for hours; what it has fetched so far is kept."""
+
+        async def stop() -> None:
+            await self._stopping.wait()
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stop)
+            await self._catch_up()
+            nursery.cancel_scope.cancel()
 
     async def _catch_up(self) -> None:
         """Before any send: fetch from the peers what they hold beyond our end (spec: ha §10.2).

@@ -39,17 +39,21 @@ class Machine:
     def __post_init__(self) -> None:
         self.disk = SimDisk(now_ms=WallClock())
 
-    @asynccontextmanager
-    async def broker(self, **settings: str) -> AsyncIterator[BrokerController]:
-        """A running broker; stopped cleanly at the end of the block, unless it was cancelled."""
+    def controller(self, **settings: str) -> BrokerController:
+        """A broker that is not started yet."""
         config = load_config(None, COMMON | {"brokerIP1": self.address} | self.settings | settings)
-        controller = BrokerController(
+        return BrokerController(
             config,
             disk=self.disk.mount(),
             network=self.net.host(self.address).mount(),
             now_ms=WallClock(),
             chance=lambda: 0.5,
         )
+
+    @asynccontextmanager
+    async def broker(self, **settings: str) -> AsyncIterator[BrokerController]:
+        """A running broker; stopped cleanly at the end of the block, unless it was cancelled."""
+        controller = self.controller(**settings)
         async with trio.open_nursery() as nursery:
             await nursery.start(controller.run)
             yield controller

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
@@ -303,6 +304,21 @@ async def test_a_master_that_must_ask_its_peers_does_not_start_without_them(
     with pytest.RaisesGroup(StoreError, allow_unwrapped=True, flatten_subgroups=True):
         async with pair.master.broker(haPeers="10.0.0.2:10912", haCatchUpAtStart="require"):
             pass
+
+
+async def test_a_master_that_asks_its_peers_can_be_stopped_meanwhile(pair: Pair, autojump_clock: MockClock) -> None:
+    """However much it has to fetch; and nobody is served before it has asked."""
+    pair.net.cut("10.0.0.2", "10.0.0.1")
+    with capture_logs() as logs:
+        async with pair.slave.broker():
+            master = pair.master.controller(haPeers="10.0.0.2:10912", haCatchUpAtStart="require")
+            with trio.fail_after(0.2):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(master.run)
+                    await trio.sleep(0.1)
+                    master.stop()
+    assert "/store/abort" not in pair.master.disk.files
+    assert [entry["role"] for entry in logs if entry["event"] == "broker.started"] == ["SLAVE"]
 
 
 async def diverge(pair: Pair) -> None:
