@@ -14,13 +14,13 @@ import pyarrow as pa
 from pyarrow import fs
 
 from rmqha.codec.scan import Stop
-from rmqha.errors import CorruptLogError, StoreError
+from rmqha.errors import CorruptLogError
 from rmqha.spark import fields, gather, schema
 from rmqha.spark.bodies import inflate_batch
 from rmqha.spark.columns import Rows
 from rmqha.spark.lane_walk import walk
 from rmqha.spark.options import OnCorrupt, ReadOptions
-from rmqha.spark.records import Verdict, crc32, find_record, judge, open_at
+from rmqha.spark.records import Verdict, crc32, find_record, foreign_record, judge, open_at
 from rmqha.spark.report import CorruptRange, ReadReport
 from rmqha.spark.segments import Segment, SegmentReader, as_array
 from rmqha.spark.selection import illegal_topics, select_by_properties, select_rows
@@ -120,7 +120,7 @@ class _SplitDecoder:
         if verdict.stop is Stop.BLANK:
             return verdict.end
         if verdict.stop is Stop.FOREIGN:
-            raise StoreError(f"{file.segment.path} holds {verdict.reason} (physical offset {position})")
+            raise foreign_record(file, position, verdict)
         end = min(file.segment.end, self._split.log_end)
         found = find_record(file, position + 1, end=end, or_blank=True)
         self._met_damage(position, found or end, reason=verdict.reason or "nothing was written here")

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from pyarrow import fs
 
 from rmqha.codec.scan import Stop
-from rmqha.spark.records import Verdict, find_record, judge, open_at
+from rmqha.spark.records import Verdict, find_record, foreign_record, judge, open_at
 from rmqha.spark.segments import Segment, SegmentReader
 
 _NEAR_BYTES: Final = 256 << 10
@@ -29,6 +29,9 @@ def find_log_end(filesystem: fs.FileSystem, segments: tuple[Segment, ...], *, kn
     """Where the log ends now; ``known``: an offset that was its end before, which saves the search.
 
     The result is a record's end, or the first file's base when there is no record at all.
+
+    Raises:
+        StoreError: the log goes on in another format.
     """
     for segment in reversed(segments):
         with SegmentReader(filesystem, segment) as file:
@@ -45,6 +48,8 @@ def _end_within(file: SegmentReader, known: int | None) -> LogEnd:
         if verdict.is_record and not _may_be_torn(file, verdict.end):
             at = verdict.end
             continue
+        if verdict.stop is Stop.FOREIGN:
+            raise foreign_record(file, at, verdict)
         later = _record_after(file, at)
         if verdict.stop is Stop.BLANK or later is None:
             return LogEnd(at, _unfinished(verdict))

@@ -8,6 +8,7 @@ import numpy as np
 
 from rmqha.codec.layout import FIXED_SIZE_V4
 from rmqha.codec.scan import Stop, scan_records
+from rmqha.errors import StoreError
 from rmqha.spark.layout import BLANK_MAGIC_BYTES, MESSAGE_MAGIC_BYTES, RECORD_SIZE_LIKELY_MAX
 from rmqha.spark.segments import SegmentReader, as_array
 
@@ -52,6 +53,11 @@ def judge(file: SegmentReader, position: int, *, check_crc: bool = True) -> Verd
     scan = scan_records(view, 0, len(view), phy_offset_base=position, file_end=room, check_crc=check_crc)
     end = file.segment.end if scan.stop is Stop.BLANK else position + scan.end
     return Verdict(scan.stop, end, scan.reason)
+
+
+def foreign_record(file: SegmentReader, position: int, verdict: Verdict) -> StoreError:
+    """The error for a record of another format."""
+    return StoreError(f"{file.segment.path} holds {verdict.reason} (physical offset {position})")
 
 
 def find_record(file: SegmentReader, position: int, *, end: int, or_blank: bool = False) -> int | None:

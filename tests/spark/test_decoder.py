@@ -152,8 +152,11 @@ def test_zeros_in_the_middle_are_damage(log: LogWriter) -> None:
     assert report.corrupt == [CorruptRange(begin, end, "nothing was written here")]
 
 
-def test_records_of_rocketmq_5_are_refused(log: LogWriter) -> None:
-    log.write(log.offsets[0] + 4, b"\xda\xa3\x20\xab")
+@pytest.mark.parametrize("first", [0, 100, 199])
+def test_records_of_rocketmq_5_are_refused(log: LogWriter, first: int) -> None:
+    """Also where it was upgraded, and where nothing else is there."""
+    for at in log.offsets[first:]:
+        log.write(at + 4, b"\xda\xa3\x20\xab")
     with pytest.raises(StoreError, match=r"5\.x"):
         read(log.root, on_corrupt=OnCorrupt.SKIP)
 
