@@ -4,9 +4,15 @@ Expected endings of a send are :class:`~rmqha.store.status.PutMessageStatus` val
 ``assert`` guards what only a bug can break; input from disk, wire or operator is checked and raises one of these.
 """
 
+import copyreg
+from typing import Any
+
 
 class RmqhaError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base of all errors raised on purpose. They can be pickled: a pool of processes hangs on what cannot."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class ConfigError(RmqhaError):

@@ -1,8 +1,10 @@
-"""Errors that come in groups."""
+"""Errors that come in groups, and from another process."""
+
+import pickle
 
 import pytest
 
-from rmqha.errors import errors_in
+from rmqha.errors import CorruptLogError, MQBrokerError, RemotingTimeoutError, RmqhaError, StoreWriteError, errors_in
 
 FIRST, SECOND = KeyError("first"), OSError("second")
 
@@ -24,3 +26,17 @@ def test_what_is_of_no_such_kind_is_raised() -> None:
     with pytest.raises(BaseExceptionGroup) as caught:
         errors_in(group, KeyError, OSError)
     assert [type(error) for error in errors_in(caught.value, KeyboardInterrupt)] == [KeyboardInterrupt]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MQBrokerError(14, "not now"),
+        RemotingTimeoutError("10.0.0.1:10911", "no answer in time"),
+        CorruptLogError(7, "zeros"),
+        StoreWriteError(OSError(28, "full"), operation="pwrite", path="/store"),
+    ],
+)
+def test_an_error_comes_out_of_another_process_as_it_went_in(error: RmqhaError) -> None:
+    back = pickle.loads(pickle.dumps(error))
+    assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))
