@@ -117,9 +117,9 @@ class Producer:
         timeout_s: float | None = None,
         retries: int = 0,
     ) -> SendResult:
-        """Send messages of one topic that are taken or refused together, and lie one behind the other; see :meth:`send`.
+        """Send messages of one topic that are taken or refused together and lie one behind the other; see :meth:`send`.
 
-        Without an answer it is unknown how many of them are stored: a master that dies keeps whole records, not batches.
+        Without an answer it is unknown how many of them are stored: a master that dies keeps records, not batches.
         """
         return await self._send(self._render_batch(messages), queue, timeout_s, retries)
 
