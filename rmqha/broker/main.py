@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -115,20 +114,29 @@ def _stop_signals() -> list[signal.Signals]:
 
 
 async def _run_until_signalled(controller: BrokerController) -> None:
-    with trio.open_signal_receiver(*_stop_signals()) as signals:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_stop_at_signal, signals, controller)
-            await controller.run()
-            nursery.cancel_scope.cancel()
-
-
-async def _stop_at_signal(signals: AsyncIterator[int], controller: BrokerController) -> None:
+    """The handlers are Python's own: they run also while recovery gives the event loop no turn."""
+    token = trio.lowlevel.current_trio_token()
     count = 0
-    async for number in signals:
-        count += 1
-        name = signal.Signals(number).name
-        if count > 1:
-            logger.warning("broker.stopped_at_once", signal=name)
-            os._exit(EXIT_STOPPED_AT_ONCE)
+
+    def stop(name: str) -> None:
         logger.info("broker.stopping", signal=name)
         controller.stop()
+
+    def on_signal(number: int, _frame: object) -> None:
+        nonlocal count
+        count += 1
+        name = signal.Signals(number).name
+        if count == 1:
+            token.run_sync_soon(stop, name)
+            return
+        try:
+            logger.warning("broker.stopped_at_once", signal=name)
+        finally:  # a handler may meet a line that is just being written
+            os._exit(EXIT_STOPPED_AT_ONCE)
+
+    former = {number: signal.signal(number, on_signal) for number in _stop_signals()}
+    try:
+        await controller.run()
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -1,12 +1,13 @@
 """SIGTERM lets what is due finish; a second one does not wait."""
 
 import json
+import os
 import signal
 import time
 
 import trio
 
-from rmqha.broker.main import EXIT_REPLICATION_ENDED
+from rmqha.broker.main import EXIT_REPLICATION_ENDED, EXIT_STOPPED_AT_ONCE
 from rmqha.client import Message, open_producer
 from rmqha.client.producer import ProducerOptions
 from tests.e2e.commands import rmqha
@@ -92,6 +93,21 @@ async def test_a_second_sigterm_ends_it_at_once(pair: Pair) -> None:
         nursery.cancel_scope.cancel()
     assert load.acknowledged == set()
     pair.slave.running.signal(signal.SIGCONT)
+
+
+async def test_a_second_sigterm_ends_a_start_at_once_too(pair: Pair) -> None:
+    """A pipe as the table of topics stands for a recovery, which may leave the event loop no turn for minutes."""
+    table = pair.master.store / "config" / "topics.json"
+    table.parent.mkdir(parents=True)
+    os.mkfifo(table)
+    starting = pair.master.launch()
+    await starting.wait_output(r"store\.loaded")
+    starting.signal(signal.SIGTERM)
+    await trio.sleep(0.5)
+    assert starting.returncode is None, "it did not wait for its start to end in order"
+    starting.signal(signal.SIGTERM)
+    assert await starting.wait_exit(timeout_s=10) == EXIT_STOPPED_AT_ONCE
+    assert "broker.stopped_at_once" in starting.output()
 
 
 async def test_a_terminal_that_closes_stops_it_in_order_and_nohup_keeps_it(pair: Pair) -> None:
