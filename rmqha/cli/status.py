@@ -27,7 +27,9 @@ A RocketMQ broker is asked the same way and tells less.
 )
 @broker_option
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--wait", type=click.Choice(["in-sync"]), help="Ask until the replicas are in sync, or --timeout.")
+@click.option("--wait", type=click.Choice(["in-sync"]),
+              help="Until the replicas are in sync, or --timeout. A slave knows only of what has reached it: better "
+              "ask the master.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0.01), default=None, metavar="SECONDS",
               help="For the answer (5), or for --wait (60).")  # fmt: skip
 @click.pass_context
@@ -76,5 +78,5 @@ def _wait_in_sync(address: str, *, timeout_s: float) -> tuple[dict[str, Any], An
                 return facts, verdict
             if left_s <= ASK_AGAIN_AFTER_S:
                 why = "; ".join(verdict.reasons) or verdict.summary
-                raise CliError(f"not in sync within {timeout_s:g} s", why=why, hint="is the slave running?")
+                raise CliError(f"not in sync within {timeout_s:g} s", why=why, hint="ask the other broker, too")
         time.sleep(ASK_AGAIN_AFTER_S)

@@ -18,6 +18,7 @@ _BLANKS = " \t\f"
 _SEPARATOR = re.compile(r"(?:[^\\=: \t\f]|\\.)*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED = str.maketrans({"\\": "\\\\"} | {char: f"\\{name}" for name, char in _NAMED.items()})
 
 
 class Property(NamedTuple):
@@ -50,8 +51,8 @@ def parse_properties(data: bytes) -> tuple[list[Property], list[tuple[int, str]]
 
 def format_property(key: str, value: str) -> str:
     """One line that :func:`parse_properties` and Java read back as the same pair."""
-    escaped = value.replace("\\", "\\\\")
-    if escaped[:1] in (" ", "\t"):
+    escaped = value.translate(_ESCAPED)
+    if escaped.startswith(" "):
         escaped = "\\" + escaped
     return f"{key}={escaped}"
 

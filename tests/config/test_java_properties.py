@@ -57,9 +57,9 @@ def test_any_bytes_at_all_are_read_without_an_exception(data: bytes) -> None:
     parse_properties(data)
 
 
-_VALUES = st.text(st.characters(blacklist_categories=("Cs", "Cc", "Zl", "Zp")), max_size=40)
+_VALUES = st.text(st.characters(blacklist_categories=("Cs",)), max_size=40)
 
 
-@given(_VALUES.map(str.strip))
+@given(_VALUES.map(lambda text: text.strip(" ")))
 def test_a_formatted_property_reads_back(value: str) -> None:
     assert pairs(format_property("key", value)) == [("key", value)]
