@@ -100,14 +100,14 @@ def open_filesystem(path_or_uri: str) -> tuple[fs.FileSystem, str]:
 def list_segments(filesystem: fs.FileSystem, path: str) -> tuple[Segment, ...]:
     """The log's files in order, from a store's root or its commitlog directory.
 
-    Entries whose name is not 20 digits are no part of the log. The last file may be shorter (an unfinished copy).
-    A new store's log is empty: no files at all.
+    Entries whose name is not 20 digits are no part of the log, nor is a file that is just being made and still empty.
+    The last file may be shorter (an unfinished copy). A new store's log is empty: no files at all.
 
     Raises:
         StoreError: there is no such directory, no log in it, a file is missing between two others, or cut short.
     """
     entries = _commitlog_entries(filesystem, path)
-    segments = [Segment(entry.path, int(entry.base_name), entry.size or 0) for entry in entries]
+    segments = [Segment(entry.path, int(entry.base_name), entry.size) for entry in entries]
     for one, following in pairwise(segments):
         if one.end != following.base:
             raise StoreError(
@@ -124,7 +124,7 @@ def _commitlog_entries(filesystem: fs.FileSystem, path: str) -> list[fs.FileInfo
     if filesystem.get_file_info(root).type != fs.FileType.Directory:
         raise StoreError(f"no such directory: {root}")
     found = filesystem.get_file_info(fs.FileSelector(root))
-    logs = [i for i in found if i.is_file and len(i.base_name) == 20 and i.base_name.isdecimal()]
+    logs = [i for i in found if i.is_file and i.size and len(i.base_name) == 20 and i.base_name.isdecimal()]
     if not logs and not is_root and not root.endswith("/commitlog"):
         raise StoreError(f"no commitlog in {path}: give a store's root or its commitlog directory")
     return sorted(logs, key=lambda info: info.base_name)

@@ -42,6 +42,11 @@ def test_a_file_allocated_ahead_is_not_the_end(log: LogWriter) -> None:
     assert open_log(str(log.root)).end == log.end
 
 
+def test_a_file_that_is_just_being_made_is_not_the_end(log: LogWriter) -> None:
+    log.path(log.end + log.file_size).touch()
+    assert open_log(str(log.root)).end == log.end
+
+
 def test_a_last_file_that_lost_its_first_page_is_not_empty(log: LogWriter) -> None:
     """Zeros where it begins look like a file allocated ahead; the records behind them tell."""
     log.roll()
