@@ -69,7 +69,7 @@ def replay(store: str, out: str, **options: Any) -> None:
     run into the same DIR continues exactly where the last one ended.
     """
     try:
-        import pyarrow  # noqa: F401, PLC0415 - an extra
+        import pyarrow  # noqa: PLC0415 - an extra
     except ImportError:
         raise CliError("replay needs pyarrow and numpy", hint="pip install 'rmqha[spark]'") from None
     from rmqha.spark.replay import replay as run  # noqa: PLC0415
@@ -79,7 +79,7 @@ def replay(store: str, out: str, **options: Any) -> None:
             report = run(_options(store, out, **options), _bar(stack))
     except ConfigError as error:
         raise click.UsageError(str(error), click.get_current_context()) from None
-    except OSError as error:
+    except (OSError, pyarrow.ArrowException) as error:
         hint = "repair that and run the same again: it goes on where the last complete run ended"
         raise CliError(f"the replay failed: {error}", hint=hint) from error
     _show(report)

@@ -163,8 +163,10 @@ def test_a_run_that_dies_after_its_manifest_is_finished_by_the_next(
         with pytest.raises(InterruptedError):
             run(log.root, out)
     assert len(list(out.glob("topic=*/*"))) == moved
-    assert run(log.root, out).manifest is None
+    with pytest.raises(StoreError):
+        run(tmp_path / "gone", out)
     assert offsets(out) == log.offsets
+    assert run(log.root, out).manifest is None
 
 
 def test_damage_fails_the_job_and_all_of_it_is_named(log: LogWriter, tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None) -> Replay
     output = Output(options.out)
     with output.locked():
         last = output.last_manifest()
+        output.recover(last)
         log = open_log(options.store)
         begin, end = _range(options, last, log)
-        output.recover(last)
         report = ReplayReport(begin, end, unfinished=log.unfinished)
         if begin < end:
             with output.staging_removed_on_failure():
