@@ -44,7 +44,7 @@ def dump(store: str, **options: Any) -> None:
     """Print the messages of STORE as JSON lines, in the order of the log.
 
     STORE is a store's directory or its commitlog directory. The keys are: physicalOffset storeSize topic queueId
-    queueOffset flag sysFlag bornTimestamp bornHost storeTimestamp storeHost reconsumeTimes
+    queueOffset flag sysFlag bornTimestamp bornHost bornHostHex storeTimestamp storeHost storeHostHex reconsumeTimes
     preparedTransactionOffset bodyCRC bodyLength bodySha256 plainLength plainSha256 offsetMsgId msgId properties
     recordSha256 dispatch tagsCode.
     """

@@ -29,6 +29,12 @@ def test_every_message_with_every_key(store: Path, capsys: Output) -> None:
     assert dump(capsys, store) == expected_messages("basic")
 
 
+def test_the_help_names_every_key_in_order(store: Path, capsys: Output) -> None:
+    keys = list(dump(capsys, store, "-n", "1")[0])
+    assert run(["log", "dump", "--help"]) == 0
+    assert "The keys are: " + " ".join(keys) in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_commitlog_directory_itself_will_do(store: Path, capsys: Output) -> None:
     assert len(dump(capsys, store / "commitlog", "-n", "3")) == 3
 
