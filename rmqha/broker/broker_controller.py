@@ -126,7 +126,7 @@ class BrokerController:
         self._stopping.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until :meth:`stop`; reports when clients and slaves are served.
+        """Run until :meth:`stop`; reports when clients and slaves are served, or when it was stopped before that.
 
         Raises:
             StoreError: the store cannot be opened, or a peer that has to be asked did not answer.
@@ -137,7 +137,9 @@ class BrokerController:
         async with trio.open_nursery() as storing:
             await storing.start(self.store.run)
             await self._catch_up_unless_stopped()
-            if not self._stopping.is_set():
+            if self._stopping.is_set():
+                task_status.started()  # nothing failed, and nobody is served
+            else:
                 self._cut_consumer_offsets()
                 await self._serve(task_status)
             await self.metadata.save()

@@ -230,8 +230,9 @@ class SimNode:
             with process.scope:
                 async with trio.open_nursery() as nursery:
                     await nursery.start(broker.run)
-                    process.started.set()
-                    world.checker.on_serving(self, process)
+                    if broker.dispatcher is not None:  # else it was stopped before it could serve
+                        process.started.set()
+                        world.checker.on_serving(self, process)
         except BaseException as error:  # noqa: BLE001 - a simulated process may die of anything
             self._on_crash(process, error)
         if self.process is process:
