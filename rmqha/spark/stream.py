@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import datasource as spark
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
+from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.datasource import LogPartition
 from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task
@@ -42,8 +43,18 @@ class RmqhaStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
         """The ends of the next batch, at most ``limit`` bytes after ``start`` over all brokers together."""
-        share = limit.max_bytes // len(start) if isinstance(limit, ReadMaxBytes) else None
-        return {broker: self._next_end(broker, begin, share=share) for broker, begin in start.items()}
+        share = limit.max_bytes // len(self._source.logs) if isinstance(limit, ReadMaxBytes) else None
+        begins = self._begins(start)
+        return {broker: self._next_end(broker, begin, share=share) for broker, begin in begins.items()}
+
+    def _begins(self, start: Offsets) -> Offsets:
+        """Where each broker's log is to be read on; one that the checkpoint does not know yet, from its oldest file."""
+        unknown = start.keys() - self._source.logs.keys()
+        if unknown:
+            raise ConfigError(
+                f"the checkpoint has broker {min(unknown)!r}, but only {', '.join(self._source.logs)} given"
+            )
+        return {broker: start.get(broker, self._log(broker).min_offset) for broker in self._source.logs}
 
     def _next_end(self, broker: str, begin: int, *, share: int | None) -> int:
         log = self._log(broker)
@@ -68,9 +79,10 @@ class RmqhaStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNo
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[LogPartition]:
         """Tasks that read exactly ``[start, end)``, wherever files have rolled since."""
         tasks: list[LogTask] = []
+        begins = self._begins(start)
         for broker, stop in end.items():
             log = self._log(broker)
-            begin = check_still_there(log, start[broker], fail_on_data_loss=self._source.fail_on_data_loss)
+            begin = check_still_there(log, begins[broker], fail_on_data_loss=self._source.fail_on_data_loss)
             check_still_there(log, stop, fail_on_data_loss=self._source.fail_on_data_loss)
             options = replace(self._read, broker_name=broker)
             split_bytes, tasks_min = self._source.split_bytes, self._source.partitions_min

@@ -1,5 +1,6 @@
 """``spark.readStream.format("rmqha")``: the reader's contract, and real queries that are stopped and go on."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
-from rmqha.errors import CorruptLogError, StoreError
+from rmqha.errors import ConfigError, CorruptLogError, StoreError
 from rmqha.spark.source_options import parse_options
 from rmqha.spark.stream import RmqhaStreamReader
 from tests.spark.logs import LogWriter, record
@@ -89,6 +90,21 @@ def test_available_now_ends_where_the_log_ended(log: LogWriter) -> None:
     before = log.end
     log.append(b"too late")
     assert stream.latestOffset(stream.initialOffset(), ReadAllAvailable()) == {"broker": before}
+
+
+def test_a_broker_that_is_added_is_read_from_its_start(log: LogWriter, tmp_path: Path) -> None:
+    """One that the checkpoint knows and the path does not is an error."""
+    other = LogWriter(tmp_path / "other")
+    other.append(b"there all along")
+    both = RmqhaStreamReader(
+        parse_options({"path": json.dumps({"a": str(log.root), "b": str(other.root)})}), ("physicalOffset",)
+    )
+    start = {"a": log.end}
+    end = both.latestOffset(start, both.getDefaultReadLimit())
+    assert end == {"a": log.end, "b": other.end}
+    assert offsets_between(both, start, end) == other.offsets
+    with pytest.raises(ConfigError, match="has broker 'c'"):
+        both.latestOffset({"c": 0}, both.getDefaultReadLimit())
 
 
 def test_deleted_files_are_data_loss(log: LogWriter) -> None:
