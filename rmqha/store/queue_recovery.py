@@ -10,15 +10,20 @@ Source: spec: commitlog §7.2 (traps), §7.3.
 import sys
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
 
 from rmqha.codec.consume_queue import UNIT_SIZE
-from rmqha.codec.dispatch import read_dispatch
+from rmqha.codec.dispatch import DispatchRequest, read_dispatch
 from rmqha.codec.layout import SysFlag
 from rmqha.codec.scan import Stop, scan_records
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
+
+_PIECE_BYTES: Final = 16 * 1024 * 1024
+"""More than any record has."""
 
 
 def recover_consume_queues(table: ConsumeQueueTable, log: MappedFileQueue, *, rebuild_from: int) -> int:
@@ -51,8 +56,7 @@ def empty_queues_of(table: ConsumeQueueTable, log: MappedFileQueue) -> bool:
     """
     next_offsets: dict[QueueKey, int] = {}
     for mapped in log.files:
-        requests, _ = read_dispatch(mapped.view, 0, mapped.wrote_position, phy_offset_base=mapped.file_from_offset)
-        for request in requests:
+        for request in read_all(mapped):
             if request.sys_flag & SysFlag.TRANSACTION_PREPARED:
                 continue
             key = (request.topic, request.queue_id)
@@ -120,12 +124,28 @@ def _is_end_of_records(mapped: MappedFile, position: int) -> bool:
 
 def _is_in_queues(mapped: MappedFile, table: ConsumeQueueTable) -> bool:
     """Whether each record of this segment has its unit. PREPARED and ROLLBACK records have none."""
-    requests, end = read_dispatch(mapped.view, 0, mapped.wrote_position, phy_offset_base=mapped.file_from_offset)
-    for request in requests:
-        if request.sys_flag & SysFlag.TRANSACTION_PREPARED:
-            continue
-        queue = table.find(request.topic, request.queue_id)
-        unit = queue and queue.unit(request.queue_offset)
-        if not unit or unit[:2] != (request.commit_log_offset, request.msg_size):
+    end = 0
+    for request in read_all(mapped):
+        if not _is_in_queue(request, table):
             return False
+        end = request.commit_log_offset - mapped.file_from_offset + request.msg_size
     return _is_end_of_records(mapped, end)
+
+
+def _is_in_queue(request: DispatchRequest, table: ConsumeQueueTable) -> bool:
+    if request.sys_flag & SysFlag.TRANSACTION_PREPARED:
+        return True
+    queue = table.find(request.topic, request.queue_id)
+    unit = None if queue is None else queue.unit(request.queue_offset)
+    return unit is not None and unit[:2] == (request.commit_log_offset, request.msg_size)
+
+
+def read_all(mapped: MappedFile, start: int = 0) -> Iterator[DispatchRequest]:
+    """The records from position ``start`` on, decoded in pieces: a segment may hold millions."""
+    while True:
+        piece_end = min(start + _PIECE_BYTES, mapped.wrote_position)
+        requests, end = read_dispatch(mapped.view, start, piece_end, phy_offset_base=mapped.file_from_offset)
+        if end == start:
+            return
+        yield from requests
+        start = end

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 
 import structlog
 
-from rmqha.codec.dispatch import read_dispatch
 from rmqha.codec.layout import SysFlag
 from rmqha.errors import CorruptLogError
 from rmqha.store.commit_log import CommitLog
@@ -16,7 +15,7 @@ from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.disk import Closable, Disk
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue
-from rmqha.store.queue_recovery import empty_queues_of, recover_consume_queues
+from rmqha.store.queue_recovery import empty_queues_of, read_all, recover_consume_queues
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_options import StoreOptions
@@ -124,9 +123,7 @@ def next_queue_offsets(log: MappedFileQueue, queues: ConsumeQueueTable, *, dispa
     """The queues' ends, and past them what is in the log but may not be dispatched yet."""
     table = queues.next_offsets()
     for mapped in log.between(dispatched, log.max_offset):
-        base = mapped.file_from_offset
-        requests, _ = read_dispatch(mapped.view, max(dispatched - base, 0), mapped.wrote_position, phy_offset_base=base)
-        for request in requests:
+        for request in read_all(mapped, max(dispatched - mapped.file_from_offset, 0)):
             if not request.sys_flag & SysFlag.TRANSACTION_PREPARED:
                 table[request.topic, request.queue_id] = request.queue_offset + 1
     return table

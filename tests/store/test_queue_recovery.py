@@ -5,6 +5,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
 from rmqha.errors import CorruptLogError
+from rmqha.store import queue_recovery
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import SEGMENT, dispatched, message, put, running
 from tests.store.test_message_store import bodies
@@ -48,3 +49,15 @@ async def test_a_log_that_contradicts_itself_costs_no_queue(autojump_clock: Mock
         async with running(device.mount()):
             raise AssertionError("it does not start")
     assert any(device.files[QUEUE_FILE.format(0)].cache)
+
+
+async def test_a_segment_is_read_in_pieces(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_recovery, "_PIECE_BYTES", 250)
+    async with running(SimDisk().mount()) as store:
+        await put(store, *[message(body) for body in IN_ORDER[:60]])
+        first, *_ = store.commit_log.queue.files
+        found = [request.queue_offset for request in queue_recovery.read_all(first)]
+        assert found == list(range(len(found))) and len(found) > 30
+        half = [*queue_recovery.read_all(first)][len(found) // 2]
+        rest = queue_recovery.read_all(first, half.commit_log_offset)
+        assert [request.queue_offset for request in rest] == found[len(found) // 2 :]
