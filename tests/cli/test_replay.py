@@ -59,6 +59,7 @@ def test_damage_is_named_and_exits_with_1(tmp_path: Path, capsys: Output) -> Non
         (["--from-offset", "5", "--to-offset", "4"], 2, "empty"),
         (["--since", "2026-11-21", "--until", "2026-11-20"], 2, "empty"),
         (["--columns", "topic, body,topic"], 2, "column 'topic' is there twice"),
+        (["--columns", "topic"], 2, "the directory's name"),
         (["--topic-pattern", "("], 2, "pattern"),
         (["--topic-pattern", "a", "--topic", "b"], 2, "not both"),
         (["--engine", "local", "--master", "yarn"], 2, "yarn"),

@@ -269,7 +269,7 @@ def test_processes_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     log.append(bytes(3 << 20))
     seen: list[Progress] = []
     options = ReplayOptions(
-        str(log.root), str(tmp_path / "out"), ReadOptions(columns=("topic",)), engine=Engine.LOCAL, workers=2
+        str(log.root), str(tmp_path / "out"), ReadOptions(columns=("queueId",)), engine=Engine.LOCAL, workers=2
     )
     report = replay(options, seen.append)
     assert report.messages == len(log.offsets)

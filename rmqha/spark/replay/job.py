@@ -42,7 +42,8 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None) -> Replay
     if not options.out:
         raise ConfigError("the output's directory has no name")
     options = replace(options, store=_absolute(options.store), out=_absolute(options.out))
-    select(options.read.columns)
+    if select(options.read.columns).names == ["topic"]:
+        raise ConfigError("topic is the directory's name: name a column that is written to the files, too")
     output = Output(options.out)
     with output.locked():
         last = output.last_manifest()
