@@ -297,7 +297,7 @@ async def open_consumer(
     options = options or ConsumerOptions()
     async with open_background_nursery() as nursery:
         connections = Connections(network or TcpNetwork(), nursery, connect_timeout_s=options.connect_timeout_s)
-        routes = TopicRoutes(connections, split_addresses(addresses), timeout_s=options.timeout_s)
+        routes = TopicRoutes(connections, split_addresses(addresses), nursery=nursery, timeout_s=options.timeout_s)
         api = PullApi(
             connections, group=group, tags=tags, timeout_s=options.timeout_s, body_size_max=options.body_size_max
         )

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, S
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from secrets import randbits
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import trio
 
@@ -30,6 +30,9 @@ from rmqha.remoting.background import open_background_nursery
 from rmqha.remoting.client import RemotingClient
 from rmqha.remoting.response_table import Outcome
 from rmqha.transport import Network, TcpNetwork
+
+_ROUTE_TIMEOUT_S: Final = 3.0
+"""RocketMQ's; half of what a send may take, so that an address without an answer does not use it up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +342,7 @@ async def open_producer(
     options = options or ProducerOptions()
     async with open_background_nursery() as nursery:
         connections = Connections(network or TcpNetwork(), nursery, connect_timeout_s=options.connect_timeout_s)
-        routes = TopicRoutes(connections, split_addresses(addresses), timeout_s=options.timeout_s)
+        timeout_s = min(options.timeout_s, _ROUTE_TIMEOUT_S)
+        routes = TopicRoutes(connections, split_addresses(addresses), nursery=nursery, timeout_s=timeout_s)
         ids = MessageClientIDSetter(ip="127.0.0.1", pid=os.getpid(), process_hash=randbits(32), now_ms=now_ms)
         yield Producer(connections, routes, group=group, options=options, ids=ids)

@@ -1,6 +1,6 @@
 """TopicRoutes: which brokers hold a topic's queues, as the given addresses tell."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,12 +13,13 @@ from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import GetRouteInfoRequestHeader, encode_header
 from rmqha.codec.remoting import RemotingCommand, SerializeType
 from rmqha.codec.route import MASTER_ID, BrokerData, QueueData, TopicRouteData, decode_route
-from rmqha.errors import MQClientError, NoRouteError, RmqhaError
+from rmqha.errors import MQClientError, NoRouteError, RemotingError, RmqhaError
 
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
 AUTO_CREATE_TOPIC: Final = "TBW102"
 REFRESH_AFTER_S: Final = 30.0
+_PROBE_S: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -42,34 +43,66 @@ class TopicPublishInfo:
 
 
 class TopicRoutes:
-    """Asks every address and joins the answers: a broker speaks for itself, a name server for all."""
+    """Asks every address and joins the answers: a broker speaks for itself, a name server for all.
 
-    def __init__(self, connections: Connections, addresses: Sequence[str], *, timeout_s: float) -> None:
+    Who did not answer the last time is only waited for if the others' answers do not do; otherwise he is asked in the
+    background, and counts again when he answers.
+    """
+
+    def __init__(
+        self, connections: Connections, addresses: Sequence[str], *, nursery: trio.Nursery, timeout_s: float
+    ) -> None:
         self._connections = connections
         self._addresses = addresses
+        self._nursery = nursery
         self._timeout_s = timeout_s
+        self._silent: set[str] = set()
+        self._probed: set[str] = set()
 
-    async def find(self, topic: str) -> TopicRouteData:
+    async def find(self, topic: str, *, needs_master: bool = False) -> TopicRouteData:
         """The topic's route.
+
+        Args:
+            topic: whose.
+            needs_master: a route without any master does not do.
 
         Raises:
             NoRouteError: whoever answered does not know the topic.
             RemotingError: nobody answered.
             MQBrokerError: refused for another reason.
         """
+        silent = self._silent.copy()
+        answers = await self._ask_all([address for address in self._addresses if address not in silent], topic)
+        if any(isinstance(answer, TopicRouteData) and _does(answer, needs_master) for answer in answers):
+            for address in silent - self._probed:
+                self._probed.add(address)
+                self._nursery.start_soon(self._probe, address)
+        else:
+            answers += await self._ask_all(silent, topic)
+        routes = [answer for answer in answers if isinstance(answer, TopicRouteData)]
+        if routes:
+            return _joined(routes)
+        errors = [answer for answer in answers if isinstance(answer, RmqhaError)]
+        raise next((error for error in errors if isinstance(error, NoRouteError)), errors[0])
+
+    async def _ask_all(self, addresses: Iterable[str], topic: str) -> list[TopicRouteData | RmqhaError]:
         answers: list[TopicRouteData | RmqhaError] = []
 
         async def ask(address: str) -> None:
             answers.append(await self._ask(address, topic))
 
         async with trio.open_nursery() as nursery:
-            for address in self._addresses:
+            for address in addresses:
                 nursery.start_soon(ask, address)
-        routes = [answer for answer in answers if isinstance(answer, TopicRouteData)]
-        if routes:
-            return _joined(routes)
-        errors = [answer for answer in answers if isinstance(answer, RmqhaError)]
-        raise next((error for error in errors if isinstance(error, NoRouteError)), errors[0])
+        return answers
+
+    async def _probe(self, address: str) -> None:
+        while True:
+            answer = await self._ask(address, AUTO_CREATE_TOPIC)
+            if not isinstance(answer, RemotingError):
+                break
+            await trio.sleep(_PROBE_S)
+        self._probed.discard(address)
 
     async def _ask(self, address: str, topic: str) -> TopicRouteData | RmqhaError:
         request = RemotingCommand(
@@ -79,11 +112,19 @@ class TopicRoutes:
         )
         try:
             response = await self._connections.invoke(address, request, timeout_s=self._timeout_s)
-            if response.code == ResponseCode.SUCCESS:
-                return decode_route(response.body)
-            if response.code == ResponseCode.TOPIC_NOT_EXIST:
-                return NoRouteError(f"{address} does not know topic {topic}: create it, or check the address")
+        except trio.Cancelled:
+            self._silent.add(address)
+            raise
+        except RmqhaError as error:
+            self._silent.add(address)
+            return error
+        self._silent.discard(address)
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
+            return NoRouteError(f"{address} does not know topic {topic}: create it, or check the address")
+        if response.code != ResponseCode.SUCCESS:
             return broker_error(response)
+        try:
+            return decode_route(response.body)
         except RmqhaError as error:
             return error
 
@@ -95,10 +136,10 @@ class TopicRoutes:
             RemotingError, MQBrokerError: as for :meth:`find`.
         """
         try:
-            route = await self.find(topic)
+            route = await self.find(topic, needs_master=True)
             queue_nums_max = 1 << 31
         except NoRouteError:
-            route = await self.find(AUTO_CREATE_TOPIC)
+            route = await self.find(AUTO_CREATE_TOPIC, needs_master=True)
             queue_nums_max = default_queue_nums
         masters = {broker.broker_name: broker.broker_addrs.get(MASTER_ID) for broker in route.broker_datas}
         queues = [
@@ -110,6 +151,10 @@ class TopicRoutes:
         if not queues:
             raise NoRouteError(f"no master takes messages for topic {topic} now: is one running?")
         return TopicPublishInfo(queues, trio.current_time())
+
+
+def _does(route: TopicRouteData, needs_master: bool) -> bool:
+    return not needs_master or any(MASTER_ID in broker.broker_addrs for broker in route.broker_datas)
 
 
 def _joined(routes: list[TopicRouteData]) -> TopicRouteData:

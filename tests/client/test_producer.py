@@ -12,6 +12,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from rmqha.client import Message, Producer, ProducerOptions, SendResult, SendStatus, open_producer
+from rmqha.codec.codes import RequestCode
 from rmqha.errors import (
     MQBrokerError,
     MQClientError,
@@ -118,6 +119,28 @@ async def test_a_refusal_says_whether_to_try_again(code: int, retryable: bool, a
             await producer.send(Message("T", b"x"), retries=2)
         assert (caught.value.code, caught.value.retryable) == (code, retryable)
         assert len(broker.sent) == (3 if retryable else 1)
+
+
+async def test_an_address_that_never_answers_holds_one_send_up(autojump_clock: MockClock) -> None:
+    good, dead = FakeBroker("a", 1), FakeBroker("b", 2)
+    good.topics["T"] = dead.topics["T"] = 1
+    dead.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda *_: None)
+    async with running(good, dead) as (producer, _, _network):
+        with pytest.raises(RemotingTimeoutError):
+            await producer.send(Message("new", b"x"), timeout_s=1)
+        assert (await producer.send(Message("T", b"x"), timeout_s=1)).is_ok
+        assert (await producer.send(Message("new", b"x"))).is_ok
+        for _ in range(5):
+            await trio.sleep(31)
+            begun_at = trio.current_time()
+            await producer.send(Message("T", b"x"))
+            assert trio.current_time() == pytest.approx(begun_at)
+        dead.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, dead._route)
+        for _ in range(4):
+            await trio.sleep(31)
+            await producer.send(Message("T", b"x"))
+            await producer.send(Message("T", b"x"))
+        assert dead.sent
 
 
 async def test_a_retry_goes_to_another_broker_with_the_same_id(autojump_clock: MockClock) -> None:
