@@ -18,6 +18,8 @@ from rmqha.store.disk import DataFile, Disk
 from rmqha.store.mapped_file import parse_file_name
 
 _ROUND_BYTES: Final = 1 << 20
+_HOLE_BYTES: Final = 16 << 20
+"""How far behind zeros a record is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ class LogReader:
             if segment.offset > at and number:
                 raise CorruptLogError(at, f"the segment before {segment.file.path} is missing")
             position = self._begin(segment, max(0, at - segment.offset))
-            stop = yield from self._messages_of(segment, position, end=end, check_crc=check_crc)
+            later = self.segments[number + 1 :]
+            stop = yield from self._messages_of(segment, position, later=later, end=end, check_crc=check_crc)
             if stop not in {Stop.BLANK, Stop.END}:
                 return
             at = segment.end_offset
@@ -101,7 +104,7 @@ class LogReader:
 
     @staticmethod
     def _messages_of(
-        segment: Segment, at: int, *, end: int | None, check_crc: bool
+        segment: Segment, at: int, *, later: list[Segment], end: int | None, check_crc: bool
     ) -> Generator[StoredMessage, None, Stop]:
         """Yield the messages of one segment from position ``at`` on; returns why it ended."""
         view = segment.file.view()
@@ -117,8 +120,25 @@ class LogReader:
                 continue
             if scan.stop in {Stop.CORRUPT, Stop.FOREIGN}:
                 raise CorruptLogError(segment.offset + at, f"{scan.reason} ({segment.file.path}, position {at})")
+            if scan.stop is Stop.ZERO and _record_follows(segment, at, later):
+                if not _is_unwritten(segment, at):
+                    continue  # written meanwhile
+                raise CorruptLogError(segment.offset + at, f"zeros, no record ({segment.file.path}, position {at})")
             return scan.stop
         return Stop.END
+
+
+def _record_follows(segment: Segment, at: int, later: list[Segment]) -> bool:
+    """Whether zeros at ``at`` are a hole in the log, not its end."""
+    end = min(segment.file.size, at + _HOLE_BYTES)
+    if find_record(segment.file.view(), at + 1, end, phy_offset_base=segment.offset) is not None:
+        return True
+    return not all(_is_unwritten(one, 0) for one in later)
+
+
+def _is_unwritten(segment: Segment, at: int) -> bool:
+    scan = segment.scan(at, at + _ROUND_BYTES)
+    return scan.stop is Stop.ZERO and not scan.records
 
 
 def dump_line(message: StoredMessage) -> dict[str, Any]:

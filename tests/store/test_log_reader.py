@@ -68,6 +68,21 @@ def test_damage_is_named_with_file_and_position(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.parametrize("begin", [0, 65536, 70000])
+def test_zeros_before_records_are_damage_not_the_end(begin: int, tmp_path: Path) -> None:
+    reader = reader_of("rolled", tmp_path)
+    offsets = [message.physical_offset for message in reader.messages()]
+    first, following = [offset for offset in offsets if offset >= begin][:2]
+    path = tmp_path / "store" / "commitlog" / f"{first - first % 65536:020d}"
+    for size in (following - first, 65536 - first % 65536):
+        data = bytearray(path.read_bytes())
+        data[first % 65536 : first % 65536 + size] = bytes(size)
+        path.write_bytes(data)
+        with pytest.raises(CorruptLogError, match="zeros, no record") as caught:
+            list(LogReader(OsDisk(), str(path.parent)).messages())
+        assert caught.value.offset == first
+
+
 def test_a_missing_segment_is_named(tmp_path: Path) -> None:
     root = stores.unpack("rolled", tmp_path)
     (root / "commitlog" / f"{131072:020d}").unlink()
