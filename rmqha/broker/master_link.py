@@ -59,9 +59,10 @@ class MasterLink:
         try:
             async with open_remoting_client(self._network, address, timeout_s=_RPC_TIMEOUT_S) as client:
                 table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
-            if STATUS_KEY in table and java_json.loads(table[STATUS_KEY])["ha"]["port"] != ha_port:
-                return None  # one of ours says that this is not its HA port
-            return LogRange(int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"]))
+            is_ours = STATUS_KEY in table
+            if is_ours and java_json.loads(table[STATUS_KEY])["ha"]["port"] != ha_port:
+                return None
+            return LogRange(int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"]), checks_reports=is_ours)
         except (RemotingError, RemoteProtocolError, AttributeError, KeyError, TypeError, ValueError) as error:
             logger.debug("master_link.range_unknown", address=address, reason=str(error))
             return None

@@ -1,11 +1,13 @@
 """HAClient: the slave's side. It connects, replicates, and comes back when that ends."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, NamedTuple, assert_never
 
 import structlog
 import trio
 
+from rmqha.codec.transfer import encode_report
 from rmqha.errors import DivergedLogError, RemoteProtocolError, StoreError
 from rmqha.ha.log_receiver import own_tail
 from rmqha.ha.options import HAClientOptions
@@ -160,7 +162,12 @@ class HAClient:
     async def _follow(self, address: MasterAddress) -> None:
         options = self._options
         master = await self._probe_master(address)
-        start = choose_start_at(self._log, master, overlap_size=options.overlap_size)
+        try:
+            start = choose_start_at(self._log, master, overlap_size=options.overlap_size)
+        except UnfitMasterError:
+            if master is not None and master.checks_reports:
+                await self._show_up(address)
+            raise
         stream = await self._network.connect(address.host, address.port, timeout_s=options.connect_timeout_s)
         started_at, end = trio.current_time(), self._log.max_offset
         self._connections += 1
@@ -179,6 +186,17 @@ class HAClient:
             has_lasted = trio.current_time() - started_at >= options.housekeeping_s
             if self._log.max_offset > end or (has_lasted and not connection.session.is_comparing):
                 self._backoff.on_progress()
+
+    async def _show_up(self, address: MasterAddress) -> None:
+        """Let a master turn this log away, so that its operator sees it, too (spec: ha §10, rule 1)."""
+        limit_s = self._options.connect_timeout_s
+        with suppress(OSError, trio.BrokenResourceError), trio.move_on_after(limit_s):
+            stream = await self._network.connect(address.host, address.port, timeout_s=limit_s)
+            try:
+                await stream.send_all(encode_report(self._log.max_offset))
+                await stream.receive_into(memoryview(bytearray(1)))  # until it ends the connection
+            finally:
+                stream.close()
 
     def is_far_behind(self) -> bool:
         """Whether the own log lacks a lot of what the master has, and is getting it."""

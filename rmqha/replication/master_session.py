@@ -59,10 +59,15 @@ class StartFrom(Enum):
 
 
 class LogRange(NamedTuple):
-    """The log holds the bytes ``[min_offset, max_offset)``."""
+    """The log holds the bytes ``[min_offset, max_offset)``.
+
+    Attributes:
+        checks_reports: whoever serves it turns away, and shows, a slave that is ahead; RocketMQ counts its report.
+    """
 
     min_offset: int
     max_offset: int
+    checks_reports: bool = False
 
 
 @dataclass(frozen=True, slots=True)

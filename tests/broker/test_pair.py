@@ -244,8 +244,9 @@ async def lose_the_masters_tail(pair: Pair) -> int:
 
 async def test_a_slave_ahead_is_recognised_and_acknowledges_nothing(pair: Pair, autojump_clock: MockClock) -> None:
     longer = await lose_the_masters_tail(pair)
-    async with pair.slave.broker() as slave, pair.master.broker(), pair.master.client() as client:
+    async with pair.slave.broker() as slave, pair.master.broker() as master, pair.master.client() as client:
         await trio.sleep(10)
+        assert [one.reason for one in master.ha_service.info().refused] == ["slave-ahead"], "its status tells"
         assert (await ask(client, send_request(b"new"))).code == ResponseCode.SLAVE_NOT_AVAILABLE
         assert slave.store.max_offset == longer
         assert slave.ha_client is not None

@@ -434,8 +434,13 @@ async def test_checklist_13_a_slave_ahead_keeps_its_tail_and_raises_an_alarm(
     assert slave.content() == DATA
     assert service.group_transfer.acked.value <= lost
     assert len([entry for entry in logs if entry["event"] == "ha_client.disconnected"]) == 1, "no flood"
+    assert service.info().refused == (), "RocketMQ's master would count what the slave reports"
+    answer.answer = LogRange(0, lost, checks_reports=True)
+    if probed:
+        await until(lambda: [one.reason for one in service.info().refused] == ["slave-ahead"], within_s=10.0)
+    assert service.group_transfer.acked.value <= lost
     master.extend(DATA[lost:])  # as catch-up does it
-    answer.answer = LogRange(0, len(DATA))
+    answer.answer = LogRange(0, len(DATA), checks_reports=True)
     await until(lambda: client.info().state is ClientState.TRANSFER, within_s=30.0)
     await until(lambda: service.group_transfer.acked.value == len(DATA))
     nursery.cancel_scope.cancel()
