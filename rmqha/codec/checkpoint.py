@@ -4,11 +4,15 @@
      0     8  commitlog: store time in ms of a durable record
      8     8  consume queues: the same
     16     8  index: the same
-    24     8  RocketMQ 5.x: offset up to which the master has flushed; 4.9 neither reads nor writes it
-    32     8  RocketMQ 5.x: confirm offset; likewise
-    40  4056  zeros
+    24     8  offset up to which the log is durable; where RocketMQ 5.x has the master's flushed offset
+    32     8  confirm offset of RocketMQ 5.x, else 0
+    40     4  "rmqh": the two offsets are rmqha's, and
+    44     4  CRC-32 of everything before 40
+    48  4048  zeros
 
-0 always means "not known". The file is written in place by RocketMQ, so any prefix of an update may be found.
+0 always means "not known". The file is written in place by RocketMQ, so any prefix of an update may be found. RocketMQ
+4.9 moves the times and nothing else: then the CRC does not fit any more, and of how far that broker's log is durable
+the offset before says nothing.
 
 Source: spec: commitlog §11; rocketmq-all-4.9.8 StoreCheckpoint.java:35-118.
 """
@@ -17,9 +21,12 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from rmqha.codec.crc import crc32
 from rmqha.memory import BytesLike
 
 _FIELDS: Final = struct.Struct(">qqqqq")
+_SEAL: Final = struct.Struct(">4sI")
+_SEAL_TAG: Final = b"rmqh"
 CHECKPOINT_SIZE: Final = 4096
 CLOCK_SLACK_MS: Final = 3_000
 """Recovery starts this much before the checkpoint's times."""
@@ -50,10 +57,13 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         checkpoint.master_flushed_offset,
         checkpoint.confirm_offset,
     )
-    return fields.ljust(CHECKPOINT_SIZE, b"\0")
+    return (fields + _SEAL.pack(_SEAL_TAG, crc32(fields))).ljust(CHECKPOINT_SIZE, b"\0")
 
 
 def decode_checkpoint(raw: BytesLike) -> Checkpoint:
-    """Read a checkpoint; what a short or empty file lacks, and what is negative, is not known."""
-    padded = bytes(raw[: _FIELDS.size]).ljust(_FIELDS.size, b"\0")
-    return Checkpoint(*(max(0, value) for value in _FIELDS.unpack(padded)))
+    """Read a checkpoint; what a short or empty file lacks, what is negative, and an offset not ours is not known."""
+    padded = bytes(raw[: _FIELDS.size + _SEAL.size]).ljust(_FIELDS.size + _SEAL.size, b"\0")
+    values = [max(0, value) for value in _FIELDS.unpack_from(padded)]
+    if _SEAL.unpack_from(padded, _FIELDS.size) != (_SEAL_TAG, crc32(padded[: _FIELDS.size])):
+        values[3:] = 0, 0
+    return Checkpoint(*values)

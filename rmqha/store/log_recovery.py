@@ -6,8 +6,9 @@ compares the two case by case. Here a bad record is
 * cut, with everything behind it, if nothing says that it was durable: a crash in the middle of a write;
 * a :class:`~rmqha.errors.CorruptLogError` if something does, and then nothing is changed:
   after a clean stop, records the consume queues know; after a crash, the durable offset that rmqha writes into the
-  checkpoint. RocketMQ writes none, so that on its stores a later record tells: one that its checkpoint's time proves
-  durable, or one stored so much later that the bad one must have been flushed by then.
+  checkpoint. RocketMQ writes none, so that on its stores, and on ours where it ran last, a later record tells: one
+  that its checkpoint's time proves durable, or one stored so much later that the bad one must have been flushed by
+  then.
 
 Source: spec: commitlog §7.1, §7.2; rocketmq-all-4.9.8 CommitLog.java:168-275, 430-560.
 """
@@ -105,11 +106,14 @@ def _first_to_examine(files: list[MappedFile], known: DurableKnowledge) -> int:
     """Index of the segment to start with.
 
     After a crash it is one before the last whose first record is older than the checkpoint's times: those come from a
-    clock, and going over a segment twice does no harm.
+    clock, and going over a segment twice does no harm. A clock may have been set back: what begins behind the durable
+    offset is always examined.
     """
     if known.clean:
         return max(0, len(files) - _SEGMENTS_AFTER_CLEAN_STOP)
     for index in range(len(files) - 1, 0, -1):
+        if known.durable_offset and files[index].file_from_offset > known.durable_offset:
+            continue
         if 0 < _first_store_timestamp_ms(files[index]) <= known.checkpoint.min_timestamp_ms:
             return index - 1
     return 0
@@ -259,7 +263,7 @@ def _why_refuse(queue: MappedFileQueue, recovery: LogRecovery, *, known: Durable
     if recovery.stop is Stop.FOREIGN:
         return f"{here} ({path})"
     if recovery.end < known.durable_offset:
-        return f"{place}; but the log was durable up to {known.durable_offset}. {_WHAT_NEXT}"
+        return f"{place}; but the log was durable up to {known.durable_offset}, says the checkpoint. {_WHAT_NEXT}"
     if known.clean:
         proof = _proof_after_clean_stop(queue, recovery, known=known, runs=runs)
     else:
@@ -277,7 +281,10 @@ def _proof_after_clean_stop(
     queue: MappedFileQueue, recovery: LogRecovery, *, known: DurableKnowledge, runs: list[_Run]
 ) -> str:
     if known.queues_end > recovery.end:
-        return f"the consume queues know records up to {known.queues_end}, and the last stop was clean"
+        return (
+            f"the consume queues know records up to {known.queues_end}, and the last stop was clean "
+            "(if no record is missing it is they that are damaged: move consumequeue away, the log builds it again)"
+        )
     if runs:
         return f"good records follow at {runs[0].offset}, and the last stop was clean"
     mapped = queue.find(recovery.end)

@@ -78,6 +78,9 @@ def test_checkpoint() -> None:
     assert decode_checkpoint(raw) == Checkpoint(1, 2, 3, 4, 5)
     assert decode_checkpoint(b"") == decode_checkpoint(bytes(4096)) == Checkpoint()
     assert decode_checkpoint(raw[:16]) == Checkpoint(1, 2)
+    by_rocketmq = (9).to_bytes(8, "big") + raw[8:]  # 4.9 moves a time, and the log's end with it
+    assert decode_checkpoint(by_rocketmq) == Checkpoint(9, 2, 3)
+    assert decode_checkpoint(b"\x7f" * 4096).master_flushed_offset == 0
     assert decode_checkpoint(b"\xff" * 4096) == Checkpoint()
     assert Checkpoint(10_000, 9_000, 1).min_timestamp_ms == 6_000
     assert Checkpoint(10_000, 0).min_timestamp_ms == 0

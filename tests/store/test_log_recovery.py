@@ -236,6 +236,15 @@ def test_after_a_crash_the_checkpoint_tells_where_to_begin(log: Log) -> None:
     assert begin(53_000, 53_000) == 3072  # an empty segment says nothing
 
 
+def test_a_clock_set_back_hides_nothing_that_was_not_durable(log: Log) -> None:
+    """The checkpoint's times are those of records before the jump, so all behind it look older, and durable."""
+    before = segment(0, 50_000)
+    torn = damaged(segment(1024, 10_000), 300, bytes(300))
+    log.put(before, torn, segment(2048, 10_100), segment(3072, 10_200), records(4096, [10_300]))
+    known = DurableKnowledge(clean=False, checkpoint=Checkpoint(50_004, 50_004), durable_offset=1024)
+    assert log.recover(known).end == 1224
+
+
 @pytest.mark.parametrize("known", [CRASH, CLEAN])
 def test_formats_we_do_not_read_are_never_cut(log: Log, known: DurableKnowledge) -> None:
     log.put(damaged(records(0, [1]), 4, bytes.fromhex("daa320ab")))
