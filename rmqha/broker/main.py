@@ -3,10 +3,12 @@
 import faulthandler
 import gc
 import os
+import re
 import resource
 import signal
 import time
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -109,8 +111,17 @@ def with_descriptors(config: BrokerConfig) -> BrokerConfig:
 
 def _stop_signals() -> list[signal.Signals]:
     """SIGHUP is among them, unless ignored: its terminal is gone, and nobody said nohup."""
-    ends_with_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-    return [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if ends_with_terminal else [])]
+    return [signal.SIGTERM, signal.SIGINT, *([] if _is_ignored(signal.SIGHUP) else [signal.SIGHUP])]
+
+
+def _is_ignored(number: signal.Signals) -> bool:
+    """Whether this process was started with the signal ignored: the kernel knows; PyPy's ``getsignal`` does not."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return signal.getsignal(number) is signal.SIG_IGN
+    ignored = re.search(r"^SigIgn:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return ignored is not None and int(ignored[1], 16) >> (number - 1) & 1 == 1
 
 
 async def _run_until_signalled(controller: BrokerController) -> None:
