@@ -24,13 +24,14 @@ from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.query_processor import QueryProcessor
 from rmqha.broker.send_message_processor import SendMessageProcessor, SendRules
 from rmqha.broker.topic_config_manager import PERM_READ, PERM_WRITE, TopicConfigManager, TopicRules
+from rmqha.broker.tuning import Tuning
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.host import parse_host
 from rmqha.codec.route import MASTER_ID, BrokerData
 from rmqha.config import BrokerConfig, FlushDiskType, HaCatchUp, split_address
 from rmqha.errors import DivergedLogError, StoreError
 from rmqha.ha.catch_up import CatchUpResult, catch_up_at_start
-from rmqha.ha.ha_client import HAClient, MasterAddress
+from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster
 from rmqha.ha.ha_service import HAService
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
@@ -53,6 +54,7 @@ class BrokerController:
         store: the log and the queues.
         ha_service: serves slaves (a slave's own slaves too).
         ha_client: follows the master; None on a master.
+        server: serves clients; None before it listens.
         address: ``ip:port`` told to clients; the port is the bound one once :meth:`run` has started.
     """
 
@@ -64,15 +66,30 @@ class BrokerController:
         network: Network,
         now_ms: Callable[[], int],
         chance: Callable[[], float],
+        probe: ProbeMaster | None = None,
+        tuning: Tuning | None = None,
     ) -> None:
+        """Make all parts; nothing is opened yet.
+
+        Args:
+            config: the operator's decisions.
+            disk: the door to files.
+            network: the door to peers.
+            now_ms: the door to wall-clock time.
+            chance: a random number in [0, 1), for pauses between attempts.
+            probe: asks other brokers what their logs hold; None: by remoting.
+            tuning: what no operator decides.
+        """
         self.config: Final = config
+        self.server: RemotingServer | None = None
+        self._tuning: Final = tuning or Tuning()
         self.address = f"{config.broker_ip1}:{config.listen_port}"
         self._network = secured(network, *options.client_tls(config))
         self._ha_network = secured(network, *options.ha_tls(config))
         self._now_ms = now_ms
         self._stopping = trio.Event()
         self._lacks_space_for: str = ""
-        self.store: Final = DefaultMessageStore(options.store_options(config), disk, now_ms=now_ms)
+        self.store: Final = DefaultMessageStore(options.store_options(config, self._tuning), disk, now_ms=now_ms)
         self.ha_service: Final = HAService(self.store, self._ha_network, options.ha_options(config))
         self.store.replicas_need = self._replicas_need
         self.topics: Final = TopicConfigManager(_topic_rules(config), now_ms=now_ms)
@@ -86,6 +103,7 @@ class BrokerController:
         self.holds: Final = PullRequestHoldService()
         self.consumers: Final = ConsumerManager()
         self.master_link: Final = MasterLink(self._network, config, self.topics, self.offsets)
+        self._probe: Final = probe or self.master_link.probe
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
         self._wire_confirm_offset()
 
@@ -93,9 +111,9 @@ class BrokerController:
         client = HAClient(
             self.store,
             self._ha_network,
-            options=options.ha_client_options(self.config),
+            options=options.ha_client_options(self.config, self._tuning),
             chance=chance,
-            probe_master=self.master_link.probe,
+            probe_master=self._probe,
         )
         client.update_master_address(*split_address(self.config.ha_master_address))
         return client
@@ -209,8 +227,8 @@ class BrokerController:
             self.store,
             self._ha_network,
             peers,
-            options=options.ha_client_options(config),
-            probe_peer=self.master_link.probe,
+            options=options.ha_client_options(config, self._tuning),
+            probe_peer=self._probe,
         )
         self.store.recover_topic_queue_table()
         for result in results:
@@ -257,7 +275,7 @@ class BrokerController:
         self.address = f"{config.broker_ip1}:{listener.port}"
         dispatcher = RequestDispatcher()
         self._register_processors(dispatcher, nursery)
-        server = RemotingServer(dispatcher, limits=options.remoting_limits(config))
+        server = self.server = RemotingServer(dispatcher, limits=options.remoting_limits(config, self._tuning))
         nursery.start_soon(server.serve, listener)
         if listener.port > _FAST_PORT_DISTANCE:
             fast = await self._network.listen(config.bind_address, listener.port - _FAST_PORT_DISTANCE)

@@ -3,6 +3,7 @@
 import os
 from typing import Final
 
+from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig, BrokerRole, FlushDiskType, HaStartFrom
 from rmqha.ha.options import HaAck, HAClientOptions, HAOptions
 from rmqha.remoting.limits import RemotingLimits
@@ -19,7 +20,7 @@ def memory_share_bytes(percent: int) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * percent // _PERCENT
 
 
-def store_options(config: BrokerConfig) -> StoreOptions:
+def store_options(config: BrokerConfig, tuning: Tuning) -> StoreOptions:
     """What the store has to know."""
     return StoreOptions(
         store_path_root_dir=config.store_path_root_dir,
@@ -37,11 +38,11 @@ def store_options(config: BrokerConfig) -> StoreOptions:
         check_crc_on_recover=config.check_crc_on_recover,
         in_memory_bytes=memory_share_bytes(config.access_message_in_memory_max_ratio),
         delay_levels_ms=tuple(round(delay_s * 1000) for delay_s in config.message_delay_level),
-        clean=clean_options(config),
+        clean=clean_options(config, tuning),
     )
 
 
-def clean_options(config: BrokerConfig) -> CleanOptions:
+def clean_options(config: BrokerConfig, tuning: Tuning) -> CleanOptions:
     """When old files go."""
     return CleanOptions(
         file_reserved_time_s=config.file_reserved_time_s,
@@ -51,6 +52,7 @@ def clean_options(config: BrokerConfig) -> CleanOptions:
         disk_full_percent=config.disk_space_warning_level_ratio,
         clean_file_forcibly_enable=config.clean_file_forcibly_enable,
         clean_resource_interval_s=config.clean_resource_interval_s,
+        first_after_s=tuning.clean_first_after_s,
         delete_commit_log_files_interval_s=config.delete_commit_log_files_interval_s,
     )
 
@@ -75,12 +77,14 @@ def ha_options(config: BrokerConfig) -> HAOptions:
     )
 
 
-def ha_client_options(config: BrokerConfig) -> HAClientOptions:
+def ha_client_options(config: BrokerConfig, tuning: Tuning) -> HAClientOptions:
     """The receiving side of replication."""
     return HAClientOptions(
         ack=HaAck(config.ha_ack.value),
         heartbeat_s=config.ha_send_heartbeat_interval_s,
         housekeeping_s=config.ha_housekeeping_interval_s,
+        overlap_size=tuning.overlap_size,
+        stream_buffer_size=tuning.stream_buffer_size,
     )
 
 
@@ -107,7 +111,7 @@ def ha_tls(config: BrokerConfig) -> tuple[TlsOptions, TlsMode]:
     return options, TlsMode(config.ha_tls_mode.value)
 
 
-def remoting_limits(config: BrokerConfig) -> RemotingLimits:
+def remoting_limits(config: BrokerConfig, tuning: Tuning) -> RemotingLimits:
     """What clients are granted."""
     return RemotingLimits(
         allow=config.client_allow,
@@ -115,6 +119,7 @@ def remoting_limits(config: BrokerConfig) -> RemotingLimits:
         connections_per_host_max=config.max_connections_per_address,
         in_flight_bytes_max=config.max_in_flight_bytes,
         connection_in_flight_bytes_max=config.max_in_flight_bytes_per_connection,
+        receive_size=tuning.receive_size,
         idle_timeout_s=config.server_channel_max_idle_time_s,
     )
 

@@ -57,8 +57,10 @@ class LogReceiver:
         is_far_behind: what came last is part of a lot that the own log lacks.
     """
 
-    def __init__(self, log: ReplicatedLog, stream: Stream, *, start: StreamStart, silence_max_s: float) -> None:
-        self.session: Final = SlaveSession(start, file_size=log.file_size)
+    def __init__(
+        self, log: ReplicatedLog, stream: Stream, *, start: StreamStart, silence_max_s: float, buffer_size: int
+    ) -> None:
+        self.session: Final = SlaveSession(start, file_size=log.file_size, buffer_size=buffer_size)
         self._log: Final = log
         self._stream: Final = stream
         self._silence_max_s: Final = silence_max_s

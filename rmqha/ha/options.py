@@ -5,6 +5,7 @@ from enum import Enum
 
 from rmqha.codec.transfer import BODY_SIZE_MAX
 from rmqha.replication.master_session import StartFrom
+from rmqha.replication.slave_session import BUFFER_SIZE
 
 
 class HaAck(Enum):
@@ -49,5 +50,7 @@ class HAClientOptions:
     housekeeping_s: float = 20.0
     connect_timeout_s: float = 5.0
     overlap_size: int = 64 * 1024
+    stream_buffer_size: int = BUFFER_SIZE
+    """A connection receives into so many bytes, to begin with."""
     catch_up_quiet_s: float = 1.0
     """In catch-up at start a peer that has sent nothing for so long has nothing more."""

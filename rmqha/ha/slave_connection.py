@@ -46,7 +46,9 @@ class SlaveConnection:
         self._log: Final = log
         self._waits_for_space: Final = waits_for_space
         self._ack: Final = options.ack
-        self._receiver: Final = LogReceiver(log, stream, start=start, silence_max_s=silence_max_s)
+        self._receiver: Final = LogReceiver(
+            log, stream, start=start, silence_max_s=silence_max_s, buffer_size=options.stream_buffer_size
+        )
         self._reports: Final = ReportSender(stream, start.first_report, heartbeat_s=options.heartbeat_s)
         self._appended = trio.Event()
         self._stored_offset = 0
