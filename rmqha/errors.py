@@ -9,7 +9,13 @@ from typing import Any
 
 
 class RmqhaError(Exception):
-    """Base of all errors raised on purpose. They can be pickled: a pool of processes hangs on what cannot."""
+    """Base of all errors raised on purpose. They can be pickled: a pool of processes hangs on what cannot.
+
+    Attributes:
+        retryable: whether doing the same again, perhaps elsewhere or later, may help.
+    """
+
+    retryable = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
@@ -107,7 +113,6 @@ class RemotingError(RmqhaError):
 
     Attributes:
         address: the peer that was asked, as ``host:port``.
-        retryable: whether asking again, perhaps elsewhere, may help.
     """
 
     retryable = True
@@ -135,7 +140,6 @@ class MQBrokerError(RmqhaError):
     Attributes:
         code: a :class:`~rmqha.codec.codes.ResponseCode`, or a number this version does not know.
         remark: the broker's own words.
-        retryable: whether another broker, or this one later, may say yes.
     """
 
     _RETRYABLE = frozenset({1, 2, 14, 16, 17, 204, 205, 215})
@@ -149,8 +153,6 @@ class MQBrokerError(RmqhaError):
 
 class MQClientError(RmqhaError):
     """The client itself cannot do what was asked: an argument no broker would take, or no broker to ask."""
-
-    retryable = False
 
 
 class NoRouteError(MQClientError):

@@ -1,6 +1,7 @@
 """``rmqha send``: messages in, counts by SendStatus out."""
 
 import json
+import logging
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -78,11 +79,10 @@ def send(
     from rmqha.cli.send_messages import AnswerLog, Plan, send_all  # noqa: PLC0415
     from rmqha.cli.send_report import SendReport  # noqa: PLC0415
     from rmqha.errors import errors_in  # noqa: PLC0415
-    from rmqha.logs import setup_logging  # noqa: PLC0415
 
     if count is not None and path is not None:
         raise click.UsageError("--count and --file exclude each other.")
-    setup_logging(level="error")
+    logging.getLogger("rmqha.client").setLevel(logging.ERROR)  # what matters here is said in the command's own words
     report, started = SendReport(), time.monotonic()
     failure: CliError | None = None
     interrupted = False

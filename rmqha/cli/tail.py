@@ -1,5 +1,6 @@
 """``rmqha tail``: the messages of a topic, and those to come."""
 
+import logging
 import time
 from typing import Any
 
@@ -53,9 +54,8 @@ def tail(ctx: click.Context, /, **options: Any) -> None:
 
     from rmqha.cli.tail_messages import TailPlan, tail_messages  # noqa: PLC0415
     from rmqha.errors import errors_in  # noqa: PLC0415
-    from rmqha.logs import setup_logging  # noqa: PLC0415
 
-    setup_logging(level="error")
+    logging.getLogger("rmqha.client").setLevel(logging.ERROR)  # what matters here is said in the command's own words
     failure = None
     interrupted = False
     try:

@@ -7,6 +7,18 @@ with SyncConsumer("127.0.0.1:10911", "TopicTest") as consumer:
     for message in consumer.poll(timeout_s=5):
         print(message.body)
 
+Everything raised on purpose is an ``RmqhaError``, and says in ``retryable`` whether asking again may help:
+
+- ``MQClientError``: the client cannot do what was asked; ``NoRouteError``: no broker for the topic is known.
+- ``MQBrokerError``: a broker refused, with ``code`` and ``remark``.
+- ``RemotingError``: no answer: ``RemotingConnectError`` (never sent), ``RemotingSendRequestError`` (the connection
+  ended), ``RemotingTimeoutError``.
+- ``RemoteProtocolError``, ``LocalProtocolError``: what came is no answer, or what is to be sent fits no request;
+  ``ConfigError``: a certificate cannot be used.
+
+Warnings go to the logger ``rmqha.client`` of the standard library. The client runs under trio; the ``Sync`` classes run
+anywhere, under asyncio by ``asyncio.to_thread``.
+
 To a broker that speaks TLS: ``network=tls_network(TlsOptions(trust="ca.pem", cert="me.pem", key="me.key"))``.
 """
 
@@ -16,19 +28,43 @@ from rmqha.client.pipeline import Pipeline
 from rmqha.client.producer import Producer, ProducerOptions, open_producer
 from rmqha.client.results import PullResult, PullStatus, SendOutcome, SendResult, SendStatus
 from rmqha.client.sync import SyncConsumer, SyncProducer
+from rmqha.errors import (
+    ConfigError,
+    LocalProtocolError,
+    MQBrokerError,
+    MQClientError,
+    NoRouteError,
+    RemoteProtocolError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingSendRequestError,
+    RemotingTimeoutError,
+    RmqhaError,
+)
 from rmqha.tls import TlsOptions, tls_network
 
 __all__ = [
+    "ConfigError",
     "Consumer",
     "ConsumerOptions",
+    "LocalProtocolError",
+    "MQBrokerError",
+    "MQClientError",
     "Message",
     "MessageExt",
     "MessageQueue",
+    "NoRouteError",
     "Pipeline",
     "Producer",
     "ProducerOptions",
     "PullResult",
     "PullStatus",
+    "RemoteProtocolError",
+    "RemotingConnectError",
+    "RemotingError",
+    "RemotingSendRequestError",
+    "RemotingTimeoutError",
+    "RmqhaError",
     "SendOutcome",
     "SendResult",
     "SendStatus",

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
 import trio
 
 from rmqha.client.connections import Connections
+from rmqha.client.environment import check_trio_runs, logger
 from rmqha.client.message import MessageExt, MessageQueue
 from rmqha.client.pull_api import PullApi
 from rmqha.client.results import PullResult, PullStatus
@@ -17,8 +17,6 @@ from rmqha.client.topic_routes import PERM_READ, REFRESH_AFTER_S, TopicRoutes, s
 from rmqha.errors import MQClientError, NoRouteError, RemotingError, RmqhaError
 from rmqha.remoting.background import open_background_nursery
 from rmqha.transport import Network, TcpNetwork
-
-logger = structlog.get_logger()
 
 _PAUSE_S: Final = 1.0
 """After a refusal, or an answer that brings nothing and nowhere: as long as RocketMQ's own clients wait."""
@@ -199,7 +197,7 @@ class Consumer:
         if isinstance(error, RemotingError) and state.failures < len(addresses):
             state.broker_id = next((one for one in addresses if one > state.broker_id), addresses[0])
             state.stay_until = trio.current_time() + REFRESH_AFTER_S
-            logger.warning("consumer.moved", queue=queue, broker_id=state.broker_id, reason=str(error))
+            logger.warning("consumer.moved: %s is read from broker id %d now: %r", queue, state.broker_id, error)
         else:
             state.failures = 0
             state.broker_id = 0
@@ -214,7 +212,10 @@ class Consumer:
             state.broker_id = self._suggested(queue, result)
         if result.status is PullStatus.OFFSET_ILLEGAL:
             logger.warning(
-                "consumer.offset_moved", queue=queue, offset=state.next_offset, moved_to=result.next_begin_offset
+                "consumer.offset_moved: offset %d lies outside %s, going on at %d",
+                state.next_offset,
+                queue,
+                result.next_begin_offset,
             )
         elif result.status is not PullStatus.FOUND and result.next_begin_offset <= state.next_offset:
             if result.status is PullStatus.NO_MATCHED_MSG:
@@ -240,7 +241,7 @@ class Consumer:
         except RmqhaError as error:
             if not self._states:
                 raise
-            logger.warning("consumer.route_unknown", topic=self.topic, reason=str(error))
+            logger.warning("consumer.route_unknown: topic %s keeps the addresses it had: %r", self.topic, error)
 
     async def refresh(self) -> None:
         """Look the topic's route up now.
@@ -294,6 +295,7 @@ async def open_consumer(
         NoRouteError: the topic is unknown.
         RemotingError, MQBrokerError: nobody answered, or a refusal.
     """
+    check_trio_runs("open_consumer", "SyncConsumer")
     options = options or ConsumerOptions()
     async with open_background_nursery() as nursery:
         connections = Connections(network or TcpNetwork(), nursery, connect_timeout_s=options.connect_timeout_s)

@@ -12,6 +12,7 @@ import trio
 
 from rmqha.client.compression import ZLIB_SYS_FLAG, compress_body
 from rmqha.client.connections import Connections
+from rmqha.client.environment import check_trio_runs
 from rmqha.client.message import Message, MessageQueue, check_message, check_topic, render_properties
 from rmqha.client.message_client_id_setter import MessageClientIDSetter
 from rmqha.client.pipeline import Pipeline
@@ -337,8 +338,9 @@ async def open_producer(
         now_ms: the wall clock.
 
     Raises:
-        MQClientError: no address is given. Nothing is connected before the first send.
+        MQClientError: no address is given, or trio does not run. Nothing is connected before the first send.
     """
+    check_trio_runs("open_producer", "SyncProducer")
     options = options or ProducerOptions()
     async with open_background_nursery() as nursery:
         connections = Connections(network or TcpNetwork(), nursery, connect_timeout_s=options.connect_timeout_s)

@@ -14,6 +14,7 @@ from typing import Generic, Self, TypeVar
 import trio
 
 from rmqha.client.consumer import Consumer, ConsumerOptions, open_consumer
+from rmqha.client.environment import check_trio_does_not_run
 from rmqha.client.message import Message, MessageExt, MessageQueue
 from rmqha.client.pipeline import Pipeline
 from rmqha.client.producer import Producer, ProducerOptions, open_producer
@@ -31,13 +32,15 @@ _CLOSED = "this client is closed, or belongs to the process that this one was fo
 class _Loop(Generic[Client]):
     """A client inside a trio loop inside a thread, from :meth:`start` to :meth:`stop`."""
 
-    def __init__(self, opening: Callable[[], AbstractAsyncContextManager[Client]]) -> None:
+    def __init__(self, opening: Callable[[], AbstractAsyncContextManager[Client]], *, names: tuple[str, str]) -> None:
         self._opening = opening
+        self._names = names
         self._started: SimpleQueue[tuple[Client, trio.lowlevel.TrioToken] | BaseException] = SimpleQueue()
         self._stop = trio.Event()
         self._thread = threading.Thread(target=self._run, name="rmqha-client", daemon=True)
 
     def start(self) -> None:
+        check_trio_does_not_run(*self._names)
         self._thread.start()
         started = self._started.get()
         if isinstance(started, BaseException):
@@ -77,6 +80,7 @@ class _Loop(Generic[Client]):
             raise MQClientError(_CLOSED) from error
 
     def _check_open(self) -> None:
+        check_trio_does_not_run(*self._names)
         if not self._thread.is_alive():  # threads do not come along when a process forks
             raise MQClientError(_CLOSED)
 
@@ -113,7 +117,8 @@ class SyncProducer:
         network: Network | None = None,
     ) -> None:
         self._loop: _Loop[Producer] = _Loop(
-            lambda: open_producer(addresses, group=group, options=options, network=network)
+            lambda: open_producer(addresses, group=group, options=options, network=network),
+            names=("SyncProducer", "open_producer"),
         )
         self._loop.start()
 
@@ -191,7 +196,8 @@ class SyncConsumer:
         network: Network | None = None,
     ) -> None:
         self._loop: _Loop[Consumer] = _Loop(
-            lambda: open_consumer(addresses, topic, group=group, tags=tags, options=options, network=network)
+            lambda: open_consumer(addresses, topic, group=group, tags=tags, options=options, network=network),
+            names=("SyncConsumer", "open_consumer"),
         )
         self._lock = threading.Lock()
         self._loop.start()

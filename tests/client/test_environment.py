@@ -1,0 +1,70 @@
+"""What the client library asks of the program it runs in: little, and in clear words."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+
+import pytest
+
+import rmqha.client
+from rmqha import errors
+from rmqha.client import MQClientError, SyncConsumer, SyncProducer, open_consumer, open_producer
+
+REFUSED = "127.0.0.1:1"
+
+
+def test_importing_it_loads_no_logging_library_and_no_other_event_loop() -> None:
+    code = (
+        "import sys, rmqha.client; "
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'structlog', 'rich', 'asyncio', 'click'}))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_under_asyncio_the_class_to_use_is_named() -> None:
+    async def produce() -> None:
+        async with open_producer(REFUSED):
+            pass
+
+    async def consume() -> None:
+        async with open_consumer(REFUSED, "T"):
+            pass
+
+    with pytest.raises(MQClientError, match=r"under asyncio.* use SyncProducer"):
+        asyncio.run(produce())
+    with pytest.raises(MQClientError, match=r"under asyncio.* use SyncConsumer"):
+        asyncio.run(consume())
+
+
+async def test_under_trio_plain_clients_name_the_function_to_use() -> None:
+    with pytest.raises(MQClientError, match="use open_producer"):
+        SyncProducer(REFUSED)
+    with pytest.raises(MQClientError, match="use open_consumer"):
+        SyncConsumer(REFUSED, "T")
+
+
+async def test_a_plain_client_taken_to_trio_says_so() -> None:
+    import trio  # noqa: PLC0415 - the other tests run without it
+
+    producer = await trio.to_thread.run_sync(SyncProducer, REFUSED)
+    with pytest.raises(MQClientError, match="use open_producer"):
+        producer.queues("T")
+    await trio.to_thread.run_sync(producer.close)
+
+
+def test_every_error_it_raises_is_exported() -> None:
+    raised = (
+        errors.RmqhaError, errors.ConfigError, errors.LocalProtocolError, errors.RemoteProtocolError,
+        errors.RemotingError, errors.RemotingConnectError, errors.RemotingSendRequestError,
+        errors.RemotingTimeoutError, errors.MQBrokerError, errors.MQClientError, errors.NoRouteError,
+    )  # fmt: skip
+    for error in raised:
+        assert getattr(rmqha.client, error.__name__) is error
+        assert error.__name__ in rmqha.client.__all__
+
+
+def test_its_warnings_go_where_the_program_says() -> None:
+    assert logging.getLogger("rmqha.client").propagate
+    assert not logging.getLogger("rmqha.client").handlers
