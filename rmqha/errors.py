@@ -156,7 +156,14 @@ class MQClientError(RmqhaError):
 
 
 class NoRouteError(MQClientError):
-    """No address asked knows a broker for the topic: create the topic, or check the addresses."""
+    """No address asked knows a broker for the topic: create the topic, or check the addresses.
+
+    Retryable if the master is missing, or an address that did not answer may know more.
+    """
+
+    def __init__(self, reason: str, *, retryable: bool = False) -> None:
+        self.retryable = retryable
+        super().__init__(reason)
 
 
 def errors_in(raised: BaseException, *kinds: type[BaseException]) -> list[BaseException]:

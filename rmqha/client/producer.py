@@ -1,6 +1,7 @@
 """Producer: sends messages and tells how safe each of them is."""
 
 import os
+import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -26,14 +27,17 @@ from rmqha.client.topic_routes import (
 )
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.send_headers import SendMessageRequestEncoder
-from rmqha.errors import MQClientError, RemotingError, RemotingTimeoutError, RmqhaError
+from rmqha.errors import MQClientError, RemotingConnectError, RemotingError, RmqhaError
 from rmqha.remoting.background import open_background_nursery
 from rmqha.remoting.client import RemotingClient
 from rmqha.remoting.response_table import Outcome
+from rmqha.replication.backoff import Backoff
 from rmqha.transport import Network, TcpNetwork
 
 _ROUTE_TIMEOUT_S: Final = 3.0
 """RocketMQ's; half of what a send may take, so that an address without an answer does not use it up."""
+_FIRST_PAUSE_S: Final = 0.1
+_PAUSE_S_MAX: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +79,13 @@ class Producer:
         group: str,
         options: ProducerOptions,
         ids: MessageClientIDSetter,
+        chance: Callable[[], float],
     ) -> None:
         self._connections = connections
         self._routes = routes
         self._options = options
         self._ids = ids
+        self._chance = chance
         self._publish_infos: dict[str, TopicPublishInfo] = {}
         self._encoder = SendMessageRequestEncoder(
             group, default_topic=AUTO_CREATE_TOPIC, default_topic_queue_nums=options.default_topic_queue_nums
@@ -99,8 +105,9 @@ class Producer:
             message: what to send.
             queue: where; None takes the topic's queues in turn.
             timeout_s: for everything together; None is the producer's own.
-            retries: how often to try again, at once and on another broker if there is one, after an error with
-                ``retryable``.
+            retries: how often to try again after an error with ``retryable``, if ``timeout_s`` allows: at once, on
+                another broker if there is one; then after 0.1 s, and twice as long each time up to 1 s, less a random
+                part. 16 bridge a restart of 6 s.
                 An earlier try may have been stored all the same: consumers then see the message twice, with one
                 ``msg_id``.
 
@@ -109,7 +116,7 @@ class Producer:
             NoRouteError: no broker for the topic.
             MQBrokerError: the broker refused; the message is not stored.
             RemotingConnectError: not sent, the message is not stored.
-            RemotingError: otherwise, it is unknown whether the message is stored.
+            RemotingError: otherwise, it is unknown whether the message is stored (by any of the tries).
         """
         return await self._send(self.render(message), queue, timeout_s, retries)
 
@@ -164,16 +171,19 @@ class Producer:
     async def _send(
         self, rendered: RenderedMessage, queue: MessageQueue | None, timeout_s: float | None, retries: int
     ) -> SendResult:
-        timeout_s = self._options.timeout_s if timeout_s is None else timeout_s
-        deadline = trio.current_time() + timeout_s
+        deadline = trio.current_time() + (self._options.timeout_s if timeout_s is None else timeout_s)
+        backoff = Backoff(self._chance, first_s=_FIRST_PAUSE_S, max_s=_PAUSE_S_MAX)
+        backoff.on_progress()  # the first retry comes at once
         avoid_broker = None
+        unknown: RemotingError | None = None
         for attempts_left in range(retries, -1, -1):
             chosen, outcome = await self._try_send(rendered, queue, deadline, avoid_broker)
             if isinstance(outcome, SendResult):
                 return outcome
-            retryable = getattr(outcome, "retryable", False)
-            if not attempts_left or not retryable or trio.current_time() >= deadline:
-                raise outcome
+            if isinstance(outcome, RemotingError) and not isinstance(outcome, RemotingConnectError):
+                unknown = outcome
+            if not attempts_left or not outcome.retryable or not await _pause(backoff.next_pause_s(), deadline):
+                raise unknown or outcome
             avoid_broker = chosen.broker_name if chosen else None
         raise MQClientError(f"retries must not be negative: {retries}")
 
@@ -192,7 +202,7 @@ class Producer:
                 chosen, address = await self.select_queue(rendered.topic, queue, avoid_broker=avoid_broker)
                 client = await self._connections.get(address)
         except trio.TooSlowError:
-            return chosen, RemotingTimeoutError(rendered.topic, "no route or connection in time: nothing was sent")
+            return chosen, RemotingConnectError(rendered.topic, "no route or connection in time: nothing was sent")
         except RmqhaError as error:
             self.forget_route(rendered.topic)
             return chosen, error
@@ -314,6 +324,16 @@ class Producer:
         return info
 
 
+async def _pause(pause_s: float, deadline: float) -> bool:
+    """Wait before another try, the less the closer ``deadline`` is; False if there is no time for one."""
+    left_s = deadline - trio.current_time()
+    pause_s = min(pause_s, max(left_s / 2, _FIRST_PAUSE_S))
+    if pause_s >= left_s:
+        return False
+    await trio.sleep(pause_s)
+    return True
+
+
 def wall_clock_ms() -> int:
     """Milliseconds since 1970."""
     return time.time_ns() // 1_000_000
@@ -327,6 +347,7 @@ async def open_producer(
     options: ProducerOptions | None = None,
     network: Network | None = None,
     now_ms: Callable[[], int] = wall_clock_ms,
+    chance: Callable[[], float] = random.random,
 ) -> AsyncIterator[Producer]:
     """A producer for as long as the block runs.
 
@@ -336,6 +357,7 @@ async def open_producer(
         options: where RocketMQ's defaults do not fit.
         network: where connections come from; TCP if None.
         now_ms: the wall clock.
+        chance: numbers in ``[0, 1)``, for the pauses between tries.
 
     Raises:
         MQClientError: no address is given, or trio does not run. Nothing is connected before the first send.
@@ -347,4 +369,4 @@ async def open_producer(
         timeout_s = min(options.timeout_s, _ROUTE_TIMEOUT_S)
         routes = TopicRoutes(connections, split_addresses(addresses), nursery=nursery, timeout_s=timeout_s)
         ids = MessageClientIDSetter(ip="127.0.0.1", pid=os.getpid(), process_hash=randbits(32), now_ms=now_ms)
-        yield Producer(connections, routes, group=group, options=options, ids=ids)
+        yield Producer(connections, routes, group=group, options=options, ids=ids, chance=chance)

@@ -82,8 +82,7 @@ class TopicRoutes:
         routes = [answer for answer in answers if isinstance(answer, TopicRouteData)]
         if routes:
             return _joined(routes)
-        errors = [answer for answer in answers if isinstance(answer, RmqhaError)]
-        raise next((error for error in errors if isinstance(error, NoRouteError)), errors[0])
+        raise _worst([answer for answer in answers if isinstance(answer, RmqhaError)])
 
     async def _ask_all(self, addresses: Iterable[str], topic: str) -> list[TopicRouteData | RmqhaError]:
         answers: list[TopicRouteData | RmqhaError] = []
@@ -149,12 +148,21 @@ class TopicRoutes:
             for queue_id in range(min(data.write_queue_nums, queue_nums_max))
         ]
         if not queues:
-            raise NoRouteError(f"no master takes messages for topic {topic} now: is one running?")
+            raise NoRouteError(f"no master takes messages for topic {topic} now: is one running?", retryable=True)
         return TopicPublishInfo(queues, trio.current_time())
 
 
 def _does(route: TopicRouteData, needs_master: bool) -> bool:
     return not needs_master or any(MASTER_ID in broker.broker_addrs for broker in route.broker_datas)
+
+
+def _worst(errors: list[RmqhaError]) -> RmqhaError:
+    """What to raise when no address gave a route. Who did not answer may know the topic all the same."""
+    unknown = next((error for error in errors if isinstance(error, NoRouteError)), None)
+    silent = next((error for error in errors if isinstance(error, RemotingError)), None)
+    if unknown and silent:
+        return NoRouteError(f"{silent}; {unknown}", retryable=True)
+    return unknown or errors[0]
 
 
 def _joined(routes: list[TopicRouteData]) -> TopicRouteData:

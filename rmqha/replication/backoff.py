@@ -1,4 +1,4 @@
-"""Backoff: how long a slave waits before it connects again."""
+"""Backoff: how long to wait before the next try: of a slave that connects, of a send that failed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Backoff:
-    """``first_s``, doubling to ``max_s``, each shortened by up to a fifth so that slaves do not return in step.
+    """``first_s``, doubling to ``max_s``, each shortened by up to a fifth so that not everybody returns in step.
 
     A connection that brought something starts the row anew and is followed at once by the next. RocketMQ 4.9
     reconnects without any pause, which is a storm when the master closes each connection (spec: ha §7, §15 row 15).

@@ -1,0 +1,124 @@
+"""Sends that are tried again: how long they wait, when they give up, and what they then say."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from rmqha.client import (
+    Message,
+    MQBrokerError,
+    NoRouteError,
+    Producer,
+    RemotingConnectError,
+    RemotingSendRequestError,
+    open_producer,
+)
+from tests.client.fake_broker import FakeBroker
+from tests.fakes import MemoryNetwork
+
+MESSAGE = Message("T", b"x")
+
+
+@asynccontextmanager
+async def producing(network: MemoryNetwork, addresses: str) -> AsyncIterator[tuple[Producer, trio.Nursery]]:
+    with trio.fail_after(1000):
+        async with trio.open_nursery() as nursery:
+            async with open_producer(addresses, network=network, chance=lambda: 0.5) as producer:
+                yield producer, nursery
+            nursery.cancel_scope.cancel()
+
+
+async def test_retries_bridge_a_restart_within_the_time_limit(autojump_clock: MockClock) -> None:
+    network, broker = MemoryNetwork(), FakeBroker()
+    async with producing(network, broker.address) as (producer, nursery):
+
+        async def restart() -> None:
+            await trio.sleep(5)
+            await broker.run(network)
+
+        nursery.start_soon(restart)
+        assert (await producer.send(MESSAGE, retries=16, timeout_s=6)).is_ok
+        assert 5 <= trio.current_time() < 6
+
+
+async def test_a_port_that_refuses_is_tried_until_the_time_is_over(autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    async with producing(network, "10.0.0.1:1") as (producer, _):
+        with pytest.raises(RemotingConnectError):
+            await producer.send(MESSAGE, retries=16, timeout_s=6)
+        assert 5.5 < trio.current_time() <= 6
+        begun_at = trio.current_time()
+        with pytest.raises(RemotingConnectError):
+            await producer.send(MESSAGE, retries=1000, timeout_s=6)
+        assert 5.5 < trio.current_time() - begun_at <= 6
+
+
+async def test_the_first_retry_comes_at_once_and_the_others_ever_later(autojump_clock: MockClock) -> None:
+    network, broker = MemoryNetwork(), FakeBroker()
+    broker.topics["T"] = 1
+    broker.answers = [14] * 8
+    async with producing(network, broker.address) as (producer, nursery):
+        nursery.start_soon(broker.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        for retries, total_s in ((0, 0), (1, 0), (4, 0.1 + 0.2 + 0.4)):
+            begun_at = trio.current_time()
+            broker.answers = [14] * (retries + 1)
+            with pytest.raises(MQBrokerError):
+                await producer.send(MESSAGE, retries=retries, timeout_s=60)
+            assert not broker.answers
+            assert trio.current_time() - begun_at == pytest.approx(0.9 * total_s)  # chance 0.5 shortens by a tenth
+
+
+async def test_a_master_that_restarts_is_waited_for_while_its_slave_answers(autojump_clock: MockClock) -> None:
+    """The slave knows the topic and no master, or not even the topic: neither says that there will be none."""
+    network, master, slave = MemoryNetwork(), FakeBroker(), FakeBroker(port=10921, slave=True)
+    async with producing(network, f"{master.address};{slave.address}") as (producer, nursery):
+        nursery.start_soon(slave.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        for knows_topic in (False, True):
+            if knows_topic:
+                slave.topics["T"] = 4
+            with pytest.raises(NoRouteError) as caught:
+                await producer.send(MESSAGE)
+            assert caught.value.retryable
+        slave.auto_create = False
+        del slave.topics["T"]
+        with pytest.raises(NoRouteError, match=r"10911.*10921 does not know topic") as caught:
+            await producer.send(MESSAGE)
+        assert caught.value.retryable
+
+        async def restart() -> None:
+            await trio.sleep(3)
+            await master.run(network)
+
+        nursery.start_soon(restart)
+        assert (await producer.send(MESSAGE, retries=16, timeout_s=6)).is_ok
+
+
+async def test_a_topic_that_every_broker_denies_is_not_waited_for(autojump_clock: MockClock) -> None:
+    network, broker = MemoryNetwork(), FakeBroker()
+    broker.auto_create = False
+    async with producing(network, broker.address) as (producer, nursery):
+        nursery.start_soon(broker.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(NoRouteError) as caught:
+            await producer.send(MESSAGE, retries=16, timeout_s=6)
+        assert not caught.value.retryable
+        assert trio.current_time() == 0
+
+
+async def test_what_an_earlier_try_left_unknown_is_not_called_not_sent(autojump_clock: MockClock) -> None:
+    """The first try reached the broker, which died; the later ones were refused. It may be stored."""
+    network, broker = MemoryNetwork(), FakeBroker()
+    async with producing(network, broker.address) as (producer, nursery):
+        nursery.start_soon(broker.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        await producer.send(MESSAGE)
+        broker.silent = True
+        nursery.start_soon(broker.die)
+        with pytest.raises(RemotingSendRequestError):
+            await producer.send(MESSAGE, retries=3)
