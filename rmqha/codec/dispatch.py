@@ -4,14 +4,21 @@ The bytes have been verified before (by the append that wrote them, by the slave
 touched.
 """
 
-import struct
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rmqha.codec.delay_level import DELAY_LEVELS_MS, delivery_time_ms
 from rmqha.codec.hashing import tags_code
-from rmqha.codec.layout import FIXED_SIZE_V4, MESSAGE_MAGIC, SCHEDULE_TOPIC, SysFlag
+from rmqha.codec.layout import (
+    BORN_HOST_AT,
+    FIXED_SIZE_V4,
+    HOST_KINDS,
+    MESSAGE_MAGIC,
+    SCHEDULE_TOPIC,
+    SysFlag,
+    fields_struct,
+)
 from rmqha.codec.properties import decode_utf8, find_property
 from rmqha.memory import BytesLike
 
@@ -29,15 +36,15 @@ class DispatchRequest(NamedTuple):
     sys_flag: int
 
 
-# TOTALSIZE MAGICCODE . QUEUEID . QUEUEOFFSET PHYSICALOFFSET SYSFLAG . . STORETIMESTAMP . . . BODY LENGTH, IPv4 hosts
-_FIELDS: Final = struct.Struct(">ii4xi4xqqi16xq20xi")
+_FIELDS: Final = fields_struct(
+    "total_size", "magic", "queue_id", "queue_offset", "physical_offset", "sys_flag", "store_timestamp", "body_size"
+)
 assert _FIELDS.size == FIXED_SIZE_V4
 _HOSTS_V6: Final = SysFlag.HOSTS_V6
 _FIELDS_V6: Final = {
-    SysFlag.BORN_HOST_V6: struct.Struct(">20xq20xi"),
-    SysFlag.STORE_HOST_V6: struct.Struct(">8xq32xi"),
-    SysFlag.HOSTS_V6: struct.Struct(">20xq32xi"),
+    kind: fields_struct("store_timestamp", "body_size", sys_flag=kind, begin="born_host") for kind in HOST_KINDS
 }
+"""The last two again, from BORN_HOST_AT on."""
 
 
 def read_dispatch(
@@ -64,10 +71,10 @@ def read_dispatch(
         topic_at, next_at = at + FIXED_SIZE_V4 + body_size, at + total
         if sys_flag & _HOSTS_V6:
             fields = _FIELDS_V6[sys_flag & _HOSTS_V6]
-            body_at = at + 48 + fields.size
+            body_at = at + BORN_HOST_AT + fields.size
             if body_at > end:
                 break
-            store_timestamp_ms, body_size = fields.unpack_from(view, at + 48)
+            store_timestamp_ms, body_size = fields.unpack_from(view, at + BORN_HOST_AT)
             topic_at = body_at + body_size
         if (
             magic != MESSAGE_MAGIC

@@ -34,7 +34,9 @@ Source: spec: commitlog §2, §4.2; rocketmq-all-4.9.8 CommitLog.java:1544-1632,
 
 import re
 import struct
-from typing import Final
+from typing import Final, NamedTuple
+
+from rmqha.memory import BytesLike
 
 MESSAGE_MAGIC: Final = 0xDAA320A7 - (1 << 32)
 """Marks a message record, as the signed int32 that ``struct`` reads."""
@@ -46,8 +48,6 @@ BLANK_SIZE_MIN: Final = 8
 
 RECORD_OVERHEAD_V4: Final = 91
 """TOTALSIZE of an IPv4 record without body, topic and properties."""
-IPV6_EXTRA: Final = 12
-"""What each IPv6 host adds."""
 RECORD_SIZE_MIN: Final = RECORD_OVERHEAD_V4
 FIXED_SIZE_V4: Final = 88
 """Where an IPv4 record's body starts."""
@@ -79,13 +79,100 @@ class SysFlag:
     COMPRESSION_TYPE_SHIFT: Final = 8
 
 
-_FIXED: Final = {
-    0: struct.Struct(">iiiiiqqiq8sq8siqi"),
-    SysFlag.BORN_HOST_V6: struct.Struct(">iiiiiqqiq20sq8siqi"),
-    SysFlag.STORE_HOST_V6: struct.Struct(">iiiiiqqiq8sq20siqi"),
-    SysFlag.HOSTS_V6: struct.Struct(">iiiiiqqiq20sq20siqi"),
-}
+class FixedField(NamedTuple):
+    """A field in front of the body."""
+
+    name: str
+    code: str
+    """struct's code of the big-endian integer, or empty for an address of 8 (IPv4) or 20 bytes (IPv6)."""
+
+
+FIXED_FIELDS: Final = tuple(
+    FixedField(*name_and_code)
+    for name_and_code in (
+        ("total_size", "i"),
+        ("magic", "i"),
+        ("body_crc", "i"),
+        ("queue_id", "i"),
+        ("flag", "i"),
+        ("queue_offset", "q"),
+        ("physical_offset", "q"),
+        ("sys_flag", "i"),
+        ("born_timestamp", "q"),
+        ("born_host", ""),
+        ("store_timestamp", "q"),
+        ("store_host", ""),
+        ("reconsume_times", "i"),
+        ("prepared_transaction_offset", "q"),
+        ("body_size", "i"),
+    )
+)
+"""The table above as the program reads it: every struct, dtype and position of a record is derived from it."""
+
+_IPV6_BITS: Final = {"born_host": SysFlag.BORN_HOST_V6, "store_host": SysFlag.STORE_HOST_V6}
+HOST_KINDS: Final = (0, SysFlag.BORN_HOST_V6, SysFlag.STORE_HOST_V6, SysFlag.HOSTS_V6)
+"""The four values of ``sys_flag & HOSTS_V6``, in each of which the fields lie elsewhere."""
+
+
+def host_size(name: str, sys_flag: int) -> int:
+    """Bytes of ``born_host`` or ``store_host``: address and port."""
+    return 20 if sys_flag & _IPV6_BITS[name] else 8
+
+
+def format_of(field: FixedField, sys_flag: int = 0) -> str:
+    """The field as struct reads it in a record with this SYSFLAG."""
+    return field.code or f"{host_size(field.name, sys_flag)}s"
+
+
+def fields_struct(*names: str, sys_flag: int = 0, begin: str = "total_size") -> struct.Struct:
+    """What reads these fields, in the table's order, and skips the others; it reaches from ``begin`` to the body."""
+    formats = []
+    begun = False
+    for field in FIXED_FIELDS:
+        begun = begun or field.name == begin
+        if begun:
+            code = format_of(field, sys_flag)
+            formats.append(code if field.name in names else f"{struct.calcsize('>' + code)}x")
+    return struct.Struct(">" + "".join(formats))
+
+
+def position_of(name: str, sys_flag: int = 0) -> int:
+    """Where a field lies in a record with this SYSFLAG."""
+    return fields_struct(sys_flag=sys_flag).size - fields_struct(sys_flag=sys_flag, begin=name).size
+
+
+_FIXED: Final = {kind: fields_struct(*(field.name for field in FIXED_FIELDS), sys_flag=kind) for kind in HOST_KINDS}
 assert _FIXED[0].size == FIXED_SIZE_V4
+
+PHYSICAL_OFFSET_AT: Final = position_of("physical_offset")
+BORN_HOST_AT: Final = position_of("born_host")
+"""Up to here all records are alike; what follows depends on the IPv6 bits."""
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+_SYS_FLAG_AT: Final = position_of("sys_flag")
+_STORE_TIMESTAMP_AT: Final = {kind: position_of("store_timestamp", kind) for kind in HOST_KINDS}
+
+
+def total_size_at(record: BytesLike, at: int = 0) -> int:
+    """TOTALSIZE of the record at ``at``."""
+    return int(_INT32.unpack_from(record, at)[0])
+
+
+def physical_offset_at(record: BytesLike, at: int = 0) -> int:
+    """PHYSICALOFFSET of the record at ``at``."""
+    return int(_INT64.unpack_from(record, at + PHYSICAL_OFFSET_AT)[0])
+
+
+def sys_flag_at(record: BytesLike, at: int = 0) -> int:
+    """SYSFLAG of the record at ``at``."""
+    return int(_INT32.unpack_from(record, at + _SYS_FLAG_AT)[0])
+
+
+def store_timestamp_at(record: BytesLike, at: int = 0) -> int:
+    """STORETIMESTAMP of the record at ``at``, in milliseconds."""
+    kind = sys_flag_at(record, at) & SysFlag.HOSTS_V6
+    return int(_INT64.unpack_from(record, at + _STORE_TIMESTAMP_AT[kind])[0])
+
 
 _TOPIC: Final = re.compile(rb"[%|a-zA-Z0-9_-]{0,127}")
 

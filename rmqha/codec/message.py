@@ -4,15 +4,27 @@ The layout table is in codec/layout.py.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from rmqha.codec.dispatch import queue_tags_code
 from rmqha.codec.host import decode_host
-from rmqha.codec.layout import MESSAGE_MAGIC, SysFlag, fixed_part
+from rmqha.codec.layout import (
+    MESSAGE_MAGIC,
+    PHYSICAL_OFFSET_AT,
+    SysFlag,
+    fixed_part,
+    physical_offset_at,
+    sys_flag_at,
+    total_size_at,
+)
 from rmqha.codec.message_id import encode_message_id
 from rmqha.codec.properties import parse_properties
 from rmqha.codec.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError
 from rmqha.memory import BytesLike
+
+_CLAIM_SIZE: Final = PHYSICAL_OFFSET_AT + 8
+"""What must be there to see which place a record claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +121,11 @@ def decode_message(
         CorruptLogError: there is no whole and good record.
     """
     view = memoryview(buffer)
-    if len(view) - at < 36:
+    if len(view) - at < _CLAIM_SIZE:
         raise CorruptLogError(phy_offset or 0, f"{max(0, len(view) - at)} bytes are no whole record")
-    size = int.from_bytes(view[at : at + 4], "big", signed=True)
     if phy_offset is None:
-        phy_offset = int.from_bytes(view[at + 28 : at + 36], "big", signed=True)
-    end = min(len(view), at + max(size, 36))
+        phy_offset = physical_offset_at(view, at)
+    end = min(len(view), at + max(total_size_at(view, at), _CLAIM_SIZE))
     scan = scan_records(view, at, end, phy_offset_base=phy_offset - at, check_crc=check_crc)
     if scan.records != 1:
         raise CorruptLogError(phy_offset, scan.reason or f"no record, but {scan.stop.value}")
@@ -124,8 +135,7 @@ def decode_message(
 
 def decode_scanned(view: memoryview, at: int) -> StoredMessage:
     """Decode a record that :func:`~rmqha.codec.scan.scan_records` has already found to be good."""
-    sys_flag = int.from_bytes(view[at + 36 : at + 40], "big", signed=True)
-    fixed = fixed_part(sys_flag)
+    fixed = fixed_part(sys_flag_at(view, at))
     values = fixed.unpack_from(view, at)
     total, _magic, crc, queue_id, flag, queue_offset, phy_offset, sys_flag, born_timestamp_ms, born_host = values[:10]
     store_timestamp_ms, store_host, reconsume_times, prepared_transaction_offset, body_size = values[10:]

@@ -7,7 +7,7 @@ pass every check of :func:`~rmqha.codec.scan.scan_records` are a record, whateve
 from collections.abc import Iterator
 from typing import Final
 
-from rmqha.codec.layout import MESSAGE_MAGIC
+from rmqha.codec.layout import MESSAGE_MAGIC, PHYSICAL_OFFSET_AT, physical_offset_at, total_size_at
 from rmqha.codec.scan import scan_records
 from rmqha.memory import BytesLike
 
@@ -18,8 +18,9 @@ _ZEROS: Final = bytes(_CHUNK_SIZE + len(_MAGIC) - 1)
 
 def claims_its_place(view: memoryview, at: int, *, phy_offset: int) -> bool:
     """Whether the bytes at ``at`` have a record's magic and the right PHYSICALOFFSET, good or not."""
-    magic = int.from_bytes(view[at + 4 : at + 8], "big", signed=True)
-    return magic == MESSAGE_MAGIC and int.from_bytes(view[at + 28 : at + 36], "big") == phy_offset
+    if view[at + 4 : at + 8] != _MAGIC or len(view) < at + PHYSICAL_OFFSET_AT + 8:
+        return False
+    return physical_offset_at(view, at) == phy_offset
 
 
 def find_record(buffer: BytesLike, start: int, end: int, *, phy_offset_base: int) -> int | None:
@@ -29,8 +30,9 @@ def find_record(buffer: BytesLike, start: int, end: int, *, phy_offset_base: int
         at = magic_at - 4
         if not claims_its_place(view, at, phy_offset=phy_offset_base + at):
             continue
-        size = int.from_bytes(view[at : at + 4], "big", signed=True)
-        if scan_records(view, at, min(end, at + max(size, 0)), phy_offset_base=phy_offset_base).records:
+        if scan_records(
+            view, at, min(end, at + max(total_size_at(view, at), 0)), phy_offset_base=phy_offset_base
+        ).records:
             return at
     return None
 

@@ -12,14 +12,19 @@ from rmqha.codec.crc import crc32
 from rmqha.codec.layout import (
     BLANK_MAGIC,
     BLANK_SIZE_MIN,
+    BORN_HOST_AT,
     FIXED_SIZE_V4,
+    HOST_KINDS,
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
     PROPERTIES_SIZE_MAX,
     RECORD_SIZE_MIN,
     TOPIC_SIZE_MAX,
     SysFlag,
+    fields_struct,
     is_legal_topic,
+    physical_offset_at,
 )
 from rmqha.memory import BytesLike
 
@@ -56,16 +61,15 @@ class Scan(NamedTuple):
 
 _SIZE_AND_MAGIC: Final = struct.Struct(">ii")
 _SECTOR: Final = 512
-_PHYSICAL_OFFSET: Final = struct.Struct(">q")
-# TOTALSIZE MAGICCODE BODYCRC . . . PHYSICALOFFSET SYSFLAG . . STORETIMESTAMP . . . BODY LENGTH, with IPv4 hosts
-_FIELDS: Final = struct.Struct(">iii16xqi16xq20xi")
+_DLEDGER_POSITION: Final = struct.Struct(">q")
+_FIELDS: Final = fields_struct(
+    "total_size", "magic", "body_crc", "physical_offset", "sys_flag", "store_timestamp", "body_size"
+)
 assert _FIELDS.size == FIXED_SIZE_V4
-# The last two again, from 48 on, by the IPv6 bits
 _FIELDS_V6: Final = {
-    SysFlag.BORN_HOST_V6: struct.Struct(">20xq20xi"),
-    SysFlag.STORE_HOST_V6: struct.Struct(">8xq32xi"),
-    SysFlag.HOSTS_V6: struct.Struct(">20xq32xi"),
+    kind: fields_struct("store_timestamp", "body_size", sys_flag=kind, begin="born_host") for kind in HOST_KINDS
 }
+"""The last two again, from BORN_HOST_AT on."""
 
 # TOPIC with its length byte, then PROPERTIES LENGTH, for each length a topic can have: one call takes both
 _TAILS: Final = [struct.Struct(f">{1 + topic_size}sH") for topic_size in range(TOPIC_SIZE_MAX + 1)]
@@ -106,10 +110,10 @@ def scan_records(
         body_at = at + FIXED_SIZE_V4
         if sys_flag & hosts_v6:
             fields = _FIELDS_V6[sys_flag & hosts_v6]
-            body_at = at + 48 + fields.size
+            body_at = at + BORN_HOST_AT + fields.size
             if body_at > end:
                 break
-            store_timestamp_ms, body_size = fields.unpack_from(view, at + 48)
+            store_timestamp_ms, body_size = fields.unpack_from(view, at + BORN_HOST_AT)
         topic_at, next_at = body_at + body_size, at + total
         if (
             magic != MESSAGE_MAGIC
@@ -202,19 +206,19 @@ def _foreign_format(record: memoryview, size: int, *, magic: int, phy_offset: in
     if magic == MESSAGE_MAGIC_V2:
         return "a record of RocketMQ 5.x, version 2 (magic 0xDAA320AB), which rmqha does not read"
     # A DLedger entry: magic 1, size, index, term, position (its own offset) ... 48 bytes before the body.
-    if size == 1 and magic >= 48 and len(record) >= 32 and _PHYSICAL_OFFSET.unpack_from(record, 24)[0] == phy_offset:
+    if size == 1 and magic >= 48 and len(record) >= 32 and _DLEDGER_POSITION.unpack_from(record, 24)[0] == phy_offset:
         return "an entry of a DLedger store (enableDLegerCommitLog), which rmqha does not read"
     return ""
 
 
 def _header_problem(record: memoryview, size: int, *, magic: int, phy_offset: int) -> str:
-    """What is wrong with the first 36 bytes, as far as they are there."""
+    """What is wrong with the fields up to PHYSICALOFFSET, as far as they are there."""
     if magic != MESSAGE_MAGIC:
         return f"MAGICCODE 0x{magic & 0xFFFFFFFF:08X} instead of 0x{MESSAGE_MAGIC & 0xFFFFFFFF:08X}"
     if size < RECORD_SIZE_MIN:
         return f"TOTALSIZE {size} is smaller than any record"
-    if len(record) >= 36:
-        (claimed,) = _PHYSICAL_OFFSET.unpack_from(record, 28)
+    if len(record) >= PHYSICAL_OFFSET_AT + 8:
+        claimed = physical_offset_at(record)
         if claimed != phy_offset:
             return f"the record claims PHYSICALOFFSET {claimed}"
     return ""
@@ -226,10 +230,10 @@ def _body_problem(record: memoryview, check_crc: bool) -> str:
     body_at = FIXED_SIZE_V4
     if sys_flag & SysFlag.HOSTS_V6:
         fields = _FIELDS_V6[sys_flag & SysFlag.HOSTS_V6]
-        body_at = 48 + fields.size
+        body_at = BORN_HOST_AT + fields.size
         if body_at > len(record):
             return f"TOTALSIZE {len(record)} is too small for the IPv6 hosts that SYSFLAG promises"
-        _, body_size = fields.unpack_from(record, 48)
+        _, body_size = fields.unpack_from(record, BORN_HOST_AT)
     topic_at = body_at + body_size
     if body_size < 0 or topic_at + 3 > len(record):
         return f"BODY LENGTH {body_size} does not fit into TOTALSIZE {len(record)}"

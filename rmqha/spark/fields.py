@@ -5,17 +5,20 @@ Source: spec: commitlog §2.1, §2.2
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from rmqha.codec.layout import SysFlag
+from rmqha.codec.layout import BORN_HOST_AT, FIXED_SIZE_V4, SysFlag, position_of
 from rmqha.spark.lane_walk import Bytes, Positions
 from rmqha.spark.layout import RECORD_DTYPES
 
 Header = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
+
+_FIXED_SIZES: Final = {kind: dtype.itemsize for kind, dtype in RECORD_DTYPES.items()}
+_STORE_HOST_AT: Final = {kind: position_of("store_host", kind) for kind in RECORD_DTYPES}
 
 
 @dataclass(frozen=True)
@@ -71,12 +74,11 @@ class Fields:
 
     def born_host_positions(self) -> tuple[Positions, Mask]:
         """Where each BORNHOST begins, and which are IPv6."""
-        return self.starts + 48, (self.sys_flag & SysFlag.BORN_HOST_V6) != 0
+        return self.starts + BORN_HOST_AT, (self.sys_flag & SysFlag.BORN_HOST_V6) != 0
 
     def store_host_positions(self) -> tuple[Positions, Mask]:
         """Where each STOREHOSTADDRESS begins, and which are IPv6."""
-        born = np.where(self.sys_flag & SysFlag.BORN_HOST_V6, 20, 8)
-        return self.starts + 56 + born, (self.sys_flag & SysFlag.STORE_HOST_V6) != 0
+        return self.starts + _by_kind(_STORE_HOST_AT, self.sys_flag), (self.sys_flag & SysFlag.STORE_HOST_V6) != 0
 
 
 def read(block: Bytes, starts: Positions, sizes: Positions, *, position: int) -> tuple[Fields, int]:
@@ -89,14 +91,13 @@ def read(block: Bytes, starts: Positions, sizes: Positions, *, position: int) ->
     sys_flag = headers["sys_flag"].astype(np.int32)
     good = headers["physical_offset"] == starts + position
     if (sys_flag & SysFlag.HOSTS_V6).any():
-        born = np.where(sys_flag & SysFlag.BORN_HOST_V6, 20, 8)
-        fixed = 72 + born + np.where(sys_flag & SysFlag.STORE_HOST_V6, 20, 8)
+        fixed = _by_kind(_FIXED_SIZES, sys_flag)
         good &= fixed + 3 <= sizes
-        body_begin = np.where(good, starts + fixed, starts + 88)
+        body_begin = np.where(good, starts + fixed, starts + FIXED_SIZE_V4)
         body_length = _at(block, body_begin - 4, ">i4").astype(np.int64)
     else:
-        body_begin = starts + 88
-        body_length = headers["body_length"].astype(np.int64)
+        body_begin = starts + FIXED_SIZE_V4
+        body_length = headers["body_size"].astype(np.int64)
     ends = starts + sizes
     good &= (body_length >= 0) & (body_begin + body_length + 3 <= ends)
     body_end = np.where(good, body_begin + body_length, body_begin)
@@ -118,3 +119,9 @@ def _at(block: Bytes, positions: Positions, dtype: npt.DTypeLike) -> npt.NDArray
     kind = np.dtype(dtype)
     raw = np.dtype(f"V{kind.itemsize}") if kind.names else kind
     return np.ndarray((block.size - kind.itemsize + 1,), raw, block, strides=(1,))[positions].view(kind)
+
+
+def _by_kind(values: dict[int, int], sys_flag: npt.NDArray[np.int32]) -> Positions:
+    """The value for each record's IPv6 bits."""
+    kinds = sys_flag & SysFlag.HOSTS_V6
+    return np.select([kinds == kind for kind in values], list(values.values()))

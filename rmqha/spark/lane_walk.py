@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rmqha.codec.layout import RECORD_SIZE_MIN
+from rmqha.codec.layout import PHYSICAL_OFFSET_AT, RECORD_SIZE_MIN
 from rmqha.spark.layout import MESSAGE_MAGIC_BYTES
 
 Bytes = npt.NDArray[np.uint8]
@@ -25,7 +25,6 @@ _ROUND: Final = 8
 _MAGIC: Final = int.from_bytes(MESSAGE_MAGIC_BYTES, "big")
 _SIZE_MAGIC: Final = struct.Struct(">II")
 _HEADER: Final = 8
-_OFFSET_AT: Final = 28
 
 
 class Walk(NamedTuple):
@@ -63,14 +62,14 @@ def _open_lanes(block: Bytes, position: int, limit: int) -> Positions:
 
     A false one is noticed when its neighbour does not land on it.
     """
-    slots = np.arange(SLOT_BYTES, limit - _OPENING_BYTES - _OFFSET_AT - 8, SLOT_BYTES)
+    slots = np.arange(SLOT_BYTES, limit - _OPENING_BYTES - PHYSICAL_OFFSET_AT - 8, SLOT_BYTES)
     if not slots.size:
         return np.zeros(1, np.int64)
     openings = np.ndarray((slots.size, _OPENING_BYTES), np.uint8, block[SLOT_BYTES + 4 :], strides=(SLOT_BYTES, 1))
     slot, within = np.divmod(np.flatnonzero(openings == MESSAGE_MAGIC_BYTES[0]), _OPENING_BYTES)
     at = slots[slot] + within
     magics = np.ndarray((block.size - 7,), ">u4", block[4:], strides=(1,))[at]
-    claims = np.ndarray((block.size - 7,), ">i8", block, strides=(1,))[at + _OFFSET_AT]
+    claims = np.ndarray((block.size - 7,), ">i8", block, strides=(1,))[at + PHYSICAL_OFFSET_AT]
     good = (magics == _MAGIC) & (claims == at + position)
     _, first = np.unique(slot[good], return_index=True)
     return np.concatenate([np.zeros(1, np.int64), at[good][first]])

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rmqha.codec.layout import FIXED_SIZE_V4
+from rmqha.codec.layout import FIXED_SIZE_V4, PHYSICAL_OFFSET_AT, physical_offset_at, total_size_at
 from rmqha.codec.scan import Stop, scan_records
 from rmqha.errors import StoreError
 from rmqha.spark.layout import BLANK_MAGIC_BYTES, MESSAGE_MAGIC_BYTES, RECORD_SIZE_LIKELY_MAX
@@ -48,8 +48,8 @@ def judge(file: SegmentReader, position: int, *, check_crc: bool = True) -> Verd
     if not room:  # by the letter a blank of 8 bytes or more ends every file; a missing one loses nothing
         return Verdict(Stop.BLANK, position, "")
     view = file.peek(position, FIXED_SIZE_V4)
-    if view[4:8] == MESSAGE_MAGIC_BYTES and int.from_bytes(view[28:36], "big") == position:
-        view = file.peek(position, max(FIXED_SIZE_V4, min(room, int.from_bytes(view[:4], "big"))))
+    if view[4:8] == MESSAGE_MAGIC_BYTES and physical_offset_at(view) == position:
+        view = file.peek(position, max(FIXED_SIZE_V4, min(room, total_size_at(view))))
     scan = scan_records(view, 0, len(view), phy_offset_base=position, file_end=room, check_crc=check_crc)
     end = file.segment.end if scan.stop is Stop.BLANK else position + scan.end
     return Verdict(scan.stop, end, scan.reason)
@@ -145,7 +145,7 @@ def _claims(file: SegmentReader, begin: int, *, end: int, blanks: bool, beyond: 
             return
         magics = np.ndarray((count,), ">u4", block[4:], strides=(1,))
         at = np.flatnonzero(magics == _MESSAGE)
-        claimed = np.ndarray((count,), ">i8", block[28:], strides=(1,))[at]
+        claimed = np.ndarray((count,), ">i8", block[PHYSICAL_OFFSET_AT:], strides=(1,))[at]
         starts = at[claimed == begin + at]
         if blanks:
             starts = np.union1d(starts, np.flatnonzero(magics == _BLANK))

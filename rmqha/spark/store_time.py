@@ -3,17 +3,15 @@
 Store times are taken as ascending, as RocketMQ does; where a clock stepped back, the answer is one of the crossings.
 """
 
-import struct
 from typing import Final
 
 from pyarrow import fs
 
-from rmqha.codec.layout import SysFlag
+from rmqha.codec.layout import RECORD_SIZE_MIN, store_timestamp_at
 from rmqha.spark.records import find_record, judge, open_at
 from rmqha.spark.segments import Segment, SegmentReader
 
 _NEAR_BYTES: Final = 64 << 10
-_TIME: Final = struct.Struct(">q")
 
 
 def find_offset_by_time(filesystem: fs.FileSystem, segments: tuple[Segment, ...], time_ms: int, *, end: int) -> int:
@@ -51,6 +49,4 @@ def _find_within(file: SegmentReader, time_ms: int, *, end: int) -> int | None:
 
 
 def _time_at(file: SegmentReader, position: int) -> int:
-    head = file.peek(position, 76)
-    born = 20 if int.from_bytes(head[36:40], "big") & SysFlag.BORN_HOST_V6 else 8
-    return int(_TIME.unpack_from(head, 48 + born)[0])
+    return store_timestamp_at(file.peek(position, RECORD_SIZE_MIN))

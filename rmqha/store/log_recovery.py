@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rmqha.codec.checkpoint import Checkpoint
-from rmqha.codec.layout import BLANK_MAGIC, BLANK_SIZE_MIN, encode_blank
+from rmqha.codec.layout import BLANK_MAGIC, BLANK_SIZE_MIN, encode_blank, physical_offset_at
 from rmqha.codec.resync import claims_its_place, find_record
 from rmqha.codec.scan import Scan, Stop, scan_records
 from rmqha.errors import CorruptLogError
@@ -318,7 +318,7 @@ def _proof_after_crash(
 
 def _is_good_elsewhere(mapped: MappedFile, at: int, size: int) -> bool:
     """Whether only the PHYSICALOFFSET is wrong: no torn write does that."""
-    claimed = int.from_bytes(mapped.view[at + 28 : at + 36], "big", signed=True)
+    claimed = physical_offset_at(mapped.view, at)
     if claimed == mapped.file_from_offset + at:
         return False
     return scan_records(mapped.view, at, at + size, phy_offset_base=claimed - at).records == 1

@@ -3,11 +3,10 @@
 Answers are windows on the mapped segments, undecoded and uncopied; they stay valid while somebody holds them.
 """
 
-import struct
 from collections.abc import Callable
 from typing import Final
 
-from rmqha.codec.layout import MESSAGE_MAGIC, RECORD_SIZE_MIN, SysFlag
+from rmqha.codec.layout import MESSAGE_MAGIC, RECORD_SIZE_MIN, fields_struct, physical_offset_at, store_timestamp_at
 from rmqha.errors import CorruptLogError
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue import ConsumeQueue
@@ -21,8 +20,7 @@ IN_MEMORY_COUNT_MAX: Final = 32
 ON_DISK_BYTES_MAX: Final = 65_536
 ON_DISK_COUNT_MAX: Final = 8
 
-_HEAD: Final = struct.Struct(">ii20xqi")  # TOTALSIZE, MAGICCODE, PHYSICALOFFSET, SYSFLAG
-_INT64: Final = struct.Struct(">q")
+_HEAD: Final = fields_struct("total_size", "magic", "physical_offset")
 
 
 class MessageReader:
@@ -144,23 +142,21 @@ class MessageReader:
         limit = min(end - segment.file_from_offset, segment.wrote_position)
         if position + RECORD_SIZE_MIN > limit:
             return None
-        size, magic, claimed, _ = _HEAD.unpack_from(segment.view, position)
+        size, magic, claimed = _HEAD.unpack_from(segment.view, position)
         if magic != MESSAGE_MAGIC or claimed != phy_offset or not RECORD_SIZE_MIN <= size <= limit - position:
             return None
         return segment.view[position : position + size]
 
     def physical_offset_of(self, record: memoryview) -> int:
         """Where a record that was read here lies in the log."""
-        return int(_HEAD.unpack_from(record)[2])
+        return physical_offset_at(record)
 
     def store_time_of(self, phy_offset: int) -> int:
         """Store time of the record at ``phy_offset`` in milliseconds, -1 if there is none."""
         record = self.look_message_by_offset(phy_offset)
         if record is None:
             return -1
-        (*_, sys_flag) = _HEAD.unpack_from(record)
-        (timestamp_ms,) = _INT64.unpack_from(record, 68 if sys_flag & SysFlag.BORN_HOST_V6 else 56)
-        return int(timestamp_ms)
+        return store_timestamp_at(record)
 
     def earliest_message_time_ms(self) -> int:
         """Store time of the first record of the log, -1 if there is none."""
