@@ -69,19 +69,23 @@ def loads(raw: str | bytes | bytearray | memoryview) -> Any:
         raise RemoteProtocolError("JSON is nested too deeply") from None
 
 
+_encode: Final = json.JSONEncoder(ensure_ascii=False).encode
+"""As json.dumps, which makes an encoder for each call with other than its defaults."""
+
+
 def dumps(value: Any) -> str:
     """Encode compactly, with unquoted integer and object keys wherever a key is ``int`` or :class:`ObjectKey`."""
     if isinstance(value, dict):
         return "{" + ",".join([f"{_key_text(key)}:{dumps(item)}" for key, item in value.items()]) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join([dumps(item) for item in value]) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    return _encode(value)
 
 
 def _key_text(key: object) -> str:
     if isinstance(key, ObjectKey) or (isinstance(key, int) and not isinstance(key, bool)):
         return str(key)
-    return json.dumps(str(key), ensure_ascii=False)
+    return _encode(str(key))
 
 
 def _skip(text: str, at: int) -> int:

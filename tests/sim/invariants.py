@@ -81,10 +81,7 @@ class Checker:
 
     def on_send_ok(self, process: Process, message: Message, *, offset: int, queue_offset: int) -> None:
         """I1, I6, I7, I8: SEND_OK says what is true, at the moment it is said."""
-        world, swarm = self.world, self.world.swarm
-        node = world.master
-        if process.dead:
-            return
+        world, swarm, node = self.world, self.world.swarm, process.node
         record = bytes(process.broker.store.view_range(offset, 4))
         record = bytes(process.broker.store.view_range(offset, int.from_bytes(record, "big")))
         if message.body not in record:
@@ -94,8 +91,7 @@ class Checker:
         self.acked.append(acked)
         if node.disk.failed_in == node.disk.epoch:
             self.violation("I6", f"SEND_OK for message {message.number} after a write of this process failed")
-        if swarm.real_probe:
-            self._check_topic(process, node.disk, message.topic)
+        self._check_topic(process, node.disk, message.topic)
         if swarm.sync_flush and not holds(node.disk, acked, swarm.segment_size, durable=True):
             self.violation("I1", f"SEND_OK for message {message.number}, but {node.name} may still forget it")
         if swarm.sync_master:

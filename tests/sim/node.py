@@ -1,36 +1,28 @@
 """One machine of the simulated cluster: a disk that stays, and processes that come and go."""
 
 from copy import copy
-from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig, load_config
 from rmqha.errors import StoreWriteError
-from rmqha.ha.ha_client import MasterAddress, ProbeMaster
-from rmqha.remoting.dispatcher import RequestDispatcher
-from rmqha.remoting.limits import RemotingLimits
-from rmqha.remoting.server import RemotingServer
+from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
-from rmqha.replication.slave_session import SlaveSession
 from tests.sim.journal import NodeDied
 from tests.sim.sim_clock import WallClock, stream
 from tests.sim.sim_disk import SimDisk
 from tests.sim.swarm import Swarm
 
 if TYPE_CHECKING:
-    from tests.sim.workload import SimClient
     from tests.sim.world import World
 
 LISTEN_PORT: Final = 10911
 HA_PORT: Final = 10912
 STORE: Final = "/store"
-cast(dict[str, int], SlaveSession.__init__.__kwdefaults__)["buffer_size"] = 16 * 1024
-"""The default is for real networks; zeroing 2 MiB for each connection would be a tenth of a run. This grows."""
-_LIMITS: Final = RemotingLimits(receive_size=1)
 _UNCHECKED: Final = ((12, 28), (36, 84))
 """A record's QUEUEID to QUEUEOFFSET, and SYSFLAG to PREPARED TRANSACTION OFFSET, with IPv4 hosts."""
 _FIELDS_END: Final = 88
@@ -38,69 +30,16 @@ _RESTART_S: Final = 2.0
 """A process that could not start is started again after so long, as systemd would."""
 
 
-class SimBroker(BrokerController):
-    """The real broker; clients of the simulation reach its dispatcher without a connection of their own."""
-
-    dispatcher: RequestDispatcher | None = None
-    real_probe = True
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.clients: dict[SimClient, None] = {}
-        """Those that wait for answers; a set would have an order of its own in each run."""
-        self.is_draining = False
-
-    def ask_by(self, probe: ProbeMaster) -> None:
-        """Ask other brokers for the ends of their logs in this way, instead of by remoting."""
-        self.master_link.probe = probe  # type: ignore[method-assign, assignment]
-        if self.ha_client is not None:
-            self.ha_client._probe_master = probe  # type: ignore[misc]
-
-    async def _start_services(self, nursery: trio.Nursery) -> None:
-        """Topics, held pulls and what a slave asks its master for have nothing to do unless somebody connects."""
-        if self.real_probe:
-            return await super()._start_services(nursery)
-        await nursery.start(self.ha_service.run)
-        if self._lacks_space_for:
-            nursery.start_soon(self._catch_up_when_there_is_space)
-        if self.ha_client is not None:
-            nursery.start_soon(self.ha_client.run)
-        return None
-
-    async def _listen(self, nursery: trio.Nursery) -> RemotingServer:
-        """Nobody comes by remoting unless brokers ask each other that way."""
-        if self.config.master_address or self.real_probe:
-            return await super()._listen(nursery)
-        dispatcher = RequestDispatcher()
-        self._register_processors(dispatcher, nursery)
-        return RemotingServer(dispatcher, limits=_LIMITS)
-
-    async def _drain(self, server: RemotingServer) -> None:
-        """As the server does with its connections."""
-        self.is_draining = True
-        await super()._drain(server)
-        with trio.move_on_after(self.config.drain_timeout_s):
-            for client in list(self.clients):
-                await client.answered.wait()
-        for client in list(self.clients):
-            client.close()
-
-    def _register_processors(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
-        if self.real_probe:
-            super()._register_processors(dispatcher, nursery)
-        else:
-            self._register_send(dispatcher, nursery)
-        self.dispatcher = dispatcher
-
-
 class Process:
     """One life of a broker on a node."""
 
-    def __init__(self, broker: SimBroker, *, is_master: bool) -> None:
+    def __init__(self, node: "SimNode", broker: BrokerController, *, is_master: bool) -> None:
+        self.node: Final = node
         self.broker: Final = broker
         self.is_master: Final = is_master
         self.scope: Final = trio.CancelScope()
         self.dead = False
+        self.is_stopping = False
         self.recovered = False
         self.started = trio.Event()
 
@@ -117,7 +56,7 @@ class Process:
     @property
     def is_serving(self) -> bool:
         """Whether sends are taken."""
-        return self.started.is_set() and not self.dead and not self.broker.is_draining
+        return self.started.is_set() and not self.dead and not self.is_stopping
 
 
 class SimNode:
@@ -175,6 +114,7 @@ class SimNode:
     def stop(self) -> None:
         """As SIGTERM; the process ends when it has drained."""
         if self.process is not None:
+            self.process.is_stopping = True
             self.process.broker.stop()
 
     def wipe(self) -> None:
@@ -200,23 +140,18 @@ class SimNode:
         if self.process is not None or self.gone:
             return
         world = self.world
-        broker = SimBroker(
+        swarm = world.swarm
+        broker = BrokerController(
             self._config(),
             disk=self.disk.mount(),
             network=self.host.mount(),
             now_ms=self.clock,
             chance=stream(world.seed, f"chance/{self.name}/{self._lives}").random,
+            probe=None if swarm.real_probe else self._ask_log_end,
+            tuning=Tuning(overlap_size=swarm.overlap_size, stream_buffer_size=16 * 1024, receive_size=16 * 1024),
         )
-        if (client := broker.ha_client) is not None:
-            overlap_size = world.swarm.overlap_size
-            client._options = replace(client._options, overlap_size=overlap_size)  # type: ignore[misc]
-        process = self.process = Process(broker, is_master=world.master is self)
+        process = self.process = Process(self, broker, is_master=world.master is self)
         world.journal.record("node.started", self.name, process.is_master)
-        if not world.swarm.real_probe:
-            broker.real_probe = False
-            broker.ask_by(self._ask_log_end)
-            broker.metadata.save = _save_nothing  # type: ignore[method-assign]
-            broker.topics.on_put = lambda: broker.topics.saved.advance(broker.topics.made)
         load = broker.store.load
 
         def load_and_check() -> object:
@@ -230,7 +165,7 @@ class SimNode:
             with process.scope:
                 async with trio.open_nursery() as nursery:
                     await nursery.start(broker.run)
-                    if broker.dispatcher is not None:  # else it was stopped before it could serve
+                    if broker.server is not None:  # else it was stopped before it could serve
                         process.started.set()
                         world.checker.on_serving(self, process)
         except BaseException as error:  # noqa: BLE001 - a simulated process may die of anything
@@ -333,7 +268,3 @@ def is_noticed(disk: SimDisk, path: str, start: int, end: int) -> bool:
             return not any(at + first <= start and end <= at + behind for first, behind in _UNCHECKED)
         at += size
     return True
-
-
-async def _save_nothing() -> None:
-    """Topics come back from the queues; saving them at each chance would be a tenth of a run."""

@@ -14,6 +14,7 @@ There is no task and no timer in here: bytes carry their time of arrival, and re
 
 import errno
 from collections import deque
+from collections.abc import Callable
 from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -220,6 +221,8 @@ class SimStream:
         self.closed = False
         self.gone = False
         """Nothing is read here any more: closed here, or the process died."""
+        self.on_coming: Callable[[bytes], None] | None = None
+        """Sees what the other side sends when it leaves there."""
         self.stale = False
         """The other machine lost power and does not know this connection."""
         self._net = connection.net
@@ -324,6 +327,8 @@ class SimStream:
             return 0
         self.outgoing.put(bytes(data[:taken]), arrival=trio.current_time() + self._net.latency())
         self.other._readable.ring_at(self.outgoing.last_arrival)
+        if self.other.on_coming is not None:
+            self.other.on_coming(bytes(data[:taken]))
         if self.stale and self.other.host.up:
             self.break_at(trio.current_time() + 2 * self._net.latency())
         return taken

@@ -161,7 +161,7 @@ def _recalculate(status: Any) -> None:
             todo.extend(current._children)
 
 
-def _cancel(scope: Any, _reason: object = None) -> None:
+def _cancel(scope: Any, reason: object = None) -> None:
     if not scope._cancel_called:
         scope._cancel_called, scope._cancel_reason = True, _REASON
         _register_deadline(scope)

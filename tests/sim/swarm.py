@@ -70,9 +70,13 @@ class Swarm:
         at_once = burst_bytes + self.producers * self.burst * (self.body_size_max + _OVERHEAD)
         segments = 2 + at_once // self.segment_size
         disk_s = segments * (3 * self.disk_latency_s[1] + self.creation_s)
-        if self.real_probe:  # a new topic: the save that runs, the pause behind it, the next save; two files each
-            disk_s += 10 * self.disk_latency_s[1]
-        return 2 * disk_s + 4 * self.network_latency_s[1] + _PATIENCE_S
+        disk_s += 10 * self.disk_latency_s[1]  # a new topic: the save that runs, the pause, the next; two files each
+        return 2 * disk_s + 5 * self.network_latency_s[1] + _PATIENCE_S
+
+    @property
+    def patience_s(self) -> float:
+        """Every request is answered within this time, whatever happens: syncFlushTimeout is 5 s, slaveTimeout 3 s."""
+        return 8.0 + self.network_latency_s[1]
 
     # ---- the budget
 
@@ -121,7 +125,7 @@ def draw(seed: int) -> Swarm:
         burst=random.choice((1, 1, 3, 6)),
         chopping=random.choice((0.0, 0.0, 0.05, 0.3)),
         peers=random.random() < 0.3 or not sync_flush,
-        real_probe=random.random() < 0.05,
+        real_probe=random.random() < 0.5,
         network=random.choice(("instant", "instant", "fast", "fast", "slow")),
         instant_disk=random.random() < 0.4,
         fault_rate=random.choice((0.15, 0.4, 0.8)),

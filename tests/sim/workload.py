@@ -1,29 +1,30 @@
-"""Producers, and consumers that look at everything the brokers let them see."""
+"""Producers: what they send, and when."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.remoting import RemotingCommand, decode_frames
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
-from rmqha.memory import BytesLike
-from rmqha.remoting.connection import Connection
-from tests.sim.journal import NodeDied
+from rmqha.errors import RemotingError
+from rmqha.remoting.response_table import Outcome
 from tests.sim.nemesis import draw_plan
+from tests.sim.sim_client import SimClient, connect
 from tests.sim.sim_clock import stream
 from tests.sim.swarm import CHAOS_S
 
 if TYPE_CHECKING:
-    from tests.sim.node import Process
     from tests.sim.world import World
 
 TOPICS: Final = ("alpha", "beta")
 QUEUES: Final = 2
 _NEAR_A_FAULT: Final = 0.6
-ANSWER_S: Final = 8.0
-"""Every request is answered within this time: syncFlushTimeout is 5 s, slaveTimeout 3 s."""
+_WAY_BACK_S: Final = 1.0
+"""An answer may be so long on its way."""
 SEGMENT_S: Final = 5.0
 """While the disk hangs it may have waited so long before, for a segment to be stored in."""
 
@@ -41,69 +42,12 @@ class Message:
     """How the broker answered."""
 
 
-class SimClient:
-    """Stands for a producer's connection: takes the broker's answers."""
-
-    peer = "10.0.0.99:5000"
-
-    def __init__(self, world: "World", process: "Process") -> None:
-        self.world = world
-        self.process = process
-        self.waiting: dict[int, Message] = {}
-        self.answered = trio.Event()
-        """Or nobody will answer any more."""
-        self.closed = False
-
-    def close(self) -> None:
-        """The broker ends: it answers no more."""
-        self.closed = True
-        self.answered.set()
-
-    def send(self, messages: list[Message]) -> None:
-        """Hand all messages to the broker as requests that arrived together."""
-        dispatcher = self.process.broker.dispatcher
-        assert dispatcher is not None, "it serves"
-        self.waiting = {message.number: message for message in messages}
-        self.process.broker.clients[self] = None
-        dispatcher.process(cast(Connection, self), [_request(message) for message in messages])
-
-    def respond(self, request: RemotingCommand, code: int, *, remark: str | None = None, **_: object) -> None:
-        """An answer without a message stored."""
-        self._take(request.opaque, RemotingCommand(code, opaque=request.opaque, remark=remark))
-
-    def send_response(self, *parts: BytesLike) -> None:
-        """An encoded answer."""
-        frames, _ = decode_frames(b"".join(parts))
-        for answer in frames:
-            self._take(answer.opaque, answer)
-
-    send_nowait = send_response
-
-    def send_responses(self, frames: list[bytes]) -> None:
-        """Encoded answers that leave together."""
-        self.send_response(*frames)
-
-    def _take(self, number: int, answer: RemotingCommand) -> None:
-        message = self.waiting.pop(number, None)
-        if message is None:
-            self.world.checker.violation("I8", f"message {number} was answered twice")
-            return
-        message.code = answer.code
-        self.world.journal.record("answer", number, int(answer.code))
-        if answer.code == ResponseCode.SUCCESS:
-            response = decode_send_response(answer)
-            offset = int(response.msg_id[16:], 16)
-            self.world.checker.on_send_ok(self.process, message, offset=offset, queue_offset=response.queue_offset)
-        if not self.waiting:
-            self.answered.set()
-
-
 def _request(message: Message) -> RemotingCommand:
     fields = {
         "a": "sim", "b": message.topic, "c": "TBW102", "d": str(QUEUES), "e": str(message.queue_id), "f": "0",
         "g": "1700000000000", "h": "0", "i": "TAGS\x01t", "j": "0", "k": "false", "m": "false",
     }  # fmt: skip
-    return RemotingCommand(RequestCode.SEND_MESSAGE_V2, opaque=message.number, ext_fields=fields, body=message.body)
+    return RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=message.body)
 
 
 def draw_messages(world: "World") -> list[list[Message]]:
@@ -133,8 +77,9 @@ class Producer:
     """Sends its messages at their times, one burst after the other, to whoever is master then."""
 
     def __init__(self, world: "World", messages: list[Message]) -> None:
-        self.world = world
-        self.messages = messages
+        self.world: Final = world
+        self.messages: Final = messages
+        self._client: SimClient | None = None
 
     async def run(self) -> None:
         """Send everything; messages for which there is no master at their time are not sent at all."""
@@ -145,37 +90,87 @@ class Producer:
             await trio.sleep_until(burst[0].at)
             if trio.current_time() > CHAOS_S:
                 return
-            await send(self.world, burst)
+            await self.send(burst)
+
+    async def send(self, burst: list[Message]) -> None:
+        """Send and wait for every answer, or for the end of the connection on which it would come."""
+        world, client = self.world, await self._connected()
+        if client is None:
+            return
+        asked_at, limit_s = trio.current_time(), world.swarm.answer_s(sum(len(message.body) for message in burst))
+        is_calm = world.is_calm_until(asked_at + limit_s)
+        world.journal.record("send", burst[0].number, len(burst))
+        sent = Burst(world, client, burst)
+        await sent.wait_answered()
+        if is_calm:
+            world.checker.check_prompt(burst, answered_s=sent.answered_at - asked_at, limit_s=limit_s)
+
+    async def _connected(self) -> SimClient | None:
+        """The connection there is, or a new one if that has ended or leads to somebody else."""
+        world, client = self.world, self._client
+        if client is not None and client.is_usable and client.process.node is world.master:
+            return client
+        if client is not None:
+            client.remoting.close()
+        self._client = None
+        if (process := world.master.process) is not None and process.is_serving:
+            self._client = await connect(world, world.master)
+        return self._client
 
 
-async def send(world: "World", burst: list[Message]) -> None:
-    """Send and wait for every answer, or for the death of the process that owes it."""
-    process = world.master.process
-    asked_at, limit_s = trio.current_time(), world.swarm.answer_s(sum(len(message.body) for message in burst))
-    is_calm = world.is_calm_until(asked_at + limit_s)
-    if process is None or not process.is_serving:
-        return
-    client = SimClient(world, process)
-    world.journal.record("send", burst[0].number, len(burst))
-    try:
-        client.send(burst)
-    except NodeDied:
-        return
-    except Exception as error:  # noqa: BLE001 - whatever it is, a broker must not raise it
-        world.checker.violation("crash", f"handling a request raised {error!r}")
-        world.keep_traceback(error)
-        return
-    await _wait_answered(world, client, burst)
-    if is_calm:
-        world.checker.check_prompt(burst, answered_s=trio.current_time() - asked_at, limit_s=limit_s)
+class Burst:
+    """Messages that leave together, as one request list, and their answers."""
 
+    def __init__(self, world: "World", client: SimClient, messages: list[Message]) -> None:
+        self._world: Final = world
+        self._client: Final = client
+        self._messages: Final = messages
+        self._waiting = dict.fromkeys(messages)
+        self._answered: Final = trio.Event()
+        self.answered_at = inf
+        """When the last answer left the broker."""
+        frames = []
+        for message in messages:
+            request = _request(message)
+            try:
+                request.opaque = client.expect(
+                    partial(self._take, message), self._on_outcome, timeout_s=self._limit_s() + _WAY_BACK_S
+                )
+            except RemotingError:  # it ended just now
+                self._answered.set()
+                return
+            frames.append(request.encode())
+        client.remoting.put(b"".join(frames))
 
-async def _wait_answered(world: "World", client: SimClient, burst: list[Message]) -> None:
-    if not client.waiting:
-        return
-    with trio.move_on_after(ANSWER_S + (SEGMENT_S if world.master.disk.faults.hung_until > burst[0].at else 0.0)):
-        await client.answered.wait()
-    client.process.broker.clients.pop(client, None)
-    if client.waiting and not client.process.dead and not client.closed:
-        numbers = sorted(client.waiting)
-        world.checker.violation("I8", f"messages {numbers} sent at {burst[0].at:.3f} are not answered in time")
+    def _limit_s(self) -> float:
+        hangs = self._world.master.disk.faults.hung_until > self._messages[0].at
+        return self._world.swarm.patience_s + (SEGMENT_S if hangs else 0.0)
+
+    def _take(self, message: Message, answer: RemotingCommand) -> None:
+        world = self._world
+        del self._waiting[message]
+        message.code = answer.code
+        world.journal.record("answer", message.number, int(answer.code))
+        if answer.code == ResponseCode.SUCCESS:
+            response = decode_send_response(answer)
+            offset = int(response.msg_id[16:], 16)
+            world.checker.on_send_ok(self._client.process, message, offset=offset, queue_offset=response.queue_offset)
+        if not self._waiting:
+            self.answered_at = trio.current_time()
+
+    def _on_outcome(self, outcome: Outcome) -> None:
+        """The real client has an answer, or gives up; when it has them all, or its connection ended, that is all."""
+        if not self._waiting or self._client.remoting.closed or not isinstance(outcome, RemotingCommand):
+            self._answered.set()
+
+    async def wait_answered(self) -> None:
+        """Return when nothing more can come."""
+        limit_s = self._limit_s()
+        with trio.move_on_after(limit_s + _WAY_BACK_S):
+            await self._answered.wait()
+        if self._waiting and self._client.owes:
+            numbers = sorted(message.number for message in self._waiting)
+            why = "the connection ended" if self._client.ended.is_set() else f"waited {limit_s:g} s"
+            self._world.checker.violation(
+                "I8", f"messages {numbers} sent at {self._messages[0].at:.3f} are not answered ({why})"
+            )

@@ -16,8 +16,9 @@ from tests.sim.invariants import COMMIT_LOG, Checker
 from tests.sim.journal import CountingLogger, Journal
 from tests.sim.nemesis import Fault, Nemesis, draw_plan
 from tests.sim.node import SimNode
+from tests.sim.sim_client import CLIENTS
 from tests.sim.sim_clock import stream
-from tests.sim.sim_net import SimNet
+from tests.sim.sim_net import SimNet, SimNetwork
 from tests.sim.swarm import CHAOS_S, Swarm, draw
 from tests.sim.workload import Message, Producer
 
@@ -55,6 +56,7 @@ class World:
     """Whoever runs this ends his process soon: nothing needs to be ended in order."""
     journal: Journal = field(init=False)
     net: SimNet = field(init=False)
+    clients: SimNetwork = field(init=False)
     checker: Checker = field(init=False)
     nodes: dict[str, SimNode] = field(init=False)
     master: SimNode = field(init=False)
@@ -77,6 +79,7 @@ class World:
             chopping=self.swarm.chopping,
             latency_s=self.swarm.network_latency_s,
         )
+        self.clients = self.net.host(CLIENTS).mount()
         self.checker = Checker(self)
         CountingLogger.events.clear()
         self.nodes = {}
@@ -270,16 +273,17 @@ class World:
             self.checker.check_converged()
 
     async def _send_until_acked(self) -> None:
+        producer = Producer(self, [])
         for number in range(100_000, 200_000):
             message = Message(number, trio.current_time(), "alpha", 0, b"<%d>" % number)
-            await workload.send(self, [message])
+            await producer.send([message])
             if message.code == 0:
                 return
             await trio.sleep(1.0)
 
     async def _send_promptly(self) -> None:
         body, now = bytes(self.swarm.body_size_max), trio.current_time()
-        await workload.send(self, [Message(n, now, "alpha", 0, b"<%d>" % n + body) for n in (200_000, 200_001)])
+        await Producer(self, []).send([Message(n, now, "alpha", 0, b"<%d>" % n + body) for n in (200_000, 200_001)])
 
     async def _wait_until(self, is_so: Callable[[], bool]) -> None:
         while not is_so():  # noqa: ASYNC110 - a look from outside; nobody inside tells us
