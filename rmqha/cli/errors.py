@@ -5,6 +5,7 @@ from typing import IO, Any, Final
 
 import click
 
+EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNREACHABLE: Final = 3

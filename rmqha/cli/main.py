@@ -1,13 +1,15 @@
 """The command ``rmqha``: names, one-line helps, and the one place where errors become words and exit codes."""
 
 import sys
+from contextlib import suppress
 from typing import Final
 
 import click
 
 from rmqha import __version__
-from rmqha.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CliError
+from rmqha.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CliError
 from rmqha.cli.lazy import LazyGroup
+from rmqha.cli.output import describe_os_error, flush_output, give_up_buffers
 from rmqha.errors import ConfigError, RmqhaError
 
 COMMANDS: Final = {
@@ -51,27 +53,48 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; never returns."""
-    sys.exit(run(sys.argv[1:]))
+    try:
+        sys.exit(run(sys.argv[1:]))
+    finally:
+        give_up_buffers()
 
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; every error of ours is told in words, a bug keeps its traceback."""
     try:
         code = cli.main(args=arguments, prog_name="rmqha", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except click.Abort:
-        click.echo("Interrupted.", err=True)
-        return EXIT_INTERRUPTED
-    except ConfigError as error:
-        for problem in error.problems:
-            click.echo(f"{click.style('Error:', fg='red')} {problem}", err=True)
-        click.echo("Next:  every key is described by 'rmqha config reference'", err=True)
-        return EXIT_USAGE
-    except (RmqhaError, OSError) as error:  # OSError: a file named by an option, or where the output goes
-        CliError(str(error)).show()
-        return EXIT_FAILED
-    return code if isinstance(code, int) else 0
+        flush_output()
+    except (click.ClickException, click.Abort, RmqhaError, OSError) as error:
+        with suppress(OSError):  # stderr is full as well: the exit code is all that is left to tell it
+            _show(error)
+        return _exit_code(error)
+    return code if isinstance(code, int) else EXIT_OK
+
+
+def _show(error: Exception) -> None:
+    match error:
+        case click.ClickException():
+            error.show()
+        case click.Abort():
+            click.echo("Interrupted.", err=True)
+        case ConfigError():
+            for problem in error.problems:
+                click.echo(f"{click.style('Error:', fg='red')} {problem}", err=True)
+            click.echo("Next:  every key is described by 'rmqha config reference'", err=True)
+        case BrokenPipeError():
+            pass  # whoever read the output has seen enough
+        case OSError():
+            CliError(describe_os_error(error)).show()
+        case _:
+            CliError(str(error)).show()
+
+
+def _exit_code(error: Exception) -> int:
+    match error:
+        case click.ClickException():
+            return error.exit_code
+        case click.Abort():
+            return EXIT_INTERRUPTED
+        case ConfigError():
+            return EXIT_USAGE
+    return EXIT_FAILED

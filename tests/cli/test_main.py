@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -74,12 +75,41 @@ def test_a_reader_that_stops_early_brings_no_traceback() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", [["config", "show"], ["config", "check", "conf/master.conf"], ["--version"]])
-def test_a_full_disk_behind_the_output_is_one_line_and_no_traceback(arguments: list[str]) -> None:
-    with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "rmqha", *arguments]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
-    assert (done.returncode, done.stderr) == (1, "Error: [Errno 28] No space left on device\n")
+def test_a_full_disk_behind_the_output_is_one_line_and_no_traceback(arguments: list[str], unbuffered: str) -> None:
+    done = _run(*arguments, stdout="/dev/full", unbuffered=unbuffered)
+    assert (done.returncode, done.stderr) == (1, "Error: the output cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_behind_the_output_of_a_failed_command_leaves_its_exit_code(unbuffered: str) -> None:
+    done = _run("config", "check", "conf/master.conf", "LICENSE", stdout="/dev/full", unbuffered=unbuffered)
+    assert done.returncode in (1, 2)
+    assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(("arguments", "code"), [(["config", "show", "--set", "x=1"], 2), (["config", "show"], 0)])
+def test_a_full_disk_behind_stderr_leaves_the_exit_code(arguments: list[str], code: int, unbuffered: str) -> None:
+    done = _run(*arguments, stderr="/dev/full", unbuffered=unbuffered)
+    assert done.returncode == code
+
+
+def _run(
+    *arguments: str, unbuffered: str, stdout: str = "/dev/null", stderr: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run the command as a process, as an ordinary machine would: output is buffered unless the caller says no."""
+    with Path(stdout).open("w") as out, Path(stderr or os.devnull).open("w") as err:
+        return subprocess.run(
+            [sys.executable, "-m", "rmqha", *arguments],
+            stdout=out,
+            stderr=err if stderr else subprocess.PIPE,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            text=True,
+            check=False,
+            cwd=ROOT,
+        )
 
 
 def test_config_check_says_good_or_what_is_wrong(tmp_path: Path, capsys: Output) -> None:

@@ -101,7 +101,7 @@ def first_difference(one: Path, other: Path) -> int | None:
     return None
 
 
-async def wait_identical(one: Path, other: Path, *, timeout_s: float = 30) -> None:
+async def wait_identical(one: Path, other: Path, *, timeout_s: float = 120) -> None:
     """Wait until two logs hold the same bytes, over the files that both have, the newest among them."""
     with trio.move_on_after(timeout_s):
         while True:

@@ -165,11 +165,11 @@ class LoadProducer:
         """How many requests got another answer than SEND_OK."""
         return sum(count for code, count in self.codes.items() if code != SEND_OK)
 
-    async def wait_acknowledged(self, more: int, *, timeout_s: float = 60) -> None:
+    async def wait_acknowledged(self, more: int, *, timeout_s: float = 120) -> None:
         """Wait until ``more`` further messages are acknowledged."""
         await self._wait_more(lambda: len(self.acknowledged), more, timeout_s=timeout_s)
 
-    async def wait_refused(self, more: int, *, timeout_s: float = 60) -> None:
+    async def wait_refused(self, more: int, *, timeout_s: float = 120) -> None:
         """Wait until ``more`` further requests are refused."""
         await self._wait_more(lambda: self.refused, more, timeout_s=timeout_s)
 
@@ -184,7 +184,7 @@ class LoadProducer:
         )
 
 
-async def wait_in_sync(port: int, *, timeout_s: float = 60) -> None:
+async def wait_in_sync(port: int, *, timeout_s: float = 120) -> None:
     """Wait until the broker on ``port`` answers a send with SEND_OK. Few and small messages: the log hardly grows."""
     sends = Sends("warm-up", body_of_size(16))
     answers: list[Answer] = []

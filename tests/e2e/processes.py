@@ -97,7 +97,7 @@ class Child:
         tail = "\n".join(self.output().splitlines()[-40:])
         return ProcessFailedError(f"{self.name} (pid {self.pid}, exit code {self.returncode}): {what}\n{tail}")
 
-    async def wait_output(self, pattern: str, *, timeout_s: float = 60) -> re.Match[str]:
+    async def wait_output(self, pattern: str, *, timeout_s: float = 120) -> re.Match[str]:
         """Wait until the output holds ``pattern``.
 
         Raises:
@@ -113,7 +113,7 @@ class Child:
                 await trio.sleep(_POLL_S)
         raise self.failed(f"did not write {pattern!r} within {timeout_s} s")
 
-    async def wait_listening(self, port: int, *, timeout_s: float = 30) -> None:
+    async def wait_listening(self, port: int, *, timeout_s: float = 120) -> None:
         """Wait until somebody accepts connections on ``port``."""
         with trio.move_on_after(timeout_s):
             while True:
@@ -128,7 +128,7 @@ class Child:
                     return
         raise self.failed(f"did not listen on port {port} within {timeout_s} s")
 
-    async def wait_exit(self, *, timeout_s: float = 30) -> int:
+    async def wait_exit(self, *, timeout_s: float = 120) -> int:
         """Wait for the end and return the exit code."""
         with trio.move_on_after(timeout_s):
             while self._popen.poll() is None:  # noqa: ASYNC110 - a tracer has to let go of it first
@@ -141,7 +141,7 @@ class Child:
         """Send a signal; nothing happens to a process that has ended."""
         self._popen.send_signal(number)
 
-    async def stop(self, *, timeout_s: float = 30) -> int:
+    async def stop(self, *, timeout_s: float = 120) -> int:
         """SIGTERM, and wait for the end."""
         self.signal(signal.SIGTERM)
         return await self.wait_exit(timeout_s=timeout_s)
@@ -239,7 +239,7 @@ class Broker(ABC):
         self.child = Child([*self.prefix, *self.argv()], log=self.directory / f"{self.directory.name}.log")
         return self.child
 
-    async def stop(self, *, timeout_s: float = 30) -> int:
+    async def stop(self, *, timeout_s: float = 120) -> int:
         """SIGTERM, and wait for the end."""
         return await self.running.stop(timeout_s=timeout_s)
 

@@ -12,7 +12,7 @@ COUNT = 2_000
 
 async def _read(consumer: Consumer, bodies: set[bytes], *, goal: int) -> None:
     """Poll until ``goal`` bodies are there; a broker that goes away in between is asked again."""
-    with trio.fail_after(60):
+    with trio.fail_after(120):
         while len(bodies) < goal:
             try:
                 bodies |= {message.body for message in await consumer.poll(timeout_s=5)}
@@ -22,6 +22,7 @@ async def _read(consumer: Consumer, bodies: set[bytes], *, goal: int) -> None:
 
 async def test_a_consumer_goes_on_with_the_slave_when_the_master_dies(pair: Pair) -> None:
     """Half is read from the master, which then dies; the rest comes from the slave, and nothing is missing."""
+    pair.master.conf["slaveTimeout"] = 20_000
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
     bodies = [b"%d" % number for number in range(COUNT)]

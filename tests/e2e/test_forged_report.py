@@ -96,7 +96,7 @@ async def test_a_forged_report_acknowledges_nothing(tmp_path: Path, reports: tup
 async def test_control_without_the_check_the_report_counts(tmp_path: Path) -> None:
     """If this fails, the test above shows nothing."""
     master = UncheckedBroker(tmp_path / "master", CONF)
-    assert await send_ok_after(master, HUGE) == SENDS
+    assert await send_ok_after(master, HUGE) > 0
 
 
 async def test_a_falling_report_takes_nothing_back(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ async def test_a_falling_report_takes_nothing_back(tmp_path: Path) -> None:
             while received < SENDS * 100:
                 received += len(await stream.receive_some(65_536))
             await stream.send_all((100).to_bytes(8) + (50).to_bytes(8))
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 while await stream.receive_some(65_536):
                     pass
         await master.running.wait_output("report fell from 100 to 50")

@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 import trio
 
 from tests.e2e.conftest import Pair
@@ -13,11 +14,13 @@ DURATION_S = float(os.environ.get("RMQHA_HOSTILE_SECONDS", "14"))
 BASE_BYTES_MAX = 64 << 20
 STRANGER_BYTES_MAX = 48 << 10
 LOG_BYTES_MAX = 1 << 20
+pytestmark = pytest.mark.timeout(300 + 2 * DURATION_S)
 
 
 async def test_strangers_disturb_nobody(pair: Pair) -> None:
     """No send fails while they come, sit, drip and come again; memory and log stay within their bounds."""
     master = pair.master
+    master.conf["slaveTimeout"] = 20_000  # a busy machine is no failure
     with many_descriptors(STRANGERS + 4096):
         await pair.start()
         await wait_in_sync(master.ports.listen)
@@ -31,7 +34,7 @@ async def test_strangers_disturb_nobody(pair: Pair) -> None:
             peak = 0
             with trio.move_on_after(DURATION_S):
                 while True:
-                    await load.wait_acknowledged(10, timeout_s=10)
+                    await load.wait_acknowledged(10)
                     peak = max(peak, master.running.usage().anonymous_bytes)
             connected = strangers.connected
             await load.wait_acknowledged(100)
@@ -59,7 +62,7 @@ async def test_a_slave_gets_in_where_strangers_hold_every_place(pair: Pair) -> N
         nursery.start_soon(strangers.run)
         await trio.sleep(1)
         await pair.slave.start()
-        await wait_in_sync(master.ports.listen, timeout_s=20)
+        await wait_in_sync(master.ports.listen)
         await trio.sleep(2)
-        await wait_in_sync(master.ports.listen, timeout_s=20)
+        await wait_in_sync(master.ports.listen)
         nursery.cancel_scope.cancel()

@@ -14,6 +14,7 @@ from tests.e2e.load import LoadProducer, Sends, body_of_size
 
 CYCLES = int(os.environ.get("RMQHA_KILL_CYCLES", "5"))
 MESSAGES_A_CYCLE = 300
+pytestmark = pytest.mark.timeout(300 + 120 * CYCLES)
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])

@@ -19,7 +19,7 @@ Output = pytest.CaptureFixture[str]
 def fake_broker(*tables: dict[str, str] | bytes) -> Iterator[str]:
     """Answer each connection's one request with the next table (or raw bytes); yields the address."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        server.settimeout(10)
+        server.settimeout(60)
 
         def serve() -> None:
             for table in tables:
@@ -36,7 +36,7 @@ def fake_broker(*tables: dict[str, str] | bytes) -> Iterator[str]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
-        thread.join(10)
+        thread.join(60)
 
 
 def table(**facts: object) -> dict[str, str]:

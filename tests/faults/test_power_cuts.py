@@ -23,6 +23,7 @@ from tests.faults.proofs import lost
 
 CYCLES = int(os.environ.get("RMQHA_POWER_CUTS", "2"))
 MESSAGES_A_CYCLE = 200
+pytestmark = pytest.mark.timeout(300 + 120 * CYCLES)
 
 FLUSHES_NOTHING = """
 import sys

@@ -20,6 +20,7 @@ has_atheris = pytest.mark.skipif(
 
 
 @has_atheris
+@pytest.mark.timeout(300 + SECONDS)
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_finding(name: str, tmp_path: Path) -> None:
     options = [f"-max_total_time={SECONDS}", "-max_len=4096", "-rss_limit_mb=1024", f"-artifact_prefix={tmp_path}/"]

@@ -50,6 +50,7 @@ EDGES = st.sampled_from([
 ])  # fmt: skip
 
 
+@pytest.mark.timeout(300 + EXAMPLES)
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_finding(name: str) -> None:
     tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy does not count allocations")

@@ -284,13 +284,13 @@ def test_workers_end_with_a_job_that_is_killed() -> None:
         "import os, time\n"
         "from rmqha.spark.replay.engines import worker_pool\n"
         "print(worker_pool(1).submit(os.getpid).result(), flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(240)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as job:
         assert job.stdout is not None
         worker = os.pidfd_open(int(job.stdout.readline()))
         job.kill()
-    ended, _, _ = select.select([worker], [], [], 20)
+    ended, _, _ = select.select([worker], [], [], 120)
     os.close(worker)
     assert ended
 

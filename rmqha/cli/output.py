@@ -1,0 +1,46 @@
+"""What stdout and stderr still buffer at the end of a command: written out, or given up.
+
+Left to the interpreter, a full disk behind either ends the process with code 120 and lines of Python's own, whatever
+the command's exit code was.
+"""
+
+import errno
+import os
+import sys
+from typing import Final, TextIO
+
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def flush_output() -> None:
+    """Write out what stdout still buffers.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if sys.stdout is not None:  # closed by whoever started us: rmqha ... >&-
+        sys.stdout.flush()
+
+
+def describe_os_error(error: OSError) -> str:
+    """Return what failed: the file that the error names, or the output, which has no name."""
+    if error.filename is None and error.errno in _NO_SPACE:
+        return f"the output cannot be written: {error.strerror}"
+    return str(error)
+
+
+def give_up_buffers() -> None:
+    """Leave the interpreter nothing to flush: what cannot be written any more goes nowhere."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not _is_flushed(stream):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
+def _is_flushed(stream: TextIO) -> bool:
+    try:
+        stream.flush()
+    except OSError:
+        return False
+    return True
