@@ -69,9 +69,12 @@ class ConsumerOffsetManager:
         with the master it was made on.
 
         Raises:
-            RemoteProtocolError: it is no such table; nothing has changed.
+            RemoteProtocolError: it is no such table, or holds more than is kept; nothing has changed.
         """
-        for key, queues in _decode(value).items():
+        table = _decode(value)
+        if sum(map(len, table.values())) > ENTRIES_MAX:
+            raise RemoteProtocolError(f"consumer offsets of more than {ENTRIES_MAX} queues, the limit")
+        for key, queues in table.items():
             known = self._table.setdefault(key, {})
             for queue_id, offset in queues.items():
                 if offset > known.get(queue_id, -1):
@@ -100,12 +103,18 @@ def _decode(value: dict[str, Any]) -> dict[str, dict[int, int]]:
     """The member ``offsetTable``; queue ids are keys, so plain JSON has them as text."""
     try:
         table = {
-            str(key): {int(queue_id): _offset(offset) for queue_id, offset in queues.items()}
+            _name(key): {int(queue_id): _offset(offset) for queue_id, offset in queues.items()}
             for key, queues in (value.get("offsetTable") or {}).items()
         }
     except (AttributeError, TypeError, ValueError) as error:
-        raise RemoteProtocolError(f"consumer offsets do not parse: {error}") from None
+        raise RemoteProtocolError(f"consumer offsets do not parse: {str(error)[:200]}") from None
     return table
+
+
+def _name(key: object) -> str:
+    if type(key) is not str:
+        raise TypeError(f"{key!r:.40} is no topic@group")
+    return key
 
 
 def _offset(value: object) -> int:

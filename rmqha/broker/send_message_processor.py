@@ -6,7 +6,6 @@ Each request is checked and refused on its own; what is left goes into the log w
 Source: spec: remoting §2.4, §3; rocketmq-all-4.9.8 AbstractSendMessageProcessor.java:165-240.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -16,6 +15,7 @@ from typing import Final, NamedTuple
 import trio
 
 from rmqha.broker.durability import Durability
+from rmqha.broker.stored_properties import SendRefusedError, StoredProperties
 from rmqha.broker.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
 from rmqha.codec.batch import decode_batch, merge_properties
 from rmqha.codec.codes import ResponseCode
@@ -29,7 +29,7 @@ from rmqha.codec.send_headers import (
     SendMessageRequestDecoder,
     SendMessageRequestHeader,
 )
-from rmqha.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
+from rmqha.errors import LocalProtocolError, ProtocolError
 from rmqha.memory import BytesLike
 from rmqha.remoting.connection import Connection
 from rmqha.store.commit_log import PutRequest
@@ -58,24 +58,6 @@ _NO_SEGMENT: Final = AppendResult(
 )
 _TOPIC_SAVED_S: Final = 2.0
 """A send to a new topic waits so long for topics.json at most: less than clients wait for the answer."""
-
-_CLUSTER: Final = b"CLUSTER"
-_WAIT: Final = b"WAIT"
-_DELAY: Final = b"DELAY"
-_TRAN_MSG: Final = b"TRAN_MSG"
-_PLAIN_PAIR: Final = rb"(?!WAIT\x01|DELAY\x01|TRAN_MSG\x01|CLUSTER\x01)[^\x01\x02]+\x01[^\x02]+"
-_USUAL_PROPERTIES: Final = re.compile(
-    rb"(%b(?:\x02%b)*)(?:\x02WAIT\x01true)?((?:\x02%b)*)" % (_PLAIN_PAIR, _PLAIN_PAIR, _PLAIN_PAIR)
-).fullmatch
-"""Properties as Java's producers send them: whole pairs, of which the broker wants none, and WAIT=true not first."""
-
-
-class SendRefusedError(RemoteProtocolError):
-    """This message is not stored; ``code`` and the sentence go to the producer."""
-
-    def __init__(self, code: ResponseCode, reason: str) -> None:
-        self.code = code
-        super().__init__(reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +106,7 @@ class SendMessageProcessor:
         self._durability = durability
         self._rules = rules
         self._refuse_sends = refuse_sends
-        self._cluster_pair = b"CLUSTER\x01" + rules.cluster_name.encode()
-        self._appended_cluster = b"\x02" + self._cluster_pair
+        self._stored_properties = StoredProperties(rules.cluster_name)
         self._id_prefix = rules.store_host.hex().upper()  # what encode_message_id puts before the offset
         self._decoder = SendMessageRequestDecoder()
         self._encoder = SendMessageResponseEncoder()
@@ -163,7 +144,12 @@ class SendMessageProcessor:
         header = self._decoder.decode(request)
         queue_id = self._check_destination(header)
         born_host = _host_of(connection.peer)
-        stored, wait = self._stored_properties(header.properties, batch=header.batch)
+        if header.sys_flag & SysFlag.TRANSACTION_TYPE:
+            raise SendRefusedError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"sysFlag {header.sys_flag} is that of a transactional message: not supported by this version of rmqha",
+            )
+        stored, wait = self._stored_properties.make(header.properties, batch=header.batch)
         put: PutRequest
         try:
             if header.batch:
@@ -210,32 +196,12 @@ class SendMessageProcessor:
         self._next_queue += 1
         return self._next_queue % max(config.write_queue_nums, 1)
 
-    def _stored_properties(self, raw: bytes, *, batch: bool) -> tuple[bytes, bool]:
-        """The properties to store, and whether the producer waits for disk and replicas.
-
-        Malformed pairs vanish, CLUSTER is added, WAIT is used but only stored in batches (spec: commitlog §2.5).
-        """
-        usual = None if batch else _USUAL_PROPERTIES(raw)
-        if usual is not None:
-            return usual[1] + usual[2] + self._appended_cluster, True
-        pairs = {}
-        for pair in raw.split(b"\x02"):
-            name, _, value = pair.partition(b"\x01")
-            if name and value:
-                pairs[name] = pair
-        wait = pairs.get(_WAIT) if batch else pairs.pop(_WAIT, None)
-        if _DELAY in pairs or _TRAN_MSG in pairs:
-            _refuse_unsupported(pairs)
-        pairs[_CLUSTER] = self._cluster_pair
-        return b"\x02".join(pairs.values()), wait is None or wait[5:].lower() == b"true"
-
     def _batch(
         self, header: SendMessageRequestHeader, body: BytesLike, *, born_host: bytes, queue_id: int, shared: bytes
     ) -> list[PreparedRecord]:
-        if len(body) > self._rules.message_size_max or header.sys_flag & SysFlag.TRANSACTION_TYPE:
+        if len(body) > self._rules.message_size_max:
             raise SendRefusedError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"a batch has at most {self._rules.message_size_max} bytes and is never transactional",
+                ResponseCode.MESSAGE_ILLEGAL, f"a batch has at most {self._rules.message_size_max} bytes"
             )
         records = []
         for entry in decode_batch(body):
@@ -370,19 +336,6 @@ class SendMessageProcessor:
 def _topic_of(request: PutRequest) -> str:
     records = (request,) if isinstance(request, PreparedRecord) else request
     return records[0].topic if records else ""
-
-
-def _refuse_unsupported(pairs: dict[bytes, bytes]) -> None:
-    """Say no rather than store what would never be delivered."""
-    delay = pairs.get(_DELAY, b"DELAY\x010").partition(b"\x01")[2]
-    if delay.isdigit() and int(delay) > 0:
-        raise SendRefusedError(
-            ResponseCode.MESSAGE_ILLEGAL, "delayed messages are not delivered by this version of rmqha: remove DELAY"
-        )
-    if pairs.get(_TRAN_MSG, b"").lower().endswith(b"\x01true"):
-        raise SendRefusedError(
-            ResponseCode.MESSAGE_ILLEGAL, "transactions are not supported by this version of rmqha: remove TRAN_MSG"
-        )
 
 
 @lru_cache(maxsize=4096)

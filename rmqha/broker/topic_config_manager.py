@@ -61,14 +61,20 @@ class TopicConfig:
 
     @classmethod
     def from_json(cls, name: str, value: dict[str, Any]) -> "TopicConfig":
-        """Read one entry of ``topicConfigTable``; members that are missing keep their defaults."""
+        """Read one entry of ``topicConfigTable``; members that are missing keep their defaults.
+
+        Raises:
+            AttributeError, TypeError, ValueError: the entry, or its name, is none.
+        """
+        if type(name) is not str:
+            raise TypeError(f"{name!r:.40} is no topic's name")
         return cls(
             topic_name=name,
-            read_queue_nums=int(value.get("readQueueNums", 16)),
-            write_queue_nums=int(value.get("writeQueueNums", 16)),
-            perm=int(value.get("perm", PERM_READ | PERM_WRITE)),
+            read_queue_nums=_int32(value.get("readQueueNums", 16)),
+            write_queue_nums=_int32(value.get("writeQueueNums", 16)),
+            perm=_int32(value.get("perm", PERM_READ | PERM_WRITE)),
             topic_filter_type=str(value.get("topicFilterType", "SINGLE_TAG")),
-            topic_sys_flag=int(value.get("topicSysFlag", 0)),
+            topic_sys_flag=_int32(value.get("topicSysFlag", 0)),
             order=bool(value.get("order", False)),
         )
 
@@ -195,14 +201,21 @@ class TopicConfigManager:
             if data_version == self.data_version:
                 return False
             table = {name: TopicConfig.from_json(name, entry) for name, entry in value["topicConfigTable"].items()}
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise RemoteProtocolError(f"topics do not parse: {error!r}") from None
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise RemoteProtocolError(f"topics do not parse: {error!r:.200}") from None
         built_in = {topic.topic_name: topic for topic in _built_in_topics(self._rules)}
         self._table = built_in | table
         self._queues = self._count_queues()
         self.data_version = data_version
         self.dirty = True
         return True
+
+
+def _int32(value: Any) -> int:
+    number = int(value)
+    if not -0x80000000 <= number <= 0x7FFFFFFF:
+        raise ValueError("a number is no int32")
+    return number
 
 
 def _queues_of(topic: TopicConfig) -> int:

@@ -17,9 +17,15 @@ from typing import Any, Final
 
 from rmqha.codec import java_json
 from rmqha.codec.hashing import tags_code
+from rmqha.codec.layout import PROPERTIES_SIZE_MAX
 from rmqha.errors import RemoteProtocolError
 
 SUBSCRIBE_ALL: Final = "*"
+
+HEARTBEAT_SIZE_MAX: Final = 256 * 1024
+"""A thousand topics with some tags each. To read a larger one would keep everybody else waiting."""
+TAGS_SIZE_MAX: Final = PROPERTIES_SIZE_MAX
+"""Characters of a tag expression: no message has a longer tag, and RocketMQ's console takes 4,096."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +69,12 @@ def build_subscription_data(topic: str, sub_string: str | None, *, sub_version: 
     """A tag subscription from its expression, as a pull request with bit 0x4 carries it.
 
     Raises:
-        RemoteProtocolError: the expression names no tag at all; answer with SUBSCRIPTION_PARSE_FAILED.
+        RemoteProtocolError: the expression names no tag at all, or is too long; answer with SUBSCRIPTION_PARSE_FAILED.
     """
+    if sub_string and len(sub_string) > TAGS_SIZE_MAX:
+        raise RemoteProtocolError(
+            f"a tag expression of {len(sub_string)} characters: at most {TAGS_SIZE_MAX} are taken"
+        )
     if not sub_string or sub_string.strip() == SUBSCRIBE_ALL:
         return SubscriptionData(topic, sub_version=sub_version)
     tags = tuple(dict.fromkeys(tag for part in sub_string.split("||") if (tag := part.strip())))
@@ -78,26 +88,40 @@ def decode_heartbeat(body: bytes | memoryview) -> HeartbeatData:
     """A heartbeat from any client.
 
     Raises:
-        RemoteProtocolError: it is no JSON object of this shape.
+        RemoteProtocolError: it is no JSON object of this shape, or too large.
     """
-    value = java_json.loads(body)
+    if len(body) > HEARTBEAT_SIZE_MAX:
+        raise RemoteProtocolError(
+            f"a heartbeat of {len(body)} bytes: at most {HEARTBEAT_SIZE_MAX} are taken; let this client's consumers "
+            "subscribe to fewer topics and tags, or spread them over several clients"
+        )
+    value = java_json.loads(body, java_keys=False)
     try:
         return HeartbeatData(
-            str(value["clientID"]),
-            tuple(str(entry["groupName"]) for entry in value.get("producerDataSet") or ()),
+            _text(value["clientID"]),
+            tuple(_text(entry["groupName"]) for entry in value.get("producerDataSet") or ()),
             tuple(_consumer(entry) for entry in value.get("consumerDataSet") or ()),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RemoteProtocolError(f"heartbeat does not parse: {error!r}") from None
 
 
+def _text(value: object) -> str:
+    """A name; a number counts as one. Raises TypeError for anything else."""
+    if type(value) is str:
+        return value
+    if type(value) is int:
+        return str(value)
+    raise TypeError(f"{type(value).__name__} where a name belongs")
+
+
 def _consumer(entry: dict[str, Any]) -> ConsumerData:
     subscriptions = entry.get("subscriptionDataSet") or entry.get("subscriptionData") or ()
     return ConsumerData(
-        str(entry["groupName"]),
-        str(entry.get("consumeType") or "CONSUME_ACTIVELY"),
-        str(entry.get("messageModel") or "CLUSTERING"),
-        str(entry.get("consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET"),
+        _text(entry["groupName"]),
+        _text(entry.get("consumeType") or "CONSUME_ACTIVELY"),
+        _text(entry.get("messageModel") or "CLUSTERING"),
+        _text(entry.get("consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET"),
         tuple(decode_subscription(subscription) for subscription in subscriptions),
         unit_mode=bool(entry.get("unitMode")),
     )
@@ -110,10 +134,10 @@ def decode_subscription(entry: dict[str, Any]) -> SubscriptionData:
         RemoteProtocolError: the expression names no tag.
         KeyError, TypeError, ValueError, AttributeError: a member has another type; the caller names the body.
     """
-    topic = str(entry["topic"])
-    sub_string = str(entry.get("subString") or SUBSCRIBE_ALL)
+    topic = _text(entry["topic"])
+    sub_string = _text(entry.get("subString") or SUBSCRIBE_ALL)
     sub_version = int(entry.get("subVersion") or 0)
-    expression_type = str(entry.get("expressionType") or "TAG")
+    expression_type = _text(entry.get("expressionType") or "TAG")
     if expression_type != "TAG":
         return SubscriptionData(topic, sub_string, sub_version=sub_version, expression_type=expression_type)
     derived = build_subscription_data(topic, sub_string, sub_version=sub_version)

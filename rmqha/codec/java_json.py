@@ -20,10 +20,13 @@ DEPTH_MAX: Final = 64
 _INTEGER_SIZE_MAX: Final = 4000
 """Python itself refuses to read a number of more than 4,300 digits."""
 
+REFERRED_MAX: Final = 16_384
+"""Values that all references of a text together may stand for; it keeps whoever reads them from doing so for ever."""
+
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
-_INTEGER_KEY: Final = re.compile(r"-?\d+(?=[ \t\r\n]*:)")
+_INTEGER_KEY: Final = re.compile(r"-?[0-9]+(?=[ \t\r\n]*:)")
 _BARE_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?=[ \t\r\n]*:)")
-_REFERENCE_STEP: Final = re.compile(r"\.([A-Za-z0-9_@%|-]+)|\[(\d+)\]")
+_REFERENCE_STEP: Final = re.compile(r"\.([A-Za-z0-9_@%|-]+)|\[([0-9]{1,9})\]")
 _HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -45,8 +48,12 @@ class ObjectKey(str):
     __slots__ = ()
 
 
-def loads(raw: str | bytes | bytearray | memoryview) -> Any:
+def loads(raw: str | bytes | bytearray | memoryview, *, java_keys: bool = True) -> Any:
     """Decode; unquoted integer keys become ``int``, object keys :class:`ObjectKey`.
+
+    Args:
+        raw: the text, in UTF-8 if it is bytes.
+        java_keys: read such keys at all: in a text that holds some this takes ten times as long.
 
     Raises:
         RemoteProtocolError: it is neither JSON nor what fastjson makes of it.
@@ -57,7 +64,9 @@ def loads(raw: str | bytes | bytearray | memoryview) -> Any:
         raise RemoteProtocolError(f"JSON is not UTF-8: {error}") from None
     try:
         value = _decoder.decode(text)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
+        if not java_keys:
+            raise RemoteProtocolError(f"JSON does not parse: {str(error)[:200]}") from None
         value, end = _value(text, _skip(text, 0), 0)
         if _skip(text, end) != len(text):
             raise RemoteProtocolError(f"JSON: unexpected text at character {end}") from None
@@ -170,29 +179,50 @@ def _refuse_half_pairs(value: Any) -> None:
 
 def _resolved(root: Any) -> Any:
     """``root`` with each ``{"$ref": path}`` replaced by what it points to."""
+    left = REFERRED_MAX
 
     def walk(value: Any) -> Any:
+        nonlocal left
         if isinstance(value, dict):
             reference = value.get("$ref") if len(value) == 1 else None
             if isinstance(reference, str):
-                return _follow(root, reference)
+                referred = _follow(root, reference)
+                left -= _count(referred, at_most=left)
+                return referred
             return {key: walk(item) for key, item in value.items()}
         return [walk(item) for item in value] if isinstance(value, list) else value
 
     return walk(root)
 
 
+def _count(value: Any, *, at_most: int) -> int:
+    """How many values this one is made of, itself included.
+
+    Raises:
+        RemoteProtocolError: more than ``at_most``.
+    """
+    found = [value]
+    for item in found:  # which grows meanwhile
+        if isinstance(item, dict):
+            found += item.values()
+        elif isinstance(item, list):
+            found += item
+        if len(found) > at_most:
+            raise RemoteProtocolError(f"JSON: its references stand for more than {REFERRED_MAX} values")
+    return len(found)
+
+
 def _follow(root: Any, reference: str) -> Any:
     """Only paths from the root are followed: the others (``@``, ``..``) mean cycles, which no message has."""
     steps = _REFERENCE_STEP.findall(reference)
     if not reference.startswith("$") or "".join(f".{n}" if n else f"[{i}]" for n, i in steps) != reference[1:]:
-        raise RemoteProtocolError(f"JSON: reference {reference!r} is not supported")
+        raise RemoteProtocolError(f"JSON: reference {reference[:80]!r} is not supported")
     value = root
     for name, index in steps:
         try:
             value = value[name] if name else value[int(index)]
         except (KeyError, IndexError, TypeError):
-            raise RemoteProtocolError(f"JSON: reference {reference!r} points nowhere") from None
+            raise RemoteProtocolError(f"JSON: reference {reference[:80]!r} points nowhere") from None
     if isinstance(value, dict) and "$ref" in value:
-        raise RemoteProtocolError(f"JSON: reference {reference!r} points to another reference")
+        raise RemoteProtocolError(f"JSON: reference {reference[:80]!r} points to another reference")
     return value

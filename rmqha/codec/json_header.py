@@ -115,7 +115,16 @@ def _json_text(value: object) -> str:
         return "true" if value else "false"
     if type(value) in (str, int, float):
         return str(value)
-    raise RemoteProtocolError("a value of extFields is neither text nor number")
+    raise RemoteProtocolError("a value of a JSON header is neither text nor number")
+
+
+def json_remark(value: object) -> str | None:
+    """``remark`` as text.
+
+    Raises:
+        RemoteProtocolError: it is neither text nor number.
+    """
+    return value if value is None or type(value) is str else _json_text(value)
 
 
 def json_object(fields: dict[str, str]) -> str:

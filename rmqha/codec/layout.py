@@ -79,6 +79,14 @@ class SysFlag:
     COMPRESSION_TYPE_SHIFT: Final = 8
 
 
+def enters_queue(sys_flag: int) -> bool:
+    """Whether a record is seen by consumers: half messages (PREPARED) and ROLLBACK get no unit in a consume queue.
+
+    Source: rocketmq-all-4.9.8 DefaultMessageStore.java, CommitLogDispatcherBuildConsumeQueue.
+    """
+    return not sys_flag & SysFlag.TRANSACTION_PREPARED  # ROLLBACK has this bit, too
+
+
 class FixedField(NamedTuple):
     """A field in front of the body."""
 

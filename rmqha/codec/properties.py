@@ -77,13 +77,15 @@ def format_properties(properties: Mapping[str, str]) -> str:
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:
     """The value of one property without parsing the others. Hot path: once per dispatched record."""
-    start = raw.rfind(b"\x02" + name + b"\x01") + 1
-    if not start and not raw.startswith(name + b"\x01"):
-        return None
-    start += len(name) + 1
+    mark = b"\x02" + name + b"\x01"
+    before = len(raw)
+    while (at := raw.rfind(mark, 0, before)) >= 0:
+        if value := _value_at(raw, at + len(mark)):
+            return value
+        before = at  # a pair with an empty value does not count, so an earlier one of the same name may
+    return (_value_at(raw, len(mark) - 1) or None) if raw.startswith(mark[1:]) else None
+
+
+def _value_at(raw: bytes, start: int) -> bytes:
     end = raw.find(b"\x02", start)
-    value = raw[start:] if end < 0 else raw[start:end]
-    if value:
-        return value
-    # A pair with an empty value does not count, so an earlier one of the same name may.
-    return find_property(raw[: start - len(name) - 2], name) if start > len(name) + 1 else None
+    return raw[start:] if end < 0 else raw[start:end]

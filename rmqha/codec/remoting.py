@@ -26,7 +26,7 @@ from json.encoder import encode_basestring
 from typing import Final
 
 from rmqha.codec.codes import LanguageCode
-from rmqha.codec.json_header import json_fields, json_header, json_object, usual_header
+from rmqha.codec.json_header import json_fields, json_header, json_object, json_remark, usual_header
 from rmqha.codec.properties import decode_utf8
 from rmqha.errors import LocalProtocolError, RemoteProtocolError
 from rmqha.memory import BytesLike
@@ -324,15 +324,14 @@ def _decode_json(raw: bytes, body: bytes, size: int) -> RemotingCommand:
     if not type(code) is type(opaque) is type(flag) is type(version) is int or not (
         -0x80000000 <= min(code, opaque, flag, version) <= max(code, opaque, flag, version) <= 0x7FFFFFFF
     ):
-        raise RemoteProtocolError(f"code, opaque, flag or version of a JSON header is no int32: {header!r:.200}")
-    remark = header.get("remark")
+        raise RemoteProtocolError("code, opaque, flag or version of a JSON header is no int32")
     return RemotingCommand(
         code,
         opaque,
         flag,
         version,
         _json_language(header.get("language")),
-        remark if remark is None or type(remark) is str else str(remark),
+        json_remark(header.get("remark")),
         json_fields(header.get("extFields")),
         body,
         _JSON,

@@ -17,6 +17,8 @@ from rmqha.codec import java_json
 from rmqha.errors import RemoteProtocolError
 
 MASTER_ID: Final = 0
+QUEUE_NUMS_MAX: Final = 65_536
+"""Queues of a topic on one broker that a client makes room for, whatever a broker says."""
 _STANDARD_JSON_VERSION: Final = 401
 _ACTING_MASTER_VERSION: Final = 413
 
@@ -97,13 +99,20 @@ def decode_route(body: bytes) -> TopicRouteData:
             tuple(
                 QueueData(
                     str(entry["brokerName"]),
-                    read_queue_nums=int(entry["readQueueNums"]),
-                    write_queue_nums=int(entry["writeQueueNums"]),
+                    read_queue_nums=_queue_nums(entry["readQueueNums"]),
+                    write_queue_nums=_queue_nums(entry["writeQueueNums"]),
                     perm=int(entry["perm"]),
                     topic_sys_flag=int(entry.get("topicSysFlag", 0)),
                 )
                 for entry in value["queueDatas"]
             ),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RemoteProtocolError(f"route data does not parse: {error!r}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise RemoteProtocolError(f"route data does not parse: {error!r:.200}") from None
+
+
+def _queue_nums(value: Any) -> int:
+    nums = int(value)
+    if nums > QUEUE_NUMS_MAX:
+        raise ValueError(f"{nums:.0e} queues: at most {QUEUE_NUMS_MAX} are taken")
+    return nums

@@ -142,12 +142,14 @@ async def connect_remoting_client(
         RemotingConnectError: refused, unreachable, unresolvable, or not done in time.
     """
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
+    if not host or len(port) > len(str(_PORT_MAX)) or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
         raise RemotingConnectError(address, f"is not of the form host:port, with a port in 1..{_PORT_MAX}")
     try:
         stream = await network.connect(host.strip("[]"), int(port), timeout_s=timeout_s)
     except OSError as error:
         raise RemotingConnectError(address, error.strerror or str(error)) from error
+    except ValueError as error:  # a name that cannot be looked up: a broker may have made it up
+        raise RemotingConnectError(address, f"is no host's name: {error}") from error
     return RemotingClient(stream, address)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-from rmqha.codec.layout import BLANK_SIZE_MIN, RECORD_SIZE_EXTRA_MAX, SysFlag, encode_blank
+from rmqha.codec.layout import BLANK_SIZE_MIN, RECORD_SIZE_EXTRA_MAX, encode_blank, enters_queue
 from rmqha.codec.limits import size_problem, topic_problem
 from rmqha.codec.record_encoder import PreparedRecord
 from rmqha.errors import StoreError, StoreWriteError
@@ -190,7 +190,7 @@ class CommitLog:
     def _encode(self, record: PreparedRecord, parts: list[BytesLike], *, offset: int, now_ms: int) -> int:
         """Add the record's bytes, to stand at ``offset``, to ``parts``; returns the queue offset it gets here."""
         queue_offset = 0
-        if not record.sys_flag & SysFlag.TRANSACTION_PREPARED:  # PREPARED and ROLLBACK enter no queue
+        if enters_queue(record.sys_flag):
             key = (record.topic, record.queue_id)
             queue_offset = self.topic_queue_table.get(key, 0)
             self.topic_queue_table[key] = queue_offset + 1
@@ -203,7 +203,7 @@ class CommitLog:
             if result.status is not PutMessageStatus.PUT_OK:
                 continue
             record = request if isinstance(request, PreparedRecord) else request[0]
-            if not record.sys_flag & SysFlag.TRANSACTION_PREPARED:
+            if enters_queue(record.sys_flag):
                 self.topic_queue_table[record.topic, record.queue_id] = result.queue_offset
         del results[first:]
 

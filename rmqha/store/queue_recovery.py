@@ -15,7 +15,7 @@ from typing import Final
 
 from rmqha.codec.consume_queue import UNIT_SIZE
 from rmqha.codec.dispatch import DispatchRequest, read_dispatch
-from rmqha.codec.layout import SysFlag
+from rmqha.codec.layout import enters_queue
 from rmqha.codec.scan import Stop, scan_records
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
@@ -57,7 +57,7 @@ def empty_queues_of(table: ConsumeQueueTable, log: MappedFileQueue) -> bool:
     next_offsets: dict[QueueKey, int] = {}
     for mapped in log.files:
         for request in read_all(mapped):
-            if request.sys_flag & SysFlag.TRANSACTION_PREPARED:
+            if not enters_queue(request.sys_flag):
                 continue
             key = (request.topic, request.queue_id)
             if next_offsets.get(key, request.queue_offset) != request.queue_offset:
@@ -133,7 +133,7 @@ def _is_in_queues(mapped: MappedFile, table: ConsumeQueueTable) -> bool:
 
 
 def _is_in_queue(request: DispatchRequest, table: ConsumeQueueTable) -> bool:
-    if request.sys_flag & SysFlag.TRANSACTION_PREPARED:
+    if not enters_queue(request.sys_flag):
         return True
     queue = table.find(request.topic, request.queue_id)
     unit = None if queue is None else queue.unit(request.queue_offset)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from rmqha.codec.consume_queue import UNIT_SIZE
 from rmqha.codec.dispatch import DispatchRequest, read_dispatch
-from rmqha.codec.layout import SCHEDULE_TOPIC, SysFlag
+from rmqha.codec.layout import SCHEDULE_TOPIC, enters_queue
 from rmqha.codec.resync import find_record
 from rmqha.errors import CorruptLogError
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
@@ -97,7 +97,7 @@ class _Comparison:
 
     def add(self, request: DispatchRequest) -> None:
         """Compare one record with its unit."""
-        if request.sys_flag & SysFlag.TRANSACTION_PREPARED:  # PREPARED and ROLLBACK are in no queue
+        if not enters_queue(request.sys_flag):
             return
         key = (request.topic, request.queue_id)
         queue = self._table.find(*key)

@@ -12,7 +12,7 @@ import trio
 
 from rmqha.codec.consume_queue import UNIT
 from rmqha.codec.dispatch import DispatchRequest, read_dispatch
-from rmqha.codec.layout import SysFlag
+from rmqha.codec.layout import enters_queue
 from rmqha.codec.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError, StoreError
 from rmqha.store.commit_log import CommitLog
@@ -175,7 +175,7 @@ class ReputMessageService:
         pack = UNIT.pack
         for request in requests:
             topic, queue_id, phy_offset, size, tags_code, _, queue_offset, sys_flag = request
-            if sys_flag & SysFlag.TRANSACTION_PREPARED:  # PREPARED and ROLLBACK enter no queue
+            if not enters_queue(sys_flag):
                 continue
             group = groups.get((topic, queue_id))
             if group is None:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import structlog
 
-from rmqha.codec.layout import SysFlag
+from rmqha.codec.layout import enters_queue
 from rmqha.errors import CorruptLogError
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
@@ -124,6 +124,6 @@ def next_queue_offsets(log: MappedFileQueue, queues: ConsumeQueueTable, *, dispa
     table = queues.next_offsets()
     for mapped in log.between(dispatched, log.max_offset):
         for request in read_all(mapped, max(dispatched - mapped.file_from_offset, 0)):
-            if not request.sys_flag & SysFlag.TRANSACTION_PREPARED:
+            if enters_queue(request.sys_flag):
                 table[request.topic, request.queue_id] = request.queue_offset + 1
     return table

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.broker import send_message_processor
-from rmqha.broker.send_message_processor import SendMessageProcessor, SendRules
+from rmqha.broker.stored_properties import StoredProperties
 from rmqha.codec.properties import parse_properties
 
 names = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "WAIT", "CLUSTER", "w", "", "WAITING"])
@@ -15,15 +14,9 @@ pair_texts = st.one_of(
 )
 
 
-def stored(raw: bytes) -> tuple[dict[str, str], bool]:
-    processor = SendMessageProcessor(
-        None,  # type: ignore[arg-type]  # properties need no store, topics or durability
-        None,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        rules=SendRules("cluster", bytes(8), 4 << 20),
-        refuse_sends=str,
-    )
-    properties, wait = processor._stored_properties(raw, batch=False)
+def stored(raw: bytes, *, slowly: bool = False) -> tuple[dict[str, str], bool]:
+    made = StoredProperties("cluster")
+    properties, wait = (made.make_slowly if slowly else made.make)(raw, batch=False)
     assert properties.count(b"CLUSTER\x01cluster") == 1
     assert b"\x02\x02" not in properties
     return parse_properties(properties), wait
@@ -32,10 +25,7 @@ def stored(raw: bytes) -> tuple[dict[str, str], bool]:
 @given(st.lists(pair_texts, max_size=6), st.booleans())
 def test_both_ways_store_the_same(pairs: list[str], ends_with_separator: bool) -> None:
     raw = "\x02".join(pairs).encode() + b"\x02" * ends_with_separator
-    short = stored(raw)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(send_message_processor, "_USUAL_PROPERTIES", lambda raw: None)
-        assert stored(raw) == short
+    assert stored(raw) == stored(raw, slowly=True)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,66 @@
+"""Sends that would be stored and never seen, or that no broker can read: refused in words, and nothing is stored."""
+
+import pytest
+from trio.testing import MockClock
+
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.layout import SysFlag, enters_queue
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.send_answers import decode_send_response
+from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.sim.sim_net import SimNet
+
+TRANSACTIONS = [SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK]
+
+
+async def test_what_is_answered_send_ok_is_seen_whatever_its_flags(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(), machine.client() as client:
+        for sys_flag in [*range(64), 0x40, 0x80, 0x300, 0x700, 0x7FFFFFFF, -1, -0x80000000]:
+            answer = await ask(client, send_request(b"x", f=str(sys_flag)))
+            assert answer.code in {ResponseCode.SUCCESS, ResponseCode.MESSAGE_ILLEGAL}, sys_flag
+            if answer.code == ResponseCode.SUCCESS:
+                offset = decode_send_response(answer).queue_offset
+                pulled = await ask(client, pull_request(offset, suspend_ms=5000, max_num=1))
+                assert pulled.code == ResponseCode.SUCCESS, f"sysFlag {sys_flag} was acknowledged and is never seen"
+
+
+@pytest.mark.parametrize("sys_flag", [4, 5, 8, 12, 52, -1])
+@pytest.mark.parametrize("batch", [False, True])
+async def test_a_transactional_flag_is_refused(sys_flag: int, batch: bool, autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as client:
+        answer = await ask(client, send_request(b"x", batch=batch, f=str(sys_flag)))
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "transaction" in (answer.remark or "")
+        assert broker.store.max_offset == 0
+
+
+def test_two_of_the_transaction_types_enter_no_queue() -> None:
+    assert [enters_queue(flag) for flag in (0, *TRANSACTIONS)] == [True, False, True, False]
+    assert [enters_queue(flag | SysFlag.COMPRESSED) for flag in (0, *TRANSACTIONS)] == [True, False, True, False]
+
+
+DELAYS = ["1", "18", "999", "0001", "+1", "9" * 4301, "9" * 30_000, "x", " 1", "1_0", "\uff11"]
+
+
+@pytest.mark.parametrize("delay", DELAYS)
+async def test_a_delay_is_refused_however_it_is_written(delay: str, autojump_clock: MockClock) -> None:
+    """A number of more than 4,300 digits ended the broker; what is no number RocketMQ refuses as well."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as client:
+        assert await code_of_delay(client, delay) == ResponseCode.MESSAGE_ILLEGAL
+        assert broker.store.max_offset == 0
+        assert await code_of_delay(client, "0") == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("delay", ["0", "00", "-1", "-0", "-" + "9" * 4301])
+async def test_a_delay_of_nothing_is_none(delay: str, autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(), machine.client() as client:
+        assert await code_of_delay(client, delay) == ResponseCode.SUCCESS
+
+
+async def code_of_delay(client: object, delay: str) -> int:
+    answer: RemotingCommand = await ask(client, send_request(b"x", properties=f"DELAY\x01{delay}"))  # type: ignore[arg-type]
+    return answer.code

@@ -1,0 +1,150 @@
+"""Values that peers make up: numbers without end, nests without end, names that are none. Refused, and in words."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.codec import java_json
+from rmqha.codec.dispatch import read_dispatch
+from rmqha.codec.heartbeat import HEARTBEAT_SIZE_MAX, TAGS_SIZE_MAX, build_subscription_data, decode_heartbeat
+from rmqha.codec.host import parse_host
+from rmqha.codec.properties import find_property
+from rmqha.codec.record_encoder import prepare
+from rmqha.codec.remoting import RemotingCommand, decode_frames, encode_prefix
+from rmqha.codec.route import QUEUE_NUMS_MAX, decode_route
+from rmqha.errors import RemoteProtocolError, RmqhaError
+
+DIGITS = "9" * 5000
+DEPTHS = [*range(100, 900, 100), *range(900, 1000), 5000]
+HOST = parse_host("127.0.0.1:10911")
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+def json_frame(header: str) -> bytes:
+    return encode_prefix(len(header), 0, serialize=0) + header.encode()
+
+
+def fields_of_frame(header: str) -> list[dict[str, str]]:
+    return [command.ext_fields for command in decode_frames(json_frame(header))[0]]
+
+
+def heartbeat(text: str) -> object:
+    return decode_heartbeat(text.encode())
+
+
+def route(text: str) -> object:
+    return decode_route(text.encode())
+
+
+def topics(table: Any) -> None:
+    TopicConfigManager(TopicRules("c", "b"), now_ms=lambda: 1).replace_from_json(table)
+
+
+def decode_subscription_json(text: str) -> None:
+    decode_heartbeat(
+        f'{{"clientID":"c","consumerDataSet":[{{"groupName":"g","subscriptionDataSet":[{text}]}}]}}'.encode()
+    )
+
+
+READERS: list[tuple[Callable[[str], object], str]] = [
+    (fields_of_frame, '{"code":1,"opaque":1,"flag":0,"version":1,"remark":%s}'),
+    (fields_of_frame, '{"code":%s,"opaque":1,"flag":0,"version":1}'),
+    (fields_of_frame, '{"code":1,"opaque":1,"flag":0,"version":%s,"language":%s}'),
+    (fields_of_frame, '{"code":1,"opaque":1,"flag":0,"version":1,"extFields":{"a":%s}}'),
+    (fields_of_frame, '{"code":1,"opaque":1,"flag":0,"version":1,"extFields":%s}'),
+    (heartbeat, '{"clientID":%s}'),
+    (heartbeat, '{"clientID":"c","producerDataSet":[{"groupName":%s}]}'),
+    (heartbeat, '{"clientID":"c","consumerDataSet":[{"groupName":%s}]}'),
+    (heartbeat, '{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":%s}]}]}'),
+    (
+        heartbeat,
+        '{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"t","codeSet":[%s]}]}]}',
+    ),
+    (route, '{"brokerDatas":[],"queueDatas":[{"brokerName":"a","readQueueNums":%s,"writeQueueNums":1}]}'),
+    (route, '{"brokerDatas":[{"brokerName":%s,"brokerAddrs":{"0":%s}}],"queueDatas":[]}'),
+    (route, '{"brokerDatas":[{"brokerName":"b","brokerAddrs":{%s:"a"}}],"queueDatas":[]}'),
+    (decode_subscription_json, '{"topic":"t","subString":"a","subVersion":%s}'),
+    (java_json.loads, '[1,{"$ref":"$[%s]"},%s]'),
+    (java_json.loads, '[{"\\ud83d\\ude80":%s},{%s:1}]'),
+    (lambda text: topics(java_json.loads(text)), '{"topicConfigTable":{"t":{"perm":%s,"readQueueNums":%s}}}'),
+    (lambda text: topics(java_json.loads(text)), '{"topicConfigTable":{%s:{}}}'),
+    (lambda text: ConsumerOffsetManager().replace_from_json(java_json.loads(text)), '{"offsetTable":{"t@g":{%s:%s}}}'),
+    (lambda text: ConsumerOffsetManager().replace_from_json(java_json.loads(text)), '{"offsetTable":{%s:{0:1}}}'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("read", "template"), READERS)
+def test_no_number_and_no_nest_raises_anything_but_a_refusal(read: Callable[[str], object], template: str) -> None:
+    values = [*map(nested, DEPTHS), DIGITS, f"-{DIGITS}", "1e308", "1e999", "NaN", "{}", "null", "true", '"\\u0000"']
+    for value in [*values, f'"{DIGITS}"', '{"a":{"a":1}}', "123456789012", "٣", '"٣"', "1.5"]:
+        try:
+            read(template.replace("%s", value))
+        except RmqhaError:
+            continue
+
+
+def test_a_table_whose_names_are_numbers_is_refused() -> None:
+    """They would be sorted among texts when the table is saved."""
+    with pytest.raises(RemoteProtocolError, match="no topic's name"):
+        topics({"topicConfigTable": {0: {}}})
+    with pytest.raises(RemoteProtocolError, match="no topic@group"):
+        ConsumerOffsetManager().merge_from_master({"offsetTable": {0: {0: 1}}})
+
+
+def test_a_record_full_of_empty_tags_is_dispatched() -> None:
+    """They come in a batch, whose properties are stored as they are; a RecursionError ended dispatch for good."""
+    properties = b"TAGS\x01a\x02" + b"TAGS\x01\x02" * 5000
+    prepared = prepare(
+        "T", b"x", queue_id=0, born_timestamp_ms=1, born_host_raw=HOST, store_host_raw=HOST, properties_raw=properties
+    )
+    record = prepared.pack(queue_offset=0, physical_offset=0, store_timestamp_ms=1)
+    requests, end = read_dispatch(record, 0, len(record), phy_offset_base=0)
+    assert (len(requests), end) == (1, len(record))
+    assert requests[0].tags_code == ord("a")
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (b"TAGS\x01a", b"a"),
+        (b"TAGS\x01", None),
+        (b"TAGS\x01\x02TAGS\x01", None),
+        (b"TAGS\x01a\x02TAGS\x01\x02TAGS\x01", b"a"),
+        (b"x\x02TAGS\x01a\x02TAGS\x01b\x02TAGS\x01\x02K\x01v", b"b"),
+        (b"TAGS\x01a\x02TAGS\x01b", b"b"),
+        (b"MYTAGS\x01a", None),
+    ],
+)
+def test_the_last_pair_with_a_value_counts(raw: bytes, value: bytes | None) -> None:
+    assert find_property(raw, b"TAGS") == value
+
+
+def test_references_stand_for_so_much_and_no_more() -> None:
+    shared = "[" + ",".join("1" * 1000) + "]"
+    few, many = (f"[{shared}" + ',{"$ref":"$[0]"}' * count + "]" for count in (16, 17))
+    assert java_json.loads(few)[16] == [1] * 1000
+    with pytest.raises(RemoteProtocolError, match="stand for more than"):
+        java_json.loads(many)
+
+
+def test_what_is_too_large_is_not_even_read() -> None:
+    with pytest.raises(RemoteProtocolError, match="at most 262144 are taken"):
+        decode_heartbeat(b"{" + b" " * HEARTBEAT_SIZE_MAX)
+    with pytest.raises(RemoteProtocolError, match="tag expression"):
+        build_subscription_data("t", "a" * (TAGS_SIZE_MAX + 1))
+    assert build_subscription_data("t", "a" * TAGS_SIZE_MAX).tags_set
+    body = '{"brokerDatas":[],"queueDatas":[{"brokerName":"a","readQueueNums":%d,"writeQueueNums":1,"perm":1}]}'
+    assert decode_route((body % QUEUE_NUMS_MAX).encode()).queue_datas[0].read_queue_nums == QUEUE_NUMS_MAX
+    with pytest.raises(RemoteProtocolError, match="7e\\+04 queues"):
+        decode_route((body % (QUEUE_NUMS_MAX + 1)).encode())
+
+
+def test_a_remark_may_be_a_number() -> None:
+    (command,), _ = decode_frames(json_frame('{"code":1,"opaque":1,"flag":0,"version":1,"remark":5}'))
+    assert (command.remark, RemotingCommand(1).remark) == ("5", None)
