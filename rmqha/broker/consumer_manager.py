@@ -74,11 +74,6 @@ class ConsumerManager:
         entry = self._groups.get(group)
         return entry.subscriptions.get(topic) if entry is not None else None
 
-    def client_ids(self, group: str) -> list[str]:
-        """Ids of the group's members, sorted."""
-        entry = self._groups.get(group)
-        return sorted(set(entry.members.values())) if entry is not None else []
-
 
 def _text_size(text: str) -> int:
     return _ENTRY_SIZE + 4 * len(text)

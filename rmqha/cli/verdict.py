@@ -23,7 +23,6 @@ REFUSED_RECENTLY_S: Final = 60.0
 """A slave that is turned away comes back within seconds; a stranger who tried a port once is no concern for long."""
 
 _SLAVE_GOOD: Final = ("transfer",)
-_SLAVE_STARTING: Final = ("connecting", "comparing")
 _SLAVE_ADVICE: Final = {
     "ahead": "it holds more than its master; nothing is cut. See docs/operations.md, 'Slave ahead of the master'",
     "below-min": "the master no longer has what comes next here; this slave must be rebuilt from an empty store",

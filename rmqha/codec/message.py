@@ -11,7 +11,6 @@ from rmqha.codec.host import decode_host
 from rmqha.codec.layout import (
     MESSAGE_MAGIC,
     PHYSICAL_OFFSET_AT,
-    SysFlag,
     fixed_part,
     physical_offset_at,
     sys_flag_at,
@@ -99,11 +98,6 @@ class StoredMessage:
     def msg_id(self) -> str:
         """The id that clients show: the producer's own if it gave one, else the broker's."""
         return self.properties.get("UNIQ_KEY") or self.offset_msg_id
-
-    @property
-    def transaction_type(self) -> int:
-        """One of SysFlag.TRANSACTION_*, or 0."""
-        return self.sys_flag & SysFlag.TRANSACTION_TYPE
 
 
 def decode_message(

@@ -10,7 +10,6 @@ from rmqha.errors import StoreError, StoreWriteError
 
 logger = structlog.get_logger()
 
-NOT_READABLE: Final = 1
 NOT_WRITEABLE: Final = 1 << 1
 WRITE_LOGICS_QUEUE_ERROR: Final = 1 << 2
 WRITE_INDEX_FILE_ERROR: Final = 1 << 3
@@ -78,11 +77,6 @@ class RunningFlags:
     async def wait_disk_not_full(self) -> None:
         """Return when the disk is not too full any more."""
         await self._has_space.wait()
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether pulls are served."""
-        return not self.bits & NOT_READABLE
 
     @property
     def is_writeable(self) -> bool:

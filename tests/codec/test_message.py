@@ -46,7 +46,6 @@ def test_the_vector_is_decoded() -> None:
     assert (message.born_host, message.store_host) == ("127.0.0.1:1234", "127.0.0.1:10911")
     assert message.offset_msg_id == message.msg_id == "7F00000100002A9F0000000000000400"
     assert (message.tags_code, message.body_crc) == (2598919, 0x0D4A1185)
-    assert message.transaction_type == 0
     assert message.encode() == VECTOR
 
 

@@ -16,7 +16,7 @@ def failure(number: int) -> StoreWriteError:
 
 def test_a_fresh_store_refuses_nothing() -> None:
     flags = RunningFlags()
-    assert (flags.is_writeable, flags.is_readable, flags.refusal(), flags.bits) == (True, True, "", 0)
+    assert (flags.is_writeable, flags.refusal(), flags.bits) == (True, "", 0)
 
 
 def test_the_first_write_error_is_kept_told_and_logged_once() -> None:
