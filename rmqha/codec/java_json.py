@@ -78,17 +78,22 @@ def loads(raw: str | bytes | bytearray | memoryview, *, java_keys: bool = True) 
         raise RemoteProtocolError("JSON is nested too deeply") from None
 
 
-_encode: Final = json.JSONEncoder(ensure_ascii=False).encode
+_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """As json.dumps, which makes an encoder for each call with other than its defaults."""
 
 
 def dumps(value: Any) -> str:
     """Encode compactly, with unquoted integer and object keys wherever a key is ``int`` or :class:`ObjectKey`."""
-    if isinstance(value, dict):
+    if isinstance(value, dict) and not _is_flat(value):
         return "{" + ",".join([f"{_key_text(key)}:{dumps(item)}" for key, item in value.items()]) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join([dumps(item) for item in value]) + "]"
     return _encode(value)
+
+
+def _is_flat(members: dict[Any, Any]) -> bool:
+    """Whether nothing in it needs more than plain JSON."""
+    return all(type(key) is str and not isinstance(item, dict | list | tuple) for key, item in members.items())
 
 
 def _key_text(key: object) -> str:

@@ -5,21 +5,20 @@ The checker sees everything: what each device would hold after a power cut now, 
 
 import json
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.layout import BLANK_MAGIC
-from rmqha.codec.message import StoredMessage, decode_message
 from rmqha.codec.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError, DivergedLogError, StoreError, StoreReadError, StoreWriteError
 from rmqha.store.mapped_file import file_name
 from tests.sim.journal import CountingLogger
 from tests.sim.node import STORE, Process, SimNode
 from tests.sim.sim_disk import SimDisk
-from tests.sim.workload import QUEUES, TOPICS, Message
+from tests.sim.visible import Visible, decoded
+from tests.sim.workload import Message
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -28,6 +27,7 @@ LOG_LINES_AT_ONCE: Final = 60
 LOG_LINES_A_SECOND: Final = 6
 HA_CONNECTIONS_MAX: Final = 12
 _BLANK_MAGIC: Final = BLANK_MAGIC.to_bytes(4, "big", signed=True)
+_SHOWN: Final = Message(-1, 0.0, "", 0, b"")
 COMMIT_LOG: Final = f"{STORE}/commitlog/"
 
 
@@ -66,10 +66,10 @@ class Checker:
     violations: list[str] = field(default_factory=list)
     acked: list[Acked] = field(default_factory=list)
     _remains: dict[str, Remains] = field(default_factory=dict)
-    _seen: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
-    _looked_at: dict[tuple[str, int], int] = field(default_factory=dict)
-    _looked: tuple[Process | None, int] = (None, 0)
-    """The master at the last look, and how far it had dispatched its log: nothing new is seen before that grows."""
+    visible: Visible = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.visible = Visible(self)
 
     def violation(self, invariant: str, message: str) -> None:
         """Note that an invariant does not hold; the world stops at its next look."""
@@ -125,6 +125,17 @@ class Checker:
         at = acked.offset - base
         return remains.segments.get(base, memoryview(b""))[at : at + len(acked.record)] == acked.record
 
+    def is_shown_safely(self, process: Process, offset: int, record: bytes) -> bool:
+        """Whether a node may show this record: it is on its device, or so many slaves have it as SEND_OK asks for."""
+        swarm, node = self.world.swarm, process.node
+        shown = Acked(_SHOWN, offset, 0, record)
+        if holds(node.disk, shown, swarm.segment_size, durable=True):
+            return True
+        if not (process.is_master and swarm.sync_master):
+            return False
+        holders = sum(self._holds(other, shown) for other in self.world.nodes.values() if other is not node)
+        return holders >= swarm.in_sync_replicas - 1
+
     def check_prompt(self, burst: list[Message], *, answered_s: float, limit_s: float) -> None:
         """Prompt: while nothing is wrong, every message is SEND_OK as soon as disks and lines allow."""
         for message in burst:
@@ -168,9 +179,7 @@ class Checker:
 
     def on_failed_over(self) -> None:
         """Another node is master; what consumers saw of unacknowledged messages may be gone (decision 4)."""
-        acked = {a.record for a in self.acked}
-        self._seen = {key: record for key, record in self._seen.items() if record in acked}
-        self._looked_at.clear()
+        self.visible.forget_unacked({acked.record for acked in self.acked})
 
     def on_recovered(self, node: SimNode, process: Process) -> None:
         """I3: what recovery leaves is a prefix of what was there, and holds all that was durable."""
@@ -256,39 +265,18 @@ class Checker:
             self.violation("I9", f"{connections} slave connections are kept at once")
         for node in world.nodes.values():
             process = node.process
-            if process is None or process.is_master or not process.recovered:
+            if process is None or not process.recovered:
+                continue
+            self.visible.look(node, process)
+            if process.is_master:
                 continue
             self._check_slave(node, process, log.flushed_offset if world.swarm.sync_flush else log.max_offset)
-        self._check_visible(world.master, master)
 
     def _check_slave(self, node: SimNode, process: Process, limit: int) -> None:
         slave = process.broker.store
         may_be_ahead = node.name in self.world.usurped or self.world.swarm.master_forgets
         if slave.max_offset > limit and not may_be_ahead:
             self.violation("I2", f"{node.name} has {slave.max_offset}, but the master's log is sure only up to {limit}")
-
-    def _check_visible(self, node: SimNode, process: Process) -> None:
-        """What a consumer once saw stays as it was, and nobody sees what could still vanish."""
-        store = process.broker.store
-        looked, self._looked = self._looked, (process, store.reput.reput_from_offset)
-        if looked == self._looked:
-            return
-        for topic in TOPICS:
-            for queue_id in range(QUEUES):
-                start = self._looked_at.get((topic, queue_id), 0)
-                result = store.get_message(topic, queue_id, start, max_msg_nums=1000, max_bytes=1 << 30)
-                for index, view in enumerate(result.views):
-                    self._check_seen(node, (topic, queue_id, start + index), bytes(view))
-                self._looked_at[topic, queue_id] = start + len(result.views)
-
-    def _check_seen(self, node: SimNode, key: tuple[str, int, int], record: bytes) -> None:
-        seen = self._seen.setdefault(key, record)
-        if seen != record:
-            self.violation("I4", f"message {key} on {node.name} is not what a consumer saw there before")
-        if seen is record:
-            message = _decoded(record)
-            if (message.topic, message.queue_id, message.queue_offset) != key:
-                self.violation("I4", f"queue place {key} on {node.name} holds {message.topic}/{message.queue_offset}")
 
     # ---- at the end
 
@@ -300,11 +288,16 @@ class Checker:
             self._check_has_all(node, "ends")
             self._check_same_log(master, node)
             self._check_queues(node)
-        process = master.process
-        for key, record in self._seen.items():
-            result = process.broker.store.get_message(*key, max_msg_nums=1, max_bytes=1 << 30)
-            if not result.views or bytes(result.views[0]) != record:
-                self.violation("I4", f"message {key}, seen by a consumer, is not there any more")
+        self.visible.check_converged(master.process)
+
+    def check_at_rest(self) -> None:
+        """I9: when nothing is under way any more, nobody's account says otherwise."""
+        for node in self.world.nodes.values():
+            server = node.process.broker.server if node.process is not None else None
+            assert server is not None, "the world waited for it"
+            in_flight = {c.peer: (c.in_flight, c.in_flight_bytes) for c in server.connections if c.in_flight}
+            if in_flight or server.in_flight_bytes:
+                self.violation("I9", f"{node.name} has {server.in_flight_bytes} bytes in flight at rest: {in_flight}")
 
     def _check_same_log(self, master: SimNode, node: SimNode) -> None:
         for path, inode in master.disk.files.items():
@@ -326,7 +319,7 @@ class Checker:
                 self.violation("I5", f"{node.name} has no whole record at {mapped.file_from_offset + scan.end}")
             while at < scan.end:
                 record = bytes(view[at : at + int.from_bytes(view[at : at + 4], "big")])
-                message = _decoded(record)
+                message = decoded(record)
                 key = (message.topic, message.queue_id)
                 before = records.setdefault(key, [])
                 if message.queue_offset != len(before):
@@ -350,12 +343,6 @@ def holds(disk: SimDisk, acked: Acked, size: int, *, durable: bool) -> bool:
     at = acked.offset - base
     data = inode.durable if durable else inode.cache
     return data[at : at + len(acked.record)] == acked.record
-
-
-@lru_cache(maxsize=256)
-def _decoded(record: bytes) -> StoredMessage:
-    """Every node has the same records, and consumers see them, too."""
-    return decode_message(record)
 
 
 def _same(one: bytearray, other: bytearray) -> bool:

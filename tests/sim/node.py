@@ -33,8 +33,12 @@ _RESTART_S: Final = 2.0
 class Process:
     """One life of a broker on a node."""
 
-    def __init__(self, node: "SimNode", broker: BrokerController, *, is_master: bool) -> None:
+    def __init__(
+        self, node: "SimNode", broker: BrokerController, *, is_master: bool, previous: "Process | None"
+    ) -> None:
         self.node: Final = node
+        self._previous = previous
+        """The process before, if it ended in order, on a disk that refused nothing, and had the same role."""
         self.broker: Final = broker
         self.is_master: Final = is_master
         self.scope: Final = trio.CancelScope()
@@ -42,6 +46,10 @@ class Process:
         self.is_stopping = False
         self.recovered = False
         self.started = trio.Event()
+
+    def remembers(self, process: "Process") -> bool:
+        """Whether this one knows what that one was told."""
+        return process is self or process is self._previous
 
     @property
     def write_error(self) -> StoreWriteError | None:
@@ -73,6 +81,8 @@ class SimNode:
         self.lost_disks: list[SimDisk] = []
         """Disks that were destroyed or wiped; what they held counted when it was acknowledged."""
         self.process: Process | None = None
+        self.last_process: Process | None = None
+        """The process that ran here last, if it ended in order on a disk that refused nothing."""
         self.gone = False
         """Destroyed, not to be started again before the chaos is over."""
         self._lives = 0
@@ -122,6 +132,7 @@ class SimNode:
         self.power_cut()
         self.lost_disks.append(self.disk)
         self.world.checker.on_wiped(self)
+        self.last_process = None
         self.disk = self._new_disk()
 
     def _on_crash_point(self) -> None:
@@ -135,6 +146,11 @@ class SimNode:
             process.scope.cancel()
 
     # ---- a life
+
+    def _previous(self) -> Process | None:
+        """The last process, if all it knew is on the disk."""
+        last, self.last_process = self.last_process, None
+        return last if last is not None and last.is_master == (self.world.master is self) else None
 
     async def _live(self) -> None:
         if self.process is not None or self.gone:
@@ -150,7 +166,7 @@ class SimNode:
             probe=None if swarm.real_probe else self._ask_log_end,
             tuning=Tuning(overlap_size=swarm.overlap_size, stream_buffer_size=16 * 1024, receive_size=16 * 1024),
         )
-        process = self.process = Process(self, broker, is_master=world.master is self)
+        process = self.process = Process(self, broker, is_master=world.master is self, previous=self._previous())
         world.journal.record("node.started", self.name, process.is_master)
         load = broker.store.load
 
@@ -168,6 +184,8 @@ class SimNode:
                     if broker.server is not None:  # else it was stopped before it could serve
                         process.started.set()
                         world.checker.on_serving(self, process)
+            if not process.dead and self.disk.refused_in != self.disk.epoch:
+                self.last_process = process
         except BaseException as error:  # noqa: BLE001 - a simulated process may die of anything
             self._on_crash(process, error)
         if self.process is process:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rmqha.codec.remoting import RemotingCommand, decode_frames
-from rmqha.errors import RemotingTimeoutError
+from rmqha.errors import RemotingError, RemotingTimeoutError
 from rmqha.remoting.client import RemotingClient
 from rmqha.remoting.response_table import Outcome
 from tests.sim.node import LISTEN_PORT
@@ -36,6 +36,7 @@ class SimClient:
         self.remoting: Final = RemotingClient(stream, process.node.address)
         self.ended: Final = trio.Event()
         self._awaited: dict[int, Witness] = {}
+        self._invoked: list[tuple[RemotingCommand, Witness]] = []
         self._wire = b""
         stream.on_coming = self._on_coming
 
@@ -75,11 +76,31 @@ class SimClient:
         request.opaque = self.expect(witness, on_outcome, timeout_s=timeout_s)
         self.remoting.put(request.encode())
 
+    async def invoke(self, request: RemotingCommand, witness: Witness, *, timeout_s: float) -> None:
+        """Ask, and wait for the answer or the end of the connection; whoever waits may be cancelled."""
+        self._invoked.append((request, witness))
+        try:
+            await self.remoting.invoke(request, timeout_s=timeout_s)
+        except RemotingTimeoutError:
+            if self.owes:
+                self.world.checker.violation("I8", f"request {request.code} is not answered within {timeout_s:g} s")
+        except RemotingError:
+            return
+
+    def _witness_of(self, opaque: int) -> Witness | None:
+        found = [invoked for invoked in self._invoked if invoked[0].opaque == opaque]
+        if len(found) + (opaque in self._awaited) > 1:
+            self.world.checker.violation("I8", f"opaque {opaque} is given out again before its answer came")
+        if found:
+            self._invoked.remove(found[0])
+            return found[0][1]
+        return self._awaited.pop(opaque, None)
+
     def _on_coming(self, data: bytes) -> None:
         frames, taken = decode_frames(self._wire + data)
         self._wire = (self._wire + data)[taken:]
         for answer in frames:
-            witness = self._awaited.pop(answer.opaque, None)
+            witness = self._witness_of(answer.opaque)
             if witness is None:
                 self.world.checker.violation("I8", f"an answer to nothing: opaque {answer.opaque} (or a second one)")
             elif not self.process.dead:

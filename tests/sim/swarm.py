@@ -50,6 +50,7 @@ class Swarm:
     """Nothing goes wrong at all: what is not in order then is a bug, however quickly it passes."""
     overlap_size: int = 65536
     """A slave that reconnects has at least so much compared; its first report, an acknowledgement, is that old."""
+    consumers: int = 0
 
     @property
     def disk_latency_s(self) -> tuple[float, float]:
@@ -132,4 +133,5 @@ def draw(seed: int) -> Swarm:
         creation_s=random.choice((0.0, 0.004, 0.05, 0.3)),
         calm=random.random() < 0.05,
         overlap_size=random.choice((1, 600, 65536)),
+        consumers=random.choice((0, 1, 1, 2)),
     )

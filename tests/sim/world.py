@@ -12,6 +12,7 @@ import trio
 
 from rmqha.ha.runtime_info import ClientState
 from tests.sim import sim_loop, workload
+from tests.sim.consumer import SUSPEND_S, Consumer
 from tests.sim.invariants import COMMIT_LOG, Checker
 from tests.sim.journal import CountingLogger, Journal
 from tests.sim.nemesis import Fault, Nemesis, draw_plan
@@ -26,6 +27,8 @@ LIVENESS_S: Final = 90.0
 """After healing, everything is in order again within so many virtual seconds."""
 SETTLED_S: Final = 2.0
 """So long after healing nothing is left of it: no call that a slow disk still holds."""
+REST_S: Final = 1.0
+"""Nothing is under way any more so long after the last request ended."""
 _LOOK_S: Final = 1.0
 
 
@@ -61,6 +64,7 @@ class World:
     nodes: dict[str, SimNode] = field(init=False)
     master: SimNode = field(init=False)
     nursery: trio.Nursery = field(init=False)
+    consumers: list[Consumer] = field(init=False)
     traceback: str = ""
     disturbed_at: float = field(init=False)
     """The next fault that may cost somebody time happens then, or happened and is not over."""
@@ -93,6 +97,9 @@ class World:
             if self.swarm.master_forgets:
                 for node in self.nodes.values():
                     self.nursery.start_soon(self._rebuild_when_alarmed, node)
+            self.consumers = [Consumer(self, number) for number in range(self.swarm.consumers)]
+            for consumer in self.consumers:
+                self.nursery.start_soon(consumer.run)
             await self._chaos()
             if not self.checker.violations:
                 await self._liveness()
@@ -225,6 +232,7 @@ class World:
             if info.state in {ClientState.DIVERGED, ClientState.AHEAD}:
                 self.journal.record("operator.rebuilt", node.name, info.state.value)
                 node.wipe()
+                self.checker.on_failed_over()
                 node.boot()
 
     def rebuild_usurped(self) -> None:
@@ -233,6 +241,7 @@ class World:
             if node.name in self.usurped and node is not self.master:
                 self.journal.record("operator.rebuilt", node.name, "usurped")
                 node.wipe()
+                self.checker.on_failed_over()
                 node.boot()
 
     def _replace(self, node: SimNode) -> None:
@@ -265,12 +274,16 @@ class World:
                 self.is_formed, self.disturbed_at = True, inf
                 await self._send_promptly()
                 await self._wait_until(self._is_converged)
+                for consumer in self.consumers:
+                    consumer.stop()
+                await trio.sleep(SUSPEND_S + REST_S)
                 nursery.cancel_scope.cancel()
         if limit.cancelled_caught and not self.checker.violations:
             self.checker.violation("liveness", f"not in order {LIVENESS_S:g} s after healing: {self._standing()}")
         if not self.checker.violations:
             self.checker.look()
             self.checker.check_converged()
+            self.checker.check_at_rest()
 
     async def _send_until_acked(self) -> None:
         producer = Producer(self, [])
