@@ -65,6 +65,8 @@ async def tail_messages(plan: TailPlan) -> CliError | None:
         async with open_consumer(
             plan.address, plan.topic, tags=" || ".join(plan.tags) or "*", network=client_network()
         ) as consumer:
+            if not consumer.queues:
+                await consumer.refresh()  # says why
             printer = _Printer(plan)
             ends = await read_stored(consumer, plan, printer=printer)
             if plan.follow:

@@ -7,6 +7,8 @@ with SyncConsumer("127.0.0.1:10911", "TopicTest") as consumer:
     for message in consumer.poll(timeout_s=5):
         print(message.body)
 
+With ``group=`` a consumer goes on where the group committed last (``commit()``, ``ConsumerOptions.auto_commit_s``).
+
 Everything raised on purpose is an ``RmqhaError``, and says in ``retryable`` whether asking again may help:
 
 - ``MQClientError``: the client cannot do what was asked; ``NoRouteError``: no broker for the topic is known.
@@ -27,6 +29,7 @@ from rmqha.client.message import Message, MessageExt, MessageQueue
 from rmqha.client.pipeline import Pipeline
 from rmqha.client.producer import Producer, ProducerOptions, open_producer
 from rmqha.client.results import PullResult, PullStatus, SendOutcome, SendResult, SendStatus
+from rmqha.client.start import Start
 from rmqha.client.sync import SyncConsumer, SyncProducer
 from rmqha.errors import (
     ConfigError,
@@ -68,6 +71,7 @@ __all__ = [
     "SendOutcome",
     "SendResult",
     "SendStatus",
+    "Start",
     "SyncConsumer",
     "SyncProducer",
     "TlsOptions",

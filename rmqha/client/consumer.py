@@ -1,18 +1,23 @@
 """Consumer: pulls messages of one topic, from the master or, while there is none, from a slave."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 import trio
 
+from rmqha.client.auto_commit import AutoCommit
 from rmqha.client.connections import Connections
 from rmqha.client.environment import check_trio_runs, logger
 from rmqha.client.message import MessageExt, MessageQueue
+from rmqha.client.offset_store import OffsetStore
+from rmqha.client.process_queue import ProcessQueue
 from rmqha.client.pull_api import PullApi
 from rmqha.client.results import PullResult, PullStatus
+from rmqha.client.start import Start, check_start, find_start
 from rmqha.client.topic_routes import PERM_READ, REFRESH_AFTER_S, TopicRoutes, split_addresses
 from rmqha.errors import MQClientError, NoRouteError, RemotingError, RmqhaError
 from rmqha.remoting.background import open_background_nursery
@@ -35,57 +40,86 @@ class ConsumerOptions:
     connect_timeout_s: float = 3.0
     body_size_max: int = 64 * 1024 * 1024
     """Larger bodies are not decompressed."""
-
-
-class _QueueState:
-    """Where one queue stands. At most one pull is under way; its answer counts only if ``epoch`` is unchanged.
-
-    Attributes:
-        next_offset: where the next pull begins: behind everything received.
-        delivered_offset: behind everything handed to the caller; what he should commit.
-        broker_id: whom to ask: 0 the master, larger a slave.
-        not_before: no pull before this time (trio's clock).
-        stay_until: after the master failed, no return to it before this time.
-    """
-
-    def __init__(self, offset: int) -> None:
-        self.next_offset = self.delivered_offset = offset
-        self.epoch = 0
-        self.pulling = False
-        self.broker_id = 0
-        self.not_before = 0.0
-        self.stay_until = 0.0
-        self.failures = 0
+    auto_commit_s: float | None = None
+    """Commit so often, and when the consumer closes, what was handed out before the latest poll; None: never."""
 
 
 class Consumer:
     """Reads all queues of a topic; made by :func:`open_consumer`. Use one from one task.
 
-    Offsets are the caller's to keep: :meth:`position` tells what to store, :meth:`seek` continues there.
+    How far it has read is kept by the brokers if the caller commits (:meth:`commit`), or by the caller himself
+    (:meth:`position`, :meth:`seek`).
     """
 
     def __init__(
-        self, topic: str, *, pull_api: PullApi, routes: TopicRoutes, nursery: trio.Nursery, options: ConsumerOptions
+        self,
+        topic: str,
+        *,
+        offsets: OffsetStore,
+        start: Start,
+        pull_api: PullApi,
+        routes: TopicRoutes,
+        nursery: trio.Nursery,
+        options: ConsumerOptions,
     ) -> None:
         self.topic = topic
+        self._offsets = offsets
+        self._start = start
         self._api = pull_api
         self._routes = routes
         self._nursery = nursery
         self._options = options
-        self._states: dict[MessageQueue, _QueueState] = {}
+        self._states: dict[MessageQueue, ProcessQueue] = {}
         self._received: deque[tuple[MessageQueue, int, list[MessageExt], int]] = deque()
         self._errors: deque[RmqhaError] = deque()
         self._arrived = trio.Event()
-        self._refreshed_at = float("-inf")
+        self._handed_out: ProcessQueue | None = None
+        self._refresh_at = -inf
+        self._is_refreshing = False
+        self._is_open = False
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The topic's readable queues, in order."""
+        """The topic's readable queues, in order; none while the topic does not exist."""
         return list(self._states)
 
     def position(self, queue: MessageQueue) -> int:
         """The offset behind the last message handed out: store it, and :meth:`seek` there to continue."""
         return self._state(queue).delivered_offset
+
+    def processed_offsets(self) -> dict[MessageQueue, int]:
+        """Offsets behind what was handed out before the latest poll began: what the caller has dealt with."""
+        return {queue: state.processed_offset for queue, state in self._states.items()}
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Let the brokers keep where the group goes on; ``start="committed"`` begins there.
+
+        A commit may go back. Brokers write commits to disk every few seconds (``flushConsumerOffsetInterval``): a
+        crash may undo the latest, and their messages come again; so may a commit that only a slave could take.
+
+        Args:
+            offsets: where to go on; None: behind everything handed out (:meth:`position`), in all queues.
+
+        Raises:
+            MQClientError: no group was named; not a queue of this topic, or a negative offset.
+            RemotingError, MQBrokerError: a broker does not answer, or refuses. The other brokers have it.
+        """
+        if offsets is None:
+            offsets = {queue: state.delivered_offset for queue, state in self._states.items()}
+        for queue, offset in offsets.items():
+            self._state(queue)
+            _check_offset(offset)
+        await self._offsets.commit(offsets)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Where the group goes on in ``queue``; None, or 0 if the queue begins there, if it never committed.
+
+        Raises:
+            MQClientError: no group was named; not a queue of this topic.
+            RemotingError, MQBrokerError: no answer, or a refusal.
+        """
+        self._state(queue)
+        return await self._offsets.read(queue)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue at ``offset``; what was received and not handed out is dropped.
@@ -94,11 +128,10 @@ class Consumer:
             MQClientError: not a queue of this topic, or a negative offset.
         """
         state = self._state(queue)
-        if offset < 0:
-            raise MQClientError(f"offset {offset} is negative")
+        _check_offset(offset)
         state.epoch += 1
         state.pulling = False
-        state.next_offset = state.delivered_offset = offset
+        state.next_offset = state.delivered_offset = state.processed_offset = offset
         state.not_before = 0.0
 
     async def seek_to_begin(self, queues: Iterable[MessageQueue] | None = None) -> None:
@@ -130,15 +163,20 @@ class Consumer:
     async def poll(self, *, timeout_s: float = 3.0) -> list[MessageExt]:
         """The next messages of any queue, at least one unless ``timeout_s`` passes first.
 
+        While the topic does not exist there are none.
+
         Raises:
             RemotingError: no broker of a queue answers; polling again tries again.
             MQBrokerError: a broker refuses; if ``retryable``, polling again may help.
         """
+        if self._handed_out is not None:
+            self._handed_out.processed_offset = self._handed_out.delivered_offset
+            self._handed_out = None
         with trio.move_on_after(timeout_s):
             while True:
                 if self._errors:
                     raise self._errors.popleft()
-                await self._refresh_queues()
+                self._refresh_queues()
                 self._start_pulls()
                 if messages := self._take():
                     return messages
@@ -148,7 +186,8 @@ class Consumer:
     async def _wait_arrival(self) -> None:
         self._arrived = trio.Event()
         paused = [state.not_before for state in self._states.values() if not state.pulling]
-        with trio.move_on_at(min([*paused, self._refreshed_at + REFRESH_AFTER_S])):
+        refresh_at = inf if self._is_refreshing else self._refresh_at
+        with trio.move_on_at(min([*paused, refresh_at])):
             await self._arrived.wait()
 
     def _take(self) -> list[MessageExt]:
@@ -159,8 +198,10 @@ class Consumer:
                 state.delivered_offset = next_offset
                 state.pulling = False
                 if messages:
+                    self._handed_out = state
                     self._start_pulls()
                     return messages
+                state.processed_offset = next_offset
         return []
 
     def _start_pulls(self) -> None:
@@ -170,7 +211,7 @@ class Consumer:
                 state.pulling = True
                 self._nursery.start_soon(self._pull, queue, state, state.epoch)
 
-    async def _pull(self, queue: MessageQueue, state: _QueueState, epoch: int) -> None:
+    async def _pull(self, queue: MessageQueue, state: ProcessQueue, epoch: int) -> None:
         ids = self._api.broker_ids(queue)
         if state.broker_id not in ids:
             state.broker_id = min(ids, default=0)
@@ -189,7 +230,7 @@ class Consumer:
         if epoch == state.epoch:
             self._on_pulled(queue, state, result)
 
-    def _on_failed(self, queue: MessageQueue, state: _QueueState, error: RmqhaError) -> None:
+    def _on_failed(self, queue: MessageQueue, state: ProcessQueue, error: RmqhaError) -> None:
         """Try the queue's next address; when none is left, tell the caller."""
         state.pulling = False
         state.failures += 1
@@ -203,10 +244,10 @@ class Consumer:
             state.broker_id = 0
             state.not_before = trio.current_time() + _PAUSE_S
             self._errors.append(error)
-        self._refreshed_at = float("-inf")
+        self._refresh_at = -inf
         self._arrived.set()
 
-    def _on_pulled(self, queue: MessageQueue, state: _QueueState, result: PullResult) -> None:
+    def _on_pulled(self, queue: MessageQueue, state: ProcessQueue, result: PullResult) -> None:
         state.failures = 0
         if trio.current_time() >= state.stay_until:
             state.broker_id = self._suggested(queue, result)
@@ -231,17 +272,24 @@ class Consumer:
         ids = self._api.broker_ids(queue)
         return result.suggest_which_broker_id if result.suggest_which_broker_id in ids else min(ids, default=0)
 
-    async def _refresh_queues(self) -> None:
-        """Learn of new queues and addresses every 30 s, and after each failure."""
-        if trio.current_time() < self._refreshed_at + REFRESH_AFTER_S:
-            return
-        self._refreshed_at = trio.current_time()
+    def _refresh_queues(self) -> None:
+        """Learn of new queues and addresses every 30 s, and after each failure; every second while there are none."""
+        if trio.current_time() >= self._refresh_at and not self._is_refreshing:
+            self._is_refreshing = True
+            self._nursery.start_soon(self._refresh)
+
+    async def _refresh(self) -> None:
+        self._refresh_at = trio.current_time() + (REFRESH_AFTER_S if self._states else _PAUSE_S)
         try:
             await self.refresh()
         except RmqhaError as error:
-            if not self._states:
-                raise
-            logger.warning("consumer.route_unknown: topic %s keeps the addresses it had: %r", self.topic, error)
+            if self._states:
+                logger.warning("consumer.route_unknown: topic %s keeps the addresses it had: %r", self.topic, error)
+            elif not isinstance(error, NoRouteError):
+                self._errors.append(error)
+        finally:
+            self._is_refreshing = False
+            self._arrived.set()
 
     async def refresh(self) -> None:
         """Look the topic's route up now.
@@ -252,21 +300,43 @@ class Consumer:
         """
         route = await self._routes.find(self.topic)
         self._api.set_brokers(route.broker_datas)
-        self._refreshed_at = trio.current_time()
         for data in sorted(route.queue_datas, key=lambda data: data.broker_name):
             for queue_id in range(data.read_queue_nums if data.perm & PERM_READ else 0):
-                self._states.setdefault(MessageQueue(self.topic, data.broker_name, queue_id), _QueueState(0))
+                await self._add(MessageQueue(self.topic, data.broker_name, queue_id))
         if not self._states:
             raise NoRouteError(f"topic {self.topic} has no queue that may be read")
+        self._refresh_at = trio.current_time() + REFRESH_AFTER_S
+
+    async def _add(self, queue: MessageQueue) -> None:
+        if queue not in self._states:
+            offset = await find_start(self._api, queue, self._start, is_new=self._is_open)
+            self._states.setdefault(queue, ProcessQueue(offset))
+
+    async def open(self) -> None:
+        """The first look at the route; a topic that does not exist is waited for.
+
+        Raises:
+            RemotingError, MQBrokerError: nobody answered, or a refusal.
+        """
+        try:
+            await self.refresh()
+        except NoRouteError as error:
+            logger.warning("consumer.topic_unknown: waiting for topic %s: %r", self.topic, error)
+        self._is_open = True
 
     def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
         return self.queues if queues is None else list(queues)
 
-    def _state(self, queue: MessageQueue) -> _QueueState:
+    def _state(self, queue: MessageQueue) -> ProcessQueue:
         state = self._states.get(queue)
         if state is None:
             raise MQClientError(f"{queue} is not one of the {len(self._states)} queues of topic {self.topic}")
         return state
+
+
+def _check_offset(offset: int) -> None:
+    if offset < 0:
+        raise MQClientError(f"offset {offset} is negative")
 
 
 @asynccontextmanager
@@ -274,35 +344,55 @@ async def open_consumer(
     addresses: str,
     topic: str,
     *,
-    group: str = "rmqha-consumer",
+    group: str | None = None,
+    start: Start | None = None,
     tags: str = "*",
     options: ConsumerOptions | None = None,
     network: Network | None = None,
 ) -> AsyncIterator[Consumer]:
-    """A consumer for as long as the block runs, positioned at offset 0 of each queue.
+    """A consumer for as long as the block runs. It reads all queues: members of a group do not share them out.
+
+    A topic that does not exist yet is waited for, as RocketMQ's consumers do: polls bring nothing until it is there.
 
     Args:
         addresses: of brokers or name servers, ``host:port``, several separated by ``;``. A broker knows no address
             but its own: to read on when the master is gone, name its slaves, too.
         topic: what to read.
-        group: the consumer group's name; brokers know it only for their statistics.
+        group: for whom offsets are committed; without one, nothing can be.
+        start: where to begin (:data:`~rmqha.client.start.Start`): ``"committed"`` (the default with a group),
+            ``"first"`` (without), ``"last"``, a ``datetime``, or milliseconds since 1970. Queues that appear later
+            are read from their first message on, not from ``"last"``.
         tags: ``*`` for all, or tags joined by ``||``.
         options: where RocketMQ's defaults do not fit.
         network: where connections come from; TCP if None.
 
     Raises:
-        MQClientError: no address is given, or ``tags`` names no tag.
-        NoRouteError: the topic is unknown.
+        MQClientError: no address is given, ``tags`` names no tag, ``start`` is no place, there is no group to commit
+            for, or trio does not run.
         RemotingError, MQBrokerError: nobody answered, or a refusal.
     """
     check_trio_runs("open_consumer", "SyncConsumer")
     options = options or ConsumerOptions()
+    start = check_start(start, group=group)
+    if options.auto_commit_s is not None and group is None:
+        raise MQClientError("auto_commit_s needs the name of the group to commit for: give group=")
     async with open_background_nursery() as nursery:
         connections = Connections(network or TcpNetwork(), nursery, connect_timeout_s=options.connect_timeout_s)
         routes = TopicRoutes(connections, split_addresses(addresses), nursery=nursery, timeout_s=options.timeout_s)
         api = PullApi(
             connections, group=group, tags=tags, timeout_s=options.timeout_s, body_size_max=options.body_size_max
         )
-        consumer = Consumer(topic, pull_api=api, routes=routes, nursery=nursery, options=options)
-        await consumer.refresh()
-        yield consumer
+        offsets = OffsetStore(api, group=group)
+        consumer = Consumer(
+            topic, offsets=offsets, start=start, pull_api=api, routes=routes, nursery=nursery, options=options
+        )
+        await consumer.open()
+        if options.auto_commit_s is None:
+            yield consumer
+            return
+        auto_commit = AutoCommit(consumer, every_s=options.auto_commit_s)
+        nursery.start_soon(auto_commit.run)
+        try:
+            yield consumer
+        finally:
+            await auto_commit.finish()

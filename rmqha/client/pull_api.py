@@ -1,6 +1,7 @@
 """PullApi: the requests a consumer makes, and who is asked."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from rmqha.client.connections import Connections
@@ -12,29 +13,34 @@ from rmqha.codec.headers import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     PullSysFlag,
+    QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
     decode_header,
     encode_header,
 )
 from rmqha.codec.heartbeat import SUBSCRIBE_ALL
 from rmqha.codec.message import decode_message
 from rmqha.codec.remoting import RemotingCommand, SerializeType
-from rmqha.codec.route import BrokerData
+from rmqha.codec.route import MASTER_ID, BrokerData
 from rmqha.errors import MQClientError, NoRouteError, RemoteProtocolError, RemotingError, StoreError
 
 _ANSWER_LATER_S: Final = 10.0
 """How much longer than the time it may hold a pull a broker is given to answer."""
 
+_NO_GROUP: Final = "rmqha-consumer"
+"""What brokers are told, for their statistics, of a consumer without a group."""
+
 
 class PullApi:
-    """Asks the brokers of one topic on behalf of one group."""
+    """Asks the brokers of one topic on behalf of one group, or of none."""
 
     def __init__(
-        self, connections: Connections, *, group: str, tags: str, timeout_s: float, body_size_max: int
+        self, connections: Connections, *, group: str | None, tags: str, timeout_s: float, body_size_max: int
     ) -> None:
         self._connections = connections
-        self._group = group
+        self._group = group or _NO_GROUP
         self._subscription = tags.strip() or SUBSCRIBE_ALL
         self._tags = frozenset(tag for part in self._subscription.split("||") if (tag := part.strip()))
         if not self._tags:
@@ -122,22 +128,41 @@ class PullApi:
         header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms)
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
-    async def _offset(self, queue: MessageQueue, code: RequestCode, header: object) -> int:
-        ids = self.broker_ids(queue) or [0]
-        for broker_id in ids:
-            try:
-                response = await self._ask(queue, code, header, self._timeout_s, broker_id)
-            except RemotingError:
-                if broker_id == ids[-1]:
-                    raise
-                continue
-            break
+    async def committed_offset(self, queue: MessageQueue) -> int | None:
+        """Where the group goes on, or None if it never committed. Raises RemotingError, MQBrokerError.
+
+        A broker says 0, too, of a group that never committed, as long as the queue still begins there.
+        """
+        header = QueryConsumerOffsetRequestHeader(self._group, queue.topic, queue.queue_id)
+        response = await self._ask_any(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
+        return None if response.code == ResponseCode.QUERY_NOT_FOUND else _read_offset(response)
+
+    async def commit_offset(self, queue: MessageQueue, offset: int) -> None:
+        """The group goes on at ``offset``. Raises RemotingError, MQBrokerError."""
+        header = UpdateConsumerOffsetRequestHeader(self._group, queue.topic, queue.queue_id, offset)
+        response = await self._ask_any(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
         if response.code != ResponseCode.SUCCESS:
             raise broker_error(response)
-        return decode_header(OffsetResponseHeader, response).offset
+
+    async def _offset(self, queue: MessageQueue, code: RequestCode, header: object) -> int:
+        return _read_offset(await self._ask_any(queue, code, header))
+
+    async def _ask_any(self, queue: MessageQueue, code: RequestCode, header: object) -> RemotingCommand:
+        """The answer of the queue's master, or of the first slave that answers while he does not."""
+        *others, last = self.broker_ids(queue) or [MASTER_ID]
+        for broker_id in others:
+            with suppress(RemotingError):
+                return await self._ask(queue, code, header, self._timeout_s, broker_id)
+        return await self._ask(queue, code, header, self._timeout_s, last)
 
     async def _ask(
         self, queue: MessageQueue, code: RequestCode, header: object, timeout_s: float, broker_id: int
     ) -> RemotingCommand:
         request = RemotingCommand(code, ext_fields=encode_header(header), serialize=SerializeType.ROCKETMQ)
         return await self._connections.invoke(self._address(queue, broker_id), request, timeout_s=timeout_s)
+
+
+def _read_offset(response: RemotingCommand) -> int:
+    if response.code != ResponseCode.SUCCESS:
+        raise broker_error(response)
+    return decode_header(OffsetResponseHeader, response).offset

@@ -5,7 +5,7 @@ by many threads; a consumer's calls take turns. A process that forks must open i
 """
 
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from queue import SimpleQueue
 from types import TracebackType
@@ -19,6 +19,7 @@ from rmqha.client.message import Message, MessageExt, MessageQueue
 from rmqha.client.pipeline import Pipeline
 from rmqha.client.producer import Producer, ProducerOptions, open_producer
 from rmqha.client.results import SendOutcome, SendResult
+from rmqha.client.start import Start
 from rmqha.errors import MQClientError
 from rmqha.transport import Network
 
@@ -190,13 +191,16 @@ class SyncConsumer:
         addresses: str,
         topic: str,
         *,
-        group: str = "rmqha-consumer",
+        group: str | None = None,
+        start: Start | None = None,
         tags: str = "*",
         options: ConsumerOptions | None = None,
         network: Network | None = None,
     ) -> None:
         self._loop: _Loop[Consumer] = _Loop(
-            lambda: open_consumer(addresses, topic, group=group, tags=tags, options=options, network=network),
+            lambda: open_consumer(
+                addresses, topic, group=group, start=start, tags=tags, options=options, network=network
+            ),
             names=("SyncConsumer", "open_consumer"),
         )
         self._lock = threading.Lock()
@@ -215,6 +219,15 @@ class SyncConsumer:
     def position(self, queue: MessageQueue) -> int:
         """See :meth:`Consumer.position`."""
         return self._loop.call_sync(lambda: self._loop.client.position(queue))
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """See :meth:`Consumer.commit`."""
+        with self._lock:
+            self._loop.call(lambda: self._loop.client.commit(offsets))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """See :meth:`Consumer.committed`."""
+        return self._loop.call(lambda: self._loop.client.committed(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """See :meth:`Consumer.seek`."""

@@ -13,8 +13,10 @@ from rmqha.codec.headers import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     PullSysFlag,
+    QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
     decode_header,
     encode_header,
 )
@@ -41,6 +43,10 @@ class Log:
 
     records: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
     size: int = 0
+    first: int = 0
+    """The offset at which every queue begins."""
+    committed: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """By group, topic and queue."""
 
 
 class FakeBroker(RequestDispatcher):
@@ -74,6 +80,8 @@ class FakeBroker(RequestDispatcher):
         self.register(RequestCode.GET_MIN_OFFSET, lambda _, request: self._offset(request, end=False))
         self.register(RequestCode.GET_MAX_OFFSET, lambda _, request: self._offset(request, end=True))
         self.register(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self._search)
+        self.register(RequestCode.QUERY_CONSUMER_OFFSET, self._query_offset)
+        self.register(RequestCode.UPDATE_CONSUMER_OFFSET, self._update_offset)
 
     async def run(self, network: Network) -> None:
         await self.server.serve(await network.listen("10.0.0.1", self.port))
@@ -181,7 +189,7 @@ class FakeBroker(RequestDispatcher):
 
     def _offset(self, request: RemotingCommand, *, end: bool) -> RemotingCommand:
         header = decode_header(QueueRequestHeader, request)
-        offset = len(self._queue(header.topic, header.queue_id)) if end else 0
+        offset = len(self._queue(header.topic, header.queue_id)) if end else self.log.first
         return RemotingCommand(0, ext_fields=encode_header(OffsetResponseHeader(offset)))
 
     def _search(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -190,6 +198,19 @@ class FakeBroker(RequestDispatcher):
         offsets = [message.queue_offset for message in stored if message.store_timestamp_ms >= header.timestamp]
         offset = offsets[0] if offsets else max(len(stored) - 1, 0)
         return RemotingCommand(0, ext_fields=encode_header(OffsetResponseHeader(offset)))
+
+    def _query_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = decode_header(QueryConsumerOffsetRequestHeader, request)
+        key = (header.consumer_group, header.topic, header.queue_id)
+        offset = self.log.committed.get(key, None if self.log.first else 0)
+        if offset is None:
+            return RemotingCommand(ResponseCode.QUERY_NOT_FOUND, remark="this group consumer boot first")
+        return RemotingCommand(0, ext_fields=encode_header(OffsetResponseHeader(offset)))
+
+    def _update_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = decode_header(UpdateConsumerOffsetRequestHeader, request)
+        self.log.committed[header.consumer_group, header.topic, header.queue_id] = header.commit_offset
+        return RemotingCommand(0)
 
     def refuse(self) -> RemotingCommand:
         return RemotingCommand(ResponseCode.NO_PERMISSION, remark="not for you")

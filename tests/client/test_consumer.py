@@ -1,78 +1,19 @@
 """Consumer against fake brokers behind the real server, over the in-memory network."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
-
 import pytest
 import trio
 import trio.testing
 from trio.testing import MockClock
 
 from rmqha.client import (
-    Consumer,
-    ConsumerOptions,
     Message,
     MessageQueue,
-    Producer,
-    ProducerOptions,
     PullStatus,
-    open_consumer,
     open_producer,
 )
-from rmqha.errors import MQBrokerError, MQClientError, NoRouteError, RemotingError
+from rmqha.errors import MQBrokerError, MQClientError, RemotingError
+from tests.client.cluster import cluster_of, numbers, read, send
 from tests.client.fake_broker import FakeBroker
-from tests.fakes import MemoryNetwork
-
-
-class Cluster:
-    """Brokers on one network, and clients of them."""
-
-    def __init__(self, nursery: trio.Nursery, brokers: tuple[FakeBroker, ...]) -> None:
-        self.network = MemoryNetwork()
-        self.nursery = nursery
-        self.brokers = brokers
-        self.addresses = ";".join(broker.address for broker in brokers)
-
-    async def start(self, *brokers: FakeBroker) -> None:
-        for broker in brokers:
-            self.nursery.start_soon(broker.run, self.network)
-        await trio.testing.wait_all_tasks_blocked()
-
-    def consumer(self, topic: str = "T", *, tags: str = "*", **options: Any) -> Any:
-        settings = ConsumerOptions(**options)
-        return open_consumer(self.addresses, topic, tags=tags, network=self.network, options=settings)
-
-    def producer(self, **options: Any) -> Any:
-        return open_producer(self.addresses, network=self.network, options=ProducerOptions(**options))
-
-
-@asynccontextmanager
-async def cluster_of(*brokers: FakeBroker) -> AsyncIterator[Cluster]:
-    with trio.fail_after(1000):
-        async with trio.open_nursery() as nursery:
-            cluster = Cluster(nursery, brokers)
-            await cluster.start(*brokers)
-            yield cluster
-            nursery.cancel_scope.cancel()
-
-
-async def send(producer: Producer, count: int, *, first: int = 0, **more: Any) -> None:
-    for n in range(first, first + count):
-        await producer.send(Message("T", b"%d" % n, **more))
-
-
-async def read(consumer: Consumer, count: int) -> list[bytes]:
-    bodies: list[bytes] = []
-    while len(bodies) < count:
-        messages = await consumer.poll(timeout_s=60)
-        assert messages
-        bodies += [message.body for message in messages]
-    return bodies
-
-
-def numbers(count: int) -> list[bytes]:
-    return sorted(b"%d" % n for n in range(count))
 
 
 async def test_all_messages_of_all_queues_arrive_once_and_in_order(autojump_clock: MockClock) -> None:
@@ -279,13 +220,6 @@ async def test_a_refusal_is_raised(autojump_clock: MockClock) -> None:
         with pytest.raises(MQBrokerError, match="not for you") as caught:
             await consumer.poll()
         assert caught.value.code == 16
-
-
-async def test_an_unknown_topic_is_refused_at_once(autojump_clock: MockClock) -> None:
-    async with cluster_of(FakeBroker()) as cluster:
-        with pytest.raises(NoRouteError, match="does not know topic T"):
-            async with cluster.consumer():
-                pass
 
 
 async def test_a_single_pull(autojump_clock: MockClock) -> None:

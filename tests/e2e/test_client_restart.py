@@ -1,11 +1,42 @@
-"""rmqha's own clients and a broker that is killed and comes back."""
+"""rmqha's own clients and a real broker that goes away and comes back."""
 
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
 import trio
 
-from rmqha.client import Message, open_producer
+from rmqha.client import (
+    ConsumerOptions,
+    Message,
+    RemotingError,
+    SyncConsumer,
+    SyncProducer,
+    open_consumer,
+    open_producer,
+)
 from tests.e2e.conftest import Pair
+from tests.e2e.processes import RmqhaBroker
 
 RESTART_S_MAX = 60.0
+COUNT = 40
+BODIES = [b"%d" % number for number in range(COUNT)]
+
+
+def _send(address: str, bodies: list[bytes]) -> None:
+    with SyncProducer(address) as producer:
+        for body in bodies:
+            producer.send(Message("orders", body))
+
+
+def _read(consumer: SyncConsumer, count: int) -> list[bytes]:
+    bodies: list[bytes] = []
+    while len(bodies) < count:
+        messages = consumer.poll(timeout_s=RESTART_S_MAX)
+        assert messages, "nothing came"
+        bodies += [message.body for message in messages]
+    return bodies
 
 
 async def test_a_send_with_retries_bridges_the_restart_of_a_killed_master(pair: Pair) -> None:
@@ -23,3 +54,107 @@ async def test_a_send_with_retries_bridges_the_restart_of_a_killed_master(pair: 
         nursery.start_soon(restart)
         result = await producer.send(Message("orders", b"after"), retries=1000, timeout_s=RESTART_S_MAX)
         assert result.offset_msg_id
+
+
+async def _stop(broker: RmqhaBroker) -> None:
+    await broker.stop()
+
+
+async def _kill_after_a_flush(broker: RmqhaBroker) -> None:
+    await trio.sleep(1)  # flushConsumerOffsetInterval, ten times
+    await broker.kill()
+
+
+@pytest.mark.parametrize("end", [_stop, _kill_after_a_flush])
+async def test_committed_offsets_outlive_the_broker(pair: Pair, end: Callable[[RmqhaBroker], Awaitable[None]]) -> None:
+    """Forwards, and back again."""
+    master = pair.master
+    master.conf |= {"brokerRole": "ASYNC_MASTER", "flushConsumerOffsetInterval": 100}
+
+    def consume(first: int, *, count: int, seek_to: int | None) -> None:
+        with SyncConsumer(master.address, "orders", group="billing", options=ConsumerOptions(batch_size=5)) as consumer:
+            queue = consumer.queues[0]
+            assert consumer.position(queue) == first
+            assert _read(consumer, count)
+            if seek_to is not None:
+                consumer.seek(queue, seek_to)
+            consumer.commit()
+
+    await master.start()
+    async with open_producer(master.address) as producer:
+        queue = (await producer.queues("orders"))[0]
+        for body in BODIES:
+            await producer.send(Message("orders", body), queue=queue)
+    await trio.to_thread.run_sync(partial(consume, 0, count=20, seek_to=None))
+    await end(master)
+    await master.start()
+    await trio.to_thread.run_sync(partial(consume, 20, count=5, seek_to=7))
+    await end(master)
+    await master.start()
+    await trio.to_thread.run_sync(partial(consume, 7, count=5, seek_to=None))
+
+
+async def test_auto_commit_loses_nothing_when_the_broker_is_killed_under_it(pair: Pair) -> None:
+    master = pair.master
+    master.conf |= {"brokerRole": "ASYNC_MASTER", "flushConsumerOffsetInterval": 100}
+    await master.start()
+    await trio.to_thread.run_sync(_send, master.address, BODIES)
+    read: list[bytes] = []
+    options = ConsumerOptions(batch_size=1, auto_commit_s=0.05)
+    with trio.fail_after(2 * RESTART_S_MAX):
+        async with open_consumer(master.address, "orders", group="billing", options=options) as consumer:
+            while len(read) < COUNT // 2:
+                read += [message.body for message in await consumer.poll()]
+            await trio.sleep(0.3)
+            await master.kill()
+            await master.start()
+            for _ in range(2):
+                try:
+                    read += [message.body for message in await consumer.poll()]
+                except RemotingError:
+                    continue
+        async with open_consumer(master.address, "orders", group="billing", options=options) as consumer:
+            while set(read) != set(BODIES):
+                read += [message.body for message in await consumer.poll()]
+        assert len(read) < COUNT + 15, "the commits counted for something"
+
+
+async def test_a_consumer_started_before_its_topic_reads_it(pair: Pair) -> None:
+    master = pair.master
+    master.conf |= {"brokerRole": "ASYNC_MASTER"}
+    await master.start()
+
+    def consume() -> None:
+        with SyncConsumer(master.address, "orders", group="billing", start="last") as consumer:
+            assert consumer.poll(timeout_s=0.2) == []
+            _send(master.address, BODIES)
+            assert sorted(_read(consumer, COUNT)) == sorted(BODIES)
+
+    await trio.to_thread.run_sync(consume)
+
+
+ASYNCIO_PROGRAM = """
+import asyncio, sys
+from rmqha.client import Message, SyncConsumer, SyncProducer
+
+async def main(address):
+    producer = await asyncio.to_thread(SyncProducer, address)
+    await asyncio.gather(*(asyncio.to_thread(producer.send, Message("orders", b"%d" % n)) for n in range(20)))
+    await asyncio.to_thread(producer.close)
+    consumer = await asyncio.to_thread(SyncConsumer, address, "orders")
+    consumer.seek(consumer.queues[0], 1000)
+    await asyncio.to_thread(consumer.poll, timeout_s=2)
+    await asyncio.to_thread(consumer.close)
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+async def test_under_asyncio_the_plain_clients_work_and_warn_on_stderr(pair: Pair) -> None:
+    pair.master.conf |= {"brokerRole": "ASYNC_MASTER"}
+    await pair.master.start()
+    program = [sys.executable, "-c", ASYNCIO_PROGRAM, pair.master.address]
+    with trio.fail_after(RESTART_S_MAX):
+        ended = await trio.run_process(program, capture_stdout=True, capture_stderr=True)
+    assert ended.stdout == b""
+    assert b"consumer.offset_moved: offset 1000" in ended.stderr

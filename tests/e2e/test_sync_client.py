@@ -63,8 +63,9 @@ def test_plain_code_sends_and_receives(broker: FakeBroker) -> None:
 
 
 def test_errors_come_out_as_themselves(broker: FakeBroker) -> None:
-    with pytest.raises(NoRouteError):
-        SyncConsumer(broker.address, "unknown")
+    broker.auto_create = False
+    with SyncProducer(broker.address) as sender, pytest.raises(NoRouteError):
+        sender.send(Message("unknown", b"x"))
     with pytest.raises(RemotingConnectError):
         SyncConsumer("127.0.0.1:1", "T")
     with pytest.raises(MQClientError, match="no broker address"):
