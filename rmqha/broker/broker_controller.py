@@ -22,6 +22,8 @@ from rmqha.broker.metadata import MetadataService
 from rmqha.broker.pull_message_processor import PullMessageProcessor, PullRules
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.query_processor import QueryProcessor
+from rmqha.broker.queue_ends import QueueEnds
+from rmqha.broker.queue_ends_client import QueueEndsClient
 from rmqha.broker.send_message_processor import SendMessageProcessor, SendRules
 from rmqha.broker.topic_config_manager import PERM_READ, PERM_WRITE, TopicConfigManager, TopicRules
 from rmqha.broker.tuning import Tuning
@@ -94,10 +96,12 @@ class BrokerController:
         self.store.replicas_need = self._replicas_need
         self.topics: Final = TopicConfigManager(_topic_rules(config), now_ms=now_ms)
         self.offsets: Final = ConsumerOffsetManager()
+        self.queue_ends: Final = QueueEnds(self.store)
         self.metadata: Final = MetadataService(
             ConfigFiles(disk, config.store_path_root_dir),
             self.topics,
             self.offsets,
+            self.queue_ends,
             interval_s=config.flush_consumer_offset_interval_s,
         )
         self.holds: Final = PullRequestHoldService()
@@ -185,6 +189,8 @@ class BrokerController:
         if self.ha_client is not None:
             nursery.start_soon(self.ha_client.run)
             nursery.start_soon(self.master_link.run)
+            queue_ends = QueueEndsClient(self._network, self.config, store=self.store, queue_ends=self.queue_ends)
+            nursery.start_soon(queue_ends.run)
 
     def _log_started(self) -> None:
         logger.info(
@@ -198,8 +204,9 @@ class BrokerController:
 
     def _load_metadata(self) -> None:
         self.metadata.load()
-        for queue in self.store.queues:
-            self.topics.learn_queue(queue.topic, queue.queue_id)
+        for topic, queue_id in self.store.queues.next_offsets():
+            self.topics.learn_queue(topic, queue_id)
+        self.store.recover_topic_queue_table()
 
     async def _catch_up_unless_stopped(self) -> None:
         """It may last for hours; what it has fetched so far is kept."""

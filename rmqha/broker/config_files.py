@@ -2,6 +2,7 @@
 
     ROOT/config/topics.json            on change
     ROOT/config/consumerOffset.json    every flushConsumerOffsetInterval
+    ROOT/config/queueEnds.json         on change (rmqha/broker/queue_ends.py)
 
 Each save writes a temporary file, syncs it and renames it; the former content stays as ``.bak``, which is read when
 the file itself is missing, empty or does not parse. None of it is worth stopping a broker for: the log is the truth.
@@ -22,6 +23,7 @@ logger = structlog.get_logger()
 
 TOPICS: Final = "topics.json"
 CONSUMER_OFFSET: Final = "consumerOffset.json"
+QUEUE_ENDS: Final = "queueEnds.json"
 DELAY_OFFSET: Final = "delayOffset.json"
 SUBSCRIPTION_GROUP: Final = "subscriptionGroup.json"
 

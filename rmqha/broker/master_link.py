@@ -23,10 +23,10 @@ from rmqha.transport import Network
 
 logger = structlog.get_logger()
 
-_RPC_TIMEOUT_S: Final = 3.0
+RPC_TIMEOUT_S: Final = 3.0
 _FIRST_AFTER_S: Final = 3.0
 _INTERVAL_S: Final = 10.0
-_HA_PORT_DISTANCE: Final = 1
+HA_PORT_DISTANCE: Final = 1
 
 
 class MasterLink:
@@ -49,15 +49,15 @@ class MasterLink:
         """
         config = self._config
         found = None
-        if ha_address.port > _HA_PORT_DISTANCE:
-            found = await self._ask_range(f"{ha_address.host}:{ha_address.port - _HA_PORT_DISTANCE}", ha_address.port)
+        if ha_address.port > HA_PORT_DISTANCE:
+            found = await self._ask_range(f"{ha_address.host}:{ha_address.port - HA_PORT_DISTANCE}", ha_address.port)
         if found is None and config.master_address and split_address(config.ha_master_address) == tuple(ha_address):
             found = await self._ask_range(config.master_address, ha_address.port)
         return found
 
     async def _ask_range(self, address: str, ha_port: int) -> LogRange | None:
         try:
-            async with open_remoting_client(self._network, address, timeout_s=_RPC_TIMEOUT_S) as client:
+            async with open_remoting_client(self._network, address, timeout_s=RPC_TIMEOUT_S) as client:
                 table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
             is_ours = STATUS_KEY in table
             if is_ours and java_json.loads(table[STATUS_KEY])["ha"]["port"] != ha_port:
@@ -83,7 +83,7 @@ class MasterLink:
         about them (#2819), but its masters answer on both.
         """
         try:
-            async with open_remoting_client(self._network, address, timeout_s=_RPC_TIMEOUT_S) as client:
+            async with open_remoting_client(self._network, address, timeout_s=RPC_TIMEOUT_S) as client:
                 topics = await _ask(client, RequestCode.GET_ALL_TOPIC_CONFIG)
                 offsets = await _ask(client, RequestCode.GET_ALL_CONSUMER_OFFSET)
             if topics:
@@ -98,10 +98,15 @@ class MasterLink:
 
 async def _ask(client: RemotingClient, code: RequestCode) -> dict[str, Any]:
     """The JSON object that answers ``code``; empty when the broker has nothing to say."""
-    answer = await client.invoke(RemotingCommand(code), timeout_s=_RPC_TIMEOUT_S)
+    answer = await client.invoke(RemotingCommand(code), timeout_s=RPC_TIMEOUT_S)
     if answer.code != ResponseCode.SUCCESS or not answer.body:
         return {}
+    return json_of(answer)
+
+
+def json_of(answer: RemotingCommand) -> dict[str, Any]:
+    """The JSON object that an answer's body is. Raises RemoteProtocolError if it is none."""
     value = java_json.loads(answer.body)
     if not isinstance(value, dict):
-        raise RemoteProtocolError(f"the answer to {code.name} is no JSON object")
+        raise RemoteProtocolError("the answer is no JSON object")
     return value

@@ -1,4 +1,4 @@
-"""MetadataService: saves the broker's tables, and hands them to slaves (requests 21, 43, 45, 201).
+"""MetadataService: saves the broker's tables, and hands them to slaves (requests 21, 43, 45, 201, 21021).
 
 Source: spec: ha §12, remoting §2.6; rocketmq-all-4.9.8 SlaveSynchronize.java, AdminBrokerProcessor.java.
 """
@@ -9,8 +9,16 @@ from typing import Any, Final
 import structlog
 import trio
 
-from rmqha.broker.config_files import CONSUMER_OFFSET, DELAY_OFFSET, SUBSCRIPTION_GROUP, TOPICS, ConfigFiles
+from rmqha.broker.config_files import (
+    CONSUMER_OFFSET,
+    DELAY_OFFSET,
+    QUEUE_ENDS,
+    SUBSCRIPTION_GROUP,
+    TOPICS,
+    ConfigFiles,
+)
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -32,33 +40,41 @@ _NO_DELAYS: dict[str, Any] = {"offsetTable": {}}
 
 
 class MetadataService:
-    """Topics and consumer offsets on disk and on the wire.
+    """Topics and consumer offsets on disk and on the wire, and the ends of queues without messages.
 
     Delay offsets and subscription groups are kept as a store brought them: this version writes neither.
     """
 
     def __init__(
-        self, files: ConfigFiles, topics: TopicConfigManager, offsets: ConsumerOffsetManager, *, interval_s: float
+        self,
+        files: ConfigFiles,
+        topics: TopicConfigManager,
+        offsets: ConsumerOffsetManager,
+        queue_ends: QueueEnds,
+        *,
+        interval_s: float,
     ) -> None:
         self._files = files
         self._topics = topics
         self._offsets = offsets
+        self._queue_ends = queue_ends
         self._interval_s = interval_s
         self._not_saved = ""
         self._deadlines = DeadlineService(topics.saved)
-        self._topic_put = trio.Event()
-        topics.on_put = self._on_topic_put
+        self._changed = trio.Event()
+        topics.on_put = queue_ends.on_learned = self._on_change
 
-    def _on_topic_put(self) -> None:
-        self._topic_put.set()
+    def _on_change(self) -> None:
+        self._changed.set()
 
     def load(self) -> None:
         """Read what was saved; a file that is missing or broken costs nothing that the log does not give back."""
         self._files.load(TOPICS, self._topics.replace_from_json)
         self._files.load(CONSUMER_OFFSET, self._offsets.replace_from_json)
+        self._files.load(QUEUE_ENDS, self._queue_ends.merge_from_json)
 
     async def run(self) -> None:
-        """Save what changed, every ``interval_s`` and at once when a topic was made, until cancelled.
+        """Save what changed, every ``interval_s``, and at once topics that are made and ends that are learned.
 
         As in RocketMQ a new topic is saved before a send to it is answered. A RocketMQ broker that opens our store
         knows no other topics than the saved ones; ours finds them in the log, but not how many queues they had.
@@ -67,8 +83,8 @@ class MetadataService:
             nursery.start_soon(self._deadlines.run)
             while True:
                 with trio.move_on_after(self._interval_s):
-                    await self._topic_put.wait()
-                self._topic_put = trio.Event()
+                    await self._changed.wait()
+                self._changed = trio.Event()
                 begun_at = trio.current_time()
                 await self.save()
                 await trio.sleep(min(_PAUSE_SHARE * (trio.current_time() - begun_at), _PAUSE_MAX_S))
@@ -77,6 +93,8 @@ class MetadataService:
         """Save what changed. What fails is tried again, and told once; sends that need the topic are refused."""
         try:
             await self._save_topics()
+            await self._queue_ends.note_gone()
+            await self._save_if_dirty(self._queue_ends, QUEUE_ENDS)
             await self._save_if_dirty(self._offsets, CONSUMER_OFFSET)
         except (StoreWriteError, StoreReadError) as error:
             if self._not_saved != str(error):
@@ -94,7 +112,7 @@ class MetadataService:
             raise
         self._topics.saved.advance(made)
 
-    async def _save_if_dirty(self, table: TopicConfigManager | ConsumerOffsetManager, name: str) -> None:
+    async def _save_if_dirty(self, table: TopicConfigManager | ConsumerOffsetManager | QueueEnds, name: str) -> None:
         if not table.dirty:
             return
         table.dirty = False
@@ -110,6 +128,7 @@ class MetadataService:
         dispatcher.register(RequestCode.GET_ALL_CONSUMER_OFFSET, self._answer_consumer_offsets)
         dispatcher.register(RequestCode.GET_ALL_DELAY_OFFSET, self._answer_delay_offsets)
         dispatcher.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._answer_subscription_groups)
+        self._queue_ends.register(dispatcher)
 
     def _answer_topics(self, connection: Connection, _request: RemotingCommand) -> RemotingCommand:
         return _table(connection, self._topics.to_json)

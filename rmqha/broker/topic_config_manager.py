@@ -47,6 +47,11 @@ class TopicConfig:
     topic_sys_flag: int = 0
     order: bool = False
 
+    @property
+    def queue_nums(self) -> int:
+        """How many queues there are, for reading or writing."""
+        return max(self.read_queue_nums, self.write_queue_nums)
+
     def to_json(self) -> dict[str, Any]:
         """The members as RocketMQ writes them (spec: commitlog §11)."""
         return {
@@ -120,7 +125,7 @@ class TopicConfigManager:
         self._queues = self._count_queues()
 
     def _count_queues(self) -> int:
-        return sum(map(_queues_of, self._table.values()))
+        return sum(topic.queue_nums for topic in self._table.values())
 
     @property
     def has_room(self) -> bool:
@@ -175,7 +180,7 @@ class TopicConfigManager:
 
     def _put(self, topic: TopicConfig) -> None:
         former = self._table.get(topic.topic_name)
-        self._queues += _queues_of(topic) - (_queues_of(former) if former else 0)
+        self._queues += topic.queue_nums - (former.queue_nums if former else 0)
         self._table[topic.topic_name] = topic
         self.data_version = (self._now_ms(), self.data_version[1] + 1)
         self.dirty = True
@@ -200,8 +205,8 @@ class TopicConfigManager:
             data_version = (int(version.get("timestamp", 0)), int(version.get("counter", 0)))
             if data_version == self.data_version:
                 return False
-            table = {name: TopicConfig.from_json(name, entry) for name, entry in value["topicConfigTable"].items()}
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            table = decode_topics(value)
+        except (AttributeError, TypeError, ValueError, RecursionError) as error:
             raise RemoteProtocolError(f"topics do not parse: {error!r:.200}") from None
         built_in = {topic.topic_name: topic for topic in _built_in_topics(self._rules)}
         self._table = built_in | table
@@ -218,8 +223,12 @@ def _int32(value: Any) -> int:
     return number
 
 
-def _queues_of(topic: TopicConfig) -> int:
-    return max(topic.read_queue_nums, topic.write_queue_nums)
+def decode_topics(value: dict[str, Any]) -> dict[str, TopicConfig]:
+    """The member ``topicConfigTable`` of a table of topics. Raises RemoteProtocolError if it is none."""
+    try:
+        return {name: TopicConfig.from_json(name, entry) for name, entry in value["topicConfigTable"].items()}
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"topics do not parse: {error!r:.200}") from None
 
 
 def _built_in_topics(rules: TopicRules) -> Iterator[TopicConfig]:

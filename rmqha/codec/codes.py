@@ -86,6 +86,8 @@ class RequestCode(IntEnum):
     DELETE_EXPIRED_COMMITLOG = 329
     LITE_PULL_MESSAGE = 361
     GET_BROKER_HA_STATUS = 907
+    GET_QUEUE_ENDS = 21_021
+    """rmqha's own: where queues end that have no message left (rmqha/broker/queue_ends.py)."""
 
 
 class ResponseCode(IntEnum):

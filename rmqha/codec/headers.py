@@ -94,6 +94,14 @@ class QueueRequestHeader:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueEndsRequestHeader:
+    """GET_QUEUE_ENDS: where queues ended when the log ended at ``before``; a page, from the ``start``-th queue on."""
+
+    before: Int64
+    start: Int64 = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SearchOffsetRequestHeader:
     """29 SEARCH_OFFSET_BY_TIMESTAMP; ``timestamp`` in milliseconds."""
 

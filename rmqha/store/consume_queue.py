@@ -47,6 +47,11 @@ class ConsumeQueue:
         """Whether there is any unit, fillers included."""
         return self.queue.max_offset > self.queue.min_offset
 
+    @property
+    def has_messages(self) -> bool:
+        """Whether the log holds any message of this queue, as far as :meth:`correct_min_offset` was told."""
+        return self.min_offset_in_queue < self.max_offset_in_queue
+
     def load(self, *, writable: bool = True) -> None:
         """Open the files and find the end: the first invalid unit within the last three files (spec: §8.3).
 
@@ -145,10 +150,14 @@ class ConsumeQueue:
 
     def correct_min_offset(self, phy_min_offset: int) -> None:
         """The log now begins at ``phy_min_offset``: messages before are gone from this queue too."""
-        first = self._first_at_or_behind(phy_min_offset)
+        self.min_offset_in_queue = max(self.queue.min_offset // UNIT_SIZE, self.end_before(phy_min_offset))
+
+    def end_before(self, phy_offset: int) -> int:
+        """Where this queue ended when the log ended at ``phy_offset``."""
+        first = self._first_at_or_behind(phy_offset)
         while (unit := self.unit(first)) is not None and _is_filler(unit):
             first += 1
-        self.min_offset_in_queue = max(self.queue.min_offset // UNIT_SIZE, first)
+        return first
 
     def _first_at_or_behind(self, phy_offset: int) -> int:
         """Offset in the queue of the first unit at or behind ``phy_offset``; fillers are before everything."""

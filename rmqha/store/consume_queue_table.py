@@ -1,6 +1,7 @@
 """ConsumeQueueTable: all consume queues of a store, ``DIRECTORY/TOPIC/QUEUEID/``."""
 
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Final
 
 from rmqha.codec.layout import is_legal_topic
@@ -22,6 +23,8 @@ class ConsumeQueueTable:
         self._directory: Final = directory
         self._file_size: Final = file_size
         self._queues: dict[QueueKey, ConsumeQueue] = {}
+        self.known_ends: Final[dict[QueueKey, int]] = {}
+        """Where queues ended before this log began: of those without a message in it, nothing else may tell."""
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self._queues.values())
@@ -90,7 +93,42 @@ class ConsumeQueueTable:
 
     def next_offsets(self) -> dict[QueueKey, int]:
         """For each queue the offset its next message will get."""
-        return {key: queue.max_offset_in_queue for key, queue in self._queues.items()}
+        return {key: self.range_of(*key)[1] for key in self._keys()}
+
+    def range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The first message of a queue that is still there, and the end; twice the end if there is none."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is not None and queue.has_messages:
+            return queue.min_offset_in_queue, queue.max_offset_in_queue
+        end = max(self.known_ends.get((topic, queue_id), 0), queue.max_offset_in_queue if queue is not None else 0)
+        return end, end
+
+    def ends_before(self, phy_offset: int, *, start: int, count: int) -> dict[QueueKey, int]:
+        """Where each queue ended when the log ended at ``phy_offset``: a page of ``count`` queues from ``start`` on."""
+        return {key: self._end_before(key, phy_offset) for key in islice(self._keys(), start, start + count)}
+
+    def _end_before(self, key: QueueKey, phy_offset: int) -> int:
+        queue = self._queues.get(key)
+        if queue is not None and queue.has_messages:
+            return queue.end_before(phy_offset)
+        return self.range_of(*key)[1]
+
+    def _keys(self) -> Iterator[QueueKey]:
+        """All queues that ever had a message, as far as anything tells."""
+        return chain(self._queues, (key for key in self.known_ends if key not in self._queues))
+
+    def begin_again(self, queue: ConsumeQueue) -> ConsumeQueue:
+        """Drop a queue of which the log holds no message; returns an empty one in its place.
+
+        Raises:
+            StoreWriteError: its files are not all deleted.
+        """
+        assert not queue.has_messages, "units that lead to messages are not dropped"
+        key = queue.topic, queue.queue_id
+        self.known_ends[key] = max(self.known_ends.get(key, 0), queue.max_offset_in_queue)
+        while queue.queue.files:
+            queue.queue.delete(queue.queue.files[-1])
+        return self._new(*key)
 
     async def delete_expired_files_in_thread(self, *, pause_s: float) -> int:
         """Delete queue files whose messages are all gone; returns how many. Raises StoreWriteError."""

@@ -68,16 +68,17 @@ class MessageReader:
             code_set: the wanted tag hashes as signed int32; None takes every message.
         """
         queue = self._queues.find(topic, queue_id)
-        if queue is None or queue.max_offset_in_queue == 0:
+        first, end = self._queues.range_of(topic, queue_id)
+        if end == 0:
             status = GetMessageStatus.NO_MATCHED_LOGIC_QUEUE if queue is None else GetMessageStatus.NO_MESSAGE_IN_QUEUE
             return GetMessageResult(status, self._corrected(offset, 0), 0, 0)
-        first, end = queue.min_offset_in_queue, queue.max_offset_in_queue
         if offset < first:
             return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, self._corrected(offset, first), first, end)
         if offset == end:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset, first, end)
         if offset > end:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, self._corrected(offset, end), first, end)
+        assert queue is not None, "it has messages"
         return self._collect(queue, offset, max_msg_nums=max_msg_nums, max_bytes=max_bytes, code_set=code_set)
 
     def _corrected(self, offset: int, better: int) -> int:
@@ -164,13 +165,11 @@ class MessageReader:
 
     def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Offset of the next message to be seen; 0 for a queue that does not exist."""
-        queue = self._queues.find(topic, queue_id)
-        return 0 if queue is None else queue.max_offset_in_queue
+        return self._queues.range_of(topic, queue_id)[1]
 
     def get_min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Offset of the first message that is still there; 0 for a queue that does not exist."""
-        queue = self._queues.find(topic, queue_id)
-        return 0 if queue is None else queue.min_offset_in_queue
+        return self._queues.range_of(topic, queue_id)[0]
 
     def get_offset_in_queue_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """See :meth:`ConsumeQueue.get_offset_in_queue_by_time`; 0 for a queue that does not exist."""

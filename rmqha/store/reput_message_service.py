@@ -8,6 +8,7 @@ QUEUEOFFSET. What breaks a rule stops dispatching and is flagged, nothing is eve
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+import structlog
 import trio
 
 from rmqha.codec.consume_queue import UNIT
@@ -20,6 +21,8 @@ from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.running_flags import RunningFlags
+
+logger = structlog.get_logger()
 
 ArrivalListener = Callable[[str, int, int], None]
 """``listener(topic, queue_id, queue_end)``: that queue now ends at ``queue_end``; once a queue and round."""
@@ -41,7 +44,7 @@ class _Group:
     __slots__ = ("next", "queue", "units")
 
     def __init__(self, queue: ConsumeQueue) -> None:
-        self.queue: Final = queue
+        self.queue = queue
         self.next = queue.max_offset_in_queue
         self.units = bytearray()
 
@@ -75,6 +78,7 @@ class ReputMessageService:
         self._confirm_offset = confirm_offset
         self._delay_levels_ms = delay_levels_ms
         self._wakeup = trio.Event()
+        self._has_started = False
         self.is_awaited: Callable[[], bool] = lambda: False
         """Whether somebody waits for what is dispatched next."""
         self.is_far_behind: Callable[[], bool] = lambda: False
@@ -91,6 +95,7 @@ class ReputMessageService:
 
     async def run(self) -> None:
         """Dispatch whatever may be seen, as it comes, until cancelled; an error ends it and is flagged."""
+        self._has_started = True
         while self._flags.dispatch_error is None:
             await self._wakeup.wait()
             if not self.is_awaited():
@@ -187,16 +192,24 @@ class ReputMessageService:
         return [group for group in groups.values() if group.units]
 
     def _is_acceptable(self, group: _Group, request: DispatchRequest) -> bool:
-        """A record that is not the queue's next: True for the first of a queue that begins later, False for a repeat.
+        """A record that is not the queue's next: True if the queue begins with it, False for a repeat.
+
+        A queue of which the log holds no message begins wherever the log says: who was master meanwhile may have known
+        of a later end, or of none.
 
         Raises:
             CorruptLogError: units before it are missing, or its place is taken by another record.
+            StoreWriteError: the units of messages that are gone cannot be dropped.
         """
         queue, phy_offset = group.queue, request.commit_log_offset
         unit = queue.unit(request.queue_offset)
         if unit is not None and unit[:2] == (phy_offset, request.msg_size):
             return False
-        if not group.units and not queue.has_units:
+        if not group.units and (not queue.has_units or self._is_gone(queue)):
+            if queue.has_units:
+                facts = {"topic": queue.topic, "queue_id": queue.queue_id, "ended_at": group.next}
+                logger.warning("consume_queue.begun_again", **facts, begins_at=request.queue_offset)
+                queue = group.queue = self._queues.begin_again(queue)
             group.units += queue.start_at(request.queue_offset)
             group.next = request.queue_offset
             return True
@@ -204,6 +217,13 @@ class ReputMessageService:
         if request.queue_offset > group.next:
             raise CorruptLogError(phy_offset, f"{where}: units before it are missing")
         raise CorruptLogError(phy_offset, f"{where}: that place belongs to another record")
+
+    def _is_gone(self, queue: ConsumeQueue) -> bool:
+        """Whether the log holds no message of this queue, for certain: at a start damaged units may look like that."""
+        if not self._has_started:
+            return False
+        queue.correct_min_offset(self._commit_log.min_offset)
+        return not queue.has_messages
 
     def _finish(self, this: _Round) -> None:
         self.reput_from_offset = this.end

@@ -12,14 +12,22 @@ from trio.testing import MockClock
 from rmqha.broker.config_files import ConfigFiles
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.metadata import MetadataService
+from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
+from rmqha.store.message_store import DefaultMessageStore
 from tests.broker.machines import Machine, ask, send_request
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
+from tests.store.helpers import Clock, options
+
+
+def queue_ends() -> QueueEnds:
+    return QueueEnds(DefaultMessageStore(options(), SimDisk().mount(), now_ms=Clock()))
+
 
 TOPICS_JSON = "/store/config/topics.json"
 
@@ -31,7 +39,7 @@ async def test_a_new_topic_is_saved_long_before_the_next_interval(
     topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
     files = ConfigFiles(disk.mount(), "/store")
-    service = MetadataService(files, topics, ConsumerOffsetManager(), interval_s=1_000_000)
+    service = MetadataService(files, topics, ConsumerOffsetManager(), queue_ends(), interval_s=1_000_000)
     nursery.start_soon(service.run)
     for topic in ("orders", "payments"):
         topics.create_topic_in_send_message_method(topic, default_topic="TBW102", client_default_topic_queue_nums=4)
@@ -155,7 +163,9 @@ async def test_a_save_that_is_cut_short_is_made_up_for(autojump_clock: MockClock
     """The end of a broker cancels the service in the middle of a save: the last save must not take that for done."""
     topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
-    service = MetadataService(ConfigFiles(disk.mount(), "/store"), topics, ConsumerOffsetManager(), interval_s=1)
+    service = MetadataService(
+        ConfigFiles(disk.mount(), "/store"), topics, ConsumerOffsetManager(), queue_ends(), interval_s=1
+    )
     topics.dirty = True
     await service.save()
     topics.create_topic_in_send_message_method("t", default_topic="TBW102", client_default_topic_queue_nums=4)
@@ -169,7 +179,7 @@ async def test_each_reason_for_not_saving_is_told_once_until_a_save_succeeds(aut
     topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
     service = MetadataService(
-        ConfigFiles(disk.mount(), "/store"), topics, ConsumerOffsetManager(), interval_s=1_000_000
+        ConfigFiles(disk.mount(), "/store"), topics, ConsumerOffsetManager(), queue_ends(), interval_s=1_000_000
     )
     await service.save()
     topics.create_topic_in_send_message_method("orders", default_topic="TBW102", client_default_topic_queue_nums=4)

@@ -147,6 +147,53 @@ async def test_a_late_slave_starts_its_queues_with_fillers(autojump_clock: MockC
         assert len(entries(store)) == 2
 
 
+async def feed_a_queue_that_falls_silent(store: DefaultMessageStore) -> None:
+    """Three messages in a segment that is then deleted; one of another topic comes behind."""
+    data = b"".join(record(105 * number, queue_offset=number) for number in range(3))
+    rest = SEGMENT - len(data)
+    await feed(store, data + encode_blank(rest) + bytes(rest - 8))
+    await feed(store, record(SEGMENT, queue_offset=0, like=message(topic="Other")))
+    await dispatched(store)
+    await store.commit_log.queue.delete_first_in_thread()
+
+
+@pytest.mark.parametrize("begins_at", [0, 1, 7, 30])
+async def test_a_queue_whose_messages_are_gone_begins_where_the_log_says(
+    autojump_clock: MockClock, begins_at: int
+) -> None:
+    """On a former master whose new one knows a later end, or none; after a crash, too."""
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True, crash=True) as store:
+        await feed_a_queue_that_falls_silent(store)
+        first = store.max_offset
+        await feed(store, record(first, queue_offset=begins_at))
+        await dispatched(store)
+        await feed(store, record(first + 105, queue_offset=begins_at + 1))
+        await dispatched(store)
+        assert store.running_flags.dispatch_error is None
+        assert store.get_min_offset_in_queue("TopicTest", 0) == begins_at
+        assert store.get_max_offset_in_queue("TopicTest", 0) == begins_at + 2
+        assert [entry[0] for entry in entries(store)] == [first, first + 105]
+        assert store.queues.known_ends["TopicTest", 0] == 3
+    async with running(device.mount(), is_slave=True) as store:
+        assert [entry[0] for entry in entries(store)] == [first, first + 105]
+        assert store.get_max_offset_in_queue("TopicTest", 0) == begins_at + 2
+
+
+async def test_a_queue_begins_again_at_a_start_that_finds_it_in_the_log(autojump_clock: MockClock) -> None:
+    """The record was received and not dispatched when the process died."""
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True, crash=True) as store:
+        await feed_a_queue_that_falls_silent(store)
+        first = store.max_offset
+        store.limit_confirm_offset = lambda: first
+        await feed(store, record(first, queue_offset=0))
+    async with running(device.mount(), is_slave=True) as store:
+        assert store.running_flags.dispatch_error is None
+        assert [entry[0] for entry in entries(store)] == [first]
+        assert store.get_max_offset_in_queue("TopicTest", 0) == 1
+
+
 @pytest.mark.parametrize(
     ("second", "reason"),
     [

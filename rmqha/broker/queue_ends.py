@@ -1,0 +1,135 @@
+"""QueueEnds: where the queues end whose messages are all gone from the log.
+
+The log tells a queue's end by its newest message. Once that one is deleted only the queue's own files tell, which do
+not travel. A slave that began later, and became master, would give such a queue's offsets a second time. So a slave
+asks for the ends (request GET_QUEUE_ENDS, rmqha's own), and every broker notes what its cleaning leaves without a
+message; all of it is in
+
+    ROOT/config/queueEnds.json         {"queueEnds":{"TopicTest":{0:5280,1:5312}}}, on change; RocketMQ does not read it
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import trio
+
+from rmqha.codec import java_json
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import QueueEndsRequestHeader, decode_header
+from rmqha.codec.limits import topic_problem
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import RemoteProtocolError
+from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.store.consume_queue_table import QueueKey
+from rmqha.store.message_store import DefaultMessageStore
+
+ENTRIES_MAX: Final = 1_000_000
+"""Most queues whose ends are taken over: some 200 MB."""
+_QUEUE_ID_MAX: Final = 2**31 - 1
+_END_MAX: Final = 2**56
+"""Twenty bytes each stay within a file name's digits and a signed 64-bit position."""
+_START_MAX: Final = 2**62
+_PAGE: Final = 500
+"""Queues looked at in one go: some milliseconds."""
+
+
+class QueueEnds:
+    """The table of ends, kept in ``store.queues.known_ends``. An end never falls."""
+
+    def __init__(self, store: DefaultMessageStore) -> None:
+        self._store: Final = store
+        self._known: Final = store.queues.known_ends
+        self._noted_up_to: int | None = None
+        self.dirty = False
+        """The table has changed since it was saved."""
+        self.on_learned: Callable[[], None] = lambda: None
+        """Called when the table has changed: it should be saved soon."""
+
+    def __iter__(self) -> Iterator[QueueKey]:
+        return iter(self._known)
+
+    def learn(self, ends: Mapping[QueueKey, int]) -> int:
+        """Take over what is new or larger; returns how many were."""
+        news = {key: end for key, end in ends.items() if end > self._known.get(key, 0)}
+        self._known.update(news)
+        if news:
+            self.dirty = True
+            self.on_learned()
+        return len(news)
+
+    async def note_gone(self) -> None:
+        """Note the ends of queues that the last cleaning left without a message, a page at a time."""
+        log_begins_at = self._store.min_offset
+        if log_begins_at == self._noted_up_to:
+            return
+        queues = list(self._store.queues)
+        for start in range(0, len(queues), _PAGE):
+            page = [queue for queue in queues[start : start + _PAGE] if not queue.has_messages]
+            self.learn({(queue.topic, queue.queue_id): queue.max_offset_in_queue for queue in page})
+            await trio.lowlevel.checkpoint()
+        self._noted_up_to = log_begins_at
+
+    def to_json(self) -> dict[str, Any]:
+        """The table, as ``queueEnds.json`` holds it."""
+        return {"queueEnds": _nested(self._known)}
+
+    def merge_from_json(self, value: dict[str, Any]) -> int:
+        """Take over a table, our own or another broker's; returns how many ends were new or larger.
+
+        Raises:
+            RemoteProtocolError: it is no such table, or too large; nothing has changed.
+        """
+        ends = _decode(value)
+        if len(self._known) + len(ends) > ENTRIES_MAX and len(self._known.keys() | ends.keys()) > ENTRIES_MAX:
+            raise RemoteProtocolError(f"the ends of {ENTRIES_MAX} queues are kept, the limit")
+        return self.learn(ends)
+
+    def register(self, dispatcher: RequestDispatcher) -> None:
+        """Take the code by which slaves ask for the ends."""
+        dispatcher.register(RequestCode.GET_QUEUE_ENDS, self._answer)
+
+    def _answer(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """A page of ends, and where the next page starts, if there is one."""
+        header = decode_header(QueueEndsRequestHeader, request)
+        if self._store.reput_from_offset < header.before:
+            remark = f"only {self._store.reput_from_offset} bytes of the log are in the queues yet: ask again later"
+            return RemotingCommand(ResponseCode.SYSTEM_BUSY, remark=remark)
+        start = min(max(header.start, 0), _START_MAX)
+        ends = self._store.queues.ends_before(header.before, start=start, count=_PAGE)
+        body = {
+            "queueEnds": _nested({key: end for key, end in ends.items() if end > 0}),
+            "next": start + _PAGE if len(ends) == _PAGE else None,
+        }
+        return RemotingCommand(ResponseCode.SUCCESS, body=java_json.dumps(body).encode())
+
+
+def _nested(ends: Mapping[QueueKey, int]) -> dict[str, dict[int, int]]:
+    table: dict[str, dict[int, int]] = {}
+    for (topic, queue_id), end in sorted(ends.items()):
+        table.setdefault(topic, {})[queue_id] = end
+    return table
+
+
+def _decode(value: dict[str, Any]) -> dict[QueueKey, int]:
+    """The member ``queueEnds``; queue ids are keys, so plain JSON has them as text."""
+    try:
+        return {
+            (_topic(topic), _number(int(queue_id), limit=_QUEUE_ID_MAX)): _number(end, limit=_END_MAX)
+            for topic, queues in value["queueEnds"].items()
+            for queue_id, end in queues.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RemoteProtocolError(f"queue ends do not parse: {error!r:.200}") from None
+
+
+def _topic(name: object) -> str:
+    if type(name) is not str or topic_problem(name):
+        raise ValueError(f"{name!r:.40} is no topic")
+    return name
+
+
+def _number(value: object, *, limit: int) -> int:
+    if type(value) is not int or not 0 <= value <= limit:
+        raise ValueError(f"{value!r:.40} is no number up to {limit}")
+    return value

@@ -1,0 +1,106 @@
+"""QueueEndsClient: how a slave learns where its master's queues end of which its log holds no message."""
+
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.broker.master_link import HA_PORT_DISTANCE, RPC_TIMEOUT_S, json_of
+from rmqha.broker.queue_ends import QueueEnds
+from rmqha.broker.topic_config_manager import decode_topics
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import (
+    OffsetResponseHeader,
+    QueueEndsRequestHeader,
+    QueueRequestHeader,
+    decode_header,
+    encode_header,
+)
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.config import BrokerConfig, split_address
+from rmqha.errors import MQBrokerError, RemoteProtocolError, RemotingError
+from rmqha.remoting.client import RemotingClient, open_remoting_client
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.transport import Network
+
+logger = structlog.get_logger()
+
+_AGAIN_S: Final = 1.0
+"""Until it knows the ends, this slave should not become master: it asks soon, and often."""
+
+
+class QueueEndsClient:
+    """Asks once in the life of a process: where queues ended before this log's first byte never changes."""
+
+    def __init__(
+        self, network: Network, config: BrokerConfig, *, store: DefaultMessageStore, queue_ends: QueueEnds
+    ) -> None:
+        host, ha_port = split_address(config.ha_master_address)
+        self._address: Final = config.master_address or f"{host}:{ha_port - HA_PORT_DISTANCE}"
+        self._network: Final = network
+        self._store: Final = store
+        self._queue_ends: Final = queue_ends
+        self._failure = ""
+
+    async def run(self) -> None:
+        """Ask until the answer is complete; a failure is logged when it changes."""
+        while True:
+            if await self._has_learned():
+                return
+            await trio.sleep(_AGAIN_S)
+
+    async def _has_learned(self) -> bool:
+        if self._store.min_offset == self._store.max_offset:  # where this log begins is not settled yet
+            return False
+        try:
+            async with open_remoting_client(self._network, self._address, timeout_s=RPC_TIMEOUT_S) as client:
+                count = await self._ask_ends(client, before=self._store.min_offset)
+        except (RemotingError, MQBrokerError, RemoteProtocolError) as error:
+            if str(error) != self._failure:
+                logger.warning("queue_ends.unknown", address=self._address, reason=str(error))
+            self._failure = str(error)
+            return False
+        logger.info("queue_ends.learned", address=self._address, count=count)
+        return True
+
+    async def _ask_ends(self, client: RemotingClient, *, before: int) -> int:
+        """Page by page; returns how many ends are news here."""
+        count = start = 0
+        while True:
+            answer = await _invoke(client, RequestCode.GET_QUEUE_ENDS, QueueEndsRequestHeader(before, start))
+            if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return await self._ask_max_offsets(client)
+            page = json_of(_successful(answer))
+            count += self._queue_ends.merge_from_json(page)
+            following = page.get("next")
+            if following is None:
+                return count
+            if type(following) is not int or following <= start:
+                raise RemoteProtocolError(f"page {following!r:.40} of the queue ends cannot follow page {start}")
+            start = following
+
+    async def _ask_max_offsets(self, client: RemotingClient) -> int:
+        """Ask RocketMQ, queue by queue, for the ends of those that show no message here."""
+        count = 0
+        topics = decode_topics(json_of(_successful(await _invoke(client, RequestCode.GET_ALL_TOPIC_CONFIG))))
+        for topic in topics.values():
+            for queue_id in range(topic.queue_nums):
+                first, end = self._store.queues.range_of(topic.topic_name, queue_id)
+                if first < end:
+                    continue
+                header = QueueRequestHeader(topic.topic_name, queue_id)
+                answer = _successful(await _invoke(client, RequestCode.GET_MAX_OFFSET, header))
+                if (end := decode_header(OffsetResponseHeader, answer).offset) > 0:
+                    count += self._queue_ends.merge_from_json({"queueEnds": {topic.topic_name: {queue_id: end}}})
+        return count
+
+
+async def _invoke(client: RemotingClient, code: RequestCode, header: object = None) -> RemotingCommand:
+    ext_fields = {} if header is None else encode_header(header)
+    return await client.invoke(RemotingCommand(code, ext_fields=ext_fields), timeout_s=RPC_TIMEOUT_S)
+
+
+def _successful(answer: RemotingCommand) -> RemotingCommand:
+    if answer.code != ResponseCode.SUCCESS:
+        raise MQBrokerError(answer.code, answer.remark)
+    return answer

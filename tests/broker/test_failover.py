@@ -1,0 +1,182 @@
+"""The failover of docs/operations.md, of a slave that was rebuilt empty after a topic had long fallen silent."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.queue_ends import QueueEnds
+from rmqha.broker.queue_ends_client import QueueEndsClient
+from rmqha.codec import java_json
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.message import decode_message
+from rmqha.codec.send_answers import decode_send_response
+from rmqha.remoting.client import RemotingClient
+from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.broker.test_pair import SLAVE
+from tests.sim.sim_clock import WallClock
+from tests.sim.sim_net import SimNet
+
+IDLE_S = 2 * 3600.0
+MASTER = {"brokerRole": "ASYNC_MASTER", "fileReservedTime": "1"}
+FOLLOWER = SLAVE | {"haMasterAddress": "10.0.0.2:10912", "masterAddress": "10.0.0.2:10911"}
+
+
+async def send(client: RemotingClient, topic: str, body: bytes = b"idle message") -> int:
+    """The queue offset that a message got."""
+    answer = await ask(client, send_request(body, topic=topic))
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return decode_send_response(answer).queue_offset
+
+
+async def body_at(machine: Machine, offset: int) -> bytes:
+    """What consumers get there of the silent topic, in its first queue."""
+    async with machine.client() as client:
+        answer = await ask(client, pull_request(offset, topic="idle"))
+    message = decode_message(answer.body)
+    assert message.queue_offset == offset
+    return message.body
+
+
+async def never_learn(self: QueueEndsClient) -> None:
+    """A slave that does not ask, as RocketMQ's."""
+
+
+class Cluster:
+    """Two machines, and a master whose log holds no message of the topic "idle" any more, though it had three."""
+
+    def __init__(self) -> None:
+        net = SimNet()
+        self.first = Machine(net, "10.0.0.1")
+        self.second = Machine(net, "10.0.0.2")
+
+    async def let_a_topic_fall_silent(self) -> None:
+        async with self.first.broker(**MASTER) as broker, self.first.client() as client:
+            for _ in range(3):
+                await send(client, "idle")
+            for _ in range(3):
+                await send(client, "busy", bytes(40_000))
+            await trio.sleep(IDLE_S)
+            broker.store.cleaner.execute_delete_files_manually()
+            await trio.sleep(60)
+            assert broker.store.min_offset > 0
+
+    @asynccontextmanager
+    async def rebuilt_slave(self) -> AsyncIterator[BrokerController]:
+        """The first machine as master and the second as its slave, which has all of the log and some seconds more."""
+        async with self.first.broker(**MASTER) as master, self.second.broker(**SLAVE) as slave:
+            with trio.fail_after(60):
+                while slave.store.max_offset < master.store.max_offset:  # noqa: ASYNC110 - virtual time
+                    await trio.sleep(0.1)
+            await trio.sleep(5)
+            yield slave
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.mark.parametrize("peer", ["rmqha", "rocketmq"])
+async def test_no_position_is_given_twice_by_a_slave_that_never_saw_the_message(
+    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, peer: str
+) -> None:
+    await cluster.let_a_topic_fall_silent()
+    with monkeypatch.context() as patch:
+        if peer == "rocketmq":  # it knows nothing of our request
+            patch.setattr(QueueEnds, "register", lambda self, dispatcher: None)
+        async with cluster.rebuilt_slave():
+            pass
+    async with cluster.second.broker(**MASTER), cluster.second.client() as client:
+        assert [await send(client, "idle") for _ in range(2)] == [3, 4]
+    async with cluster.second.broker(**MASTER), cluster.first.broker(**FOLLOWER) as former:
+        await trio.sleep(20)
+        assert former.store.running_flags.dispatch_error is None
+        assert await body_at(cluster.first, 3) == b"idle message"
+
+
+async def test_what_a_slave_has_learned_survives_a_power_cut(cluster: Cluster, autojump_clock: MockClock) -> None:
+    await cluster.let_a_topic_fall_silent()
+    async with cluster.rebuilt_slave():
+        saved = java_json.loads(cluster.second.disk.files["/store/config/queueEnds.json"].durable)
+    assert saved["queueEnds"]["idle"] == {0: 3}
+
+
+async def test_consumers_of_a_silent_topic_stay_where_they_were(cluster: Cluster, autojump_clock: MockClock) -> None:
+    await cluster.let_a_topic_fall_silent()
+    async with cluster.rebuilt_slave() as slave:
+        slave.offsets.commit_offset("g", "idle", 0, offset=3)
+    async with cluster.second.broker(**MASTER) as broker, cluster.second.client() as client:
+        assert broker.offsets.query_offset("g", "idle", 0) == 3, "it is not beyond the end"
+        assert broker.store.get_max_offset_in_queue("idle", 0) == 3
+        assert broker.store.get_min_offset_in_queue("idle", 0) == 3
+        answer = await ask(client, pull_request(3, topic="idle"))
+        assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "3")
+        answer = await ask(client, pull_request(0, topic="idle"))
+        assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "3")
+
+
+async def test_a_slave_of_the_new_master_learns_what_that_one_learned(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.let_a_topic_fall_silent()
+    async with cluster.rebuilt_slave():
+        pass
+    cluster.first.disk = type(cluster.first.disk)(now_ms=WallClock())
+    async with cluster.second.broker(**MASTER), cluster.first.broker(**FOLLOWER) as slave:
+        await trio.sleep(20)
+        assert slave.store.queues.known_ends["idle", 0] == 3
+
+
+async def test_a_former_master_follows_one_that_did_not_know_the_end(
+    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A RocketMQ does not: its queue begins at 0 again, and so has ours, as none of the old messages is there."""
+    await cluster.let_a_topic_fall_silent()
+    with monkeypatch.context() as patch:
+        patch.setattr(QueueEndsClient, "run", never_learn)
+        async with cluster.rebuilt_slave():
+            pass
+    async with cluster.second.broker(**MASTER), cluster.second.client() as client:
+        assert await send(client, "idle") == 0
+        with capture_logs() as logs:
+            async with cluster.first.broker(**FOLLOWER) as former:
+                await trio.sleep(20)
+                assert former.store.running_flags.dispatch_error is None
+                assert await body_at(cluster.first, 0) == b"idle message"
+    (begun_again,) = [entry for entry in logs if entry["event"] == "consume_queue.begun_again"]
+    assert (begun_again["topic"], begun_again["ended_at"], begun_again["begins_at"]) == ("idle", 3, 0)
+
+
+async def test_queues_moved_away_are_no_reason_to_give_a_position_twice(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    """Moving them away is what our own errors advise when they are damaged."""
+    await cluster.let_a_topic_fall_silent()
+    for path in [path for path in cluster.first.disk.files if "/consumequeue/" in path]:
+        cluster.first.disk.mount().unlink(path)
+    async with cluster.first.broker(**MASTER), cluster.first.client() as client:
+        assert await send(client, "idle") == 3
+
+
+async def test_a_slave_says_so_while_it_does_not_know_the_ends(cluster: Cluster, autojump_clock: MockClock) -> None:
+    await cluster.let_a_topic_fall_silent()
+    with capture_logs() as logs:
+        async with cluster.first.broker(**MASTER), cluster.second.broker(**SLAVE | {"masterAddress": "10.0.0.1:1"}):
+            await trio.sleep(60)
+    (unknown,) = [entry for entry in logs if entry["event"] == "queue_ends.unknown"]
+    assert unknown["address"] == "10.0.0.1:1"
+
+
+async def test_without_master_address_the_broker_behind_the_ha_port_is_asked(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.let_a_topic_fall_silent()
+    cluster.second.settings = {key: value for key, value in SLAVE.items() if key != "masterAddress"}
+    async with cluster.first.broker(**MASTER), cluster.second.broker() as slave:
+        await trio.sleep(20)
+        assert slave.store.queues.known_ends["idle", 0] == 3

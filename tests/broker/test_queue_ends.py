@@ -1,0 +1,120 @@
+"""QueueEnds: the table of ends, page by page, and what others may not put into it."""
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.queue_ends import QueueEnds
+from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.codec import java_json
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import QueueEndsRequestHeader, encode_header
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import RemoteProtocolError
+from rmqha.remoting.client import RemotingClient
+from rmqha.store.message_store import DefaultMessageStore
+from tests.broker.machines import Machine, ask, send_request
+from tests.sim.sim_disk import SimDisk
+from tests.sim.sim_net import SimNet
+from tests.store.helpers import Clock, options
+
+
+def queue_ends() -> QueueEnds:
+    return QueueEnds(DefaultMessageStore(options(), SimDisk().mount(), now_ms=Clock()))
+
+
+async def page(client: RemotingClient, before: int, start: int = 0) -> RemotingCommand:
+    fields = encode_header(QueueEndsRequestHeader(before, start))
+    return await ask(client, RemotingCommand(RequestCode.GET_QUEUE_ENDS, ext_fields=fields))
+
+
+def test_an_end_never_falls() -> None:
+    ends = queue_ends()
+    assert ends.learn({("a", 0): 5, ("b", 1): 7}) == 2
+    ends.dirty = False
+    assert ends.learn({("a", 0): 4, ("b", 1): 7}) == 0
+    assert not ends.dirty
+    assert ends.to_json() == {"queueEnds": {"a": {0: 5}, "b": {1: 7}}}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"queueEnds": []},
+        {"queueEnds": {"t": [5]}},
+        {"queueEnds": {"../t": {0: 5}}},
+        {"queueEnds": {"": {0: 5}}},
+        {"queueEnds": {5: {0: 5}}},
+        {"queueEnds": {"t": {-1: 5}}},
+        {"queueEnds": {"t": {1 << 31: 5}}},
+        {"queueEnds": {"t": {"x": 5}}},
+        {"queueEnds": {"t": {"9" * 5000: 5}}},
+        {"queueEnds": {"t": {0: -5}}},
+        {"queueEnds": {"t": {0: 1 << 57}}},
+        {"queueEnds": {"t": {0: 5.0}}},
+        {"queueEnds": {"t": {0: True}}},
+        {"queueEnds": {"good": {0: 5}, "t": {0: "5"}}},
+    ],
+)
+def test_what_is_no_table_changes_nothing(value: dict[str, Any]) -> None:
+    ends = queue_ends()
+    with pytest.raises(RemoteProtocolError, match="queue ends do not parse"):
+        ends.merge_from_json(value)
+    assert (list(ends), ends.dirty) == ([], False)
+
+
+def test_the_table_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqha.broker.queue_ends.ENTRIES_MAX", 3)
+    ends = queue_ends()
+    ends.merge_from_json({"queueEnds": {"t": {0: 1, 1: 1, 2: 1}}})
+    assert ends.merge_from_json({"queueEnds": {"t": {0: 2, 1: 2, 2: 2}}}) == 3
+    with pytest.raises(RemoteProtocolError, match="the limit"):
+        ends.merge_from_json({"queueEnds": {"t": {3: 1}}})
+
+
+async def test_pages_hold_every_queue(autojump_clock: MockClock) -> None:
+    """Those with messages as well as those of which only the end is known; the ends are those before the offset."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as client:
+        for _ in range(2):
+            middle = broker.store.max_offset
+            await ask(client, send_request(b"x", topic="alive"))
+        await trio.sleep(15)
+        broker.queue_ends.learn({("silent", number): 7 for number in range(1200)})
+        found: dict[str, dict[int, int]] = {}
+        start: int | None = 0
+        while start is not None:
+            answer = await page(client, middle, start)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            value = java_json.loads(answer.body)
+            start = value["next"]
+            for topic, ends in value["queueEnds"].items():
+                found.setdefault(topic, {}).update(ends)
+        assert found == {"alive": {0: 1}, "silent": dict.fromkeys(range(1200), 7)}
+        assert java_json.loads((await page(client, 0)).body)["queueEnds"].get("alive") is None, "it began at 0"
+        for odd in (-1, 1 << 62, -(1 << 63), (1 << 63) - 1):
+            assert (await page(client, 0, odd)).code == ResponseCode.SUCCESS
+
+
+async def test_what_is_not_dispatched_yet_has_no_ends_to_tell(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as client:
+        assert (await page(client, broker.store.max_offset + 1)).code == ResponseCode.SYSTEM_BUSY
+
+
+def test_a_queue_found_in_the_log_is_one_of_its_topic() -> None:
+    """Queue 4 makes five queues: one short, and consumers would never ask for it."""
+    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
+    topics.learn_queue("new", 4)
+    new = topics.select("new")
+    assert new is not None
+    assert (new.read_queue_nums, new.write_queue_nums) == (5, 5)
+    topics.learn_queue("new", 5)
+    grown = topics.select("new")
+    assert grown is not None
+    assert (grown.read_queue_nums, grown.write_queue_nums) == (6, 6)
+    topics.learn_queue("new", 2)
+    assert topics.select("new") == grown
