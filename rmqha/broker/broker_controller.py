@@ -124,12 +124,12 @@ class BrokerController:
 
     def _wire_confirm_offset(self) -> None:
         """Consumers see what is flushed here, or what enough live slaves hold (decision 4)."""
-        flushed, acked = self.store.flushed, self.ha_service.group_transfer.acked
+        transfer = self.ha_service.group_transfer
         if options.is_sync_master(self.config) and self.config.in_sync_replicas > 1:
-            self.store.limit_confirm_offset = lambda: max(flushed.value, acked.value)
-            acked.subscribe(self.store.confirm)
+            self.store.limit_confirm_offset = lambda: transfer.held_offset
+            transfer.acked.subscribe(self.store.confirm)
         else:
-            self.store.limit_confirm_offset = lambda: flushed.value
+            self.store.limit_confirm_offset = lambda: self.store.flushed.value
         self.store.reput.on_arrival.append(self._on_arrival)
         self.store.reput.is_awaited = self.holds.is_holding
         if self.ha_client is not None:
@@ -345,8 +345,7 @@ class BrokerController:
         if config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             flush = FlushPromise(self.store.flushed, self.store.request_flush, config.sync_flush_timeout_s)
         if options.is_sync_master(config) and config.in_sync_replicas > 1:
-            transfer = self.ha_service.group_transfer
-            replica = ReplicaPromise(transfer.acked, self.ha_service.is_slave_ok, config.slave_timeout_s)
+            replica = ReplicaPromise(self.ha_service.group_transfer, config.slave_timeout_s)
         return Durability(self.store, clock=trio.current_time, flush=flush, replica=replica)
 
     def _refuse_sends(self) -> str:

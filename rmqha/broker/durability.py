@@ -35,15 +35,29 @@ class FlushPromise:
     timeout_s: float
 
 
+class Replication(Protocol):
+    """What is known of the slaves (rmqha.ha.group_transfer_service)."""
+
+    @property
+    def acked(self) -> Watermark:
+        """Where what enough live slaves hold ends."""
+        ...
+
+    @property
+    def acked_from(self) -> int:
+        """Where it begins; what lies before may be held by nobody."""
+        ...
+
+    def is_slave_ok(self, next_offset: int) -> bool:
+        """Whether there is a point in waiting at all (spec: ha §6 step 2)."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaPromise:
-    """SYNC_MASTER: wait until ``acked`` (held by enough live slaves) passes the message.
+    """SYNC_MASTER: wait until enough live slaves hold the whole message."""
 
-    ``is_slave_ok(next_offset)`` says whether there is a point in waiting at all (spec: ha §6 step 2).
-    """
-
-    acked: Watermark
-    is_slave_ok: Callable[[int], bool]
+    replication: Replication
     timeout_s: float
 
 
@@ -63,19 +77,20 @@ class Durability:
         self._flush = flush
         self._replica = replica
 
-    def answer_when_durable(self, ends: Sequence[int], answer: Answer) -> None:
+    def answer_when_durable(self, begin: int, ends: Sequence[int], answer: Answer) -> None:
         """Call ``answer`` once, with one status for each message.
 
         Args:
-            ends: where each message ends in the log, ascending, at least one.
+            begin: where the first message begins in the log.
+            ends: where each message ends there, ascending, at least one. None begins before the end of the one before.
             answer: may be called before this returns.
         """
-        pending = _PendingPuts(ends, self._store, answer)
+        pending = _PendingPuts(begin, ends, self._store, answer)
         now = self._clock()
         last = ends[-1]
         replica, flush = self._replica, self._flush
         if replica is not None:
-            if replica.is_slave_ok(last):
+            if replica.replication.is_slave_ok(last):
                 pending.await_replica(replica, now)
             else:
                 pending.replica_failure = PutMessageStatus.SLAVE_NOT_AVAILABLE
@@ -90,21 +105,26 @@ class _PendingPuts:
     """A batch of appended messages on its way to an answer."""
 
     __slots__ = (
-        "answer", "ends", "flushed_to", "outstanding", "replica_failure", "replicated_to", "started", "store",
+        "answer", "begin", "ends", "flushed_to", "outstanding", "replica_failure", "replicated_from", "replicated_to",
+        "replication", "started", "store",
     )  # fmt: skip
 
-    def __init__(self, ends: Sequence[int], store: WriteErrorSource, answer: Answer) -> None:
+    def __init__(self, begin: int, ends: Sequence[int], store: WriteErrorSource, answer: Answer) -> None:
+        self.begin = begin
         self.ends = ends
         self.store = store
         self.answer = answer
         self.flushed_to = self.replicated_to = ends[-1]
+        self.replicated_from = 0
         self.replica_failure: PutMessageStatus | None = None
+        self.replication: Replication | None = None
         self.outstanding = 0
         self.started = False
 
     def await_replica(self, replica: ReplicaPromise, now: float) -> None:
         self.outstanding += 1
-        replica.acked.add(self.ends[-1], now + replica.timeout_s, self.on_replicated)
+        self.replication = replica.replication
+        replica.replication.acked.add(self.ends[-1], now + replica.timeout_s, self.on_replicated)
 
     def on_flushed(self, reached: bool, value: int) -> None:
         if not reached:
@@ -114,6 +134,8 @@ class _PendingPuts:
     def on_replicated(self, reached: bool, value: int) -> None:
         if not reached:
             self.replicated_to = value
+        assert self.replication is not None, "it is what was waited for"
+        self.replicated_from = self.replication.acked_from
         self._one_done()
 
     def _one_done(self) -> None:
@@ -130,16 +152,17 @@ class _PendingPuts:
         if self.store.write_error is None and self.replica_failure is None and self._reached_all():
             self.answer([PutMessageStatus.PUT_OK] * len(self.ends))
         else:
-            self.answer([self._status(end) for end in self.ends])
+            begins = (self.begin, *self.ends)
+            self.answer([self._status(begin, end) for begin, end in zip(begins, self.ends, strict=False)])
 
     def _reached_all(self) -> bool:
         last = self.ends[-1]
-        return self.flushed_to >= last and self.replicated_to >= last
+        return self.flushed_to >= last and self.replicated_to >= last and self.begin >= self.replicated_from
 
-    def _status(self, end: int) -> PutMessageStatus:
+    def _status(self, begin: int, end: int) -> PutMessageStatus:
         if self.replica_failure is not None:
             return self.replica_failure
-        if end > self.replicated_to:
+        if begin < self.replicated_from or end > self.replicated_to:
             return PutMessageStatus.FLUSH_SLAVE_TIMEOUT
         if end > self.flushed_to or self.store.write_error is not None:
             return PutMessageStatus.FLUSH_DISK_TIMEOUT

@@ -312,7 +312,7 @@ class SendMessageProcessor:
                 good = statuses == all_good
                 connection.send_responses(frames if good else self._encode_answers(waiting, statuses))
 
-            self._durability.answer_when_durable(ends, send_answers)
+            self._durability.answer_when_durable(waiting[0][-1].wrote_offset, ends, send_answers)
 
     def _encode_answers(self, stored: list[_Stored], statuses: list[PutMessageStatus]) -> list[bytes]:
         """Hot path, step 7: one answer a message, in order."""

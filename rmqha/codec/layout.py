@@ -52,6 +52,9 @@ RECORD_SIZE_MIN: Final = RECORD_OVERHEAD_V4
 FIXED_SIZE_V4: Final = 88
 """Where an IPv4 record's body starts."""
 
+FIRST_BYTE_OF_A_LOG: Final = b"\0"
+"""Byte 0 of the first record's TOTALSIZE, always zero as records are below 16 MiB (spec: ha §9)."""
+
 MESSAGE_SIZE_MAX: Final = 4 * 1024 * 1024
 """Default of maxMessageSize: the body of one message, or the whole body of a batch."""
 RECORD_SIZE_EXTRA_MAX: Final = 64 * 1024

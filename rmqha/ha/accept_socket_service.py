@@ -46,7 +46,7 @@ class AcceptSocketService:
         connections_max: int,
         per_address_max: int,
         refused: RefusedPeers,
-        is_proven: Callable[[str], bool],
+        is_proven: Callable[[Stream], bool],
     ) -> None:
         self._serve: Final = serve
         self._allow: Final = Networks(allow)
@@ -54,7 +54,7 @@ class AcceptSocketService:
         self._per_address_max: Final = per_address_max
         self._refused: Final = refused
         self._is_proven: Final = is_proven
-        """Whether the connection of this peer has shown that it follows the log."""
+        """Whether the peer at this stream's end has shown that it follows the log."""
         self._guests: Final[dict[_Guest, None]] = {}
         """In order of arrival."""
 
@@ -94,7 +94,7 @@ class AcceptSocketService:
     def _make_room(self, guests: list[_Guest]) -> bool:
         """End the oldest of them that has proven nothing; False if all have."""
         for guest in guests:
-            if not self._is_proven(guest.stream.peer):
+            if not self._is_proven(guest.stream):
                 del self._guests[guest]
                 guest.stream.close()
                 guest.scope.cancel()

@@ -16,13 +16,19 @@ class GroupTransferService:
     watermark never falls and every report was at most the log's end, nothing appended later can count as replicated
     by an acknowledgement given before.
 
+    Invariant: at some moment enough slaves, all at once, held every byte of ``[acked_from, acked.value)``. A slave
+    shows nothing about what lies before the place where its stream began, so a put that reaches back behind
+    ``acked_from`` when it is answered is not known to be held. That befalls those under way when a slave comes back.
+
     Source: rocketmq-all-4.9.8 HAService.java:251-340; spec: ha §6.
     """
 
-    def __init__(self, in_sync: InSyncReplicas) -> None:
+    def __init__(self, in_sync: InSyncReplicas, flushed: Watermark) -> None:
         self.acked: Final = Watermark(0 if in_sync.slaves_needed else _NOBODY_IS_NEEDED)
-        """Everything below it was held by enough live slaves at some moment."""
+        self.acked_from = 0
+        self._held_offset = 0
         self._in_sync: Final = in_sync
+        self._flushed: Final = flushed
         self._deadlines: Final = DeadlineService(self.acked)
 
     def is_slave_ok(self, next_offset: int) -> bool:
@@ -30,8 +36,19 @@ class GroupTransferService:
         return self._in_sync.is_slave_ok(next_offset)
 
     def notify_transfer_some(self) -> None:
-        """An acknowledgement came or went: answer those it satisfies."""
-        self.acked.advance(self._in_sync.value())
+        """A slave acknowledged something: answer those whom that satisfies."""
+        while (proof := self._in_sync.proof_beyond(self.acked.value)) is not None:
+            held_offset, self.acked_from = self.held_offset, proof.begin
+            if proof.begin <= held_offset:
+                self._held_offset = proof.end
+            self.acked.advance(proof.end)
+
+    @property
+    def held_offset(self) -> int:
+        """Each byte before it is flushed here, or was held by enough slaves at some moment; never falls."""
+        if self.acked_from <= self._flushed.value:
+            self._held_offset = self.acked.value
+        return max(self._held_offset, self._flushed.value)
 
     async def run(self) -> None:
         """Expire waiters until cancelled; then answer the rest, as nobody may be left without an answer."""

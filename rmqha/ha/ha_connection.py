@@ -11,6 +11,7 @@ from rmqha.codec.strangers import describe_on_ha_port, is_open_on_ha_port
 from rmqha.codec.transfer import REPORT_SIZE, ReportDecoder, encode_frame_header
 from rmqha.errors import ProtocolError, StoreError
 from rmqha.ha.runtime_info import ConnectionInfo, ConnectionState
+from rmqha.replication.in_sync import Replica, address_of
 from rmqha.replication.master_session import (
     Action,
     LogRange,
@@ -53,6 +54,7 @@ class HAConnection:
         self.stream: Final = stream
         self.peer: Final = stream.peer
         self.session: Final = MasterSession(service.settings, now=now)
+        self.replica: Final = Replica(address_of(stream.peer))
         self.first_report_came: Final = trio.Event()
         self.refusal: RefusedSlaveError | None = None
         self._connected_at: Final = now
@@ -70,8 +72,7 @@ class HAConnection:
         finally:
             self.stream.close()
             session = self.session
-            has_followed = session.slave_ack_offset > session.first_report
-            log = logger.info if has_followed or self._was_announced else logger.debug
+            log = logger.info if session.has_taken or self._was_announced else logger.debug
             log(
                 "ha_connection.closed",
                 peer=self.peer,
@@ -119,7 +120,7 @@ class HAConnection:
     def on_acknowledged(self) -> None:
         """Pass the newest acknowledgement on to whoever waits."""
         self._rate.note(self.session.slave_ack_offset, now=trio.current_time())
-        self.service.notify_transfer_some(self.peer, self.session.slave_ack_offset)
+        self.service.notify_transfer_some(self)
 
     def info(self) -> ConnectionInfo:
         """This connection as an operator sees it."""

@@ -45,11 +45,12 @@ class HAService:
         self.sendable: Final[Watermark] = log.flushed if options.send_durable_only else log.wrote
         """Slaves get what is below it: a slave never knows what this master may still forget, if so wished."""
         self.history: Final = EndHistory()
-        self.connections: Final[dict[str, HAConnection]] = {}
+        self.connections: Final[dict[Stream, HAConnection]] = {}
+        """By what they run on: two of them may have the same peer, or none that is known."""
         self.port = options.port
         self._network: Final = network
         self._in_sync: Final = InSyncReplicas(options.in_sync_replicas, options.slave_fallbehind_max)
-        self.group_transfer: Final = GroupTransferService(self._in_sync)
+        self.group_transfer: Final = GroupTransferService(self._in_sync, log.flushed)
         self.log_allowance: Final = LogAllowance()
         self._refused: Final = RefusedPeers(self.log_allowance)
         self._scope: Final = trio.CancelScope()
@@ -85,14 +86,14 @@ class HAService:
     async def _serve(self, stream: Stream) -> None:
         connection = HAConnection(self, stream)
         peer, address = connection.peer, address_of(connection.peer)
-        self.connections[peer] = connection
-        self._in_sync.add(peer)
+        self.connections[stream] = connection
+        self._in_sync.add(connection.replica)
         logger.debug("ha_connection.opened", peer=peer)  # a stranger's is not worth a line; see transfer_started
         try:
             await connection.run()
         finally:
-            del self.connections[peer]
-            self._in_sync.remove(peer)
+            del self.connections[stream]
+            self._in_sync.remove(connection.replica)
         if connection.refusal is None:
             if connection.session.is_transferring:
                 self._refused.forget(address)
@@ -104,8 +105,8 @@ class HAService:
                 reason=str(connection.refusal),
             )
 
-    def _is_proven(self, peer: str) -> bool:
-        connection = self.connections.get(peer)
+    def _is_proven(self, stream: Stream) -> bool:
+        connection = self.connections.get(stream)
         return connection is not None and connection.session.is_following(now=trio.current_time())
 
     @property
@@ -122,9 +123,10 @@ class HAService:
         """Whether enough slaves are there, and close enough, to wait for them to acknowledge ``next_offset``."""
         return self.group_transfer.is_slave_ok(next_offset)
 
-    def notify_transfer_some(self, peer: str, offset: int) -> None:
-        """Hot path, step 7: a live connection acknowledged ``offset``."""
-        self._in_sync.acknowledge(peer, offset)
+    def notify_transfer_some(self, connection: HAConnection) -> None:
+        """Hot path, step 7: a live connection reported more, or the same again."""
+        session = connection.session
+        self._in_sync.acknowledge(connection.replica, session.slave_ack_offset, begins_at=session.proves_from)
         self.group_transfer.notify_transfer_some()
 
     def oldest_needed_offset(self) -> int | None:

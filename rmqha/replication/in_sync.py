@@ -1,14 +1,20 @@
-"""InSyncReplicas: up to which offset enough slaves hold the log.
+"""InSyncReplicas: what enough slaves hold of the log.
 
-``in_sync_replicas`` = N counts the master, so an offset is replicated when N - 1 distinct live slaves acknowledged
-it: the (N-1)-th largest acknowledgement. RocketMQ 4.9 keeps a maximum over everything ever reported, 5.x counts
-connections, so one slave connected twice counts twice (spec: ha §14, §15 rows 10, 11).
+``in_sync_replicas`` = N counts the master, so bytes are replicated when N - 1 distinct live slaves hold them. RocketMQ
+4.9 keeps a maximum over everything ever reported, 5.x counts connections, so one slave connected twice counts twice
+(spec: ha §14, §15 rows 10, 11).
+
+What a slave holds is known only of bytes that it was sent over this connection, and of those only when it reports an
+offset behind the place where its stream began. A report of that place, the first one or any later, says nothing: the
+log below it may be another one, which our slaves have yet to find out and RocketMQ's never do.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from heapq import nlargest
 from ipaddress import ip_address
-from typing import Final
+from math import inf
+from typing import Final, NamedTuple
 
 
 def address_of(peer: str) -> str:
@@ -24,82 +30,119 @@ def is_loopback(address: str) -> bool:
         return False
 
 
+class Proof(NamedTuple):
+    """Enough slaves held all bytes of ``[begin, end)`` at once."""
+
+    begin: int
+    end: int
+
+
 @dataclass(eq=False, slots=True)
-class _Replica:
-    slave: str
-    reported: int = -1
-    """The last report, the first one included."""
-    acked: int = -1
-    """The last but for the first: that only asks for a stream, by a slave that has yet to compare the logs."""
-
-
-@dataclass(slots=True)
-class InSyncReplicas:
-    """The acknowledgements of all live connections.
+class Replica:
+    """One live connection of a slave.
 
     Connections from one address are one slave and count with the best of them, except on loopback, where several
     slaves of a trial share the address and each connection is a slave of its own.
     """
 
+    address: str
+    begins_at: int = -1
+    """From here on the slave was sent the log."""
+    reported: int = -1
+    """Its last report; -1 before the first one."""
+    slave: object = field(init=False)
+    """Equal for all connections of one slave."""
+
+    def __post_init__(self) -> None:
+        self.slave = self if is_loopback(self.address) else self.address
+
+    @property
+    def has_proven(self) -> bool:
+        """Whether it holds ``[begins_at, reported)``, which is not empty."""
+        return self.reported > self.begins_at
+
+
+@dataclass(slots=True)
+class InSyncReplicas:
+    """The acknowledgements of all live connections."""
+
     in_sync_replicas: int
     slave_fallbehind_max: int
-    _replicas: dict[str, _Replica] = field(default_factory=dict, init=False)
+    _replicas: dict[Replica, None] = field(default_factory=dict, init=False)
 
     @property
     def slaves_needed(self) -> int:
         """How many slaves must hold a record before it counts as replicated."""
         return max(self.in_sync_replicas - 1, 0)
 
-    def add(self, peer: str) -> None:
-        """A connection from ``peer`` is live; it counts from its first report on."""
-        address = address_of(peer)
-        self._replicas[peer] = _Replica(peer if is_loopback(address) else address)
+    def add(self, replica: Replica) -> None:
+        """This connection is live; it counts from its first report on."""
+        self._replicas[replica] = None
 
-    def remove(self, peer: str) -> None:
+    def remove(self, replica: Replica) -> None:
         """That connection is gone, and its acknowledgements with it."""
-        self._replicas.pop(peer, None)
+        self._replicas.pop(replica, None)
 
-    def acknowledge(self, peer: str, offset: int) -> None:
-        """A live connection reported ``offset``, which was checked before; the first time it acknowledges nothing."""
-        replica = self._replicas[peer]
-        if replica.reported >= 0:
-            replica.acked = offset
+    def acknowledge(self, replica: Replica, offset: int, *, begins_at: int) -> None:
+        """A live connection, whose stream began at ``begins_at``, reported ``offset``; both were checked before."""
+        replica.begins_at = begins_at
         replica.reported = offset
 
-    def value(self) -> int:
-        """Everything below this is held by enough live slaves; -1 when there are not enough of them."""
+    def proof_beyond(self, offset: int) -> Proof | None:
+        """What enough slaves hold at once, to an end beyond ``offset``; None if nothing is proven there.
+
+        A proof that begins at or before ``offset`` comes first. Only where there is none, bytes are skipped: as few
+        as possible, of which no live slave can show that it holds them.
+        """
+        proof = self._proof(begun_by=offset)
+        if proof is not None and proof.end > offset:
+            return proof
+        for begin in sorted(replica.begins_at for replica in self._replicas if replica.begins_at > offset):
+            proof = self._proof(begun_by=begin)
+            if proof is not None and proof.end > offset:
+                return proof
+        return None
+
+    def _proof(self, *, begun_by: float) -> Proof | None:
+        """What enough slaves hold whose streams began so early."""
+        best = self._best_by_slave(lambda replica: replica.has_proven and replica.begins_at <= begun_by)
         needed: Final = self.slaves_needed
-        acked = self._best_by_slave(lambda replica: replica.acked)
-        if needed == 0 or len(acked) < needed:
-            return -1
-        return acked[needed - 1]
+        if needed == 0 or len(best) < needed:
+            return None
+        counted = nlargest(needed, best, key=lambda replica: replica.reported)
+        return Proof(max(replica.begins_at for replica in counted), counted[-1].reported)
+
+    def value(self) -> int:
+        """Up to here enough live slaves took what they were sent; -1 when there are not enough of them."""
+        proof = self._proof(begun_by=inf)
+        return -1 if proof is None else proof.end
 
     @property
     def live_slaves(self) -> int:
         """How many distinct slaves are connected and have reported."""
-        return len(self._reported_by_slave())
+        return len(self._reported())
 
     def push2_slave_max_offset(self) -> int:
         """The largest report of any live connection, 0 without one."""
-        return max(self._reported_by_slave(), default=0)
+        return max((replica.reported for replica in self._reported()), default=0)
 
     def is_slave_ok(self, next_offset: int) -> bool:
         """Whether enough live slaves are close enough to be worth waiting for.
 
         Source: HAService.java:67-73; here only slaves that have reported count, and enough of them.
         """
-        reported = self._reported_by_slave()
-        close = sum(1 for offset in reported if next_offset - offset < self.slave_fallbehind_max)
+        close = sum(1 for replica in self._reported() if next_offset - replica.reported < self.slave_fallbehind_max)
         return close >= self.slaves_needed
 
-    def _reported_by_slave(self) -> list[int]:
-        return self._best_by_slave(lambda replica: replica.reported)
+    def _reported(self) -> list[Replica]:
+        return self._best_by_slave(lambda replica: replica.reported >= 0)
 
-    def _best_by_slave(self, offset_of: Callable[[_Replica], int]) -> list[int]:
-        """The best offset of each distinct slave that has one, largest first."""
-        best: dict[str, int] = {}
-        for replica in self._replicas.values():
-            offset = offset_of(replica)
-            if offset >= 0:
-                best[replica.slave] = max(offset, best.get(replica.slave, -1))
-        return sorted(best.values(), reverse=True)
+    def _best_by_slave(self, counts: Callable[[Replica], bool]) -> list[Replica]:
+        """Of each distinct slave the connection that reported most, if one counts."""
+        best: dict[object, Replica] = {}
+        for replica in self._replicas:
+            if counts(replica):
+                known = best.get(replica.slave)
+                if known is None or known.reported < replica.reported:
+                    best[replica.slave] = replica
+        return list(best.values())

@@ -15,6 +15,7 @@ from enum import Enum
 from math import inf
 from typing import Final, NamedTuple
 
+from rmqha.codec.layout import FIRST_BYTE_OF_A_LOG
 from rmqha.codec.transfer import BODY_SIZE_MAX, REPORT_SIZE
 from rmqha.errors import RemoteProtocolError
 
@@ -116,7 +117,8 @@ class MasterSession:
     """One slave, from accept to close.
 
     Invariants: ``first_report <= slave_ack_offset <= next_transfer_from_where``; before the first report all three
-    are -1 and nothing is sent. ``next_transfer_from_where`` includes the frame that is being sent.
+    are -1 and nothing is sent. ``next_transfer_from_where`` includes the frame that is being sent, ``stream_start`` is
+    where the first frame began.
     """
 
     def __init__(self, settings: MasterSettings, *, now: float) -> None:
@@ -132,6 +134,20 @@ class MasterSession:
         self.first_report = -1
         self.slave_ack_offset = -1
         self.next_transfer_from_where = -1
+        self.stream_start = -1
+
+    @property
+    def proves_from(self) -> int:
+        """What lies from here to an acknowledgement is what this slave was sent, and took.
+
+        Who asks from 1 needs no proof of byte 0, which is the same in every log.
+        """
+        return 0 if self.stream_start == len(FIRST_BYTE_OF_A_LOG) else self.stream_start
+
+    @property
+    def has_taken(self) -> bool:
+        """Whether the slave acknowledged bytes that it was sent here; repeating its first report does not."""
+        return self.slave_ack_offset > self.stream_start
 
     @property
     def is_transferring(self) -> bool:
@@ -145,7 +161,7 @@ class MasterSession:
         """
         if not self.is_transferring:
             return False
-        return self.slave_ack_offset > self.first_report or now < self._owing_since + _FOLLOWING_S_MAX
+        return self.has_taken or now < self._owing_since + _FOLLOWING_S_MAX
 
     @property
     def read_deadline(self) -> float:
@@ -205,7 +221,7 @@ class MasterSession:
                 offset=offset,
             )
         self.first_report = self.slave_ack_offset = offset
-        self.next_transfer_from_where = offset or self._start_of_history(log)
+        self.stream_start = self.next_transfer_from_where = offset or self._start_of_history(log)
 
     def _start_of_history(self, log: LogRange) -> int:
         """Where a slave without data starts. Source: HAConnection.java:235-252 (the last file)."""

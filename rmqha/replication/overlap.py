@@ -8,7 +8,7 @@ for a piece that is here already, and comparing it byte for byte, finds that out
 from dataclasses import dataclass
 from typing import Final
 
-from rmqha.codec.layout import BLANK_SIZE_MIN, MESSAGE_MAGIC
+from rmqha.codec.layout import BLANK_SIZE_MIN, FIRST_BYTE_OF_A_LOG, MESSAGE_MAGIC
 from rmqha.codec.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError
 from rmqha.replication.master_session import LogRange
@@ -16,9 +16,6 @@ from rmqha.replication.master_session import LogRange
 _MAGIC_BYTES: Final = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)
 _MAGIC_AT: Final = 4
 _WINDOW: Final = 1024 * 1024
-
-FIRST_BYTE_OF_A_LOG: Final = b"\0"
-"""Byte 0 of the first record's TOTALSIZE, always zero as records are below 16 MiB (spec: ha §9)."""
 
 
 @dataclass(frozen=True, slots=True)

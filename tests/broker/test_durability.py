@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from rmqha.broker.durability import Durability, FlushPromise, ReplicaPromise
+from rmqha.ha.group_transfer_service import GroupTransferService
+from rmqha.replication.in_sync import InSyncReplicas, Replica
 from rmqha.replication.watermark import Watermark
 from rmqha.store.status import PutMessageStatus
 
@@ -20,21 +22,35 @@ class Broker:
     def __init__(self, *, sync_flush: bool, sync_master: bool, slave_ok: bool = True) -> None:
         self.write_error: Exception | None = None
         self.now = 0.0
-        self.flushed, self.acked = Watermark(), Watermark()
+        self.flushed = Watermark()
+        self.in_sync = InSyncReplicas(2, slave_fallbehind_max=1000)
+        self.transfer = GroupTransferService(self.in_sync, self.flushed)
+        self.acked = self.transfer.acked
         self.flush_requests = 0
         self.answers: list[list[PutMessageStatus]] = []
         self.durability = Durability(
             self,
             clock=lambda: self.now,
             flush=FlushPromise(self.flushed, self.request_flush, 5.0) if sync_flush else None,
-            replica=ReplicaPromise(self.acked, lambda next_offset: slave_ok, 3.0) if sync_master else None,
+            replica=ReplicaPromise(self.transfer, 3.0) if sync_master else None,
         )
+        if slave_ok:
+            self.connect(0)
 
     def request_flush(self) -> None:
         self.flush_requests += 1
 
-    def put(self, ends: Sequence[int]) -> None:
-        self.durability.answer_when_durable(ends, self.answers.append)
+    def connect(self, begins_at: int) -> Replica:
+        replica = Replica("10.0.0.2", begins_at=begins_at, reported=begins_at)
+        self.in_sync.add(replica)
+        return replica
+
+    def acknowledge(self, replica: Replica, offset: int) -> None:
+        self.in_sync.acknowledge(replica, offset, begins_at=replica.begins_at)
+        self.transfer.notify_transfer_some()
+
+    def put(self, ends: Sequence[int], *, begin: int = 0) -> None:
+        self.durability.answer_when_durable(begin, ends, self.answers.append)
 
 
 def test_an_asynchronous_master_answers_at_once() -> None:
@@ -86,3 +102,30 @@ def test_after_a_failed_flush_nothing_is_ever_send_ok(sync_flush: bool) -> None:
     broker.flushed.fail_all()
     broker.acked.advance(200)
     assert broker.answers == [[DISK, DISK]]
+
+
+@pytest.mark.parametrize(
+    ("begins_at", "statuses"),
+    [(200, [OK, OK]), (201, [SLAVE, OK]), (250, [SLAVE, OK]), (251, [SLAVE, SLAVE]), (399, [SLAVE, SLAVE])],
+)
+def test_what_lies_before_the_stream_of_a_slave_is_not_known_to_be_held(
+    begins_at: int, statuses: list[PutMessageStatus]
+) -> None:
+    """A slave of RocketMQ asks from its own end, and never compares what it has with the master's log."""
+    broker = Broker(sync_flush=False, sync_master=True)
+    broker.put([250, 400], begin=200)
+    broker.acknowledge(broker.connect(begins_at), 400)
+    assert broker.answers == [statuses]
+
+
+def test_what_one_slave_showed_is_not_taken_back_by_another() -> None:
+    broker = Broker(sync_flush=False, sync_master=True)
+    broker.acknowledge(broker.connect(0), 200)
+    broker.put([300], begin=200)
+    broker.acknowledge(broker.connect(100), 300)
+    broker.put([350], begin=300)
+    broker.acknowledge(broker.connect(350), 360)
+    assert broker.answers == [[OK], [SLAVE]]
+    broker.put([400], begin=360)
+    broker.acknowledge(broker.connect(0), 400)
+    assert broker.answers == [[OK], [SLAVE], [OK]]

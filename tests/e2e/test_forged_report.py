@@ -27,9 +27,8 @@ def on_report(self, offset, *, log):  # as RocketMQ 4.9 does it
         self.first_report = self.next_transfer_from_where = log.max_offset
     self.slave_ack_offset = max(self.slave_ack_offset, offset)
 
-def acknowledge(self, peer, offset):  # from the first report on
-    replica = self._replicas[peer]
-    replica.reported = replica.acked = offset
+def acknowledge(self, replica, offset, *, begins_at):  # from the first report on, and for whatever was before
+    replica.begins_at, replica.reported = -1, offset
 
 MasterSession.on_report = on_report
 InSyncReplicas.acknowledge = acknowledge

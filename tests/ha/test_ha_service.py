@@ -161,6 +161,50 @@ async def test_with_three_replicas_two_slaves_must_acknowledge(
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("at", [0, 1, 300, len(DATA)])
+async def test_a_first_report_said_again_acknowledges_nothing(
+    at: int, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """As a heartbeat, by a slave that has not compared the logs, or by anybody: nothing that was sent was taken."""
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(at, at)
+    await slave.report(at)
+    await trio.sleep(5.0)
+    await slave.report(at)
+    assert service.group_transfer.acked.value == (1 if at == 1 else 0), "byte 0 is the same in every log"
+    assert not slave.is_cut
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_that_comes_back_confirms_what_it_is_sent_from_then_on(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """RocketMQ's slave asks from its end, so nobody knows what lies before that; what comes next is known at once."""
+    network, log = MemoryNetwork(), MemoryLog()
+    service = await start_master(nursery, network, log)
+    transfer = service.group_transfer
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(0)
+    log.extend(DATA[:1000], flush=False)
+    await slave.report(400)
+    slave.stream.close()
+    await settle()
+    again = await RawSlave.connect(nursery, network, service.port)
+    await again.report(1000)
+    await again.report(1000)
+    assert (transfer.acked_from, transfer.acked.value, transfer.held_offset) == (0, 400, 400)
+    assert service.is_slave_ok(1200)
+    log.extend(DATA[1000:1200], flush=False)
+    await again.report(1200)
+    assert (transfer.acked_from, transfer.acked.value) == (1000, 1200)
+    assert transfer.held_offset == 400, "consumers must not see what nobody is known to hold"
+    log.flushed.advance(1000)
+    assert transfer.held_offset == 1200
+    nursery.cancel_scope.cancel()
+
+
 async def test_what_an_operator_sees_of_a_connection(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     network, log = MemoryNetwork(), MemoryLog.holding(DATA[:FILE])
     service = await start_master(nursery, network, log)

@@ -4,16 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.replication.in_sync import InSyncReplicas, address_of, is_loopback
+from rmqha.replication.in_sync import InSyncReplicas, Proof, Replica, address_of, is_loopback
+
+
+def connect(made: InSyncReplicas, peer: str, acked: int = -1, *, begins_at: int = -1) -> Replica:
+    replica = Replica(address_of(peer))
+    made.add(replica)
+    if acked >= 0:
+        made.acknowledge(replica, acked, begins_at=begins_at)
+    return replica
 
 
 def replicas(n: int, acked: dict[str, int], *, fallbehind_max: int = 1000) -> InSyncReplicas:
     made = InSyncReplicas(n, fallbehind_max)
     for peer, offset in acked.items():
-        made.add(peer)
-        if offset >= 0:
-            made.acknowledge(peer, 0)
-            made.acknowledge(peer, offset)
+        connect(made, peer, offset)
     return made
 
 
@@ -37,32 +42,72 @@ def test_the_value_is_what_enough_distinct_slaves_hold(n: int, acked: dict[str, 
     assert replicas(n, acked).value() == value
 
 
-def test_a_first_report_acknowledges_nothing() -> None:
+def test_a_first_report_acknowledges_nothing_however_often_it_is_repeated() -> None:
     """Its slave has still to find out whether its log is a copy of this one at all."""
-    made = replicas(2, {"10.0.0.1:1": 300})
-    made.add("10.0.0.2:1")
-    made.acknowledge("10.0.0.2:1", 700)
+    made = InSyncReplicas(2, 1000)
+    first = connect(made, "10.0.0.1:1", 300, begins_at=0)
+    second = connect(made, "10.0.0.2:1", 700, begins_at=700)
     assert (made.value(), made.live_slaves, made.is_slave_ok(1700)) == (300, 2, False)
-    made.remove("10.0.0.1:1")
+    made.remove(first)
+    made.acknowledge(second, 700, begins_at=700)
     assert (made.value(), made.is_slave_ok(1699)) == (-1, True)
-    made.acknowledge("10.0.0.2:1", 700)
-    assert made.value() == 700
+    made.acknowledge(second, 701, begins_at=700)
+    assert made.value() == 701
 
 
 def test_an_acknowledgement_leaves_with_its_connection() -> None:
-    made = replicas(2, {"10.0.0.1:1": 500, "10.0.0.2:1": 700})
-    made.remove("10.0.0.2:1")
+    made = InSyncReplicas(2, 1000)
+    first, second = connect(made, "10.0.0.1:1", 500), connect(made, "10.0.0.2:1", 700)
+    made.remove(second)
     assert (made.value(), made.push2_slave_max_offset()) == (500, 500)
-    made.remove("10.0.0.1:1")
-    made.remove("10.0.0.1:1")
+    made.remove(first)
+    made.remove(first)
     assert (made.value(), made.push2_slave_max_offset()) == (-1, 0)
 
 
-def test_two_connections_of_one_slave_count_with_the_better_of_them() -> None:
-    made = replicas(2, {"10.0.0.1:1": 500, "10.0.0.1:2": 700})
+def test_connections_from_one_and_the_same_port_are_different_ones() -> None:
+    """The old one may still be open here when its slave, with the same source port, is back."""
+    made = InSyncReplicas(2, 1000)
+    old, new = connect(made, "127.0.0.1:1", 500), connect(made, "127.0.0.1:1", 700)
+    made.remove(old)
     assert made.value() == 700
-    made.remove("10.0.0.1:2")
+    made.remove(new)
+    assert made.value() == -1
+
+
+def test_two_connections_of_one_slave_count_with_the_better_of_them() -> None:
+    made = InSyncReplicas(2, 1000)
+    connect(made, "10.0.0.1:1", 500)
+    better = connect(made, "10.0.0.1:2", 700)
+    assert made.value() == 700
+    made.remove(better)
     assert made.value() == 500
+
+
+@pytest.mark.parametrize(
+    ("n", "streams", "beyond", "proof"),
+    [
+        (2, [(0, 500)], 499, Proof(0, 500)),
+        (2, [(0, 500)], 500, None),
+        (2, [(400, 500)], 400, Proof(400, 500)),
+        (2, [(400, 500)], 399, Proof(400, 500)),  # [399, 400) is left out
+        (2, [(400, 700), (0, 500)], 300, Proof(0, 500)),  # one that leaves nothing out comes first
+        (2, [(400, 700), (0, 500)], 500, Proof(400, 700)),
+        (2, [(600, 700), (500, 800)], 300, Proof(500, 800)),  # as little as possible is left out
+        (3, [(400, 700), (0, 500)], 400, Proof(400, 500)),
+        (3, [(400, 700), (0, 500)], 300, Proof(400, 500)),
+        (3, [(400, 700), (0, 300)], 300, None),
+        (3, [(400, 700), (650, 650), (0, 500)], 300, Proof(400, 500)),
+        (1, [(0, 500)], 0, None),
+    ],
+)
+def test_what_is_proven_beyond_an_offset(
+    n: int, streams: list[tuple[int, int]], beyond: int, proof: Proof | None
+) -> None:
+    made = InSyncReplicas(n, 1000)
+    for host, (begins_at, acked) in enumerate(streams):
+        connect(made, f"10.0.0.{host}:1", acked, begins_at=begins_at)
+    assert made.proof_beyond(beyond) == proof
 
 
 def test_two_connections_of_one_slave_are_not_two_slaves() -> None:

@@ -207,6 +207,25 @@ def test_a_slave_follows_once_it_acknowledges_what_it_was_sent() -> None:
     assert made.is_following(now=5000.0)
 
 
+@pytest.mark.parametrize(
+    ("first", "start"), [(0, LOG.min_offset), (3 * FILE, 3 * FILE), (LOG.max_offset, LOG.max_offset)]
+)
+def test_a_slave_has_taken_something_when_it_reports_more_than_where_its_stream_began(first: int, start: int) -> None:
+    made = session(first=first)
+    assert (made.stream_start, made.proves_from, made.has_taken) == (start, start, False)
+    made.on_report(start, log=LOG)
+    assert not made.has_taken, "it may have made the file that a heartbeat named"
+    made.next_action(now=0.0, min_offset=LOG.min_offset, limit=LOG.max_offset + 1)
+    made.on_report(start + 1, log=LOG)
+    assert made.has_taken
+
+
+def test_who_asks_from_one_has_byte_zero() -> None:
+    """It is the same in every log, and a report of 0 would mean "I have nothing"."""
+    made = session(first=1, log=LogRange(0, 4096))
+    assert (made.stream_start, made.proves_from) == (1, 0)
+
+
 def test_a_report_must_not_stay_unfinished_though_bytes_trickle() -> None:
     made = session(first=0)
     made.on_read(3, now=5.0)

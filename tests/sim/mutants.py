@@ -201,8 +201,9 @@ def _later_report_unchecked(self: Any, offset: int) -> None:
     self.slave_ack_offset = offset
 
 
-def _sent_counts(self: Any, peer: str, _offset: int) -> None:
-    self._in_sync.acknowledge(peer, self.connections[peer].session.next_transfer_from_where)
+def _sent_counts(self: Any, connection: Any) -> None:
+    session = connection.session
+    self._in_sync.acknowledge(connection.replica, session.next_transfer_from_where, begins_at=session.proves_from)
     self.group_transfer.notify_transfer_some()
 
 
@@ -211,8 +212,8 @@ def _everything_sendable(self: Any, log: Any, network: Any, options: Any) -> Non
     self.sendable = log.wrote
 
 
-def _connections_counted(self: Any, offset_of: Any) -> list[int]:
-    return sorted((offset for r in self._replicas.values() if (offset := offset_of(r)) >= 0), reverse=True)
+def _connections_counted(self: Any, counts: Any) -> list[in_sync.Replica]:
+    return [replica for replica in self._replicas if counts(replica)]
 
 
 def _answer_at_once(self: Any) -> None:
@@ -224,9 +225,8 @@ def _on_replicated_by_timeout(self: Any, reached: bool, value: int) -> None:
     self._one_done()
 
 
-def _acknowledge_at_once(self: Any, peer: str, offset: int) -> None:
-    replica = self._replicas[peer]
-    replica.reported = replica.acked = offset
+def _acknowledge_at_once(_self: Any, replica: in_sync.Replica, offset: int, *, begins_at: int) -> None:
+    replica.begins_at, replica.reported = min(begins_at, 0) - 1, offset
 
 
 _ha_service_init = ha_service.HAService.__init__
