@@ -1,3 +1,4 @@
+import javaproperties
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,3 +64,22 @@ _VALUES = st.text(st.characters(codec="utf-8"), max_size=40)
 @given(_VALUES.map(lambda text: text.strip(" ")))
 def test_a_formatted_property_reads_back(value: str) -> None:
     assert pairs(format_property("key", value)) == [("key", value)]
+
+
+LINES = st.text(st.sampled_from("ab=: \\\t\n\r\f#!ntu0041,"), max_size=40)
+
+
+@given(LINES)
+def test_an_independent_reader_reads_the_same(text: str) -> None:
+    """Another library's reading, but for blanks behind a value, which are dropped here on purpose."""
+    properties, problems = parse_properties(text.encode())
+    if problems:
+        with pytest.raises(ValueError, match="escape"):
+            javaproperties.loads(text)
+        return
+    others = [
+        (line.key, line.value) for line in javaproperties.parse(text) if isinstance(line, javaproperties.KeyValue)
+    ]
+    assert [key for _, key, _ in properties] == [key for key, _ in others]
+    for (_, _, ours), (_, theirs) in zip(properties, others, strict=True):
+        assert ours == theirs or theirs.startswith(ours)
