@@ -3,10 +3,14 @@
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+
+from rmqha.remoting.client import logger as client_logger
+from rmqha.remoting.fence import Fence
 
 # The same examples on every machine, and no limit on their time: a slow machine is no failure.
 settings.register_profile("rmqha", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -31,6 +35,23 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         report.outcome = "failed"
         report.longrepr = f"skipped, but RMQHA_REQUIRE_ALL=1 allows no skip: {report.longreprtext or report.longrepr}"
     return report
+
+
+@pytest.fixture(autouse=True)
+def _no_bug_is_fenced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A fence keeps a bug from ending a broker; here it is a failure all the same. Mark: ``meets_bugs``."""
+    met: list[Exception] = []
+
+    def on_bug(fence: Fence, error: Exception, **facts: Any) -> str:
+        met.append(error)
+        return really_on_bug(fence, error, **facts)
+
+    really_on_bug = Fence.on_bug
+    monkeypatch.setattr(Fence, "on_bug", on_bug)
+    monkeypatch.setattr(client_logger, "error", lambda *_, exc_info: met.append(exc_info))
+    yield
+    if met and request.node.get_closest_marker("meets_bugs") is None:
+        raise ExceptionGroup("bugs that only a fence kept from ending a broker", met)
 
 
 @pytest.fixture(autouse=True)

@@ -36,6 +36,7 @@ from rmqha.ha.catch_up import CatchUpResult, catch_up_at_start
 from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster
 from rmqha.ha.ha_service import HAService
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.fence import Fence
 from rmqha.remoting.server import RemotingServer
 from rmqha.store.disk import Disk
 from rmqha.store.message_store import DefaultMessageStore
@@ -56,6 +57,7 @@ class BrokerController:
         store: the log and the queues.
         ha_service: serves slaves (a slave's own slaves too).
         ha_client: follows the master; None on a master.
+        fence: keeps each client's requests from harming anybody else, and counts the bugs it met.
         server: serves clients; None before it listens.
         address: ``ip:port`` told to clients; the port is the bound one once :meth:`run` has started.
     """
@@ -105,6 +107,7 @@ class BrokerController:
             interval_s=config.flush_consumer_offset_interval_s,
         )
         self.holds: Final = PullRequestHoldService()
+        self.fence: Final = Fence()
         self.consumers: Final = ConsumerManager()
         self.master_link: Final = MasterLink(self._network, config, self.topics, self.offsets)
         self._probe: Final = probe or self.master_link.probe
@@ -282,7 +285,8 @@ class BrokerController:
         self.address = f"{config.broker_ip1}:{listener.port}"
         dispatcher = RequestDispatcher()
         self._register_processors(dispatcher, nursery)
-        server = self.server = RemotingServer(dispatcher, limits=options.remoting_limits(config, self._tuning))
+        limits = options.remoting_limits(config, self._tuning)
+        server = self.server = RemotingServer(dispatcher, limits=limits, fence=self.fence)
         nursery.start_soon(server.serve, listener)
         if listener.port > _FAST_PORT_DISTANCE:
             fast = await self._network.listen(config.bind_address, listener.port - _FAST_PORT_DISTANCE)
@@ -329,6 +333,7 @@ class BrokerController:
             self.store,
             self.ha_service,
             self.ha_client,
+            fence=self.fence,
             address=self.address,
             clock=trio.current_time,
             now_ms=self._now_ms,

@@ -18,6 +18,7 @@ from rmqha.ha.ha_client import HAClient
 from rmqha.ha.ha_service import HAService
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.fence import Fence
 from rmqha.store.message_store import DefaultMessageStore
 
 STATUS_KEY: Final = "rmqhaStatus"
@@ -45,6 +46,7 @@ class BrokerStatus:
         ha_service: HAService,
         ha_client: HAClient | None,
         *,
+        fence: Fence,
         address: str,
         clock: Callable[[], float],
         now_ms: Callable[[], int],
@@ -53,6 +55,7 @@ class BrokerStatus:
         self._store = store
         self._ha_service = ha_service
         self._ha_client = ha_client
+        self._fence = fence
         self._address = address
         self._clock = clock
         self._now_ms = now_ms
@@ -114,6 +117,7 @@ class BrokerStatus:
             "dispatched_offset": store.reput_from_offset,
             "write_refusal": (store.running_flags if config.is_slave else store).refusal() or None,
             "disk_used_percent": store.disk_used_percent,
+            "requests_broken": self._fence.bugs,
             "ha": _plain(asdict(self._ha_service.info())),
             "ha_client": _plain(asdict(self._ha_client.info())) if self._ha_client is not None else None,
         }

@@ -185,7 +185,8 @@ class PullMessageProcessor:
         def retry(arrived: bool) -> None:
             if not connection.closed:
                 again = deadline if arrived else None
-                self._pull(connection, request, header, subscription=subscription, deadline=again)
+                with connection.fenced(request):
+                    self._pull(connection, request, header, subscription=subscription, deadline=again)
 
         self._holds.suspend_pull_request(
             header.topic,
@@ -228,6 +229,7 @@ class PullMessageProcessor:
         code: ResponseCode,
     ) -> None:
         if request.is_oneway:
+            connection.finish_oneway(1)
             return
         next_begin_offset = result.next_begin_offset
         if code == ResponseCode.PULL_OFFSET_MOVED and self._rules.is_slave:

@@ -6,10 +6,10 @@ Each request is checked and refused on its own; what is left goes into the log w
 Source: spec: remoting §2.4, §3; rocketmq-all-4.9.8 AbstractSendMessageProcessor.java:165-240.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import groupby
 from typing import Final, NamedTuple
 
 import trio
@@ -55,6 +55,12 @@ _SEGMENT_MADE_S: Final = 5.0
 _NO_SEGMENT: Final = AppendResult(
     PutMessageStatus.CREATE_MAPEDFILE_FAILED,
     remark=f"the log's next file is not there after {_SEGMENT_MADE_S:g} s: nothing is stored. Does the disk hang?",
+)
+BACKLOG_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Records that wait for the next segment, whoever sent them, and also if he has left meanwhile."""
+_NO_ROOM: Final = AppendResult(
+    PutMessageStatus.CREATE_MAPEDFILE_FAILED,
+    remark="too many bytes wait for the log's next file already: this is not stored. Does the disk hang?",
 )
 _TOPIC_SAVED_S: Final = 2.0
 """A send to a new topic waits so long for topics.json at most: less than clients wait for the answer."""
@@ -111,7 +117,8 @@ class SendMessageProcessor:
         self._decoder = SendMessageRequestDecoder()
         self._encoder = SendMessageResponseEncoder()
         self._next_queue = 0
-        self._backlog: list[_Sent] = []
+        self._backlog: deque[list[_Sent]] = deque()
+        self._backlog_bytes = 0
         self._backlog_grew = trio.Event()
 
     def process(self, connection: Connection, requests: list[RemotingCommand]) -> None:
@@ -129,6 +136,8 @@ class SendMessageProcessor:
                 connection.respond(request, error.code, remark=str(error))
             except ProtocolError as error:
                 connection.respond(request, ResponseCode.SYSTEM_ERROR, remark=str(error))
+            except Exception as error:  # noqa: BLE001 - the fence, which for each message would cost too much as a block
+                connection.refuse(request, error)
         if self._topics.unsaved:
             accepted = self._hold_back(accepted)
         if accepted:
@@ -241,23 +250,34 @@ class SendMessageProcessor:
         return others
 
     def _put_held(self, sent: list[_Sent], saved: bool, _count: int) -> None:
-        if saved:
-            self._put(sent)
-            return
-        remark = f"topic {_topic_of(sent[0].request)} is new and could not be saved to topics.json: nothing is stored"
-        for one in sent:
-            self._refuse(one, AppendResult(PutMessageStatus.UNKNOWN_ERROR, remark=remark))
+        with sent[0].connection.fenced():
+            if saved:
+                self._put(sent)
+                return
+            topic = _topic_of(sent[0].request)
+            remark = f"topic {topic} is new and could not be saved to topics.json: nothing is stored"
+            for one in sent:
+                self._refuse(one, AppendResult(PutMessageStatus.UNKNOWN_ERROR, remark=remark))
 
     def _put(self, sent: list[_Sent]) -> None:
         """Append what can be appended now; the rest is left to :meth:`run`, and everything after it too."""
         if self._backlog:
-            self._backlog.extend(sent)
+            self._put_off(sent)
             return
         results = self._store.put_messages([one.request for one in sent])
         if len(results) < len(sent):
-            self._backlog.extend(sent[len(results) :])
-            self._backlog_grew.set()
+            self._put_off(sent[len(results) :])
         self._answer(sent, results)
+
+    def _put_off(self, sent: list[_Sent]) -> None:
+        """Keep what comes from one connection for :meth:`run`, as far as there is room."""
+        size = _size_of(sent)
+        if self._backlog_bytes + size > BACKLOG_BYTES_MAX:
+            self._answer(sent, [_NO_ROOM] * len(sent))
+            return
+        self._backlog.append(sent)
+        self._backlog_bytes += size
+        self._backlog_grew.set()
 
     async def run(self) -> None:
         """Append, in order, what had to wait for the next segment to be made; until cancelled.
@@ -268,17 +288,30 @@ class SendMessageProcessor:
             await self._backlog_grew.wait()
             self._backlog_grew = trio.Event()
             while self._backlog:
-                sent = self._backlog
-                results = self._store.put_messages([one.request for one in sent])
-                if not results:
-                    if await self._is_segment_made():
-                        continue
-                    sent = self._backlog
-                    results = [_NO_SEGMENT] * len(sent)
-                self._backlog = sent[len(results) :]
-                for _, run in groupby(zip(sent, results, strict=False), lambda pair: pair[0].connection):
-                    pairs = list(run)
-                    self._answer([one for one, _ in pairs], [result for _, result in pairs])
+                if not self._put_first() and not await self._is_segment_made():
+                    await self._refuse_backlog()
+                await trio.lowlevel.checkpoint()
+
+    def _put_first(self) -> bool:
+        """Append what has waited longest; False if the next segment is still not there."""
+        sent = self._backlog.popleft()
+        self._backlog_bytes -= _size_of(sent)
+        with sent[0].connection.fenced():
+            results = self._store.put_messages([one.request for one in sent])
+            if rest := sent[len(results) :]:
+                self._backlog.appendleft(rest)
+                self._backlog_bytes += _size_of(rest)
+            self._answer(sent, results)
+            return bool(results)
+        return True
+
+    async def _refuse_backlog(self) -> None:
+        for _ in range(len(self._backlog)):
+            sent = self._backlog.popleft()
+            self._backlog_bytes -= _size_of(sent)
+            with sent[0].connection.fenced():
+                self._answer(sent, [_NO_SEGMENT] * len(sent))
+            await trio.lowlevel.checkpoint()
 
     async def _is_segment_made(self) -> bool:
         with trio.move_on_after(_SEGMENT_MADE_S) as patience:
@@ -290,16 +323,21 @@ class SendMessageProcessor:
         waiting: list[_Stored] = []
         at_once: list[_Stored] = []
         ends: list[int] = []
+        oneways = 0
         for one, result in zip(sent, results, strict=False):
             _, opaque, serialize, oneway, queue_id, wait, _ = one
             if result.status is not _PUT_OK:
                 self._refuse(one, result)
-            elif wait:
+                continue
+            oneways += oneway
+            if wait:
                 waiting.append((opaque, serialize, oneway, queue_id, result))
                 ends.append(result.wrote_offset + result.wrote_bytes)
             else:
                 at_once.append((opaque, serialize, oneway, queue_id, result))
         connection = sent[0].connection
+        if oneways:
+            connection.finish_oneway(oneways)
         if at_once:
             failed = self._store.write_error is not None
             status = PutMessageStatus.FLUSH_DISK_TIMEOUT if failed else _PUT_OK
@@ -309,8 +347,9 @@ class SendMessageProcessor:
             frames = self._encode_answers(waiting, all_good)  # while disk and replicas do their part
 
             def send_answers(statuses: list[PutMessageStatus]) -> None:
-                good = statuses == all_good
-                connection.send_responses(frames if good else self._encode_answers(waiting, statuses))
+                with connection.fenced():
+                    good = statuses == all_good
+                    connection.send_responses(frames if good else self._encode_answers(waiting, statuses))
 
             self._durability.answer_when_durable(waiting[0][-1].wrote_offset, ends, send_answers)
 
@@ -331,6 +370,13 @@ class SendMessageProcessor:
     def _refuse(self, one: _Sent, result: AppendResult) -> None:
         request = RemotingCommand(0, opaque=one.opaque, serialize=one.serialize, flag=FLAG_ONEWAY if one.oneway else 0)
         one.connection.respond(request, _CODE_OF_STATUS[result.status], remark=result.remark or result.status.value)
+
+
+def _size_of(sent: list[_Sent]) -> int:
+    return sum(
+        request.size if isinstance(request, PreparedRecord) else sum(one.size for one in request)
+        for *_, request in sent
+    )
 
 
 def _topic_of(request: PutRequest) -> str:

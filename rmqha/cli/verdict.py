@@ -7,6 +7,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     min_offset max_offset flushed_offset confirm_offset dispatched_offset
     write_refusal    why sends are refused (write error, disk full), or None; a slave's own role is no reason here
     disk_used_percent
+    requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
     ha               asdict(HAServiceInfo): port, connections, refused, push2_slave_max_offset, replicated_offset
     ha_client        asdict(HAClientInfo) on a slave, else None
 
@@ -14,7 +15,7 @@ A RocketMQ broker answers without that entry; then less can be said.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 STATUS_KEY: Final = "rmqhaStatus"
@@ -63,9 +64,12 @@ def judge(facts: dict[str, Any]) -> Verdict:
     if "role" not in facts:
         return Verdict("ok", f"{facts['version']}: answers; it tells nothing about its replicas", (), in_sync=False)
     name = f"{facts['role']} {facts['broker_name']} (id {facts['broker_id']})"
-    if facts.get("ha_client"):
-        return _judge_slave(facts, name)
-    return _judge_master(facts, name)
+    verdict = _judge_slave(facts, name) if facts.get("ha_client") else _judge_master(facts, name)
+    if broken := facts.get("requests_broken"):
+        reason = f"{broken} requests met a bug in this broker: see request.broken in its log, and please report it"
+        level = "degraded" if verdict.level == "ok" else verdict.level
+        return replace(verdict, level=level, reasons=(*verdict.reasons, reason))
+    return verdict
 
 
 def _judge_master(facts: dict[str, Any], name: str) -> Verdict:

@@ -1,5 +1,6 @@
 """RemotingClient: one connection to a broker, on which many requests are in flight at once."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -17,10 +18,13 @@ from rmqha.remoting.outgoing import OutgoingQueue
 from rmqha.remoting.response_table import OnOutcome, ResponseTable
 from rmqha.transport import Network, Stream
 
+logger: Final = logging.getLogger(__name__)
+
 CONNECT_TIMEOUT_S = 3.0
 _PORT_MAX = 65535
 _WRITE_TIMEOUT_S = 30.0
 _RECEIVE_SIZE = 256 * 1024
+_REASON_SIZE_MAX = 300
 _ENDINGS: Final = (trio.BrokenResourceError, RemoteProtocolError)
 """What ends a connection, and no more than that."""
 
@@ -60,12 +64,22 @@ class RemotingClient:
                     reason = "the peer closed the connection"
                     nursery.cancel_scope.cancel()
         except (*_ENDINGS, BaseExceptionGroup) as raised:
-            reason = str(errors_in(raised, *_ENDINGS)[0])
+            reason = self._reason_of(raised)
         finally:
             self.closed = True
             self._stream.close()
             self._outgoing.close()
             self._responses.fail_all(reason)
+
+    def _reason_of(self, raised: BaseException) -> str:
+        """Why the connection ended; a bug is told of here. Raises what is no mere error, such as a cancellation."""
+        try:
+            return str(errors_in(raised, *_ENDINGS)[0])
+        except BaseExceptionGroup as others:
+            if not isinstance(others, Exception):
+                raise
+            logger.error("a bug, met in what %s sent: the connection is closed", self.address, exc_info=others)
+            return f"what it sent met a bug here: {others.exceptions[0]!r}"[:_REASON_SIZE_MAX]
 
     def close(self) -> None:
         """End the connection now; everything pending fails."""

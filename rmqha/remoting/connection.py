@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from math import inf
-from typing import Protocol, TypeVarTuple
+from typing import TYPE_CHECKING, Final, Protocol, TypeVarTuple
 
 import trio
 
@@ -16,14 +16,24 @@ from rmqha.remoting.response_table import Outcome, ResponseTable
 from rmqha.transport import Stream
 from rmqha.waiting import wait_overdue
 
+if TYPE_CHECKING:
+    from rmqha.remoting.fence import Fence, Guard
+
 Arguments = TypeVarTuple("Arguments")
+
+_REQUESTS_A_TURN: Final = 256
+"""Of what arrived together so many requests are handled before others get their turn."""
 
 
 class RequestHandler(Protocol):
     """Who answers the requests."""
 
     def process(self, connection: "Connection", requests: list[RemotingCommand]) -> None:
-        """Handle what arrived at once. Each request but a one-way one gets exactly one answer, now or later."""
+        """Handle what arrived at once.
+
+        Each request gets exactly one answer, now or later; for a one-way request that is
+        :meth:`Connection.finish_oneway`, which :meth:`Connection.respond` and :meth:`Connection.send_reply` do.
+        """
         ...
 
     def connection_closed(self, connection: "Connection") -> None:
@@ -36,12 +46,15 @@ class Connection:
 
     Attributes:
         peer: the client as ``ip:port``.
-        in_flight: two-way requests not answered yet; ``in_flight_bytes`` is what they took on the wire. An answer
-            gives back an equal share, so that answering needs no table; with none left nothing is held.
+        in_flight: requests not answered yet, and one-way ones not dealt with yet; ``in_flight_bytes`` is what they
+            took on the wire. Each gives back an equal share, so that answering needs no table; with none left nothing
+            is held.
         requests: how many arrived in all, one-way ones included.
     """
 
-    def __init__(self, stream: Stream, *, handler: RequestHandler, limits: RemotingLimits, capacity: Capacity) -> None:
+    def __init__(
+        self, stream: Stream, *, handler: RequestHandler, limits: RemotingLimits, capacity: Capacity, fence: "Fence"
+    ) -> None:
         self.peer = stream.peer
         self.in_flight = 0
         self.in_flight_bytes = 0
@@ -52,6 +65,7 @@ class Connection:
         self._handler = handler
         self._limits = limits
         self._capacity = capacity
+        self._fence = fence
         self._outgoing = OutgoingQueue(stream, write_timeout_s=limits.write_timeout_s, account=capacity.outgoing)
         self._responses = ResponseTable(stream.peer)
         self._expires = False
@@ -103,11 +117,24 @@ class Connection:
     def send_reply(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """Send ``response`` as the answer to ``request``, in its form; a one-way request is never answered."""
         if request.flag & FLAG_ONEWAY:
+            self.finish_oneway(1)
             return
         response.opaque = request.opaque
         response.flag = FLAG_RESPONSE
         response.serialize = request.serialize
         self.send_nowait(response.encode())
+
+    def finish_oneway(self, requests: int) -> None:
+        """Give back what so many one-way requests took: nothing of them is held any more."""
+        self._release(requests)
+
+    def fenced(self, request: RemotingCommand | None = None) -> "Guard":
+        """Keep what goes wrong in a block with this client: ``request`` is refused, or this connection ends."""
+        return self._fence.guard(self, request)
+
+    def refuse(self, request: RemotingCommand, error: Exception) -> None:
+        """Answer ``request`` with SYSTEM_ERROR; what is no error of ours is a bug, and is told of."""
+        self._fence.refuse(self, request, error)
 
     def send_oneway(self, request: RemotingCommand) -> None:
         """Tell the client something that it does not answer."""
@@ -198,7 +225,7 @@ class Connection:
                 return
             commands = decoder.on_received(buffer, count)
             if commands:
-                self._take(commands, held + count - decoder.pending_size)
+                await self._take_in_turns(commands, held + count - decoder.pending_size)
             if commands or not held:
                 self._frame_begun_at = self._heard_at if decoder.pending_size else inf
             if held or decoder.pending_size:
@@ -222,20 +249,26 @@ class Connection:
             await trio.sleep_until(due)
         self._watches_frame = False
 
+    async def _take_in_turns(self, commands: list[RemotingCommand], size: int) -> None:
+        """Handle what arrived; between any two turns everybody else has one."""
+        turn_size = size * _REQUESTS_A_TURN // len(commands)
+        while len(commands) > _REQUESTS_A_TURN:
+            self._take(commands[:_REQUESTS_A_TURN], turn_size)
+            commands, size = commands[_REQUESTS_A_TURN:], size - turn_size
+            await trio.lowlevel.checkpoint()
+        self._take(commands, size)
+
     def _take(self, commands: list[RemotingCommand], size: int) -> None:
         requests = commands
-        two_way = len(commands)
         if any(command.flag for command in commands):
             for command in commands:
                 if command.flag & FLAG_RESPONSE:
                     self._responses.complete(command)
             requests = [command for command in commands if not command.flag & FLAG_RESPONSE]
-            two_way = sum(not command.flag & FLAG_ONEWAY for command in requests)
-        if two_way:
-            self.in_flight += two_way
+        if requests:
+            self.in_flight += len(requests)
             self.in_flight_bytes += size
             self._capacity.used_bytes += size
-        if requests:
             self.requests += len(requests)
             self._handler.process(self, requests)
 

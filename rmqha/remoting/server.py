@@ -13,6 +13,7 @@ from rmqha.codec.remoting import NoFrameError
 from rmqha.codec.strangers import describe_on_remoting_port
 from rmqha.errors import RemoteProtocolError, errors_in
 from rmqha.remoting.connection import Connection, RequestHandler
+from rmqha.remoting.fence import Fence
 from rmqha.remoting.limits import Capacity, LogLimit, RemotingLimits
 from rmqha.transport import Listener, Stream, UntrustedPeerError
 
@@ -26,8 +27,11 @@ _ENDINGS: Final = (RemoteProtocolError, UntrustedPeerError, trio.BrokenResourceE
 class RemotingServer:
     """The 4.x framing over any listener. One server may serve several listeners, which then share its limits."""
 
-    def __init__(self, handler: RequestHandler, *, limits: RemotingLimits | None = None) -> None:
+    def __init__(
+        self, handler: RequestHandler, *, limits: RemotingLimits | None = None, fence: Fence | None = None
+    ) -> None:
         self._handler = handler
+        self._fence = fence or Fence()
         self._limits = limits or RemotingLimits()
         self._allow = Networks(self._limits.allow)
         self._capacity = Capacity(self._limits)
@@ -105,7 +109,9 @@ class RemotingServer:
         return False
 
     def _admit(self, stream: Stream, handler: RequestHandler) -> Connection:
-        connection = Connection(stream, handler=handler, limits=self._limits, capacity=self._capacity)
+        connection = Connection(
+            stream, handler=handler, limits=self._limits, capacity=self._capacity, fence=self._fence
+        )
         host = _host_of(stream.peer)
         self._per_host[host] = self._per_host.get(host, 0) + 1
         self.connections[connection] = None
@@ -114,14 +120,8 @@ class RemotingServer:
     async def _serve_connection(self, connection: Connection) -> None:
         opened_at = trio.current_time()
         try:
-            await connection.run()
-        except (*_ENDINGS, BaseExceptionGroup) as raised:
-            error = errors_in(raised, *_ENDINGS)[0]
-            connection.close_reason = _explain(error, is_stranger=not connection.requests)
-            if isinstance(error, RemoteProtocolError):
-                self._warn("remoting_connection.protocol_broken", connection)
-            elif isinstance(error, UntrustedPeerError):
-                self._warn("remoting_connection.untrusted", connection)
+            with connection.fenced():
+                await self._run(connection)
         finally:
             self._forget(connection)
             if connection.requests:
@@ -133,6 +133,18 @@ class RemotingServer:
                     requests=connection.requests,
                     open_s=round(trio.current_time() - opened_at, 3),
                 )
+
+    async def _run(self, connection: Connection) -> None:
+        """Serve it until it ends, for one of the reasons that are none of ours."""
+        try:
+            await connection.run()
+        except (*_ENDINGS, BaseExceptionGroup) as raised:
+            error = errors_in(raised, *_ENDINGS)[0]
+            connection.close_reason = _explain(error, is_stranger=not connection.requests)
+            if isinstance(error, RemoteProtocolError):
+                self._warn("remoting_connection.protocol_broken", connection)
+            elif isinstance(error, UntrustedPeerError):
+                self._warn("remoting_connection.untrusted", connection)
 
     def _warn(self, event: str, connection: Connection) -> None:
         self._warnings.log(logger.warning, event, peer=connection.peer, reason=connection.close_reason)

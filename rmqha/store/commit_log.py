@@ -84,6 +84,9 @@ class CommitLog:
                 self._fail(error)
                 refusal = AppendResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(error))
                 results += [refusal] * (len(requests) - first)
+            except BaseException:  # a bug: as if nothing had been asked, so that the next append finds things in order
+                self._take_back(requests, results, first=first)
+                raise
         self._prepare_ahead()
         return results
 
@@ -179,22 +182,27 @@ class CommitLog:
     ) -> AppendResult:
         offsets, queue_offsets = [], []
         end = offset
-        for record in records:
-            offsets.append(end)
-            queue_offsets.append(self._encode(record, parts, offset=end, now_ms=now_ms))
-            end += record.size
+        try:
+            for record in records:
+                offsets.append(end)
+                queue_offsets.append(self._encode(record, parts, offset=end, now_ms=now_ms))
+                end += record.size
+        except BaseException:
+            self._give_back(records[0], queue_offsets[:1])
+            raise
         return AppendResult(
             PutMessageStatus.PUT_OK, offset, end - offset, queue_offsets[0], now_ms, batch_offsets=tuple(offsets)
         )
 
     def _encode(self, record: PreparedRecord, parts: list[BytesLike], *, offset: int, now_ms: int) -> int:
         """Add the record's bytes, to stand at ``offset``, to ``parts``; returns the queue offset it gets here."""
-        queue_offset = 0
-        if enters_queue(record.sys_flag):
-            key = (record.topic, record.queue_id)
-            queue_offset = self.topic_queue_table.get(key, 0)
-            self.topic_queue_table[key] = queue_offset + 1
+        if not enters_queue(record.sys_flag):
+            record.append_to(parts, queue_offset=0, physical_offset=offset, store_timestamp_ms=now_ms)
+            return 0
+        key = (record.topic, record.queue_id)
+        queue_offset = self.topic_queue_table.get(key, 0)
         record.append_to(parts, queue_offset=queue_offset, physical_offset=offset, store_timestamp_ms=now_ms)
+        self.topic_queue_table[key] = queue_offset + 1
         return queue_offset
 
     def _take_back(self, requests: Sequence[PutRequest], results: list[AppendResult], *, first: int) -> None:
@@ -203,9 +211,12 @@ class CommitLog:
             if result.status is not PutMessageStatus.PUT_OK:
                 continue
             record = request if isinstance(request, PreparedRecord) else request[0]
-            if enters_queue(record.sys_flag):
-                self.topic_queue_table[record.topic, record.queue_id] = result.queue_offset
+            self._give_back(record, [result.queue_offset])
         del results[first:]
+
+    def _give_back(self, record: PreparedRecord, queue_offsets: list[int]) -> None:
+        if queue_offsets and enters_queue(record.sys_flag):
+            self.topic_queue_table[record.topic, record.queue_id] = queue_offsets[0]
 
     def note_records(self, end: int, store_timestamp_ms: int) -> None:
         """The records before ``end`` were read, the last of that store time: how a slave learns of both."""

@@ -1,11 +1,14 @@
 """A disk that hangs: every send is answered in time, and nothing is stored that was refused."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.broker import send_message_processor
 from rmqha.codec.codes import ResponseCode
-from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
+from rmqha.remoting.limits import RemotingLimits
 from tests.broker.machines import Machine, ask, send_request
 from tests.sim.sim_net import SimNet
 
@@ -45,3 +48,56 @@ async def test_sends_that_wait_for_a_segment_are_answered_in_time_and_in_order(a
         await send(13)
         assert decode_send_response(answers[13][1]).queue_offset == stored
     assert broker.store.write_error is None
+
+
+async def test_oneway_sends_behind_a_slow_segment_hold_their_sender_back(autojump_clock: MockClock) -> None:
+    """They are in the account like others: a client that never waits for an answer does not fill the memory."""
+    limit, receive_size = 1 << 20, RemotingLimits().receive_size
+    settings = {"mappedFileSizeCommitLog": str(SEGMENT), "maxInFlightBytesPerConnection": str(limit)}
+    machine = Machine(SimNet(), "10.0.0.1", settings | {"brokerRole": "ASYNC_MASTER"})
+    async with machine.broker() as broker, machine.client() as client:
+        server = broker.server
+        assert server is not None
+        await ask(client, send_request(BODY, topic="t"))
+        machine.disk.faults.hung_until = trio.current_time() + 4
+        frame = oneway(BODY)
+        client.put(frame * 3000)
+        for _ in range(30):
+            await trio.sleep(0.1)
+            assert server.in_flight_bytes < limit + receive_size + len(frame)
+        assert server.in_flight_bytes >= limit, "nobody was held back, so nothing is tested"
+        await trio.sleep(30)
+        assert server.in_flight_bytes == 0
+        assert (await ask(client, send_request(BODY, topic="t"))).code == ResponseCode.SUCCESS
+        (connection,) = server.connections
+        assert connection.requests == 3002
+
+
+async def test_what_waits_for_a_segment_is_bounded_also_if_its_senders_have_left(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_message_processor, "BACKLOG_BYTES_MAX", 20 * 2000)
+    machine = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(SEGMENT), "brokerRole": "ASYNC_MASTER"})
+    async with machine.broker() as broker:
+        async with machine.client() as client:
+            await ask(client, send_request(BODY, topic="t"))
+        machine.disk.faults.hung_until = trio.current_time() + 4
+        for _ in range(20):
+            async with machine.client() as client:
+                client.put_nowait(oneway(BODY) * 10)
+                await trio.sleep(0.05)
+        async with machine.client() as client:
+            for _ in range(20):
+                client.put_nowait(oneway(BODY))
+                await trio.sleep(0.01)
+            answer = await ask(client, send_request(BODY, topic="t"))
+            assert (answer.code, (answer.remark or "")[:10]) == (ResponseCode.SYSTEM_ERROR, "too many b")
+            await trio.sleep(10)
+            assert (await ask(client, send_request(BODY, topic="t"))).code == ResponseCode.SUCCESS
+        assert 20 * 1200 < broker.store.max_offset < 60 * 1400
+
+
+def oneway(body: bytes) -> bytes:
+    request = send_request(body, topic="t")
+    request.flag = FLAG_ONEWAY
+    return request.encode()
