@@ -105,8 +105,8 @@ async def test_a_bug_while_a_send_is_answered_is_its_own(
     """The answer is given from the task that flushes."""
     machine = Machine(SimNet(), "10.0.0.1", {"flushDiskType": "SYNC_FLUSH"})
 
-    def answer_when_durable(durability: Durability, ends: Any, answer: Any) -> None:
-        really_answer(durability, ends, lambda _statuses: answer([None] * 7))
+    def answer_when_durable(durability: Durability, begin: int, ends: Any, answer: Any) -> None:
+        really_answer(durability, begin, ends, lambda _statuses: answer([None] * 7))
 
     async with machine.broker() as broker:
         async with machine.client() as bad:
