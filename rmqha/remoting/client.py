@@ -37,12 +37,13 @@ class RemotingClient:
         closed: nothing can be asked any more; connect anew.
     """
 
-    def __init__(self, stream: Stream, address: str) -> None:
+    def __init__(self, stream: Stream, address: str, *, receive_size: int = _RECEIVE_SIZE) -> None:
         self.address = address
         self.closed = False
         self.used_at = trio.current_time()
         """When something was last received (trio's clock); the peer drops idle connections after 120 s."""
         self._stream = stream
+        self._receive_size = receive_size
         self._outgoing = OutgoingQueue(stream, write_timeout_s=_WRITE_TIMEOUT_S)
         self._responses = ResponseTable(address)
         self._scope = trio.CancelScope()
@@ -130,7 +131,7 @@ class RemotingClient:
 
     async def _read(self) -> None:
         decoder = FrameDecoder(header_size_max=FRAME_SIZE_MAX)
-        buffer = new_buffer(_RECEIVE_SIZE)
+        buffer = new_buffer(self._receive_size)
         while count := await self._stream.receive_into(decoder.space(buffer)):
             self.used_at = trio.current_time()
             for command in decoder.on_received(buffer, count):

@@ -254,9 +254,13 @@ def base_config(swarm: Swarm, *, is_master: bool) -> BrokerConfig:
         "flushDiskType": "SYNC_FLUSH" if swarm.sync_flush else "ASYNC_FLUSH",
         "mappedFileSizeCommitLog": str(swarm.segment_size),
         "mappedFileSizeConsumeQueue": "2000",
-        "flushIntervalConsumeQueue": "4000",
-        "flushConsumerOffsetInterval": "20000",
-        "flushIntervalCommitLog": "2000",
+        "flushIntervalCommitLog": _ms(swarm.flush_s),
+        "flushCommitLogThoroughInterval": _ms(swarm.thorough_s),
+        "flushIntervalConsumeQueue": _ms(swarm.queue_flush_s),
+        "flushConsumeQueueThoroughInterval": _ms(swarm.queue_thorough_s),
+        "flushConsumerOffsetInterval": _ms(swarm.save_s),
+        "haSendHeartbeatInterval": _ms(swarm.ha_heartbeat_s),
+        "slaveTimeout": _ms(swarm.slave_timeout_s),
         "haAck": "durable" if swarm.ack_durable else "written",
     }
     if not is_master:
@@ -266,6 +270,10 @@ def base_config(swarm: Swarm, *, is_master: bool) -> BrokerConfig:
     if is_master and swarm.master_forgets:
         keys |= {"haPeers": "10.0.0.2:10912", "haCatchUpAtStart": "require"}
     return _loaded(tuple(keys.items()))
+
+
+def _ms(seconds: float) -> str:
+    return str(int(seconds * 1000))
 
 
 @lru_cache(maxsize=1024)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CLIENTS: Final = "10.0.0.99"
 """The machine of all clients. Nothing ever happens to its lines."""
+_RECEIVE_SIZE: Final = 4096
 _CONNECT_TIMEOUT_S: Final = 3.0
 
 Witness = Callable[[RemotingCommand], None]
@@ -33,7 +34,7 @@ class SimClient:
     def __init__(self, world: "World", process: "Process", stream: SimStream) -> None:
         self.world: Final = world
         self.process: Final = process
-        self.remoting: Final = RemotingClient(stream, process.node.address)
+        self.remoting: Final = RemotingClient(stream, process.node.address, receive_size=_RECEIVE_SIZE)
         self.ended: Final = trio.Event()
         self._awaited: dict[int, Witness] = {}
         self._invoked: list[tuple[RemotingCommand, Witness]] = []

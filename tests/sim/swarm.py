@@ -13,6 +13,7 @@ from tests.sim.sim_disk import LATENCY_S
 CHAOS_S: Final = 8.0
 """Faults happen, and messages are sent, in the first so many virtual seconds."""
 _NETWORK_LATENCY_S: Final = {"instant": (0.0, 0.0), "fast": (0.0001, 0.002), "slow": (0.005, 0.2)}
+_INTERVALS_S: Final = (0.3, 2.0, 2.0, 10.0, 10.0, 60.0)
 _OVERHEAD: Final = 200
 """A record is so much larger than its body, at most."""
 _PATIENCE_S: Final = 0.01
@@ -51,6 +52,20 @@ class Swarm:
     overlap_size: int = 65536
     """A slave that reconnects has at least so much compared; its first report, an acknowledgement, is that old."""
     consumers: int = 0
+    capacity: int = 65536
+    """So many bytes are under way on a line at most: from 100 on, so that even a report may leave in parts."""
+    slave_timeout_s: float = 3.0
+    ha_heartbeat_s: float = 5.0
+    flush_s: float = 2.0
+    """ASYNC_FLUSH looks so often whether there is enough to flush; thoroughly (:attr:`thorough_s`) whatever there is."""
+    thorough_s: float = 10.0
+    queue_flush_s: float = 4.0
+    """The same for consume queues, and with them the checkpoint."""
+    queue_thorough_s: float = 60.0
+    save_s: float = 20.0
+    """Tables are saved so often, beside what new topics ask for."""
+    edges: bool = False
+    """Records often end where a segment ends, or some bytes before."""
 
     @property
     def disk_latency_s(self) -> tuple[float, float]:
@@ -69,15 +84,16 @@ class Swarm:
         waits for the flush that runs and for its own, in each segment, and for the next segment to be made.
         """
         at_once = burst_bytes + self.producers * self.burst * (self.body_size_max + _OVERHEAD)
+        trips = 5 + 3 * (at_once // self.capacity)
         segments = 2 + at_once // self.segment_size
         disk_s = segments * (3 * self.disk_latency_s[1] + self.creation_s)
         disk_s += 10 * self.disk_latency_s[1]  # a new topic: the save that runs, the pause, the next; two files each
-        return 2 * disk_s + 5 * self.network_latency_s[1] + _PATIENCE_S
+        return 2 * disk_s + trips * self.network_latency_s[1] + _PATIENCE_S
 
     @property
     def patience_s(self) -> float:
-        """Every request is answered within this time, whatever happens: syncFlushTimeout is 5 s, slaveTimeout 3 s."""
-        return 8.0 + self.network_latency_s[1]
+        """Every request is answered within this time, whatever happens: syncFlushTimeout is 5 s, the rest is spare."""
+        return 3.0 + max(5.0, self.slave_timeout_s) + self.network_latency_s[1]
 
     # ---- the budget
 
@@ -112,6 +128,7 @@ def draw(seed: int) -> Swarm:
     body_min, body_max = random.choice(((40, 40), (300, 300), (10, 400), (0, 1500), (900, 2500)))
     sync_master = random.random() < 0.85
     sync_flush = random.random() < 0.7
+    network = random.choice(("instant", "instant", "fast", "fast", "slow"))
     return Swarm(
         slaves=slaves,
         sync_master=sync_master,
@@ -127,11 +144,20 @@ def draw(seed: int) -> Swarm:
         chopping=random.choice((0.0, 0.0, 0.05, 0.3)),
         peers=random.random() < 0.3 or not sync_flush,
         real_probe=random.random() < 0.5,
-        network=random.choice(("instant", "instant", "fast", "fast", "slow")),
+        network=network,
         instant_disk=random.random() < 0.4,
         fault_rate=random.choice((0.15, 0.4, 0.8)),
         creation_s=random.choice((0.0, 0.004, 0.05, 0.3)),
         calm=random.random() < 0.05,
         overlap_size=random.choice((1, 600, 65536)),
-        consumers=random.choice((0, 1, 1, 2)),
+        consumers=random.choice((0, 0, 1, 1, 2)),
+        capacity=65536 if network == "slow" else random.choice((100, 500, 3000, *[65536] * 9)),
+        slave_timeout_s=random.choice((3.0, 3.0, 20.0)),
+        ha_heartbeat_s=random.choice((1.0, 5.0, 5.0)),
+        flush_s=random.choice(_INTERVALS_S),
+        thorough_s=random.choice(_INTERVALS_S),
+        queue_flush_s=random.choice(_INTERVALS_S),
+        queue_thorough_s=random.choice(_INTERVALS_S),
+        save_s=random.choice(_INTERVALS_S[1:]),
+        edges=random.random() < 0.2,
     )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TOPICS: Final = ("alpha", "beta")
 QUEUES: Final = 2
 _NEAR_A_FAULT: Final = 0.6
+_BEFORE_THE_END: Final = (0, 7, 8, 8, 8, 9, 8 + 91, 500)
 _WAY_BACK_S: Final = 1.0
 """An answer may be so long on its way."""
 SEGMENT_S: Final = 5.0
@@ -40,6 +41,11 @@ class Message:
     body: bytes
     code: int | None = None
     """How the broker answered."""
+
+
+def _number(number: int) -> bytes:
+    """What a body begins with."""
+    return b"<%06d>" % number
 
 
 def _request(message: Message) -> RemotingCommand:
@@ -67,7 +73,7 @@ def draw_messages(world: "World") -> list[list[Message]]:
         burst = []
         for _ in range(count):
             size = random.randint(swarm.body_size_min, swarm.body_size_max)
-            burst.append(Message(number, at, topic, queue_id, b"<%06d>" % number + random.randbytes(size)))
+            burst.append(Message(number, at, topic, queue_id, _number(number) + random.randbytes(size)))
             number += 1
         random.choice(bursts).append(burst)
     return [[m for burst in sorted(mine, key=lambda b: b[0].at) for m in burst] for mine in bursts]
@@ -97,6 +103,8 @@ class Producer:
         world, client = self.world, await self._connected()
         if client is None:
             return
+        if world.swarm.edges and len(burst) == 1:
+            burst[0].body = self._edged(client, burst[0])
         asked_at, limit_s = trio.current_time(), world.swarm.answer_s(sum(len(message.body) for message in burst))
         is_calm = world.is_calm_until(asked_at + limit_s)
         world.journal.record("send", burst[0].number, len(burst))
@@ -104,6 +112,21 @@ class Producer:
         await sent.wait_answered()
         if is_calm:
             world.checker.check_prompt(burst, answered_s=sent.answered_at - asked_at, limit_s=limit_s)
+
+    def _edged(self, client: SimClient, message: Message) -> bytes:
+        """Its body, changed so that the record ends just where a segment ends, or where only a blank fits, or not even.
+
+        As long as nobody else sends at the same time.
+        """
+        if not self.world.checker.acked:
+            return message.body
+        one = self.world.checker.acked[-1]
+        extra = len(one.record) - len(one.message.body) - len(one.message.topic) + len(message.topic)
+        room = -client.process.broker.store.max_offset % self.world.swarm.segment_size
+        size = room - extra - self.world.random.choice(_BEFORE_THE_END)
+        return (
+            message.body.ljust(size, b".")[: max(size, len(_number(message.number)))] if size < 3000 else message.body
+        )
 
     async def _connected(self) -> SimClient | None:
         """The connection there is, or a new one if that has ended or leads to somebody else."""

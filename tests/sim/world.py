@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
+from random import Random
 from typing import Final
 
 import trio
@@ -58,6 +59,7 @@ class World:
     is_last: bool = False
     """Whoever runs this ends his process soon: nothing needs to be ended in order."""
     journal: Journal = field(init=False)
+    random: Random = field(init=False)
     net: SimNet = field(init=False)
     clients: SimNetwork = field(init=False)
     checker: Checker = field(init=False)
@@ -80,9 +82,11 @@ class World:
         self.net = SimNet(
             stream(self.seed, "net"),
             journal=self.journal,
+            capacity=self.swarm.capacity,
             chopping=self.swarm.chopping,
             latency_s=self.swarm.network_latency_s,
         )
+        self.random = stream(self.seed, "world")
         self.clients = self.net.host(CLIENTS).mount()
         self.checker = Checker(self)
         CountingLogger.events.clear()
@@ -264,7 +268,8 @@ class World:
             if node.process is not None and node.process.is_broken:
                 node.kill()
             node.boot()
-        with trio.move_on_after(LIVENESS_S) as limit:
+        limit_s = LIVENESS_S + 2 * max(self.swarm.flush_s, self.swarm.thorough_s)
+        with trio.move_on_after(limit_s) as limit:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._stop_when_over, nursery.cancel_scope)
                 await self._send_until_acked()
@@ -279,7 +284,7 @@ class World:
                 await trio.sleep(SUSPEND_S + REST_S)
                 nursery.cancel_scope.cancel()
         if limit.cancelled_caught and not self.checker.violations:
-            self.checker.violation("liveness", f"not in order {LIVENESS_S:g} s after healing: {self._standing()}")
+            self.checker.violation("liveness", f"not in order {limit_s:g} s after healing: {self._standing()}")
         if not self.checker.violations:
             self.checker.look()
             self.checker.check_converged()
