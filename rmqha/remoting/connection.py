@@ -2,7 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol, TypeVarTuple
+from types import TracebackType
+from typing import Final, Protocol, TypeVarTuple
 
 import trio
 
@@ -16,13 +17,32 @@ from rmqha.remoting.response_table import Outcome, ResponseTable
 from rmqha.transport import Stream
 from rmqha.waiting import wait_overdue
 
-if TYPE_CHECKING:
-    from rmqha.remoting.fence import Fence, Guard
-
 Arguments = TypeVarTuple("Arguments")
 
 _REQUESTS_A_TURN: Final = 256
 """Of what arrived together so many requests are handled before others get their turn."""
+
+
+class Guard(Protocol):
+    """Keeps an error of a block inside it."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool: ...
+
+
+class PeerFence(Protocol):
+    """Keeps what goes wrong over a client's bytes with that client: :class:`~rmqha.remoting.fence.Fence`."""
+
+    def guard(self, peer: "Connection", request: RemotingCommand | None) -> Guard:
+        """Refuse ``request``, or without one end the connection, if the block raises."""
+        ...
+
+    def refuse(self, peer: "Connection", request: RemotingCommand, error: Exception) -> None:
+        """Refuse ``request`` because of ``error``."""
+        ...
 
 
 class RequestHandler(Protocol):
@@ -53,7 +73,7 @@ class Connection:
     """
 
     def __init__(
-        self, stream: Stream, *, handler: RequestHandler, limits: RemotingLimits, capacity: Capacity, fence: "Fence"
+        self, stream: Stream, *, handler: RequestHandler, limits: RemotingLimits, capacity: Capacity, fence: PeerFence
     ) -> None:
         self.peer = stream.peer
         self.in_flight = 0
@@ -128,7 +148,7 @@ class Connection:
         """Give back what so many one-way requests took: nothing of them is held any more."""
         self._release(requests)
 
-    def fenced(self, request: RemotingCommand | None = None) -> "Guard":
+    def fenced(self, request: RemotingCommand | None = None) -> Guard:
         """Keep what goes wrong in a block with this client: ``request`` is refused, or this connection ends."""
         return self._fence.guard(self, request)
 
