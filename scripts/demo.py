@@ -184,7 +184,7 @@ def broker(work: Path, role: str, port: int, options: list[str]) -> Iterator[sub
     with log.open("wb") as stderr:
         process = subprocess.Popen([*RMQHA, *command], stderr=stderr, preexec_fn=_die_with_parent)  # noqa: PLW1509 - there are none
     try:
-        wait_listening(process, port, log)
+        wait_started(process, log)
         yield process
     finally:
         process.terminate()
@@ -195,17 +195,16 @@ def broker(work: Path, role: str, port: int, options: list[str]) -> Iterator[sub
             process.wait()
 
 
-def wait_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    """Return when the broker takes connections.
+def wait_started(process: subprocess.Popen[bytes], log: Path) -> None:
+    """Return when the broker serves.
 
     Raises:
         DemoError: it ended, or does not within 20 s; with the end of its log.
     """
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
+        if "broker.started" in log.read_text():
+            return
         time.sleep(0.05)
     raise DemoError(f"the broker did not start:\n{log.read_text()[-2000:]}")
 

@@ -25,6 +25,7 @@ from rmqha.broker.query_processor import QueryProcessor
 from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.queue_ends_client import QueueEndsClient
 from rmqha.broker.send_message_processor import SendMessageProcessor, SendRules
+from rmqha.broker.starting import Starting
 from rmqha.broker.topic_config_manager import PERM_READ, PERM_WRITE, TopicConfigManager, TopicRules
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.codes import RequestCode
@@ -41,7 +42,7 @@ from rmqha.remoting.server import RemotingServer
 from rmqha.store.disk import Disk
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.tls import secured
-from rmqha.transport import Network
+from rmqha.transport import Listener, Network
 
 logger = structlog.get_logger()
 
@@ -86,6 +87,7 @@ class BrokerController:
         """
         self.config: Final = config
         self.server: RemotingServer | None = None
+        self._clients: Final = trio.CancelScope()
         self._tuning: Final = tuning or Tuning()
         self.address = f"{config.broker_ip1}:{config.listen_port}"
         self._network = secured(network, *options.client_tls(config))
@@ -157,29 +159,41 @@ class BrokerController:
             StoreError: the store cannot be opened, or a peer that has to be asked did not answer.
             OSError: an address cannot be bound.
         """
-        self.store.load()
-        self._load_metadata()
-        async with trio.open_nursery() as storing:
-            await storing.start(self.store.run)
-            await self._catch_up_unless_stopped()
-            if self._stopping.is_set():
-                task_status.started()  # nothing failed, and nobody is served
-            else:
-                self._cut_consumer_offsets()
-                await self._serve(task_status)
-            await self.metadata.save()
-            self.store.stop()
+        dispatcher = RequestDispatcher()
+        starting = Starting(self.config, self.store.recovery, clock=trio.current_time)
+        starting.register(dispatcher)
+        async with trio.open_nursery() as listening:
+            server = await self._listen(listening, dispatcher)
+            listening.start_soon(starting.tell)
+            await self.store.load_in_thread()
+            self._load_metadata()
+            async with trio.open_nursery() as storing:
+                await storing.start(self.store.run)
+                await self._catch_up_unless_stopped()
+                if self._stopping.is_set():
+                    starting.finish(dispatcher)
+                    task_status.started()  # nothing failed, and nobody is served
+                else:
+                    self._cut_consumer_offsets()
+                    self.server = server
+                    await self._serve(dispatcher, starting, task_status)
+                self._clients.cancel()
+                await self.metadata.save()
+                self.store.stop()
         logger.info("broker.stopped", write_error=str(self.store.write_error or "") or None)
 
-    async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
+    async def _serve(
+        self, dispatcher: RequestDispatcher, starting: Starting, task_status: trio.TaskStatus[None]
+    ) -> None:
         async with trio.open_nursery() as services:
             await self._start_services(services)
             async with trio.open_nursery() as serving:
-                server = await self._listen(serving)
+                self._register_processors(dispatcher, serving)
+                starting.finish(dispatcher)
                 self._log_started()
                 task_status.started()
                 await self._stopping.wait()
-                await self._drain(server)
+                await self._drain()
                 serving.cancel_scope.cancel()
             services.cancel_scope.cancel()
 
@@ -218,6 +232,8 @@ class BrokerController:
             await self._stopping.wait()
             nursery.cancel_scope.cancel()
 
+        store, begun_at = self.store, self.store.max_offset
+        store.recovery.begin("asking haPeers for what this log lacks", done=lambda: store.max_offset - begun_at)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stop)
             await self._catch_up()
@@ -279,19 +295,23 @@ class BrokerController:
                 f"every acknowledged message ({reasons}). Start them, or set it to try"
             )
 
-    async def _listen(self, nursery: trio.Nursery) -> RemotingServer:
+    async def _listen(self, nursery: trio.Nursery, dispatcher: RequestDispatcher) -> RemotingServer:
         config = self.config
         listener = await self._network.listen(config.bind_address, config.listen_port)
         self.address = f"{config.broker_ip1}:{listener.port}"
-        dispatcher = RequestDispatcher()
-        self._register_processors(dispatcher, nursery)
         limits = options.remoting_limits(config, self._tuning)
-        server = self.server = RemotingServer(dispatcher, limits=limits, fence=self.fence)
-        nursery.start_soon(server.serve, listener)
+        server = RemotingServer(dispatcher, limits=limits, fence=self.fence)
+        listeners = [listener]
         if listener.port > _FAST_PORT_DISTANCE:
-            fast = await self._network.listen(config.bind_address, listener.port - _FAST_PORT_DISTANCE)
-            nursery.start_soon(server.serve, fast)
+            listeners.append(await self._network.listen(config.bind_address, listener.port - _FAST_PORT_DISTANCE))
+        nursery.start_soon(self._serve_clients, server, listeners)
         return server
+
+    async def _serve_clients(self, server: RemotingServer, listeners: list[Listener]) -> None:
+        with self._clients:
+            async with trio.open_nursery() as nursery:
+                for listener in listeners:
+                    nursery.start_soon(server.serve, listener)
 
     def _register_send(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
         config = self.config
@@ -364,10 +384,11 @@ class BrokerController:
             return ""
         return f"{live} of the {needed} replicas that minInSyncReplicas asks for are there"
 
-    async def _drain(self, server: RemotingServer) -> None:
+    async def _drain(self) -> None:
         """Let everything in flight be answered, held pulls at once."""
         self.holds.release_all()
-        await server.close(grace_s=self.config.drain_timeout_s)
+        assert self.server is not None
+        await self.server.close(grace_s=self.config.drain_timeout_s)
 
 
 def _topic_rules(config: BrokerConfig) -> TopicRules:

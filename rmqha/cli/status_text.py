@@ -12,7 +12,8 @@ def render_status(facts: dict[str, Any], verdict: Verdict) -> str:
     """Return the verdict, its reasons, and the facts, one line each."""
     lines = [f"{verdict.level}: {verdict.summary}"]
     lines += [f"  because  {reason}" for reason in verdict.reasons]
-    lines.append("  log      " + "  ".join(_offsets(facts, _OFFSETS)))
+    if offsets := _offsets(facts, _OFFSETS):
+        lines.append("  log      " + "  ".join(offsets))
     if facts.get("disk_used_percent") is not None:
         lines.append(f"  disk     {facts['disk_used_percent']} % used")
     lines += [f"  replica  {_replica(connection)}" for connection in (facts.get("ha") or {}).get("connections", ())]

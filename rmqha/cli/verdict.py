@@ -11,6 +11,10 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     ha               asdict(HAServiceInfo): port, connections, refused, push2_slave_max_offset, replicated_offset
     ha_client        asdict(HAClientInfo) on a slave, else None
 
+While a broker starts, there are only the names, the role, and
+
+    starting         what is being done, done_bytes and total_bytes of it (0: nobody knows), for_s
+
 A RocketMQ broker answers without that entry; then less can be said.
 """
 
@@ -64,12 +68,21 @@ def judge(facts: dict[str, Any]) -> Verdict:
     if "role" not in facts:
         return Verdict("ok", f"{facts['version']}: answers; it tells nothing about its replicas", (), in_sync=False)
     name = f"{facts['role']} {facts['broker_name']} (id {facts['broker_id']})"
+    if facts.get("starting"):
+        return _judge_starting(facts["starting"], name)
     verdict = _judge_slave(facts, name) if facts.get("ha_client") else _judge_master(facts, name)
     if broken := facts.get("requests_broken"):
         reason = f"{broken} requests met a bug in this broker: see request.broken in its log, and please report it"
         level = "degraded" if verdict.level == "ok" else verdict.level
         return replace(verdict, level=level, reasons=(*verdict.reasons, reason))
     return verdict
+
+
+def _judge_starting(starting: dict[str, Any], name: str) -> Verdict:
+    of = f" of {starting['total_bytes']:,}" if starting["total_bytes"] else ""
+    summary = f"{name}, recovering, {starting['done_bytes']:,}{of} bytes"
+    reason = f"it serves nobody yet: {starting['what']}, {starting['for_s']:.0f} s after its start"
+    return Verdict("degraded", summary, (reason,), in_sync=False)
 
 
 def _judge_master(facts: dict[str, Any], name: str) -> Verdict:

@@ -2,7 +2,9 @@
 
 import trio
 
+from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import RemotingConnectError
 from rmqha.remoting.client import RemotingClient, connect_remoting_client
 from rmqha.transport import Network
 
@@ -51,7 +53,10 @@ class Connections:
         """Ask one address.
 
         Raises:
-            RemotingError: no answer.
+            RemotingError: no answer, or that of a broker that is only starting, or already stopping.
         """
         client = await self.get(address)
-        return await client.invoke(request, timeout_s=timeout_s)
+        response = await client.invoke(request, timeout_s=timeout_s)
+        if response.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+            raise RemotingConnectError(address, response.remark or "it does not serve at present")
+        return response

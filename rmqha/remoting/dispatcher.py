@@ -23,6 +23,8 @@ class RequestDispatcher:
 
     def __init__(self) -> None:
         self._processors: dict[int, BatchProcessor] = {}
+        self.otherwise: BatchProcessor = refuse_unknown
+        """Takes the requests with codes that nobody registered for."""
         self._on_closed: list[Callable[[Connection], None]] = []
 
     def register(self, code: int, processor: Processor) -> None:
@@ -62,10 +64,11 @@ class RequestDispatcher:
                 connection.send_reply(request, response)
 
     def _processor_of(self, request: RemotingCommand) -> BatchProcessor:
-        return self._processors.get(request.code, _refuse)
+        return self._processors.get(request.code, self.otherwise)
 
 
-def _refuse(connection: Connection, requests: list[RemotingCommand]) -> None:
+def refuse_unknown(connection: Connection, requests: list[RemotingCommand]) -> None:
+    """Answer that nobody here knows the code."""
     for request in requests:
         remark = f" request type {request.code} not supported"
         connection.respond(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

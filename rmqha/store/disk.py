@@ -12,11 +12,13 @@ The real one is :mod:`rmqha.store.os_disk`; a simulated disk stands behind the s
 * New files are private to the user (0600, directories 0700); those that exist keep their modes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rmqha.memory import BytesLike
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,10 @@ class Disk(Protocol):
 
     async def replace_bytes_in_thread(self, path: str, data: bytes) -> None:
         """As :meth:`replace_bytes`, without holding up the event loop."""
+        ...
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        """Do what takes many calls of this door, one after the other, without holding up the event loop."""
         ...
 
     def usage(self, path: str) -> DiskUsage:

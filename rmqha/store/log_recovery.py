@@ -23,9 +23,12 @@ from rmqha.codec.scan import Scan, Stop, scan_records
 from rmqha.errors import CorruptLogError
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.recovery_progress import RecoveryProgress
 
 _SEGMENTS_AFTER_CLEAN_STOP: Final = 3
 _WRITE_BYTES: Final = 1 << 20
+SCAN_BYTES: Final = 16 << 20
+"""More than any record has that a broker of ours takes."""
 _UNFLUSHED_MS_MAX: Final = 60_000
 """RocketMQ flushes at least every 10 s, so what is this much older than the newest record is durable."""
 
@@ -69,6 +72,7 @@ def recover_commit_log(
     *,
     known: DurableKnowledge,
     check_crc: bool = True,
+    progress: RecoveryProgress | None = None,
 ) -> LogRecovery:
     """Set the end of a loaded log; what lies behind it is erased durably. Idempotent.
 
@@ -76,6 +80,7 @@ def recover_commit_log(
         queue: the commitlog's segments, loaded.
         known: tells a crash's leftovers from damage.
         check_crc: verify bodies.
+        progress: told what is done, and how far.
 
     Raises:
         CorruptLogError: the log is damaged where it was durable, and nothing was changed: restore the store from a
@@ -90,15 +95,17 @@ def recover_commit_log(
                 f"{known.queues_end}: is the right disk mounted there?",
             )
         return LogRecovery(queue.start_offset, queue.start_offset)
-    recovery = _walk(queue.files[_first_to_examine(queue.files, known) :], check_crc, known)
+    progress = progress or RecoveryProgress()
+    recovery = _walk(queue.files[_first_to_examine(queue.files, known) :], check_crc, known, progress)
     runs = _look_beyond(queue, recovery) if _is_worth_a_look(recovery, known) else []
     refusal = _why_refuse(queue, recovery, known=known, runs=runs)
     if refusal:
         raise CorruptLogError(recovery.end, refusal)
     _repair_blanks(queue, recovery.repaired_blanks)
+    progress.begin("erasing what lies behind the log's end")
     queue.truncate(recovery.end)
     if not known.clean:
-        _write_again(queue, max(recovery.scanned_from, known.durable_offset), recovery.end)
+        _write_again(queue, max(recovery.scanned_from, known.durable_offset), recovery.end, progress)
     return replace(recovery, dropped_records=sum(run.records for run in runs))
 
 
@@ -126,20 +133,13 @@ def _first_store_timestamp_ms(mapped: MappedFile) -> int:
     return scan_records(mapped.view, 0, end, phy_offset_base=mapped.file_from_offset).last_store_timestamp_ms
 
 
-def _walk(files: list[MappedFile], check_crc: bool, known: DurableKnowledge) -> LogRecovery:
+def _walk(files: list[MappedFile], check_crc: bool, known: DurableKnowledge, progress: RecoveryProgress) -> LogRecovery:
     """Go over the records until something is not one."""
-    records, last_ms, blanks = 0, 0, []
+    records, last_ms, blanks, position = 0, 0, [], _Position(files[0].file_from_offset)
+    progress.begin("verifying the log", files[-1].end_offset - position.start, done=position.passed_bytes)
     for index, mapped in enumerate(files):
         base = mapped.file_from_offset
-        scan = scan_records(
-            mapped.view,
-            0,
-            mapped.size,
-            phy_offset_base=base,
-            file_end=mapped.size,
-            check_crc=check_crc,
-            torn_from=None if known.clean else max(0, known.durable_offset - base),
-        )
+        scan = _scan_file(mapped, known, check_crc=check_crc, position=position)
         records, last_ms = records + scan.records, scan.last_store_timestamp_ms or last_ms
         if scan.stop in {Stop.BLANK, Stop.END}:
             continue
@@ -162,6 +162,39 @@ def _walk(files: list[MappedFile], check_crc: bool, known: DurableKnowledge) -> 
         reason=scan.reason,
         repaired_blanks=tuple(blanks),
     )
+
+
+class _Position:
+    """How far the walk is."""
+
+    def __init__(self, start: int) -> None:
+        self.start = self.offset = start
+
+    def passed_bytes(self) -> int:
+        """Since the start."""
+        return self.offset - self.start
+
+
+def _scan_file(mapped: MappedFile, known: DurableKnowledge, *, check_crc: bool, position: _Position) -> Scan:
+    """Scan a whole segment, piece by piece, so that ``position`` moves."""
+    base = mapped.file_from_offset
+    at, records, last_ms, piece_end = 0, 0, 0, min(SCAN_BYTES, mapped.size)
+    while True:
+        scan = scan_records(
+            mapped.view,
+            at,
+            piece_end,
+            phy_offset_base=base,
+            file_end=mapped.size,
+            check_crc=check_crc,
+            torn_from=None if known.clean else max(0, known.durable_offset - base),
+        )
+        records, last_ms = records + scan.records, scan.last_store_timestamp_ms or last_ms
+        if piece_end == mapped.size or scan.stop not in {Stop.END, Stop.INCOMPLETE}:
+            return scan._replace(records=records, last_store_timestamp_ms=last_ms)
+        is_larger_than_a_piece = not scan.records
+        at, position.offset = scan.end, base + scan.end
+        piece_end = mapped.size if is_larger_than_a_piece else min(at + SCAN_BYTES, mapped.size)
 
 
 def _without_torn_tail(mapped: MappedFile, scan: Scan, known: DurableKnowledge, *, check_crc: bool) -> Scan:
@@ -204,16 +237,19 @@ def _repair_blanks(queue: MappedFileQueue, offsets: tuple[int, ...]) -> None:
         mapped.file.sync()
 
 
-def _write_again(queue: MappedFileQueue, start: int, end: int) -> None:
+def _write_again(queue: MappedFileQueue, start: int, end: int, progress: RecoveryProgress) -> None:
     """Make ``[start, end)`` durable by writing it once more.
 
     Reading it proves nothing about the device: the process before may have been killed ahead of its flush, and what a
     failed fdatasync did not write the kernel takes for clean, so that no later fdatasync would write it either.
     """
+    position = _Position(start)
+    progress.begin("making the log durable", max(0, end - start), done=position.passed_bytes)
     for mapped in queue.between(start, end):
         first = max(0, start - mapped.file_from_offset)
         for at in range(first, mapped.wrote_position, _WRITE_BYTES):
             mapped.file.pwrite([mapped.view[at : min(at + _WRITE_BYTES, mapped.wrote_position)]], at)
+            position.offset = mapped.file_from_offset + at
         mapped.file.sync()
 
 

@@ -23,6 +23,7 @@ from rmqha.store.flush_service import FlushCommitLogService, FlushRealTimeServic
 from rmqha.store.log_recovery import LogRecovery
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.message_reader import MessageReader
+from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.running_flags import RunningFlags
 from rmqha.store.start import load_and_recover, lock_store, next_queue_offsets
@@ -112,6 +113,8 @@ class DefaultMessageStore:
             replicas_need=self._replicas_need,
             done_offset=lambda: min(self.flushed.value, self.reput.reput_from_offset),
         )
+        self.recovery: Final = RecoveryProgress()
+        """How far :meth:`load` is."""
         self._lock: Closable | None = None
         self._serving = False
         self._stopping = trio.Event()
@@ -148,6 +151,7 @@ class DefaultMessageStore:
                 checkpoint=self.checkpoint,
                 reput=self.reput,
                 on_recovered=self._recovered,
+                progress=self.recovery,
             )
         except StoreError:
             self.close()
@@ -161,6 +165,10 @@ class DefaultMessageStore:
             queues=len(self.commit_log.topic_queue_table),
         )
         return report
+
+    async def load_in_thread(self) -> None:
+        """As :meth:`load`, without holding up the event loop; nothing but ``recovery`` may be looked at meanwhile."""
+        await self.disk.in_thread(lambda: self.load())  # noqa: PLW0108 - as it is when the thread begins
 
     def _recovered(self) -> None:
         """What recovery left in the log is durable."""

@@ -4,14 +4,14 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final
 
 from rmqha.errors import StoreLockedError, StoreWriteError
 from rmqha.memory import BytesLike
 from rmqha.store.direct_read import READ_SIZE_MAX, DirectReader
-from rmqha.store.disk import Closable, DiskUsage
+from rmqha.store.disk import Closable, DiskUsage, Result
 from rmqha.store.disk_calls import (
     allocate,
     collect_garbage,
@@ -210,6 +210,10 @@ class OsDisk:
                 os.fsync(fd)
             os.replace(temporary, path)
             sync_directory(os.path.dirname(path))
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        """See :meth:`Disk.in_thread`."""
+        return await in_thread(work, operation="start a thread for", path=".")
 
     async def replace_bytes_in_thread(self, path: str, data: bytes) -> None:
         """See :meth:`Disk.replace_bytes_in_thread`."""

@@ -16,6 +16,7 @@ from rmqha.store.disk import Closable, Disk
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.queue_recovery import empty_queues_of, read_all, recover_consume_queues
+from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_options import StoreOptions
@@ -47,6 +48,7 @@ def load_and_recover(
     checkpoint: StoreCheckpoint,
     reput: ReputMessageService,
     on_recovered: Callable[[], None],
+    progress: RecoveryProgress,
 ) -> LogRecovery:
     """Load, repair and dispatch; ``on_recovered`` is called when the log's end is known and durable.
 
@@ -66,7 +68,7 @@ def load_and_recover(
             queues_end=queues.max_physic_offset,
             durable_offset=checkpoint.durable.master_flushed_offset,
         )
-        recovery = recover_commit_log(log, known=known, check_crc=options.check_crc_on_recover)
+        recovery = recover_commit_log(log, known=known, check_crc=options.check_crc_on_recover, progress=progress)
     except CorruptLogError:
         if clean:  # nothing was cut: the next start, too, must know that the last stop was clean
             disk.unlink(_abort_path(options))
@@ -81,7 +83,14 @@ def load_and_recover(
         checkpoint.forget()
     on_recovered()
     rebuild_from = log.max_offset if clean else recovery.scanned_from
+    progress.begin("checking the consume queues")
     reput.reput_from_offset = recover_consume_queues(queues, log, rebuild_from=rebuild_from)
+    begun_at = reput.reput_from_offset
+    progress.begin(
+        "dispatching into the consume queues",
+        log.max_offset - begun_at,
+        done=lambda: reput.reput_from_offset - begun_at,
+    )
     _dispatch_rest(reput, queues, log)
     queues.correct_min_offset(log.min_offset)
     commit_log.topic_queue_table = next_queue_offsets(log, queues, dispatched=reput.reput_from_offset)

@@ -16,6 +16,7 @@ SEND_OK: Final = 0
 FLUSH_DISK_TIMEOUT: Final = 10
 SLAVE_NOT_AVAILABLE: Final = 11
 FLUSH_SLAVE_TIMEOUT: Final = 12
+_EXPECTED: Final = (FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT)
 
 _OPAQUE_BASE: Final = 100_000_000  # always nine digits, so that every header has the same length
 _BATCH_ENTRY: Final = struct.Struct(">iiiii")
@@ -155,7 +156,7 @@ class LoadProducer:
             self.codes[answer.code] = self.codes.get(answer.code, 0) + 1
             if answer.code == SEND_OK:
                 self.acknowledged.add(answer.number)
-            elif answer.code not in (FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT):
+            elif answer.code not in _EXPECTED and "the broker is starting" not in answer.text:
                 self.unexpected.append(answer.text)
         self._progress.set()
         self._progress = trio.Event()

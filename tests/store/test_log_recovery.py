@@ -48,10 +48,10 @@ class Log:
             path = self.directory / f"{first + number * FILE_SIZE:020d}"
             path.write_bytes(data.ljust(FILE_SIZE, b"\0"))
 
-    def recover(self, known: DurableKnowledge, **options: bool) -> LogRecovery:
+    def recover(self, known: DurableKnowledge, *, check_crc: bool = True) -> LogRecovery:
         queue = MappedFileQueue(OsDisk(), str(self.directory), file_size=FILE_SIZE)
         queue.load()
-        recovery = recover_commit_log(queue, known=known, **options)
+        recovery = recover_commit_log(queue, known=known, check_crc=check_crc)
         assert queue.max_offset == recovery.end
         queue.close()
         return recovery

@@ -3,6 +3,7 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,6 +100,33 @@ def test_after_a_power_cut_the_log_is_a_prefix_that_holds_all_that_was_durable(d
         assert places_and_bodies(found, end) == places_and_bodies(log, end)
         assert not any(found[end:])
         assert (recover(directory, known), read(directory)) == (end, found)
+
+
+@given(
+    bodies=BODIES,
+    damage=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=80)), max_size=2),
+    clean=st.booleans(),
+    piece_bytes=st.integers(1, 2_000),
+)
+def test_the_size_of_the_pieces_in_which_it_is_verified_changes_nothing(
+    bodies: list[int], damage: list[tuple[float, bytes]], clean: bool, piece_bytes: int
+) -> None:
+    log, _ = log_of(bodies)
+    damaged = bytearray(log)
+    for place, noise in damage:
+        at = int(place * len(log))
+        damaged[at : at + len(noise)] = noise
+    known = DurableKnowledge(clean=clean, checkpoint=Checkpoint())
+    outcomes = []
+    for size in (1 << 20, piece_bytes):
+        with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
+            patched.setattr("rmqha.store.log_recovery.SCAN_BYTES", size)
+            write(Path(name), bytes(damaged))
+            try:
+                outcomes.append((str(recover(Path(name), known)), read(Path(name))))
+            except CorruptLogError as error:
+                outcomes.append((str(error).replace(name, ""), read(Path(name))))
+    assert outcomes[0] == outcomes[1]
 
 
 @given(

@@ -4,9 +4,11 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+import trio
 
 from rmqha.errors import StoreLockedError, StoreReadError, StoreWriteError
 from rmqha.store.direct_read import DirectReader
@@ -319,3 +321,14 @@ def can_read_directly(path: Path) -> bool:
     """Asked with dd, which is no part of what is tested."""
     command = ["dd", f"if={path}", "of=/dev/null", "bs=4096", "count=1", "iflag=direct"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+async def test_work_in_a_thread_leaves_the_event_loop_its_turns(disk: OsDisk) -> None:
+    goes_on = threading.Event()
+
+    async def other() -> None:
+        goes_on.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        assert await disk.in_thread(lambda: goes_on.wait(60))
