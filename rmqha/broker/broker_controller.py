@@ -26,7 +26,7 @@ from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.queue_ends_client import QueueEndsClient
 from rmqha.broker.send_message_processor import SendMessageProcessor, SendRules
 from rmqha.broker.starting import Starting
-from rmqha.broker.topic_config_manager import PERM_READ, PERM_WRITE, TopicConfigManager, TopicRules
+from rmqha.broker.topic_config_manager import PERM_READ, PERM_WRITE, TopicConfigManager
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.host import parse_host
@@ -98,7 +98,7 @@ class BrokerController:
         self.store: Final = DefaultMessageStore(options.store_options(config, self._tuning), disk, now_ms=now_ms)
         self.ha_service: Final = HAService(self.store, self._ha_network, options.ha_options(config))
         self.store.replicas_need = self._replicas_need
-        self.topics: Final = TopicConfigManager(_topic_rules(config), now_ms=now_ms)
+        self.topics: Final = TopicConfigManager(options.topic_rules(config), now_ms=now_ms)
         self.offsets: Final = ConsumerOffsetManager()
         self.queue_ends: Final = QueueEnds(self.store)
         self.metadata: Final = MetadataService(
@@ -389,13 +389,3 @@ class BrokerController:
         self.holds.release_all()
         assert self.server is not None
         await self.server.close(grace_s=self.config.drain_timeout_s)
-
-
-def _topic_rules(config: BrokerConfig) -> TopicRules:
-    return TopicRules(
-        cluster_name=config.broker_cluster_name,
-        broker_name=config.broker_name,
-        auto_create_topic_enable=config.auto_create_topic_enable,
-        default_topic_queue_nums=config.default_topic_queue_nums,
-        queues_max=config.max_queues,
-    )

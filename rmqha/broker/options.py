@@ -3,6 +3,7 @@
 import os
 from typing import Final
 
+from rmqha.broker.topic_config_manager import TopicRules
 from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig, BrokerRole, FlushDiskType, HaStartFrom
 from rmqha.ha.options import HaAck, HAClientOptions, HAOptions
@@ -127,3 +128,14 @@ def remoting_limits(config: BrokerConfig, tuning: Tuning) -> RemotingLimits:
 def is_sync_master(config: BrokerConfig) -> bool:
     """Whether a send waits for replicas."""
     return config.broker_role is BrokerRole.SYNC_MASTER
+
+
+def topic_rules(config: BrokerConfig) -> TopicRules:
+    """What topics may be made here."""
+    return TopicRules(
+        cluster_name=config.broker_cluster_name,
+        broker_name=config.broker_name,
+        auto_create_topic_enable=config.auto_create_topic_enable,
+        default_topic_queue_nums=config.default_topic_queue_nums,
+        queues_max=config.max_queues,
+    )
