@@ -64,6 +64,8 @@ class Visible:
                 | ResponseCode.SYSTEM_ERROR
             ):
                 return
+            case ResponseCode.SERVICE_NOT_AVAILABLE if not process.is_serving:
+                return  # it is only starting, and says so
             case _:
                 self._violation(process, f"answers a pull of {queue} from {asked} with {answer.code} {answer.remark}")
 
