@@ -34,6 +34,8 @@ _ROUND_BYTES: Final = 256 * 1024
 """How much is dispatched at once: about a millisecond's work."""
 
 
+_SEE: Final = ". See docs/operations.md, a slave whose queues stop"
+
 _SHARE_WHEN_BEHIND: Final = 4
 """While the log itself is far behind, dispatch takes one part in this many of the time."""
 
@@ -215,8 +217,8 @@ class ReputMessageService:
             return True
         where = f"queue {queue.topic}/{queue.queue_id} ends at {group.next}, this record is its {request.queue_offset}"
         if request.queue_offset > group.next:
-            raise CorruptLogError(phy_offset, f"{where}: units before it are missing")
-        raise CorruptLogError(phy_offset, f"{where}: that place belongs to another record")
+            raise CorruptLogError(phy_offset, f"{where}: units before it are missing{_SEE}")
+        raise CorruptLogError(phy_offset, f"{where}: that place belongs to another record{_SEE}")
 
     def _is_gone(self, queue: ConsumeQueue) -> bool:
         """Whether the log holds no message of this queue, for certain: at a start damaged units may look like that."""

@@ -41,6 +41,10 @@ async def fill(master: Broker) -> None:
     await ask(master, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit))
 
 
+def max_offset_of_travels() -> RemotingCommand:
+    return RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": "travels", "queueId": "0"})
+
+
 async def tables_of(slave: Broker) -> tuple[int, int]:
     """How many queues the slave gives the topic, and where the group goes on; 0 for what it does not know."""
 
@@ -89,6 +93,29 @@ async def test_our_slave_gets_them_from_a_java_master_by_its_one_port(tmp_path: 
         await fill(master)
         await slave.start()
         await wait_tables(slave)
+
+
+async def test_our_slave_learns_where_a_java_masters_silent_queues_end(tmp_path: Path) -> None:
+    """RocketMQ does not know our request: it is asked queue by queue."""
+    master = JavaBroker(tmp_path / "master", {"brokerRole": "ASYNC_MASTER", **COMMON})
+    links = {"haMasterAddress": master.ha_address, "masterAddress": master.address}
+    slave = RmqhaBroker(tmp_path / "slave", {"brokerRole": "SLAVE", "brokerId": 1, **links, **COMMON})
+    with reaping(master, slave):
+        await master.start()
+        await fill(master)
+        end = int((await ask(master, max_offset_of_travels())).ext_fields["offset"])
+        for _ in range(3):
+            await ask(master, send_request(bytes(500_000), topic="busy"))
+        await master.stop()
+        (master.store / "commitlog" / f"{0:020d}").unlink()
+        await master.start()
+        await slave.start()
+        saved = slave.store / "config" / "queueEnds.json"
+        with trio.fail_after(30):
+            while not saved.exists():  # noqa: ASYNC110 - another process
+                await trio.sleep(0.2)
+        assert java_json.loads(saved.read_bytes())["queueEnds"] == {"travels": {0: end}}
+        assert (await ask(slave, max_offset_of_travels())).ext_fields["offset"] == str(end)
 
 
 async def test_a_java_slave_gets_them_from_our_master(tmp_path: Path) -> None:
