@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -173,6 +174,36 @@ async def test_a_save_that_is_cut_short_is_made_up_for(autojump_clock: MockClock
         await service.save()
     await service.save()
     assert "t" in json.loads(disk.files[TOPICS_JSON].durable)["topicConfigTable"]
+
+
+async def test_a_topic_made_during_a_save_counts_only_with_the_next(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its send waits for the save that has it, which follows at once; the one under way has not."""
+    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
+    disk = SimDisk(latency_s=(0.5, 0.5))
+    files = ConfigFiles(disk.mount(), "/store")
+    service = MetadataService(files, topics, ConsumerOffsetManager(), queue_ends(), interval_s=1_000_000)
+    durable_when_told: dict[str, bool] = {}
+
+    def make(topic: str) -> None:
+        topics.create_topic_in_send_message_method(topic, default_topic="TBW102", client_default_topic_queue_nums=4)
+        topics.when_saved(topic, trio.current_time() + 60, partial(note, topic))
+
+    def note(topic: str, is_saved: bool, _value: int) -> None:
+        assert is_saved
+        durable_when_told[topic] = topic in json.loads(disk.files[TOPICS_JSON].durable)["topicConfigTable"]
+
+    nursery.start_soon(service.run)
+    make("before")
+    await trio.sleep(0.1)
+    make("meanwhile")
+    await trio.sleep(0.6)
+    assert durable_when_told == {"before": True}
+    assert list(topics.unsaved) == ["meanwhile"]
+    await trio.sleep(3)
+    assert durable_when_told == {"before": True, "meanwhile": True}
+    assert topics.unsaved == {}
 
 
 async def test_each_reason_for_not_saving_is_told_once_until_a_save_succeeds(autojump_clock: MockClock) -> None:

@@ -85,6 +85,21 @@ async def test_a_slave_that_stops_answering_costs_exactly_the_slave_timeout(
         pair.net.heal()
 
 
+async def test_cleaning_spares_what_a_connected_slave_has_not_acknowledged(
+    pair: Pair, autojump_clock: MockClock
+) -> None:
+    async with pair.running() as (master, _), pair.master.client() as client:
+        await ask(client, send_request(b"x"))
+        acknowledged = master.store.max_offset
+        await trio.sleep(1)
+        pair.net.cut("10.0.0.2", "10.0.0.1")
+        await ask(client, send_request(b"x"))
+        assert master.store.replicas_need() == acknowledged < master.store.max_offset
+        await trio.sleep(60)
+        assert master.store.replicas_need() == master.store.max_offset, "nobody is connected"
+        pair.net.heal()
+
+
 async def test_a_client_that_takes_no_answers_holds_nobody_up(autojump_clock: MockClock) -> None:
     """#1879: the answers of one client blocked the service that answers all. Here three do not read, two leave."""
     pair = Pair(SimNet(capacity=2_000))

@@ -205,6 +205,22 @@ async def test_a_slave_that_comes_back_confirms_what_it_is_sent_from_then_on(
     nursery.cancel_scope.cancel()
 
 
+async def test_cleaning_spares_what_the_slowest_slave_needs(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """Not what the fastest needs; a connection that asked for nothing yet needs nothing."""
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    fast = await connect_from("10.0.0.1", nursery, network, service.port)
+    slow = await connect_from("10.0.0.2", nursery, network, service.port)
+    await connect_from("10.0.0.3", nursery, network, service.port)
+    for slave, offset in ((fast, len(DATA)), (slow, 500)):
+        await slave.report(500)
+        await slave.report(offset)
+    assert service.oldest_needed_offset() == 500
+    await slow.report(900)
+    assert service.oldest_needed_offset() == 900
+    nursery.cancel_scope.cancel()
+
+
 async def test_what_an_operator_sees_of_a_connection(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     network, log = MemoryNetwork(), MemoryLog.holding(DATA[:FILE])
     service = await start_master(nursery, network, log)

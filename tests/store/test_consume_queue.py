@@ -1,6 +1,8 @@
 """One queue: bytes, recovery, cutting, fillers, and the lookup by time."""
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from rmqha.codec.consume_queue import FILLER, UNIT
 from rmqha.errors import CorruptLogError, StoreWriteError
@@ -132,6 +134,24 @@ async def test_flush_makes_durable_what_is_dirty(disk: SimMount) -> None:
     await queue.flush_in_thread()
     disk.disk.lose_power(lambda _path, _sector, old, _new: old)
     assert loaded(disk.disk.mount()).max_offset_in_queue == 13
+
+
+async def test_what_comes_during_a_flush_waits_for_the_next(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """The device may have begun before it came; also if it went into a file that the flush did not touch."""
+    device = SimDisk(latency_s=(1, 1))
+    disk = device.mount()
+    disk.makedirs(DIRECTORY)
+    queue = queue_of(disk)
+    fill(queue, 8)
+    nursery.start_soon(queue.flush_in_thread)
+    await trio.sleep(0.5)
+    fill(queue, 5, first=8)
+    await trio.sleep(1)
+    assert queue.flushed_offset == 160
+    await queue.flush_in_thread()
+    assert queue.flushed_offset == 260
+    device.lose_power(lambda _path, _sector, old, _new: old)
+    assert loaded(device.mount()).max_offset_in_queue == 13
 
 
 def test_a_failed_append_takes_nothing(disk: SimMount) -> None:

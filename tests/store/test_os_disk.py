@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -177,6 +179,37 @@ def test_replace_bytes_leaves_no_temporary_file(disk: OsDisk, tmp_path: Path) ->
     disk.replace_bytes(path, b"one")
     disk.replace_bytes(path, b"two")
     assert (disk.read_bytes(path), disk.listdir(str(tmp_path)), disk.file_size(path)) == (b"two", ["a"], 3)
+
+
+def test_what_is_created_replaced_or_unlinked_is_synced_and_its_directory_after_it(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power cut may bring back the former file, or none; and a name may come before its bytes."""
+    calls: list[str] = []
+
+    def recorded(name: str, path_of: Callable[..., str]) -> None:
+        real = getattr(os, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            calls.append(f"{name} {Path(path_of(*args)).name}")
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(os, name, call)
+
+    recorded("fsync", lambda descriptor: str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    recorded("replace", lambda _from, to: str(to))
+    recorded("unlink", str)
+    directory = tmp_path / "config"
+    directory.mkdir()
+    path = str(directory / "a")
+    disk.replace_bytes(path, b"one")
+    disk.unlink(path)
+    disk.create(path, 10)
+    assert calls == [
+        *("fsync a.tmp", "replace a", "fsync config"),
+        *("unlink a", "fsync config"),
+        *("fsync a", "fsync config"),
+    ]
 
 
 def test_makedirs_makes_private_parents(disk: OsDisk, tmp_path: Path) -> None:

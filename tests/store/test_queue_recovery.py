@@ -40,6 +40,21 @@ async def test_a_damaged_unit_hides_no_message(autojump_clock: MockClock, index:
         assert result.queue_offset == 200
 
 
+async def test_a_damaged_unit_does_not_make_a_queue_look_as_if_its_messages_were_gone(
+    autojump_clock: MockClock,
+) -> None:
+    """Its last unit names a place that was deleted; the one before it is good, and must not go with it."""
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, *[message(size=1800, topic="Other") for _ in range(4)], message(b"0"), message(b"1"))
+        await store.flush_now(store.max_offset)
+        await dispatched(store)
+        await store.commit_log.queue.delete_first_in_thread()
+    device.files[QUEUE_FILE.format(0)].write(UNIT.pack(0, 120, 0), UNIT_SIZE)
+    async with running(device.mount()) as store:
+        assert bodies(store) == [b"0", b"1"]
+
+
 async def test_a_log_that_contradicts_itself_costs_no_queue(autojump_clock: MockClock) -> None:
     device = await two_hundred(crash=True)
     phy_offset, _, _ = UNIT.unpack_from(device.files[QUEUE_FILE.format(3800)].cache)
