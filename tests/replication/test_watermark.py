@@ -1,6 +1,7 @@
 """A watermark answers everyone exactly once: when it passes him, or at his own deadline."""
 
 from math import inf
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,6 +132,31 @@ def test_cancelled_waiters_behind_a_live_one_do_not_pile_up() -> None:
     for _ in range(10_000):
         mark.add(2, 5.0, lambda reached, value: None).cancel()
     assert len(mark._by_offset) + len(mark._by_deadline) < 300
+
+
+def test_who_is_left_when_the_cancelled_are_dropped_is_still_answered_in_his_turn() -> None:
+    """Many are cancelled, so that the table is compacted; the earliest of the others stay first all the same."""
+    chance = Random(25)
+    by_offset, by_deadline = Watermark(), Watermark()
+    reached: list[int] = []
+    expired: list[float] = []
+    for _ in range(500):
+        offset, deadline = chance.randrange(1, 1000), float(chance.randrange(1, 1000))
+        is_cancelled = chance.random() < 0.9
+        for waiter in (
+            by_offset.add(offset, inf, lambda _, __, offset=offset: reached.append(offset)),  # type: ignore[misc]
+            by_deadline.add(1, deadline, lambda _, __, deadline=deadline: expired.append(deadline)),  # type: ignore[misc]
+        ):
+            if is_cancelled:
+                waiter.cancel()
+    for at in range(1000):
+        by_offset.advance(at)
+        by_deadline.expire(float(at))
+        assert by_deadline.next_deadline() > at
+    assert by_offset.waiting == by_deadline.waiting == 0
+    assert len(reached) == len(expired) > 30
+    assert reached == sorted(reached)
+    assert expired == sorted(expired)
 
 
 def test_subscribers_hear_of_every_advance_after_the_waiters() -> None:
