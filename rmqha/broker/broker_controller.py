@@ -31,9 +31,8 @@ from rmqha.broker.tuning import Tuning
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.host import parse_host
 from rmqha.codec.route import MASTER_ID, BrokerData
-from rmqha.config import BrokerConfig, FlushDiskType, HaCatchUp, split_address
-from rmqha.errors import DivergedLogError, StoreError
-from rmqha.ha.catch_up import CatchUpResult, catch_up_at_start
+from rmqha.config import BrokerConfig, FlushDiskType, split_address
+from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService
 from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster
 from rmqha.ha.ha_service import HAService
 from rmqha.remoting.dispatcher import RequestDispatcher
@@ -47,7 +46,8 @@ from rmqha.transport import Listener, Network
 logger = structlog.get_logger()
 
 _FAST_PORT_DISTANCE: Final = 2
-_ASK_AGAIN_S: Final = 5.0
+_SERVE_AFTER_S: Final = 10.0
+"""A catch-up that takes longer goes on while reads are served, and sends are refused."""
 _SEND_CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
@@ -59,6 +59,7 @@ class BrokerController:
         ha_service: serves slaves (a slave's own slaves too).
         ha_client: follows the master; None on a master.
         fence: keeps each client's requests from harming anybody else, and counts the bugs it met.
+        catch_up: asks the peers what this master may have lost, and has sends refused meanwhile.
         server: serves clients; None before it listens.
         address: ``ip:port`` told to clients; the port is the bound one once :meth:`run` has started.
     """
@@ -94,7 +95,6 @@ class BrokerController:
         self._ha_network = secured(network, *options.ha_tls(config))
         self._now_ms = now_ms
         self._stopping = trio.Event()
-        self._lacks_space_for: str = ""
         self.store: Final = DefaultMessageStore(options.store_options(config, self._tuning), disk, now_ms=now_ms)
         self.ha_service: Final = HAService(self.store, self._ha_network, options.ha_options(config))
         self.store.replicas_need = self._replicas_need
@@ -114,6 +114,7 @@ class BrokerController:
         self.master_link: Final = MasterLink(self._network, config, self.topics, self.offsets)
         self._probe: Final = probe or self.master_link.probe
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
+        self.catch_up: Final = self._make_catch_up(chance)
         self._wire_confirm_offset()
 
     def _make_ha_client(self, chance: Callable[[], float]) -> HAClient:
@@ -126,6 +127,22 @@ class BrokerController:
         )
         client.update_master_address(*split_address(self.config.ha_master_address))
         return client
+
+    def _make_catch_up(self, chance: Callable[[], float]) -> CatchUpService:
+        return CatchUpService(
+            self.store,
+            self._ha_network,
+            [MasterAddress(*split_address(peer)) for peer in options.peers_to_ask(self.config)],
+            answers_needed=options.catch_up_answers_needed(self.config),
+            options=options.ha_client_options(self.config, self._tuning),
+            probe_peer=self._probe,
+            chance=chance,
+            hooks=CatchUpHooks(
+                refuse_puts=self.store.running_flags.refuse_puts,
+                on_taken=self.store.recover_topic_queue_table,
+                on_open=self._cut_consumer_offsets,
+            ),
+        )
 
     def _wire_confirm_offset(self) -> None:
         """Consumers see what is flushed here, or what enough live slaves hold (decision 4)."""
@@ -156,7 +173,7 @@ class BrokerController:
         """Run until :meth:`stop`; reports when clients and slaves are served, or when it was stopped before that.
 
         Raises:
-            StoreError: the store cannot be opened, or a peer that has to be asked did not answer.
+            StoreError: the store cannot be opened, or a peer's log does not continue it.
             OSError: an address cannot be bound.
         """
         dispatcher = RequestDispatcher()
@@ -169,14 +186,16 @@ class BrokerController:
             self._load_metadata()
             async with trio.open_nursery() as storing:
                 await storing.start(self.store.run)
-                await self._catch_up_unless_stopped()
-                if self._stopping.is_set():
-                    starting.finish(dispatcher)
-                    task_status.started()  # nothing failed, and nobody is served
-                else:
-                    self._cut_consumer_offsets()
-                    self.server = server
-                    await self._serve(dispatcher, starting, task_status)
+                async with trio.open_nursery() as catching_up:
+                    catching_up.start_soon(self.catch_up.run)
+                    await self._wait_caught_up()
+                    if self._stopping.is_set():
+                        starting.finish(dispatcher)
+                        task_status.started()  # nothing failed, and nobody is served
+                    else:
+                        self.server = server
+                        await self._serve(dispatcher, starting, task_status)
+                    catching_up.cancel_scope.cancel()
                 self._clients.cancel()
                 await self.metadata.save()
                 self.store.stop()
@@ -201,8 +220,6 @@ class BrokerController:
         await nursery.start(self.ha_service.run)
         nursery.start_soon(self.holds.run)
         nursery.start_soon(self.metadata.run)
-        if self._lacks_space_for:
-            nursery.start_soon(self._catch_up_when_there_is_space)
         if self.ha_client is not None:
             nursery.start_soon(self.ha_client.run)
             nursery.start_soon(self.master_link.run)
@@ -225,54 +242,20 @@ class BrokerController:
             self.topics.learn_queue(topic, queue_id)
         self.store.recover_topic_queue_table()
 
-    async def _catch_up_unless_stopped(self) -> None:
-        """It may last for hours; what it has fetched so far is kept."""
+    async def _wait_caught_up(self) -> None:
+        """Give the catch-up a while before anybody is served; it may last for hours, for which reads need not wait."""
 
-        async def stop() -> None:
+        async def wait_stopping() -> None:
             await self._stopping.wait()
             nursery.cancel_scope.cancel()
 
         store, begun_at = self.store, self.store.max_offset
         store.recovery.begin("asking haPeers for what this log lacks", done=lambda: store.max_offset - begun_at)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stop)
-            await self._catch_up()
-            nursery.cancel_scope.cancel()
-
-    async def _catch_up(self) -> None:
-        """Before any send: fetch from the peers what they hold beyond our end (spec: ha §10.2).
-
-        What the disk is too full to take leaves ``_lacks_space_for`` set, which refuses sends: they would get the
-        places of messages that only the peer holds.
-        """
-        config = self.config
-        peers = [MasterAddress(*split_address(peer)) for peer in config.ha_peers]
-        if config.is_slave or config.ha_catch_up_at_start is HaCatchUp.OFF or not peers:
-            return
-        results = await catch_up_at_start(
-            self.store,
-            self._ha_network,
-            peers,
-            options=options.ha_client_options(config, self._tuning),
-            probe_peer=self._probe,
-        )
-        self.store.recover_topic_queue_table()
-        for result in results:
-            if result.diverged_at is not None:
-                raise DivergedLogError(
-                    result.diverged_at, f"{result.peer} holds other bytes. Find out which copy is right before starting"
-                )
-        if config.ha_catch_up_at_start is HaCatchUp.REQUIRE:
-            self._check_answers(results)
-        self._lacks_space_for = ", ".join(str(result.peer) for result in results if result.lacks_space)
-
-    async def _catch_up_when_there_is_space(self) -> None:
-        while self._lacks_space_for:
-            logger.warning("broker.catch_up_postponed", peers=self._lacks_space_for, reason="the disk is too full")
-            await self.store.wait_writable()
-            await self._catch_up()
-            if self._lacks_space_for:
-                await trio.sleep(_ASK_AGAIN_S)
+        with trio.move_on_after(_SERVE_AFTER_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait_stopping)
+                await self.catch_up.opened.wait()
+                nursery.cancel_scope.cancel()
 
     def _cut_consumer_offsets(self) -> None:
         """What was committed beyond the end of a log that lost its tail. A slave's log may still come."""
@@ -282,18 +265,6 @@ class BrokerController:
         cut = self.offsets.cut(lambda topic, queue_id: table.get((topic, queue_id), 0))
         if cut:
             logger.warning("consumer_offsets.cut", count=len(cut), queues=cut[:10])
-
-    def _check_answers(self, results: list[CatchUpResult]) -> None:
-        """An acknowledged message is on some slaves: so many must have answered that one of those is among them."""
-        needed, answered = 1, sum(result.is_answered for result in results)
-        if self.config.in_sync_replicas > 1:
-            needed = max(1, len(results) - self.config.in_sync_replicas + 2)
-        if answered < needed:
-            reasons = "; ".join(f"{r.peer}: {r.error or 'no answer'}" for r in results if not r.is_answered)
-            raise StoreError(
-                f"haCatchUpAtStart=require: {answered} peers of haPeers answered, but {needed} are needed to know of "
-                f"every acknowledged message ({reasons}). Start them, or set it to try"
-            )
 
     async def _listen(self, nursery: trio.Nursery, dispatcher: RequestDispatcher) -> RemotingServer:
         config = self.config
@@ -354,6 +325,7 @@ class BrokerController:
             self.ha_service,
             self.ha_client,
             fence=self.fence,
+            catch_up=self.catch_up,
             address=self.address,
             clock=trio.current_time,
             now_ms=self._now_ms,
@@ -375,10 +347,6 @@ class BrokerController:
 
     def _refuse_sends(self) -> str:
         """Why no message may be stored now; empty if one may."""
-        if self._lacks_space_for:
-            return (
-                f"the disk is too full to fetch what {self._lacks_space_for} may hold beyond this log's end: free some"
-            )
         needed = self.config.min_in_sync_replicas
         if needed == 1 or needed <= (live := 1 + self.ha_service.live_slaves):
             return ""

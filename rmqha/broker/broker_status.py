@@ -14,6 +14,7 @@ from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import VERSION, RemotingCommand
 from rmqha.config import BrokerConfig
+from rmqha.ha.catch_up_service import CatchUpService
 from rmqha.ha.ha_client import HAClient
 from rmqha.ha.ha_service import HAService
 from rmqha.remoting.connection import Connection
@@ -47,6 +48,7 @@ class BrokerStatus:
         ha_client: HAClient | None,
         *,
         fence: Fence,
+        catch_up: CatchUpService,
         address: str,
         clock: Callable[[], float],
         now_ms: Callable[[], int],
@@ -56,6 +58,7 @@ class BrokerStatus:
         self._ha_service = ha_service
         self._ha_client = ha_client
         self._fence = fence
+        self._catch_up = catch_up
         self._address = address
         self._clock = clock
         self._now_ms = now_ms
@@ -118,6 +121,7 @@ class BrokerStatus:
             "write_refusal": (store.running_flags if config.is_slave else store).refusal() or None,
             "disk_used_percent": store.disk_used_percent,
             "requests_broken": self._fence.bugs,
+            "catch_up": self._catch_up.info(),
             "ha": _plain(asdict(self._ha_service.info())),
             "ha_client": _plain(asdict(self._ha_client.info())) if self._ha_client is not None else None,
         }

@@ -5,7 +5,7 @@ from typing import Final
 
 from rmqha.broker.topic_config_manager import TopicRules
 from rmqha.broker.tuning import Tuning
-from rmqha.config import BrokerConfig, BrokerRole, FlushDiskType, HaStartFrom
+from rmqha.config import BrokerConfig, BrokerRole, FlushDiskType, HaCatchUp, HaStartFrom
 from rmqha.ha.options import HaAck, HAClientOptions, HAOptions
 from rmqha.remoting.limits import RemotingLimits
 from rmqha.replication.master_session import StartFrom
@@ -87,6 +87,20 @@ def ha_client_options(config: BrokerConfig, tuning: Tuning) -> HAClientOptions:
         overlap_size=tuning.overlap_size,
         stream_buffer_size=tuning.stream_buffer_size,
     )
+
+
+def peers_to_ask(config: BrokerConfig) -> tuple[str, ...]:
+    """The replicas that a master asks for what it may have lost."""
+    return () if config.is_slave or config.ha_catch_up_at_start is HaCatchUp.OFF else config.ha_peers
+
+
+def catch_up_answers_needed(config: BrokerConfig) -> int:
+    """An acknowledged message is on some slaves: so many peers must answer that one of those is among them."""
+    if config.ha_catch_up_at_start is not HaCatchUp.REQUIRE or not config.ha_peers:
+        return 0
+    if config.in_sync_replicas <= 1:
+        return 1
+    return max(1, len(config.ha_peers) - config.in_sync_replicas + 2)
 
 
 def client_tls(config: BrokerConfig) -> tuple[TlsOptions, TlsMode]:

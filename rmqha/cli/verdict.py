@@ -8,6 +8,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     write_refusal    why sends are refused (write error, disk full), or None; a slave's own role is no reason here
     disk_used_percent
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
+    catch_up         of each of a master's haPeers: peer, state, end, reason (see PeerState)
     ha               asdict(HAServiceInfo): port, connections, refused, push2_slave_max_offset, replicated_offset
     ha_client        asdict(HAClientInfo) on a slave, else None
 
@@ -27,6 +28,7 @@ IN_SYNC: Final = "in-sync"
 REFUSED_RECENTLY_S: Final = 60.0
 """A slave that is turned away comes back within seconds; a stranger who tried a port once is no concern for long."""
 
+_UNFIT_PEER: Final = "unfit"
 _SLAVE_GOOD: Final = ("transfer",)
 _SLAVE_ADVICE: Final = {
     "ahead": "it holds more than its master; nothing is cut. See docs/operations.md, 'Slave ahead of the master'",
@@ -92,6 +94,8 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
     reasons = []
     if facts.get("write_refusal"):
         reasons.append(f"sends are refused: {facts['write_refusal']}")
+    else:
+        reasons += [told["reason"] for told in facts.get("catch_up", ()) if told["state"] == _UNFIT_PEER]
     if current < needed:
         reasons.append(f"{current} of the {needed} slaves that a send needs are in sync")
     reasons += [

@@ -171,8 +171,8 @@ class HAConfig:
         "",
         roles=MASTER,
         ours=True,
-        meaning="HA ports of the other replicas, host:port separated by commas. A starting master asks "
-        "them for what it may have lost.",
+        meaning="HA ports of the other replicas, host:port separated by commas. A master asks them what it may have "
+        "lost, at its start and for as long as it runs; they say where their logs end on the port below.",
     )
     ha_catch_up_at_start: HaCatchUp = key(
         "haCatchUpAtStart",
@@ -180,8 +180,9 @@ class HAConfig:
         "try",
         roles=MASTER,
         ours=True,
-        meaning="Before accepting sends, fetch what haPeers hold beyond the own end: off; try (start "
-        "anyway if nobody answers); require (refuse to start).",
+        meaning="Accept sends only when nothing that haPeers hold is missing here: off (ask nobody); try (a peer that "
+        "holds more is waited for; one that is not there, or was silent for 20 s, is not); require (enough peers must "
+        "have shown what they hold, however long that takes). Reads are served meanwhile.",
     )
     ha_allow: tuple[str, ...] = key(
         "haAllow",

@@ -1,116 +1,183 @@
-"""Catch-up at start: a returning master takes back from its slaves what it has lost, before it accepts puts.
+"""Asking a peer what a master may have lost: compare its log with the local one, and take what it has more.
 
-A slave may hold acknowledged messages that its master forgot in a crash. Taking puts first would write others in
-their place; so the master follows each reachable peer for a moment, as if it were its slave (spec: ha §10.2).
-Whoever serves an HA port will do, a RocketMQ slave included.
+The master connects to the peer's HA port as if it were its slave (spec: ha §10.2), so whoever serves one will do, a
+RocketMQ slave included. What proves that a peer holds nothing more is never silence: it has said where its log ends
+(code 28), or it has sent two heartbeats in a row, between which it had nothing to send.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import Final
 
-import structlog
 import trio
 
-from rmqha.errors import DivergedLogError, RemoteProtocolError
-from rmqha.ha.ha_client import MasterAddress, ProbeMaster, ask_nobody, choose_start_at
-from rmqha.ha.log_receiver import SilentMasterError
+from rmqha.codec.transfer import encode_report
+from rmqha.errors import DivergedLogError, RemoteProtocolError, StoreError
+from rmqha.ha.ha_client import MasterAddress, ProbeMaster, choose_start_at
+from rmqha.ha.log_receiver import ComparingReceiver, SilentMasterError, tail_below
 from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.ha.runtime_info import ClientState
 from rmqha.ha.slave_connection import SlaveConnection, UnfitMasterError
+from rmqha.replication.catch_up_plan import PeerAnswer, PeerState
 from rmqha.replication.master_session import LogRange
+from rmqha.replication.overlap import StreamStart
 from rmqha.replication.slave_session import SlaveSession
-from rmqha.transport import Network
+from rmqha.transport import Network, Stream
 
-logger = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class CatchUpResult:
-    """What came of asking one peer."""
-
-    peer: MasterAddress
-    taken_bytes: int
-    is_answered: bool
-    """The peer's log was compared with ours, or is known to be shorter: nothing of its is missing here."""
-    diverged_at: int | None = None
-    """Set if the peer holds other bytes from here on: do not accept puts before somebody has looked."""
-    lacks_space: bool = False
-    """The own disk is too full to take what the peer may hold beyond our end: ask again before accepting puts."""
-    error: str = ""
+_FAILURES: Final = (RemoteProtocolError, OSError, trio.BrokenResourceError)
 
 
-async def catch_up_at_start(
-    log: ReplicatedLog,
-    network: Network,
-    peers: Sequence[MasterAddress],
-    *,
-    options: HAClientOptions,
-    probe_peer: ProbeMaster = ask_nobody,
-) -> list[CatchUpResult]:
-    """Make the log at least as long as each reachable peer's; what was taken is durable on return.
+class PeerAsker:
+    """Asks one peer at a time.
 
-    The caller decides what it means when no peer answered, or one diverged.
-
-    Raises:
-        StoreError: the own store failed or its log needs recovery.
+    Args:
+        log: the local log; only appended to while nothing else appends to it (``takes``).
+        network: the door to the peers' HA ports.
+        options: as for following a master.
+        probe_peer: asks by remoting where a peer's log begins and ends.
     """
-    results = []
-    for peer in peers:
-        end = log.max_offset
-        result = await _catch_up_from(peer, log, network, options, probe_peer)
-        await log.flush_now(log.max_offset)
-        logger.info(
-            "catch_up.finished",
-            peer=str(peer),
-            taken_bytes=result.taken_bytes,
-            from_offset=end,
-            is_answered=result.is_answered,
-            error=result.error,
-        )
-        results.append(result)
-    return results
 
+    def __init__(
+        self, log: ReplicatedLog, network: Network, *, options: HAClientOptions, probe_peer: ProbeMaster
+    ) -> None:
+        self._log: Final = log
+        self._network: Final = network
+        self._options: Final = options
+        self._probe_peer: Final = probe_peer
+        self.is_reached = False
+        """Whether the peer that is asked now has been connected to, or has said where its log ends."""
 
-async def _catch_up_from(
-    peer: MasterAddress, log: ReplicatedLog, network: Network, options: HAClientOptions, probe_peer: ProbeMaster
-) -> CatchUpResult:
-    end = log.max_offset
-    there: LogRange | None = None
-    connection: SlaveConnection | None = None
-    begun_at = 0
-    try:
-        there = await probe_peer(peer)
-        start = choose_start_at(log, there, overlap_size=options.overlap_size)
-        stream = await network.connect(peer.host, peer.port, timeout_s=options.connect_timeout_s)
-        connection = SlaveConnection(
-            log, stream, start=start, options=options, silence_max_s=options.catch_up_quiet_s, waits_for_space=False
-        )
-        begun_at = connection.session.position
+    async def ask(self, peer: MasterAddress, *, known: PeerState, takes: bool) -> PeerAnswer:
+        """Ask once.
+
+        Args:
+            peer: its HA address.
+            known: what is known of it so far. One that is settled already is only asked where its log ends.
+            takes: the caller appends nothing meanwhile: take what the peer holds beyond the local end.
+
+        Raises:
+            StoreError: the local store failed, or needs recovery.
+        """
+        self.is_reached = False
+        begun_at = self._log.max_offset
+        there = await self._probe_peer(peer)
+        self.is_reached = there is not None
+        is_longer = known is PeerState.LONGER if there is None else there.max_offset > self._log.max_offset
+        end = None if there is None else there.max_offset
         try:
-            await connection.run()
+            if is_longer:
+                if takes:
+                    await self._take(peer, there)
+                answer = PeerAnswer(PeerState.SETTLED if takes else PeerState.LONGER)
+            elif known is PeerState.SETTLED:
+                answer = PeerAnswer(PeerState.SETTLED)
+            else:
+                answer = await self._compare(peer, there)
+        except DivergedLogError as error:
+            diverged = _diverged(error.offset, peer, there, own_end=self._log.max_offset)
+            answer = PeerAnswer(PeerState.UNFIT, str(diverged), error=diverged)
+        except UnfitMasterError as error:
+            answer = _unfit(error, peer)
+        except _FAILURES as error:
+            answer = PeerAnswer(PeerState.LONGER if is_longer else PeerState.UNKNOWN, str(error))
+        taken_bytes = self._log.max_offset - begun_at if takes else 0
+        if taken_bytes:
+            await self._log.flush_now(self._log.max_offset)
+        return replace(answer, end=end, taken_bytes=taken_bytes, was_reached=self.is_reached)
+
+    async def _connect(self, peer: MasterAddress) -> Stream:
+        stream = await self._network.connect(peer.host, peer.port, timeout_s=self._options.connect_timeout_s)
+        self.is_reached = True
+        return stream
+
+    async def _take(self, peer: MasterAddress, there: LogRange | None) -> None:
+        """Append what the peer holds beyond the local end; returns when there is nothing more."""
+        options = self._options
+        start = choose_start_at(self._log, there, overlap_size=options.overlap_size)
+        stream = await self._connect(peer)
+        try:
+            await SlaveConnection(
+                self._log,
+                stream,
+                start=start,
+                options=options,
+                silence_max_s=options.housekeeping_s,
+                waits_for_space=False,
+                is_finished=lambda session: _has_all(session, there),
+            ).run()
         finally:
             stream.close()
-    except DivergedLogError as error:
-        return CatchUpResult(peer, log.max_offset - end, is_answered=True, diverged_at=error.offset, error=str(error))
-    except UnfitMasterError as error:
-        taken, is_shorter = log.max_offset - end, error.state is ClientState.AHEAD
-        why = "" if is_shorter else str(error)  # a slave with less than its master is what one expects
-        lacks_space = error.state is ClientState.DISK_FULL and (there is None or there.max_offset > log.max_offset)
-        return CatchUpResult(peer, taken, is_answered=is_shorter, lacks_space=lacks_space, error=why)
-    except (RemoteProtocolError, OSError, trio.BrokenResourceError) as error:
-        is_answered = connection is not None and _has_all(log, there, connection.session, begun_at=begun_at)
-        why = "" if is_answered and isinstance(error, SilentMasterError) else str(error)
-        return CatchUpResult(peer, log.max_offset - end, is_answered, error=why)
-    raise AssertionError("a connection ends only with an error")
+
+    async def _compare(self, peer: MasterAddress, there: LogRange | None) -> PeerAnswer:
+        """Compare the end of the shorter log with the same place of the longer; nothing is taken or acknowledged."""
+        log, options = self._log, self._options
+        if there is not None and there.max_offset <= max(there.min_offset, log.min_offset):
+            return PeerAnswer(PeerState.SETTLED)  # they have nothing in common to compare
+        limit = log.max_offset if there is None else there.max_offset
+        start = tail_below(log, limit, overlap_size=options.overlap_size) or StreamStart(0)
+        stream = await self._connect(peer)
+        try:
+            receiver = ComparingReceiver(log, stream, start=start, options=options)
+            await stream.send_all(encode_report(start.first_report))
+            while (state := _state_after(receiver, there)) is None:
+                await _receive(receiver, silence_max_s=options.housekeeping_s)
+        finally:
+            stream.close()
+        reason = "it sends nothing at this log's end: it may hold less, or begin later"
+        return PeerAnswer(state, reason if state is PeerState.UNKNOWN else "")
 
 
-def _has_all(log: ReplicatedLog, there: LogRange | None, session: SlaveSession, *, begun_at: int) -> bool:
-    """Whether nothing of the peer's is missing here, as far as can be known.
+async def _receive(receiver: ComparingReceiver, *, silence_max_s: float) -> None:
+    with trio.move_on_after(silence_max_s):
+        if not await receiver.receive():
+            raise trio.BrokenResourceError(
+                "it ended the connection: it holds less than this log, or begins later, and its remoting port "
+                "(HA port - 1) does not say where it ends; or this is not its HA port"
+            )
+        return
+    raise SilentMasterError(f"it sent nothing for {silence_max_s:g} s")
 
-    A silent peer may be one that has nothing more, or one that is slow: what it said of its log's end decides. Only
-    of a peer that did not say is silence behind the compared overlap believed.
-    """
+
+def _has_nothing_more(session: SlaveSession) -> bool:
+    """RocketMQ may send one heartbeat in front of data; between two it has looked, and there was nothing to send."""
+    return session.heartbeats_in_a_row >= 2
+
+
+def _has_all(session: SlaveSession, there: LogRange | None) -> bool:
+    """Whether everything of the peer's is here; an incomplete record at its end was never acknowledged."""
     if session.is_comparing:
         return False
-    return session.position > begun_at if there is None else log.max_offset >= there.max_offset
+    return _has_nothing_more(session) if there is None else session.position >= there.max_offset
+
+
+def _state_after(receiver: ComparingReceiver, there: LogRange | None) -> PeerState | None:
+    """What is known after what was received so far; None if it takes more."""
+    session = receiver.session
+    if receiver.is_peer_longer:
+        return PeerState.LONGER
+    if there is not None:
+        return None if session.is_comparing else PeerState.SETTLED
+    if receiver.has_compared and (_has_nothing_more(session) or receiver.has_passed_end):
+        return PeerState.SETTLED
+    if _has_nothing_more(session):
+        return PeerState.UNKNOWN if session.is_comparing else PeerState.SETTLED
+    return None
+
+
+def _unfit(error: UnfitMasterError, peer: MasterAddress) -> PeerAnswer:
+    match error.state:
+        case ClientState.AHEAD:  # it said that it is longer, and is not any more
+            return PeerAnswer(PeerState.UNKNOWN, str(error))
+        case ClientState.DISK_FULL:
+            return PeerAnswer(PeerState.LONGER, "the disk here is too full to fetch them: free some")
+        case _:
+            return PeerAnswer(PeerState.UNFIT, str(error), error=StoreError(f"{peer} of haPeers: {error}"))
+
+
+def _diverged(offset: int, peer: MasterAddress, there: LogRange | None, *, own_end: int) -> DivergedLogError:
+    ends = "" if there is None else f", whose log ends at {there.max_offset},"
+    return DivergedLogError(
+        offset,
+        f"{peer} of haPeers{ends} holds other bytes than this log, which ends at {own_end}: both took messages as "
+        "masters. Nothing was cut. Find out which copy is right before starting",
+    )

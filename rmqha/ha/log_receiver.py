@@ -6,6 +6,7 @@ from typing import Final
 import trio
 
 from rmqha.errors import DivergedLogError, RemoteProtocolError
+from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.replication.overlap import StreamStart, find_overlap
 from rmqha.replication.slave_session import AppendChunk, CompareChunk, SlaveSession
@@ -19,12 +20,22 @@ def own_tail(log: ReplicatedLog, *, overlap_size: int) -> StreamStart | None:
     Raises:
         CorruptLogError: the log does not end with a whole record; it needs recovery first.
     """
-    end = log.max_offset
-    if end == log.min_offset:
+    return tail_below(log, log.max_offset, overlap_size=overlap_size)
+
+
+def tail_below(log: ReplicatedLog, limit: int, *, overlap_size: int) -> StreamStart | None:
+    """The end of the own log as if it ended at ``limit``, even inside a record; None if nothing is below that.
+
+    Raises:
+        CorruptLogError: the log does not end with a whole record, or no record leads to ``limit``.
+    """
+    end = min(limit, log.max_offset)
+    if end <= log.min_offset:
         return None
     file_offset = (end - 1) // log.file_size * log.file_size
     view = log.view_range(file_offset, end - file_offset)
-    return find_overlap(view, file_offset, file_size=log.file_size, overlap_size=overlap_size)
+    is_whole = end == log.max_offset
+    return find_overlap(view, file_offset, file_size=log.file_size, overlap_size=overlap_size, is_whole=is_whole)
 
 
 def first_difference(here: bytes, there: bytes) -> int:
@@ -117,3 +128,38 @@ class LogReceiver:
                 "the master holds other bytes here than this slave; nothing was cut. "
                 "Find out which of the two is right before you rebuild the other",
             )
+
+
+class ComparingReceiver(LogReceiver):
+    """Compares a peer's stream with the local log, beyond its end at the beginning, too; nothing is appended.
+
+    Attributes:
+        is_peer_longer: the peer has sent bytes from beyond the end of the local log.
+    """
+
+    def __init__(self, log: ReplicatedLog, stream: Stream, *, start: StreamStart, options: HAClientOptions) -> None:
+        super().__init__(
+            log,
+            stream,
+            start=start,
+            silence_max_s=options.housekeeping_s,
+            buffer_size=options.stream_buffer_size,
+        )
+        self._start: Final = start
+        self.is_peer_longer = False
+
+    @property
+    def has_compared(self) -> bool:
+        """Whether the peer has sent anything that is here, too."""
+        return self.session.position > self._start.first_report
+
+    @property
+    def has_passed_end(self) -> bool:
+        """Whether the peer has sent what was appended here since the comparison began: it follows this log."""
+        return self.session.verified_offset > self._start.own_end
+
+    async def _append(self, data: memoryview, phy_offset: int) -> None:
+        await trio.lowlevel.checkpoint()
+        here = max(min(self._log.max_offset - phy_offset, len(data)), 0)
+        self.is_peer_longer = self.is_peer_longer or here < len(data)
+        self._compare(phy_offset, bytes(data[:here]))

@@ -52,5 +52,3 @@ class HAClientOptions:
     overlap_size: int = 64 * 1024
     stream_buffer_size: int = BUFFER_SIZE
     """A connection receives into so many bytes, to begin with."""
-    catch_up_quiet_s: float = 1.0
-    """In catch-up at start a peer that has sent nothing for so long has nothing more."""

@@ -12,6 +12,7 @@ from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.ha.report_sender import ReportSender
 from rmqha.ha.runtime_info import ClientState
 from rmqha.replication.overlap import StreamStart
+from rmqha.replication.slave_session import SlaveSession
 from rmqha.transport import Stream
 
 
@@ -42,9 +43,11 @@ class SlaveConnection:
         options: HAClientOptions,
         silence_max_s: float,
         waits_for_space: bool = True,
+        is_finished: Callable[[SlaveSession], bool] = lambda _session: False,
     ) -> None:
         self._log: Final = log
         self._waits_for_space: Final = waits_for_space
+        self._is_finished: Final = is_finished
         self._ack: Final = options.ack
         self._receiver: Final = LogReceiver(
             log, stream, start=start, silence_max_s=silence_max_s, buffer_size=options.stream_buffer_size
@@ -74,7 +77,7 @@ class SlaveConnection:
         return self._reports.reported_offset
 
     async def run(self) -> None:
-        """Replicate until something fails, and raise that.
+        """Replicate until ``is_finished(session)``, or until something fails, and raise that.
 
         Raises:
             RemoteProtocolError: the master's bytes cannot be taken, or it was silent.
@@ -93,6 +96,7 @@ class SlaveConnection:
         """Run one of them; the first failure ends them all and is the connection's."""
         try:
             await part()
+            others.cancel()
         except (ProtocolError, StoreError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._failure = self._failure or error
             others.cancel()
@@ -105,7 +109,7 @@ class SlaveConnection:
 
     async def _receive(self) -> None:
         await self._send_first_report()
-        while True:
+        while not self._is_finished(self.session):
             if self._log.is_disk_full:
                 await self._wait_for_space()
             if not await self._receiver.receive():

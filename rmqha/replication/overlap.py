@@ -82,7 +82,9 @@ def _start_of_history(master: LogRange | None) -> StreamStart:
     return StreamStart(len(FIRST_BYTE_OF_A_LOG), prefix=FIRST_BYTE_OF_A_LOG)
 
 
-def find_overlap(view: memoryview, file_offset: int, *, file_size: int, overlap_size: int) -> StreamStart:
+def find_overlap(
+    view: memoryview, file_offset: int, *, file_size: int, overlap_size: int, is_whole: bool = True
+) -> StreamStart:
     """Find the start of a whole record about ``overlap_size`` before the end of the log, in its last file.
 
     A record names its own physical offset, so a place that holds the magic code, claims exactly this offset, and
@@ -93,6 +95,7 @@ def find_overlap(view: memoryview, file_offset: int, *, file_size: int, overlap_
         file_offset: log offset of the file.
         file_size: size of every log file.
         overlap_size: how much to compare at least, if the file holds as much.
+        is_whole: ``view`` ends with a whole record; otherwise it may end inside one.
 
     Raises:
         CorruptLogError: the own log does not end with a whole record; it needs recovery first.
@@ -104,22 +107,22 @@ def find_overlap(view: memoryview, file_offset: int, *, file_size: int, overlap_
         at = window.rfind(_MAGIC_BYTES)
         while at >= 0:
             start = lowest + at - _MAGIC_AT
-            found = _lead_to_end(view, start, file_offset, file_size) if 0 < start <= highest else None
+            found = _lead_to_end(view, start, file_offset, file_size, is_whole) if 0 < start <= highest else None
             if found is not None:
                 return found
             at = window.rfind(_MAGIC_BYTES, 0, at + len(_MAGIC_BYTES) - 1)
         highest = lowest
-    whole_file = _lead_to_end(view, 0, file_offset, file_size)
+    whole_file = _lead_to_end(view, 0, file_offset, file_size, is_whole)
     if whole_file is None:
         raise CorruptLogError(file_offset + len(view), "the log does not end with a whole record: it needs recovery")
     return whole_file
 
 
-def _lead_to_end(view: memoryview, start: int, file_offset: int, file_size: int) -> StreamStart | None:
+def _lead_to_end(view: memoryview, start: int, file_offset: int, file_size: int, is_whole: bool) -> StreamStart | None:
     """The stream start at position ``start`` if whole records lead from there to the end of ``view``."""
     end = len(view)
     scan = scan_records(view, start, end, phy_offset_base=file_offset, file_end=file_size)
-    if scan.stop is Stop.END:
+    if scan.stop is Stop.END or (scan.stop is Stop.INCOMPLETE and not is_whole):
         comparable_end = boundary = end
     elif scan.stop is Stop.BLANK:
         comparable_end = min(scan.end + BLANK_SIZE_MIN, end)

@@ -14,15 +14,17 @@ NOT_WRITEABLE: Final = 1 << 1
 WRITE_LOGICS_QUEUE_ERROR: Final = 1 << 2
 WRITE_INDEX_FILE_ERROR: Final = 1 << 3
 DISK_FULL: Final = 1 << 4
+PEER_LONGER: Final = 1 << 16
+"""Not one of RocketMQ's bits."""
 
-_REFUSES_PUTS: Final = NOT_WRITEABLE | WRITE_LOGICS_QUEUE_ERROR | WRITE_INDEX_FILE_ERROR | DISK_FULL
+_REFUSES_PUTS: Final = NOT_WRITEABLE | WRITE_LOGICS_QUEUE_ERROR | WRITE_INDEX_FILE_ERROR | DISK_FULL | PEER_LONGER
 
 
 class RunningFlags:
     """The bits of RocketMQ's class of this name (spec: commitlog §13) with the reasons behind them.
 
     Invariants: ``NOT_WRITEABLE`` is set iff ``write_error`` is; neither is ever taken back by this process, and the
-    same holds for ``WRITE_LOGICS_QUEUE_ERROR`` and ``dispatch_error``. Only DISK_FULL comes and goes.
+    same holds for ``WRITE_LOGICS_QUEUE_ERROR`` and ``dispatch_error``. Only DISK_FULL and PEER_LONGER come and go.
     """
 
     def __init__(self) -> None:
@@ -33,6 +35,7 @@ class RunningFlags:
         """Called once each, in order, by the first write error."""
         self._has_space = trio.Event()
         self._has_space.set()
+        self._why_refused = ""
 
     def fail(self, error: StoreWriteError) -> None:
         """A write, allocation or flush failed: from now on nothing is acknowledged (spec: commitlog §6.3).
@@ -58,6 +61,11 @@ class RunningFlags:
     def final_error(self) -> StoreError | None:
         """What ended this store's taking of puts for good, if anything did: the process's exit code tells of it."""
         return self.write_error or self.dispatch_error
+
+    def refuse_puts(self, reason: str) -> None:
+        """Refuse puts, in whose places a peer may hold messages; accept them again if ``reason`` is empty."""
+        self._why_refused = reason
+        self.bits = self.bits | PEER_LONGER if reason else self.bits & ~PEER_LONGER
 
     def set_disk_full(self, full: bool) -> None:
         """Puts are refused while the disk is too full."""
@@ -89,4 +97,6 @@ class RunningFlags:
             return f"the store is not writable: {self.write_error}"
         if self.dispatch_error is not None:
             return f"the store cannot dispatch to its consume queues: {self.dispatch_error}"
+        if self._why_refused:
+            return self._why_refused
         return "the disk is too full" if self.is_disk_full else ""

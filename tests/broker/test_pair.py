@@ -16,7 +16,7 @@ from rmqha.client import Message, SendStatus, open_producer
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
-from rmqha.errors import DivergedLogError, StoreError
+from rmqha.errors import DivergedLogError
 from rmqha.remoting.client import RemotingClient
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet
@@ -274,6 +274,7 @@ async def test_a_returning_master_takes_its_tail_back_before_it_accepts_sends(
     longer = await lose_the_masters_tail(pair)
     async with pair.slave.broker(), pair.master.broker(haPeers="10.0.0.2:10912") as master:
         assert master.store.max_offset == longer
+        await trio.sleep(0.1)  # and dispatched
         async with pair.master.client() as client:
             answer = await ask(client, pull_request(0))
             assert decode_message(answer.body).body == b"kept"
@@ -293,7 +294,8 @@ async def test_a_master_too_full_to_take_its_tail_back_takes_nothing_else_before
             master.store.running_flags.set_disk_full(False)  # the moment before it asks again
             refused = await ask(client, send_request(b"new"))
             assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
-            assert "10.0.0.2:10912 may hold beyond this log's end" in (refused.remark or "")
+            assert "10.0.0.2:10912 holds messages beyond this log's end" in (refused.remark or "")
+            assert "the disk here is too full" in (refused.remark or "")
             pair.master.disk.faults.heal()
             await trio.sleep(60)
             assert (await ask(client, send_request(b"new"))).code == ResponseCode.SUCCESS
@@ -314,12 +316,25 @@ async def test_what_was_consumed_of_the_tail_stays_consumed(pair: Pair, autojump
         assert master.offsets.query_offset("h", "t", 0) == 5, "of five messages"
 
 
-async def test_a_master_that_must_ask_its_peers_does_not_start_without_them(
+async def test_a_master_that_must_ask_its_peers_takes_no_sends_without_them(
     pair: Pair, autojump_clock: MockClock
 ) -> None:
-    with pytest.RaisesGroup(StoreError, allow_unwrapped=True, flatten_subgroups=True):
-        async with pair.master.broker(haPeers="10.0.0.2:10912", haCatchUpAtStart="require"):
-            pass
+    """It serves readers meanwhile, and its status says what it waits for."""
+    longer = await lose_the_masters_tail(pair)
+    required = {"haPeers": "10.0.0.2:10912", "haCatchUpAtStart": "require"}
+    async with pair.master.broker(**required) as master, pair.master.client() as client:
+        await trio.sleep(100)
+        assert decode_message((await ask(client, pull_request(0))).body).body == b"kept"
+        refused = await ask(client, send_request(b"new"))
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "10.0.0.2:10912" in (refused.remark or "")
+        verdict = judge(await status(client))
+        assert (verdict.level, "require: 0 peers of haPeers" in verdict.reasons[0]) == ("failed", True)
+        async with pair.slave.broker():
+            await trio.sleep(20)
+            assert (await ask(client, send_request(b"new"))).code == ResponseCode.SUCCESS
+        assert master.store.max_offset > longer
+        assert judge(await status(client)).level == "degraded"
 
 
 async def test_a_master_that_asks_its_peers_can_be_stopped_meanwhile(pair: Pair, autojump_clock: MockClock) -> None:

@@ -68,3 +68,9 @@ def test_a_rocketmq_brokers_table_is_read_as_far_as_it_goes() -> None:
 @pytest.mark.parametrize("table", [{}, {"commitLogMaxOffset": "x", "commitLogDiskRatio": "NaN%"}])
 def test_a_table_with_less_or_odd_values_is_still_read(table: dict[str, str]) -> None:
     assert read_status(table)["max_offset"] is None
+
+
+def test_a_peer_that_holds_other_bytes_is_a_reason() -> None:
+    peer = {"peer": "b:10912", "state": "unfit", "end": 5, "reason": "b:10912 of haPeers holds other bytes"}
+    verdict = judge(master(connection(), catch_up=[peer]))
+    assert (verdict.level, verdict.reasons) == ("degraded", ("b:10912 of haPeers holds other bytes",))

@@ -1,6 +1,7 @@
 """A slave that has more than its master: recognised, never counted, and its tail is not lost."""
 
 import shutil
+import signal
 
 import trio
 
@@ -59,6 +60,25 @@ async def test_a_master_takes_its_lost_tail_back_from_its_peer(pair: Pair) -> No
     await pair.slave.start()
     await pair.master.start()
     await wait_in_sync(pair.master.ports.listen)
+    await wait_identical(*(broker.store / "commitlog" for broker in pair.brokers))
+    await pair.master.kill()
+    assert acknowledged <= HeldMessages(pair.master.store / "commitlog", "orders").read(torn=False)
+
+
+async def test_a_peer_that_stands_still_for_a_while_is_waited_for(pair: Pair) -> None:
+    """The master started after a second of silence, and gave the places of the slave's messages to others."""
+    acknowledged = await _lose_the_tail_of_the_master(pair)
+    pair.master.conf["haPeers"] = pair.slave.ha_address
+    await pair.slave.start()
+    pair.slave.running.signal(signal.SIGSTOP)
+    load = LoadProducer(pair.master.ports.listen, Sends("later", body_of_size(100)), window=1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pair.master.start)
+        nursery.start_soon(load.run)
+        await trio.sleep(6)
+        pair.slave.running.signal(signal.SIGCONT)
+        await load.wait_acknowledged(10)
+        nursery.cancel_scope.cancel()
     await wait_identical(*(broker.store / "commitlog" for broker in pair.brokers))
     await pair.master.kill()
     assert acknowledged <= HeldMessages(pair.master.store / "commitlog", "orders").read(torn=False)

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import trio
 
 from rmqha.codec.transfer import FRAME_HEADER_SIZE, decode_frame_header, encode_report
-from rmqha.ha.ha_client import HAClient, ProbeMaster, ask_nobody
+from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService
+from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster, ask_nobody
 from rmqha.ha.ha_service import HAService
 from rmqha.ha.options import HAClientOptions, HAOptions
 from rmqha.ha.replicated_log import ReplicatedLog
@@ -43,6 +44,30 @@ def start_slave(
     nursery.start_soon(client.run)
     client.update_master_address("master", port)
     return client
+
+
+def start_catch_up(
+    nursery: trio.Nursery,
+    network: MemoryNetwork,
+    log: ReplicatedLog,
+    *peers: MasterAddress,
+    answers_needed: int = 0,
+    probe_peer: ProbeMaster = ask_nobody,
+    refuse_puts: Callable[[str], None] = lambda _reason: None,
+    on_taken: Callable[[], None] = lambda: None,
+) -> CatchUpService:
+    service = CatchUpService(
+        log,
+        network,
+        peers,
+        answers_needed=answers_needed,
+        options=HAClientOptions(overlap_size=1000),
+        probe_peer=probe_peer,
+        chance=lambda: 0.0,
+        hooks=CatchUpHooks(refuse_puts, on_taken, on_open=lambda: None),
+    )
+    nursery.start_soon(service.run)
+    return service
 
 
 async def settle(seconds: float = 0.01) -> None:

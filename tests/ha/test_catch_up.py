@@ -1,103 +1,403 @@
-"""What a returning master takes back from its slaves (the main road: test_checklist, item 13)."""
+"""What a master asks its peers before it takes sends (the main road: test_checklist, item 13)."""
+
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.codec.transfer import encode_frame_header
-from rmqha.ha.catch_up import CatchUpResult, catch_up_at_start
-from rmqha.ha.ha_client import MasterAddress
-from rmqha.ha.options import HAClientOptions
+from rmqha.errors import DivergedLogError, StoreError, errors_in
+from rmqha.ha.catch_up_service import CatchUpService
+from rmqha.ha.ha_client import MasterAddress, ProbeMaster
+from rmqha.ha.options import HAOptions
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
-from tests.ha.harness import FILE, RawMaster, start_master
+from tests.ha.harness import FILE, RawMaster, start_catch_up, start_master, until
 from tests.memory_log import MemoryLog, record, records
 
 BODIES = [bytes([i]) * (i * 31 % 900) for i in range(40)]
 DATA = records(BODIES)
+PART = records(BODIES[:30])
+GONE = MasterAddress("gone", 1)
 
 
-async def catch_up(log: MemoryLog, network: MemoryNetwork, port: int, answer: LogRange | None = None) -> CatchUpResult:
-    async def probe(_: MasterAddress) -> LogRange | None:
+class Peer:
+    """What a test's peer answers by remoting."""
+
+    def __init__(self, answer: LogRange | None = None) -> None:
+        self.answer = answer
+
+    async def probe(self, _: MasterAddress) -> LogRange | None:
         await trio.lowlevel.checkpoint()
-        return answer
-
-    (result,) = await catch_up_at_start(
-        log, network, [MasterAddress("peer", port)], options=HAClientOptions(), probe_peer=probe
-    )
-    return result
+        return self.answer
 
 
-async def test_a_master_that_lost_everything_gets_everything(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    network, log = MemoryNetwork(), MemoryLog()
-    service = await start_master(nursery, network, MemoryLog.holding(DATA))
-    result = await catch_up(log, network, service.port)
-    assert (result.taken_bytes, result.is_answered, log.content()) == (len(DATA), True, DATA)
-    nursery.cancel_scope.cancel()
+def states(service: CatchUpService) -> list[object]:
+    return [peer["state"] for peer in service.info()]
 
 
-async def test_a_peer_with_the_same_log_gives_nothing_and_has_answered(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def opened_within(service: CatchUpService, seconds: float) -> bool:
+    with trio.move_on_after(seconds):
+        await service.opened.wait()
+    return service.opened.is_set()
+
+
+def asked(peer: RawMaster, number: int) -> bool:
+    return len(peer.streams) > number and len(peer.reports()) > 0
+
+
+def frames(offset: int, data: bytes) -> bytes:
+    """None of them crosses the end of a file."""
+    sent = b""
+    while data:
+        size = FILE - offset % FILE
+        sent += encode_frame_header(offset, len(data[:size])) + data[:size]
+        offset, data = offset + size, data[size:]
+    return sent
+
+
+@pytest.fixture
+def network() -> MemoryNetwork:
+    return MemoryNetwork()
+
+
+async def test_a_master_that_lost_everything_gets_everything(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    network = MemoryNetwork()
+    log, refusals = MemoryLog(), list[str]()
     service = await start_master(nursery, network, MemoryLog.holding(DATA))
-    result = await catch_up(MemoryLog.holding(DATA), network, service.port)
-    assert (result.taken_bytes, result.is_answered, result.error) == (0, True, "")
+    peer = MasterAddress("peer", service.port)
+    catch_up = start_catch_up(
+        nursery, network, log, peer, probe_peer=Peer(LogRange(0, len(DATA))).probe, refuse_puts=refusals.append
+    )
+    assert await opened_within(catch_up, 1.0), "a peer that says where its log ends costs no time"
+    assert (log.content(), log.flushed.value) == (DATA, len(DATA))
+    assert (refusals[-1], all(refusals[:-1])) == ("", True), "puts are refused from the beginning until then"
     nursery.cancel_scope.cancel()
 
 
-async def test_a_shorter_peer_has_answered_if_it_said_so(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    network = MemoryNetwork()
+@pytest.mark.parametrize("probed", [True, False])
+async def test_a_peer_with_the_same_log_has_answered(
+    probed: bool, network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    probe = Peer(LogRange(0, len(DATA)) if probed else None).probe
+    peer = MasterAddress("peer", service.port)
+    catch_up = start_catch_up(nursery, network, MemoryLog.holding(DATA), peer, answers_needed=1, probe_peer=probe)
+    assert await opened_within(catch_up, 1.0) == probed
+    assert await opened_within(catch_up, 11.0), "two heartbeats in a row prove as much"
+    assert states(catch_up) == ["settled"]
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_empty_peer_that_does_not_say_so_proves_itself_by_heartbeats(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
     service = await start_master(nursery, network, MemoryLog())
-    log = MemoryLog.holding(DATA)
-    told = await catch_up(log, network, service.port, LogRange(0, 0))
-    assert (told.is_answered, told.taken_bytes) == (True, 0)
-    untold = await catch_up(log, network, service.port)
-    assert not untold.is_answered
+    catch_up = start_catch_up(nursery, network, MemoryLog(), MasterAddress("peer", service.port), answers_needed=1)
+    assert await opened_within(catch_up, 11.0)
     nursery.cancel_scope.cancel()
 
 
-async def test_a_peer_that_begins_later_cannot_help(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    network, peer = MemoryNetwork(), MemoryLog.holding(DATA)
+@pytest.mark.parametrize("cut", [len(PART), len(PART) - 10, FILE, 2 * FILE, 50, 93, 0])
+async def test_a_shorter_peer_is_compared_where_its_log_ends(
+    cut: int, network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Wherever that is: a RocketMQ slave's log may end inside a record."""
+    service = await start_master(nursery, network, MemoryLog.holding(DATA[:cut]))
+    probe = Peer(LogRange(0, cut)).probe
+    peer, log = MasterAddress("peer", service.port), MemoryLog.holding(DATA)
+    catch_up = start_catch_up(nursery, network, log, peer, answers_needed=1, probe_peer=probe)
+    assert await opened_within(catch_up, 1.0)
+    assert (states(catch_up), log.content()) == (["settled"], DATA)
+    assert service.group_transfer.acked.value < max(cut, 1), "nothing that was compared is acknowledged"
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_shorter_peer_with_other_bytes_stops_the_start(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Two masters: the shorter one's messages are nowhere else."""
+    theirs = records([*BODIES[:20], b"theirs"])
+    service = await start_master(nursery, network, MemoryLog.holding(theirs))
+    log, peer = MemoryLog.holding(DATA), MasterAddress("peer", service.port)
+    with pytest.RaisesGroup(DivergedLogError, flatten_subgroups=True) as raised:
+        async with trio.open_nursery() as starting:
+            start_catch_up(starting, network, log, peer, probe_peer=Peer(LogRange(0, len(theirs))).probe)
+    (error,) = errors_in(raised.value, DivergedLogError)
+    assert f"peer:{service.port} of haPeers, whose log ends at {len(theirs)}, holds other bytes" in str(error)
+    assert log.content() == DATA
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_shorter_peer_that_cannot_be_probed_proves_nothing(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It ends the connection, as one does whose log begins later. Under ``require`` that is waited for, in words."""
+    service = await start_master(nursery, network, MemoryLog.holding(PART))
+    peer = MasterAddress("peer", service.port)
+    required = start_catch_up(nursery, network, MemoryLog.holding(DATA), peer, answers_needed=1)
+    tried = start_catch_up(nursery, network, MemoryLog.holding(DATA), peer)
+    assert await opened_within(tried, 60.0), "try goes on without it"
+    assert not await opened_within(required, 600.0)
+    assert "its remoting port (HA port - 1) does not say where it ends" in required.refusal
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("answers_needed", [0, 1])
+async def test_a_peer_whose_log_begins_later_stops_the_start(
+    answers_needed: int, network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It holds more, and nobody can fetch that any more: sends would make another log."""
+    peer_log = MemoryLog.holding(DATA)
     for _ in range(3):
-        peer.delete_first_file()
-    service = await start_master(nursery, network, peer)
-    log = MemoryLog.holding(records(BODIES[:3]))
-    result = await catch_up(log, network, service.port, LogRange(3 * FILE, len(DATA)))
-    assert (result.is_answered, result.taken_bytes) == (False, 0)
-    assert "begins at" in result.error
+        peer_log.delete_first_file()
+    service = await start_master(nursery, network, peer_log)
+    log, probe = MemoryLog.holding(records(BODIES[:3])), Peer(LogRange(3 * FILE, len(DATA))).probe
+    with pytest.RaisesGroup(StoreError, flatten_subgroups=True) as raised:
+        async with trio.open_nursery() as starting:
+            peer = MasterAddress("peer", service.port)
+            start_catch_up(starting, network, log, peer, answers_needed=answers_needed, probe_peer=probe)
+    assert "begins at" in str(errors_in(raised.value, StoreError)[0])
     nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("good", [0, 1])
-async def test_every_record_is_checked(good: int, nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    network, peer, log = MemoryNetwork(), RawMaster(), MemoryLog()
+async def test_every_record_is_checked(
+    good: int, network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    peer, log = RawMaster(), MemoryLog()
     await nursery.start(peer.run, network)
-    results: list[CatchUpResult] = []
-
-    async def run() -> None:
-        results.append(await catch_up(log, network, peer.port))
-
-    async with trio.open_nursery() as asking:
-        asking.start_soon(run)
-        await trio.sleep(0.1)
-        records_sent = record(0, b"a") * good + b"\xff" * 93
-        await peer.send(encode_frame_header(0, len(records_sent)) + records_sent)
-    assert results[0].taken_bytes == good * 93
-    assert "no record" in results[0].error
+    sent = record(0, b"a") * good + b"\xff" * 93
+    catch_up = start_catch_up(
+        nursery, network, log, MasterAddress("peer", peer.port), probe_peer=Peer(LogRange(0, len(sent))).probe
+    )
+    await until(lambda: len(peer.streams) == 1)
+    await peer.send(frames(1, sent[1:]) if good else frames(0, sent))
+    assert not await opened_within(catch_up, 600.0), "it said that it holds more"
     assert log.content() == record(0, b"a") * good
     nursery.cancel_scope.cancel()
 
 
-async def test_a_full_disk_ends_the_catch_up_and_not_the_start(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_full_disk_ends_no_wait(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    """The master must still serve reads; sends are refused anyhow, and the slave that is ahead is not counted."""
-    network, log = MemoryNetwork(), MemoryLog()
+    """The master must still serve reads; sends are refused until there is space, and what was lost is back."""
+    log = MemoryLog()
     service = await start_master(nursery, network, MemoryLog.holding(DATA))
     log.space = trio.Event()
-    with trio.fail_after(60):
-        result = await catch_up(log, network, service.port)
-    assert (result.is_answered, result.taken_bytes) == (False, 0)
-    assert "full" in result.error
+    catch_up = start_catch_up(nursery, network, log, MasterAddress("peer", service.port))
+    assert not await opened_within(catch_up, 600.0)
+    assert "too full" in catch_up.refusal
+    log.space.set()
+    assert await opened_within(catch_up, 20.0)
+    assert log.content() == DATA
+    nursery.cancel_scope.cancel()
+
+
+# ---- a peer that is known to be longer is waited for
+
+
+@pytest.mark.parametrize("probed", [True, False])
+@pytest.mark.parametrize("answers_needed", [0, 1])
+@pytest.mark.parametrize("how", ["silent", "ends", "resets"])
+async def test_a_longer_peer_is_waited_for_whatever_happens_to_the_line(
+    how: str,
+    answers_needed: int,
+    probed: bool,
+    network: MemoryNetwork,
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+) -> None:
+    """It was stopped for 1.1 s, or restarted, and the master took other messages in the places of its tail."""
+    peer, log, probe = RawMaster(), MemoryLog.holding(PART), Peer(LogRange(0, len(DATA)) if probed else None)
+    await nursery.start(peer.run, network)
+    with capture_logs() as logs:
+        catch_up = start_catch_up(
+            nursery,
+            network,
+            log,
+            MasterAddress("peer", peer.port),
+            answers_needed=answers_needed,
+            probe_peer=probe.probe,
+        )
+        middle = len(records(BODIES[:34]))
+        for number in range(1 if probed else 2):  # the first one only compares, unless the peer said that it is longer
+            await until(partial(asked, peer, number))
+            begin = peer.reports()[0]
+            await peer.send(frames(begin, DATA[begin:middle]))
+        probe.answer = None
+        streams = len(peer.streams)
+        {"silent": lambda: None, "ends": peer.streams[-1].close, "resets": network.connections[-1].reset}[how]()
+        assert not await opened_within(catch_up, 300.0)
+        assert log.content() == DATA[:middle], "what came is kept"
+        assert streams + 10 < len(peer.streams) < streams + 100, "it is asked again, and not without a pause"
+        assert "holds messages beyond this log's end" in catch_up.refusal
+        begin = peer.reports()[0]
+        await peer.send(frames(begin, DATA[begin:]))
+        await peer.send(2 * encode_frame_header(len(DATA), 0))
+        assert await opened_within(catch_up, 30.0)
+    assert log.content() == DATA
+    assert len([line for line in logs if line["event"] == "catch_up.waiting"]) in range(3, 12), (
+        "no flood, and no silence"
+    )
+    nursery.cancel_scope.cancel()
+
+
+async def test_silence_shorter_than_twenty_seconds_proves_nothing(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Of a peer of which nothing is known. Then ``try`` goes on without it, and ``require`` does not."""
+    peer = RawMaster()
+    await nursery.start(peer.run, network)
+    address = MasterAddress("peer", peer.port)
+    tried = start_catch_up(nursery, network, MemoryLog.holding(PART), address)
+    required = start_catch_up(nursery, network, MemoryLog.holding(PART), address, answers_needed=1)
+    assert not await opened_within(tried, 19.9)
+    assert await opened_within(tried, 1.0)
+    assert not await opened_within(required, 300.0)
+    nursery.cancel_scope.cancel()
+
+
+async def test_one_heartbeat_proves_nothing(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """RocketMQ sends one in front of the data if it was stopped for a while."""
+    peer, log = RawMaster(), MemoryLog.holding(PART)
+    await nursery.start(peer.run, network)
+    catch_up = start_catch_up(nursery, network, log, MasterAddress("peer", peer.port))
+    for _ in range(2):
+        await until(lambda: len(peer.reports()) > 0)
+        begin = peer.reports()[0]
+        await peer.send(frames(begin, DATA[begin : len(PART)]))
+        await peer.send(encode_frame_header(len(PART), 0))
+        assert not catch_up.opened.is_set()
+        await peer.send(frames(len(PART), DATA[len(PART) :]))
+        await trio.sleep(0.1)
+    await peer.send(2 * encode_frame_header(len(DATA), 0))
+    assert await opened_within(catch_up, 1.0)
+    assert log.content() == DATA
+    nursery.cancel_scope.cancel()
+
+
+async def test_try_goes_on_without_a_peer_that_is_not_there(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    tried = start_catch_up(nursery, network, MemoryLog.holding(PART), GONE)
+    required = start_catch_up(nursery, network, MemoryLog.holding(PART), GONE, answers_needed=1)
+    assert await opened_within(tried, 6.0)
+    assert not await opened_within(required, 600.0)
+    assert "require: 0 peers of haPeers have shown what they hold, but 1 are needed" in required.refusal
+    nursery.cancel_scope.cancel()
+
+
+# ---- in life
+
+
+async def returned(
+    nursery: trio.Nursery,
+    network: MemoryNetwork,
+    log: MemoryLog,
+    *,
+    holds: bytes,
+    probe: ProbeMaster,
+    refuse_puts: Callable[[str], None] = lambda _reason: None,
+) -> CatchUpService:
+    """A master that started without its peer, which is there now."""
+    peer = MasterAddress("peer", 20000)
+    catch_up = start_catch_up(nursery, network, log, peer, probe_peer=probe, refuse_puts=refuse_puts)
+    assert await opened_within(catch_up, 6.0)
+    await start_master(nursery, network, MemoryLog.holding(holds), HAOptions(port=20000))
+    return catch_up
+
+
+@pytest.mark.parametrize("probed", [True, False])
+async def test_a_peer_that_returns_with_more_ends_the_sends_until_that_is_fetched(
+    probed: bool, network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    log, peer, refusals = MemoryLog.holding(PART), Peer(), list[str]()
+    catch_up = await returned(nursery, network, log, holds=DATA, probe=peer.probe, refuse_puts=refusals.append)
+    assert refusals[-1] == ""
+    del refusals[:]
+    peer.answer = LogRange(0, len(DATA)) if probed else None
+    await until(lambda: states(catch_up) == ["settled"])
+    assert "holds messages beyond this log's end" in refusals[-2]
+    assert (log.content(), refusals[-1]) == (DATA, "")
+    nursery.cancel_scope.cancel()
+
+
+async def _refusals_until(catch_up: CatchUpService, condition: Callable[[], bool]) -> set[str]:
+    refusals = set()
+    with trio.fail_after(60.0):
+        while not condition():
+            refusals.add(catch_up.refusal)
+            await trio.sleep(0.001)
+    return refusals - {""}
+
+
+async def test_a_longer_peer_with_other_bytes_ends_the_sends_in_life(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Two masters find each other: the shorter one takes no more, and lives on for its readers and its operator."""
+    theirs = records([*BODIES[:20], *[b"theirs" * 100] * 30])
+    log, peer = MemoryLog.holding(PART), Peer()
+    catch_up = await returned(nursery, network, log, holds=theirs, probe=peer.probe)
+    peer.answer = LogRange(0, len(theirs))
+    await until(lambda: states(catch_up) == ["unfit"])
+    assert "holds other bytes than this log" in catch_up.refusal
+    assert log.content() == PART
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_shorter_peer_with_other_bytes_is_told_of_in_life(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    theirs = records([*BODIES[:20], b"theirs"])
+    log, peer = MemoryLog.holding(PART), Peer()
+    catch_up = await returned(nursery, network, log, holds=theirs, probe=peer.probe)
+    peer.answer = LogRange(0, len(theirs))
+    with capture_logs() as logs:
+        await until(lambda: states(catch_up) == ["unfit"])
+    assert [line["log_level"] for line in logs if line["event"] == "catch_up.answered"] == ["error"]
+    assert catch_up.refusal == ""
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_follows_is_no_peer_that_holds_more(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """While sends go on: what it holds beyond the end at which it was asked came from here."""
+    log = MemoryLog.holding(PART)
+    peer_log = MemoryLog.holding(PART)
+    catch_up = start_catch_up(nursery, network, log, MasterAddress("peer", 20000))
+    assert await opened_within(catch_up, 6.0)
+    await start_master(nursery, network, peer_log, HAOptions(port=20000))
+
+    async def go_on() -> None:
+        for body in BODIES[30:]:
+            end = log.max_offset
+            rolled = records([body], start=end)
+            log.extend(rolled)
+            await trio.sleep(0.05)
+            peer_log.extend(rolled)
+            await trio.sleep(1.0)
+
+    nursery.start_soon(go_on)
+    refusals = await _refusals_until(catch_up, lambda: states(catch_up) == ["settled"])
+    assert refusals == set()
+    nursery.cancel_scope.cancel()
+
+
+async def test_two_peers_are_asked_until_the_longest_log_is_here(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    log = MemoryLog.holding(records(BODIES[:10]))
+    ports = [(await start_master(nursery, network, MemoryLog.holding(data))).port for data in (PART, DATA)]
+    peers = [MasterAddress("peer", port) for port in ports]
+    catch_up = start_catch_up(nursery, network, log, *peers)
+    assert await opened_within(catch_up, 120.0)
+    assert log.content() == DATA
     nursery.cancel_scope.cancel()

@@ -14,13 +14,13 @@ from trio.testing import MockClock
 
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.transfer import BODY_SIZE_MAX, encode_frame_header, encode_report
-from rmqha.ha.catch_up import catch_up_at_start
+from rmqha.errors import DivergedLogError, errors_in
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.ha.options import HaAck, HAClientOptions, HAOptions
 from rmqha.ha.runtime_info import ClientState, ConnectionState
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
-from tests.ha.harness import FILE, RawMaster, RawSlave, settle, start_master, start_slave, until
+from tests.ha.harness import FILE, RawMaster, RawSlave, settle, start_catch_up, start_master, start_slave, until
 from tests.ha.java_standin import JavaLog, JavaMaster, JavaSlave
 from tests.memory_log import MemoryLog, record, records
 
@@ -457,13 +457,12 @@ async def test_checklist_13_catch_up_at_start_restores_the_tail(
         port = (await start_master(nursery, network, MemoryLog.holding(DATA))).port
     master = MemoryLog.holding(DATA[:lost])
     peers = [MasterAddress("gone", 1), MasterAddress("slave", port)]
-    began = trio.current_time()
-    gone, asked = await catch_up_at_start(master, network, peers, options=HAClientOptions())
-    assert (gone.is_answered, asked.is_answered) == (False, True)
-    assert (gone.taken_bytes, asked.taken_bytes) == (0, len(DATA) - lost)
+    catch_up = start_catch_up(nursery, network, master, *peers)
+    with trio.fail_after(30.0):
+        await catch_up.opened.wait()
+    assert [peer["state"] for peer in catch_up.info()] == ["unknown", "settled"]
     assert master.content() == DATA
     assert master.flushed.value == len(DATA)
-    assert trio.current_time() - began < 3.0
     nursery.cancel_scope.cancel()
 
 
@@ -486,10 +485,10 @@ async def test_checklist_14_diverged_logs_of_equal_length_are_found_by_the_overl
     assert slave.content() == before, "nothing was cut"
     assert info.connections == 1, "and it does not try again"
     assert [entry["log_level"] for entry in logs if entry["event"] == "ha_client.stopped"] == ["error"]
-    (result,) = await catch_up_at_start(
-        slave, network, [MasterAddress("peer", service.port)], options=HAClientOptions()
-    )
-    assert (result.is_answered, result.diverged_at) == (True, common + 8)
+    with pytest.RaisesGroup(DivergedLogError, flatten_subgroups=True) as raised:
+        async with trio.open_nursery() as catching_up:
+            start_catch_up(catching_up, network, slave, MasterAddress("peer", service.port))
+    assert [getattr(error, "offset", None) for error in errors_in(raised.value, DivergedLogError)] == [common + 8]
     nursery.cancel_scope.cancel()
 
 

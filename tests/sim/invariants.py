@@ -12,7 +12,7 @@ import trio
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.layout import BLANK_MAGIC
 from rmqha.codec.scan import Stop, scan_records
-from rmqha.errors import CorruptLogError, DivergedLogError, StoreError, StoreReadError, StoreWriteError
+from rmqha.errors import CorruptLogError, DivergedLogError, StoreReadError, StoreWriteError
 from rmqha.store.mapped_file import file_name
 from tests.sim.journal import CountingLogger
 from tests.sim.node import STORE, Process, SimNode
@@ -239,8 +239,6 @@ class Checker:
                 continue  # the operator rebuilds the other one
             if isinstance(leaf, DivergedLogError) and process.is_master and self.world.usurped:
                 self.world.rebuild_usurped()
-                continue
-            if type(leaf) is StoreError and "haCatchUpAtStart=require" in str(leaf):
                 continue
             kind = "I5" if isinstance(leaf, CorruptLogError) else "crash"
             self.violation(kind, f"{node.name} ended with {leaf!r}")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.broker import broker_controller, durability, metadata, send_message_processor
+from rmqha.broker import durability, metadata, options, send_message_processor
 from rmqha.codec import scan
 from rmqha.codec.scan import scan_records
 from rmqha.errors import CorruptLogError, StoreError, StoreWriteError
@@ -440,5 +440,5 @@ mutant(
 mutant(
     "a master does not ask its peers at its start",
     "#3388",
-    (broker_controller.BrokerController, "_catch_up", nothing_async),
+    (options, "peers_to_ask", always(())),
 )

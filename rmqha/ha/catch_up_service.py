@@ -1,0 +1,164 @@
+"""CatchUpService: keeps a master from taking sends in the places of messages that only a peer still holds.
+
+It asks the peers of ``haPeers`` at the start, takes back what they hold beyond the local end, and goes on asking for
+the life of the broker: a peer that was away may return with more. What is known and what follows from it is
+:class:`~rmqha.replication.catch_up_plan.CatchUpPlan`'s; this is its clock, its log and its network.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+import trio
+
+from rmqha.errors import StoreError
+from rmqha.ha.catch_up import PeerAsker
+from rmqha.ha.ha_client import MasterAddress, ProbeMaster
+from rmqha.ha.options import HAClientOptions
+from rmqha.ha.replicated_log import ReplicatedLog
+from rmqha.replication.catch_up_plan import CatchUpPlan, PeerAnswer, PeerKnowledge, PeerState
+from rmqha.transport import Network
+
+logger = structlog.get_logger()
+
+_PROGRESS_S: Final = 5.0
+_WAITING_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUpHooks:
+    """What the store is told.
+
+    Attributes:
+        refuse_puts: refuse them for this reason from now on; accept them if it is empty.
+        on_taken: bytes were appended, and puts are about to be accepted.
+        on_open: puts are about to be accepted for the first time.
+    """
+
+    refuse_puts: Callable[[str], None]
+    on_taken: Callable[[], None]
+    on_open: Callable[[], None]
+
+
+class CatchUpService:
+    """One master's catch-up. Start: run :meth:`run` in a nursery. Stop: cancel it; what was taken is kept.
+
+    Attributes:
+        opened: sends are accepted, or were.
+    """
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        network: Network,
+        peers: Sequence[MasterAddress],
+        *,
+        answers_needed: int,
+        options: HAClientOptions,
+        probe_peer: ProbeMaster,
+        chance: Callable[[], float],
+        hooks: CatchUpHooks,
+    ) -> None:
+        self._log: Final = log
+        self._addresses: Final = {str(peer): peer for peer in peers}
+        self._asker: Final = PeerAsker(log, network, options=options, probe_peer=probe_peer)
+        self._plan: Final = CatchUpPlan.of(list(self._addresses), answers_needed=answers_needed, chance=chance)
+        self._hooks: Final = hooks
+        self._asking: PeerKnowledge | None = None
+        self._has_taken = False
+        self.opened: Final = trio.Event()
+        if self._plan.refusal:
+            hooks.refuse_puts(self._plan.refusal)
+
+    @property
+    def refusal(self) -> str:
+        """Why sends are refused; empty if they are accepted."""
+        return self._plan.refusal
+
+    async def run(self) -> None:
+        """Ask the peers until cancelled; ends at once if there is none.
+
+        Raises:
+            DivergedLogError: before the first send: a peer holds other bytes.
+            StoreError: before the first send: a peer's log does not continue the local one, or the local store failed.
+        """
+        if self._plan.is_open:
+            self._open()
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._report_progress)
+            try:
+                await self._ask_peers()
+            except StoreError as error:
+                if not self._plan.is_open:
+                    raise
+                logger.error("catch_up.failed", reason=str(error))  # puts are refused by now: the store has failed
+            nursery.cancel_scope.cancel()
+
+    async def _ask_peers(self) -> None:
+        while True:
+            peer = self._plan.next_question()
+            await trio.sleep_until(peer.ask_at)
+            own_end, takes = self._log.max_offset, bool(self._plan.refusal)
+            known = PeerState.LONGER if peer.is_longer(own_end) else peer.state
+            self._asking, asked_at = peer, trio.current_time()
+            answer = await self._asker.ask(self._addresses[peer.peer], known=known, takes=takes)
+            self._asking = None
+            self._on_answer(peer, answer, asked_at)
+
+    def _on_answer(self, peer: PeerKnowledge, answer: PeerAnswer, asked_at: float) -> None:
+        plan, before, was_open = self._plan, (peer.state, peer.reason), self._plan.is_open
+        self._has_taken = self._has_taken or answer.taken_bytes > 0
+        plan.on_answer(peer, answer, own_end=self._log.max_offset, asked_at=asked_at, now=trio.current_time())
+        if answer.taken_bytes or before != (peer.state, peer.reason):
+            self._log_answer(peer, answer)
+        if answer.error is not None and not was_open:
+            raise answer.error
+        if not plan.refusal:
+            self._open()
+        self._hooks.refuse_puts(plan.refusal)
+
+    def _open(self) -> None:
+        if self._has_taken:
+            self._has_taken = False
+            self._hooks.on_taken()
+        if not self.opened.is_set():
+            self._hooks.on_open()
+            self.opened.set()
+
+    def _log_answer(self, peer: PeerKnowledge, answer: PeerAnswer) -> None:
+        levels = {PeerState.SETTLED: logger.info, PeerState.UNFIT: logger.error}
+        log = levels.get(peer.state, logger.warning)
+        log(
+            "catch_up.answered",
+            peer=peer.peer,
+            state=peer.state.value,
+            taken_bytes=answer.taken_bytes,
+            max_offset=self._log.max_offset,
+            sends_refused=bool(self._plan.refusal),
+            reason=peer.reason or None,
+        )
+
+    async def _report_progress(self) -> None:
+        """While sends are refused: what came in the last seconds; or, now and then, what is waited for."""
+        end, told, told_at = self._log.max_offset, "", 0.0
+        while True:
+            await trio.sleep(_PROGRESS_S)
+            now, refusal, asking = trio.current_time(), self._plan.refusal, self._asking
+            taken_bytes, end = self._log.max_offset - end, self._log.max_offset
+            if not refusal:
+                told = ""
+            elif taken_bytes and asking is not None:
+                of = asking.end if asking.end > end else None
+                logger.info("catch_up.progressed", peer=asking.peer, offset=end, of=of, taken_bytes=taken_bytes)
+            elif refusal != told or now >= told_at + _WAITING_S:
+                logger.warning("catch_up.waiting", reason=refusal)
+                told, told_at = refusal, now
+
+    def info(self) -> list[dict[str, Any]]:
+        """Each peer as an operator sees it."""
+        return [
+            {"peer": peer.peer, "state": peer.state.value, "end": peer.end, "reason": peer.reason}
+            for peer in self._plan.peers
+        ]

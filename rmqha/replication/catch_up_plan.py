@@ -1,0 +1,168 @@
+"""CatchUpPlan: what a master knows of its peers' logs, and whether it may accept sends, as a pure machine.
+
+A peer may hold acknowledged messages that this master forgot in a crash. A send would take their places, so none is
+accepted while a peer is known to hold more, nor before each peer was asked as carefully as ``haCatchUpAtStart``
+promises. Answers go in with :meth:`CatchUpPlan.on_answer`; ``refusal`` says why sends are refused, and
+:meth:`CatchUpPlan.next_question` whom to ask when. ``now`` is any clock in seconds that does not go back.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from rmqha.errors import StoreError
+from rmqha.replication.backoff import Backoff
+
+PATIENCE_S: Final = 20.0
+"""A peer that was reached, but has not proved what it holds, is asked for so long before ``try`` goes on without it."""
+_ASK_AGAIN_S: Final = 10.0
+_WATCH_S: Final = 30.0
+
+
+class PeerState(Enum):
+    """What is known of one peer."""
+
+    UNASKED = "unasked"
+    UNKNOWN = "unknown"
+    """It was asked, and no answer proved what it holds."""
+    LONGER = "longer"
+    """It holds bytes beyond the end of the local log."""
+    SETTLED = "settled"
+    """The logs were compared, and nothing of its is missing here."""
+    UNFIT = "unfit"
+    """Its log does not continue the local one (diverged, or begins later): a person must decide."""
+
+
+_PROVES_NOTHING: Final = frozenset({PeerState.UNASKED, PeerState.UNKNOWN})
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAnswer:
+    """What asking a peer once has brought.
+
+    Attributes:
+        state: what is known now; UNKNOWN leaves what was known before.
+        end: where the peer's log ends, if it said so.
+        taken_bytes: what was added to the local log.
+        was_reached: a connection was made, or the peer said where its log ends.
+        error: with UNFIT, what to tell the operator.
+    """
+
+    state: PeerState
+    reason: str = ""
+    end: int | None = None
+    taken_bytes: int = 0
+    was_reached: bool = True
+    error: StoreError | None = None
+
+
+@dataclass(slots=True)
+class PeerKnowledge:
+    """One peer of ``haPeers``. ``end`` is -1 as long as it has not said where its log ends."""
+
+    peer: str
+    backoff: Backoff
+    state: PeerState = PeerState.UNASKED
+    reason: str = ""
+    end: int = -1
+    reached_at: float | None = None
+    ask_at: float = 0.0
+
+    def on_answer(self, answer: PeerAnswer, *, own_end: int, asked_at: float) -> None:
+        """Take in an answer; ``own_end`` is the end of the local log after it."""
+        was_longer = self.is_longer(own_end)
+        if answer.was_reached and self.reached_at is None:
+            self.reached_at = asked_at
+        if answer.state is not PeerState.UNKNOWN or self.state in _PROVES_NOTHING or answer.end is not None:
+            self.state = answer.state
+        if answer.state is PeerState.SETTLED:
+            self.end = own_end
+        elif answer.end is not None:
+            self.end = answer.end
+        self.reason = answer.reason
+        if answer.taken_bytes or (self.is_longer(own_end) and not was_longer):
+            self.backoff.on_progress()
+
+    def is_longer(self, own_end: int) -> bool:
+        """Whether it is known to hold bytes beyond ``own_end``."""
+        return self.end > own_end or self.state is PeerState.LONGER
+
+    def is_awaited(self, *, now: float) -> bool:
+        """Whether it may still prove what it holds: it was reached a short while ago, or not asked yet."""
+        if self.state is PeerState.UNKNOWN:
+            return self.reached_at is not None and now < self.reached_at + PATIENCE_S
+        return self.state is PeerState.UNASKED
+
+
+@dataclass
+class CatchUpPlan:
+    """All peers of one master.
+
+    Attributes:
+        peers: what is known of each.
+        answers_needed: so many peers must be settled before the first send is accepted (``require``); 0 with ``try``.
+        refusal: why sends are refused; empty if they are accepted.
+        is_open: sends were accepted at some time; then only a peer that is known to be longer ends that.
+    """
+
+    peers: list[PeerKnowledge]
+    answers_needed: int = 0
+    refusal: str = field(default="", init=False)
+    is_open: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._decide(own_end=0, now=0.0)
+
+    @classmethod
+    def of(cls, peers: Sequence[str], *, answers_needed: int, chance: Callable[[], float]) -> "CatchUpPlan":
+        """Nothing is known yet."""
+        return cls([PeerKnowledge(peer, Backoff(chance)) for peer in peers], answers_needed)
+
+    def next_question(self) -> PeerKnowledge:
+        """Whom to ask next, not before its ``ask_at``; there is at least one peer."""
+        return min(self.peers, key=lambda peer: peer.ask_at)
+
+    def on_answer(self, peer: PeerKnowledge, answer: PeerAnswer, *, own_end: int, asked_at: float, now: float) -> None:
+        """Take in what asking ``peer`` since ``asked_at`` has brought; ``own_end`` is the local log's end after it."""
+        peer.on_answer(answer, own_end=own_end, asked_at=asked_at)
+        self._decide(own_end=own_end, now=now)
+        peer.ask_at = now + self._pause_s(peer, own_end)
+
+    def _pause_s(self, peer: PeerKnowledge, own_end: int) -> float:
+        if peer.is_longer(own_end) and peer.state is not PeerState.UNFIT:
+            return peer.backoff.next_pause_s()
+        if peer.state in {PeerState.SETTLED, PeerState.UNFIT}:
+            return _WATCH_S
+        return _ASK_AGAIN_S if self.is_open else peer.backoff.next_pause_s()
+
+    def _decide(self, *, own_end: int, now: float) -> None:
+        longer = [peer for peer in self.peers if peer.is_longer(own_end)]
+        self.refusal = _why_longer(longer, own_end) or ("" if self.is_open else self._why_closed(now))
+        self.is_open = self.is_open or not self.refusal
+
+    def _why_closed(self, now: float) -> str:
+        unfit = [peer for peer in self.peers if peer.state is PeerState.UNFIT]
+        if unfit:
+            return unfit[0].reason
+        settled = sum(peer.state is PeerState.SETTLED for peer in self.peers)
+        awaited = [peer.peer for peer in self.peers if peer.is_awaited(now=now)]
+        if settled < self.answers_needed:
+            reasons = "; ".join(
+                f"{p.peer}: {p.reason or 'asking'}" for p in self.peers if p.state is not PeerState.SETTLED
+            )
+            return (
+                f"haCatchUpAtStart=require: {settled} peers of haPeers have shown what they hold, but "
+                f"{self.answers_needed} are needed to know of every acknowledged message ({reasons})"
+            )
+        return f"asking {', '.join(awaited)} what this log may have lost" if awaited else ""
+
+
+def _why_longer(longer: Sequence[PeerKnowledge], own_end: int) -> str:
+    """Empty if nobody is longer."""
+    return "; ".join(
+        f"{peer.peer} holds messages beyond this log's end, {own_end}"
+        + (f" (up to {peer.end})" if peer.end > own_end else "")
+        + (f": {peer.reason}" if peer.reason else ", which are fetched first")
+        for peer in longer
+    )

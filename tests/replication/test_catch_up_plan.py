@@ -1,0 +1,115 @@
+"""What a master makes of its peers' answers."""
+
+import pytest
+
+from rmqha.replication.catch_up_plan import PATIENCE_S, CatchUpPlan, PeerAnswer, PeerState
+
+
+class Plan:
+    """A plan whose log ends at 100, and a clock set by hand."""
+
+    def __init__(self, *peers: str, answers_needed: int = 0) -> None:
+        self.plan = CatchUpPlan.of(peers, answers_needed=answers_needed, chance=lambda: 0.0)
+        self.own_end = 100
+        self.now = 1000.0
+
+    def answer(self, peer: str, state: PeerState, *, end: int | None = None, **more: object) -> float:
+        """Returns the pause before this peer is asked again."""
+        (known,) = [known for known in self.plan.peers if known.peer == peer]
+        answer = PeerAnswer(state, end=end, **more)  # type: ignore[arg-type]
+        self.plan.on_answer(known, answer, own_end=self.own_end, asked_at=self.now, now=self.now)
+        return known.ask_at - self.now
+
+
+def test_without_peers_there_is_nothing_to_wait_for() -> None:
+    assert Plan().plan.is_open
+
+
+def test_nothing_is_accepted_before_each_peer_was_asked() -> None:
+    plan = Plan("a", "b")
+    plan.answer("a", PeerState.SETTLED)
+    assert plan.plan.refusal == "asking b what this log may have lost"
+    assert plan.plan.next_question().peer == "b"
+    plan.answer("b", PeerState.UNKNOWN, was_reached=False)
+    assert plan.plan.is_open
+
+
+@pytest.mark.parametrize("needed", [0, 1])
+def test_a_longer_peer_is_waited_for_though_it_goes_away(needed: int) -> None:
+    plan = Plan("a", answers_needed=needed)
+    assert plan.answer("a", PeerState.LONGER, end=200) == 0.0, "what it holds is fetched at once"
+    for pause_s in (1.0, 2.0, 4.0, 5.0, 5.0):
+        plan.now += 100 * PATIENCE_S
+        assert plan.answer("a", PeerState.LONGER, was_reached=False, reason="it is away") == pause_s
+        assert plan.plan.refusal == "a holds messages beyond this log's end, 100 (up to 200): it is away"
+    plan.own_end = 150
+    plan.answer("a", PeerState.LONGER, taken_bytes=50)
+    assert plan.plan.refusal.startswith("a holds messages beyond this log's end, 150")
+    plan.own_end = 200
+    plan.answer("a", PeerState.SETTLED, taken_bytes=50)
+    assert plan.plan.refusal == ""
+
+
+def test_a_peer_that_was_rebuilt_empty_holds_no_more() -> None:
+    plan = Plan("a")
+    plan.answer("a", PeerState.LONGER, end=200)
+    plan.now += PATIENCE_S
+    plan.answer("a", PeerState.UNKNOWN, end=0, reason="it broke the line", was_reached=False)
+    assert plan.plan.is_open
+
+
+def test_another_peer_may_bring_what_one_holds() -> None:
+    """The one that went away said where its log ends: nothing of that is missing any more."""
+    plan = Plan("a", "b")
+    plan.answer("a", PeerState.UNKNOWN, end=200)
+    assert plan.plan.refusal.startswith("a holds messages")
+    plan.own_end = 200
+    plan.answer("b", PeerState.SETTLED, taken_bytes=100)
+    plan.now += PATIENCE_S
+    plan.answer("a", PeerState.UNKNOWN, was_reached=False)
+    assert plan.plan.is_open
+
+
+def test_try_bears_with_a_peer_that_was_reached_for_a_while() -> None:
+    plan = Plan("a")
+    plan.answer("a", PeerState.UNKNOWN, was_reached=True)
+    plan.now += PATIENCE_S - 0.1
+    plan.answer("a", PeerState.UNKNOWN, was_reached=False)
+    assert not plan.plan.is_open
+    plan.now += 0.1
+    plan.answer("a", PeerState.UNKNOWN, was_reached=False)
+    assert plan.plan.is_open
+
+
+def test_require_counts_only_proofs() -> None:
+    plan = Plan("a", "b", "c", answers_needed=2)
+    plan.answer("a", PeerState.SETTLED)
+    for _ in range(100):
+        plan.now += PATIENCE_S
+        plan.answer("b", PeerState.UNKNOWN, reason="silent")
+        plan.answer("c", PeerState.UNKNOWN, was_reached=False, reason="refused")
+    assert "1 peers of haPeers have shown what they hold, but 2 are needed" in plan.plan.refusal
+    assert "(b: silent; c: refused)" in plan.plan.refusal
+    plan.answer("c", PeerState.SETTLED)
+    assert plan.plan.is_open
+
+
+def test_a_log_that_does_not_continue_this_one_is_never_passed_over() -> None:
+    plan = Plan("a")
+    plan.answer("a", PeerState.UNFIT, end=50, reason="diverged")
+    assert (plan.plan.refusal, plan.plan.is_open) == ("diverged", False)
+
+
+def test_in_life_only_a_longer_peer_ends_the_sends() -> None:
+    plan = Plan("a", "b")
+    assert plan.answer("a", PeerState.SETTLED) == 30.0
+    plan.answer("b", PeerState.UNKNOWN, was_reached=False)
+    assert plan.answer("b", PeerState.UNKNOWN, was_reached=True) == 10.0
+    plan.answer("a", PeerState.UNFIT, end=100, reason="diverged")
+    assert plan.plan.refusal == ""
+    plan.answer("b", PeerState.LONGER, end=101)
+    assert plan.plan.refusal.startswith("b holds messages beyond this log's end, 100 (up to 101)")
+    plan.answer("b", PeerState.UNFIT, end=101, reason="diverged")
+    assert plan.plan.refusal.endswith("diverged")
+    plan.answer("b", PeerState.UNKNOWN, end=7)
+    assert plan.plan.refusal == ""
