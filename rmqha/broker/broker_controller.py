@@ -24,7 +24,8 @@ from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.query_processor import QueryProcessor
 from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.queue_ends_client import QueueEndsClient
-from rmqha.broker.send_message_processor import SendMessageProcessor, SendRules
+from rmqha.broker.send_message_processor import SendMessageProcessor
+from rmqha.broker.sent_records import SendRules
 from rmqha.broker.starting import Starting
 from rmqha.broker.topic_config_manager import PERM_READ, PERM_WRITE, TopicConfigManager
 from rmqha.broker.tuning import Tuning

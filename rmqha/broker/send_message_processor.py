@@ -8,21 +8,20 @@ Source: spec: remoting §2.4, §3; rocketmq-all-4.9.8 AbstractSendMessageProcess
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 import trio
 
 from rmqha.broker.durability import Durability
+from rmqha.broker.sent_records import SendRules, records_of
 from rmqha.broker.stored_properties import SendRefusedError, StoredProperties
 from rmqha.broker.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
-from rmqha.codec.batch import decode_batch, merge_properties
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.host import parse_host
 from rmqha.codec.layout import SysFlag
 from rmqha.codec.limits import topic_problem
-from rmqha.codec.record_encoder import PreparedRecord, prepare
+from rmqha.codec.record_encoder import PreparedRecord
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import SendMessageResponseEncoder
 from rmqha.codec.send_headers import (
@@ -30,7 +29,6 @@ from rmqha.codec.send_headers import (
     SendMessageRequestHeader,
 )
 from rmqha.errors import LocalProtocolError, ProtocolError
-from rmqha.memory import BytesLike
 from rmqha.remoting.connection import Connection
 from rmqha.store.commit_log import PutRequest
 from rmqha.store.message_store import DefaultMessageStore
@@ -64,18 +62,6 @@ _NO_ROOM: Final = AppendResult(
 )
 _TOPIC_SAVED_S: Final = 2.0
 """A send to a new topic waits so long for topics.json at most: less than clients wait for the answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class SendRules:
-    """What the broker's configuration says about sends."""
-
-    cluster_name: str
-    store_host: bytes
-    """What message ids are made of: the advertised IP and port (commitlog §2.1, field 12)."""
-    message_size_max: int
-    writable: bool = True
-    """brokerPermission has the write bit."""
 
 
 class _Sent(NamedTuple):
@@ -152,19 +138,22 @@ class SendMessageProcessor:
         """
         header = self._decoder.decode(request)
         queue_id = self._check_destination(header)
-        born_host = _host_of(connection.peer)
         if header.sys_flag & SysFlag.TRANSACTION_TYPE:
             raise SendRefusedError(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"sysFlag {header.sys_flag} is that of a transactional message: not supported by this version of rmqha",
             )
         stored, wait = self._stored_properties.make(header.properties, batch=header.batch)
-        put: PutRequest
+        born_host = _host_of(connection.peer)
         try:
-            if header.batch:
-                put = self._batch(header, request.body, born_host=born_host, queue_id=queue_id, shared=stored)
-            else:
-                put = self._prepare(header, request.body, born_host=born_host, queue_id=queue_id, properties=stored)
+            put = records_of(
+                header,
+                request.body,
+                rules=self._rules,
+                born_host=born_host,
+                queue_id=queue_id,
+                properties=stored,
+            )
         except LocalProtocolError as error:
             raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         oneway = request.flag & FLAG_ONEWAY != 0
@@ -204,36 +193,6 @@ class SendMessageProcessor:
             return header.queue_id
         self._next_queue += 1
         return self._next_queue % max(config.write_queue_nums, 1)
-
-    def _batch(
-        self, header: SendMessageRequestHeader, body: BytesLike, *, born_host: bytes, queue_id: int, shared: bytes
-    ) -> list[PreparedRecord]:
-        if len(body) > self._rules.message_size_max:
-            raise SendRefusedError(
-                ResponseCode.MESSAGE_ILLEGAL, f"a batch has at most {self._rules.message_size_max} bytes"
-            )
-        records = []
-        for entry in decode_batch(body):
-            properties = merge_properties(entry.properties_raw, shared)
-            record = self._prepare(header, entry.body, born_host=born_host, queue_id=queue_id, properties=properties)
-            records.append(record._replace(flag=entry.flag))
-        return records
-
-    def _prepare(
-        self, header: SendMessageRequestHeader, body: BytesLike, *, born_host: bytes, queue_id: int, properties: bytes
-    ) -> PreparedRecord:
-        return prepare(
-            header.topic,
-            body,
-            queue_id=queue_id,
-            born_timestamp_ms=header.born_timestamp_ms,
-            born_host_raw=born_host,
-            store_host_raw=self._rules.store_host,
-            properties_raw=properties,
-            flag=header.flag,
-            sys_flag=header.sys_flag,
-            reconsume_times=header.reconsume_times,
-        )
 
     def _hold_back(self, sent: list[_Sent]) -> list[_Sent]:
         """Put those with a new topic when that is saved, or refuse them; returns the others.

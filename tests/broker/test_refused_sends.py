@@ -3,6 +3,7 @@
 import pytest
 from trio.testing import MockClock
 
+from rmqha.codec.batch import BATCH_MESSAGES_MAX, BatchEntry, encode_batch
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.layout import SysFlag, enters_queue
 from rmqha.codec.remoting import RemotingCommand
@@ -64,3 +65,24 @@ async def test_a_delay_of_nothing_is_none(delay: str, autojump_clock: MockClock)
 async def code_of_delay(client: object, delay: str) -> int:
     answer: RemotingCommand = await ask(client, send_request(b"x", properties=f"DELAY\x01{delay}"))  # type: ignore[arg-type]
     return answer.code
+
+
+@pytest.mark.parametrize(
+    ("count", "properties", "code"),
+    [
+        (BATCH_MESSAGES_MAX, "", ResponseCode.SUCCESS),
+        (BATCH_MESSAGES_MAX + 1, "", ResponseCode.MESSAGE_ILLEGAL),
+        (180_000, "", ResponseCode.MESSAGE_ILLEGAL),
+        (BATCH_MESSAGES_MAX, "K\x01" + "v" * 30_000, ResponseCode.MESSAGE_ILLEGAL),
+    ],
+)
+async def test_a_batch_of_too_many_or_of_too_much_is_refused(
+    count: int, properties: str, code: ResponseCode, autojump_clock: MockClock
+) -> None:
+    """Each of its messages costs time, and stores the properties of all: 4 MiB stood for gigabytes."""
+    machine = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(16 << 20)})
+    body = encode_batch([BatchEntry(0, b"", b"")] * count)
+    async with machine.broker(), machine.client() as client:
+        answer = await ask(client, send_request(body, batch=True, properties=properties))
+        assert answer.code == code
+        assert (answer.code == ResponseCode.SUCCESS) == ("send them in several" not in (answer.remark or ""))

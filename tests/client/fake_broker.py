@@ -109,7 +109,7 @@ class FakeBroker(RequestDispatcher):
             header = self._decoder.decode(request)
             self.topics.setdefault(header.topic, 4)
             single = BatchEntry(header.flag, bytes(request.body), header.properties)
-            entries = decode_batch(request.body) if header.batch else [single]
+            entries = list(decode_batch(request.body)) if header.batch else [single]
             ids, first_offset = [], len(self._queue(header.topic, header.queue_id))
             for flag, body, properties in entries:
                 ids.append(self._append(header.topic, header.queue_id, body, properties, flag, header.sys_flag))

@@ -21,18 +21,18 @@ LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 @given(st.lists(st.builds(BatchEntry, INT, st.binary(max_size=50), st.binary(max_size=50)), max_size=5))
 def test_batch_round_trip_and_every_chopping(entries: list[BatchEntry]) -> None:
     body = encode_batch(entries)
-    assert decode_batch(body) == entries
+    assert list(decode_batch(body)) == entries
     ends = {len(encode_batch(entries[:count])) for count in range(len(entries) + 1)}
     for end in range(len(body)):
         if end not in ends:
             with pytest.raises(RemoteProtocolError, match="batch entry"):
-                decode_batch(body[:end])
+                list(decode_batch(body[:end]))
 
 
 @pytest.mark.parametrize("lengths", ["ffffffff 0000", "7fffffff 0000", "00000000 ffff", "00000000 7fff"])
 def test_hostile_batch_lengths_are_refused(lengths: str) -> None:
     with pytest.raises(RemoteProtocolError, match="batch entry 0"):
-        decode_batch(bytes.fromhex("00000016 00000000 00000000 00000000" + lengths))
+        list(decode_batch(bytes.fromhex("00000016 00000000 00000000 00000000" + lengths)))
 
 
 def test_batch_properties_that_do_not_fit_are_refused() -> None:

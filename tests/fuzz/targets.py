@@ -248,8 +248,8 @@ def run_scan(data: bytes) -> None:
 
 def run_batch(data: bytes) -> None:
     with suppress(RemoteProtocolError):
-        entries = decode_batch(data)
-        assert decode_batch(encode_batch(entries)) == entries
+        entries = list(decode_batch(data))
+        assert list(decode_batch(encode_batch(entries))) == entries
 
 
 def run_properties(data: bytes) -> None:
