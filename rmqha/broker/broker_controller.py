@@ -109,6 +109,7 @@ class BrokerController:
             self.queue_ends,
             interval_s=config.flush_consumer_offset_interval_s,
         )
+        self.metadata.on_slave = self.ha_service.departed.learn_name
         self.holds: Final = PullRequestHoldService()
         self.fence: Final = Fence()
         self.consumers: Final = ConsumerManager()
@@ -344,7 +345,9 @@ class BrokerController:
             flush = FlushPromise(self.store.flushed, self.store.request_flush, config.sync_flush_timeout_s)
         if options.is_sync_master(config) and config.in_sync_replicas > 1:
             replica = ReplicaPromise(self.ha_service.group_transfer, config.slave_timeout_s)
-        return Durability(self.store, clock=trio.current_time, flush=flush, replica=replica)
+        durability = Durability(self.store, clock=trio.current_time, flush=flush, replica=replica)
+        self.ha_service.in_sync_watch.count_unsafe = lambda: durability.unreplicated
+        return durability
 
     def _refuse_sends(self) -> str:
         """Why no message may be stored now; empty if one may."""

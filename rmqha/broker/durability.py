@@ -9,10 +9,12 @@ Source: spec: commitlog §5 step 4, §6.3; ha §6. If both waits fail the replic
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from rmqha.replication.watermark import Watermark
 from rmqha.store.status import PutMessageStatus
+
+_UNREPLICATED: Final = (PutMessageStatus.SLAVE_NOT_AVAILABLE, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
 
 Answer = Callable[[list[PutMessageStatus]], None]
 
@@ -76,6 +78,8 @@ class Durability:
         self._clock = clock
         self._flush = flush
         self._replica = replica
+        self.unreplicated = 0
+        """How many messages were answered without the replicas that were promised."""
 
     def answer_when_durable(self, begin: int, ends: Sequence[int], answer: Answer) -> None:
         """Call ``answer`` once, with one status for each message.
@@ -85,7 +89,7 @@ class Durability:
             ends: where each message ends there, ascending, at least one. None begins before the end of the one before.
             answer: may be called before this returns.
         """
-        pending = _PendingPuts(begin, ends, self._store, answer)
+        pending = _PendingPuts(self, begin, ends, self._store, answer)
         now = self._clock()
         last = ends[-1]
         replica, flush = self._replica, self._flush
@@ -105,11 +109,14 @@ class _PendingPuts:
     """A batch of appended messages on its way to an answer."""
 
     __slots__ = (
-        "answer", "begin", "ends", "flushed_to", "outstanding", "replica_failure", "replicated_from", "replicated_to",
-        "replication", "started", "store",
+        "answer", "begin", "durability", "ends", "flushed_to", "outstanding", "replica_failure", "replicated_from",
+        "replicated_to", "replication", "started", "store",
     )  # fmt: skip
 
-    def __init__(self, begin: int, ends: Sequence[int], store: WriteErrorSource, answer: Answer) -> None:
+    def __init__(
+        self, durability: Durability, begin: int, ends: Sequence[int], store: WriteErrorSource, answer: Answer
+    ) -> None:
+        self.durability = durability
         self.begin = begin
         self.ends = ends
         self.store = store
@@ -153,7 +160,9 @@ class _PendingPuts:
             self.answer([PutMessageStatus.PUT_OK] * len(self.ends))
         else:
             begins = (self.begin, *self.ends)
-            self.answer([self._status(begin, end) for begin, end in zip(begins, self.ends, strict=False)])
+            statuses = [self._status(begin, end) for begin, end in zip(begins, self.ends, strict=False)]
+            self.durability.unreplicated += sum(status in _UNREPLICATED for status in statuses)
+            self.answer(statuses)
 
     def _reached_all(self) -> bool:
         last = self.ends[-1]

@@ -76,6 +76,10 @@ class MasterLink:
             await self._synchronize(self._config.master_address)
             await trio.sleep(_INTERVAL_S)
 
+    def _own_name(self) -> dict[str, str]:
+        """Tells the master whose status should name us when we are gone; RocketMQ's masters do not look at it."""
+        return {"brokerName": self._config.broker_name, "brokerId": str(self._config.broker_id)}
+
     async def _synchronize(self, address: str) -> None:
         """Take over the tables; a failure is logged when it changes, and the next round tries again.
 
@@ -85,7 +89,7 @@ class MasterLink:
         try:
             async with open_remoting_client(self._network, address, timeout_s=RPC_TIMEOUT_S) as client:
                 topics = await _ask(client, RequestCode.GET_ALL_TOPIC_CONFIG)
-                offsets = await _ask(client, RequestCode.GET_ALL_CONSUMER_OFFSET)
+                offsets = await _ask(client, RequestCode.GET_ALL_CONSUMER_OFFSET, self._own_name())
             if topics:
                 self._topics.replace_from_json(topics)
             self._offsets.merge_from_master(offsets)
@@ -96,9 +100,9 @@ class MasterLink:
             self._last_failure = str(error)
 
 
-async def _ask(client: RemotingClient, code: RequestCode) -> dict[str, Any]:
+async def _ask(client: RemotingClient, code: RequestCode, fields: dict[str, str] | None = None) -> dict[str, Any]:
     """The JSON object that answers ``code``; empty when the broker has nothing to say."""
-    answer = await client.invoke(RemotingCommand(code), timeout_s=RPC_TIMEOUT_S)
+    answer = await client.invoke(RemotingCommand(code, ext_fields=fields or {}), timeout_s=RPC_TIMEOUT_S)
     if answer.code != ResponseCode.SUCCESS or not answer.body:
         return {}
     return json_of(answer)

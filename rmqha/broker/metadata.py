@@ -60,6 +60,8 @@ class MetadataService:
         self._queue_ends = queue_ends
         self._interval_s = interval_s
         self._not_saved = ""
+        self.on_slave: Callable[[str, str], None] = lambda _peer, _name: None
+        """Told who asks for the tables, and how it calls itself: brokerName/brokerId."""
         self._deadlines = DeadlineService(topics.saved)
         self._changed = trio.Event()
         topics.on_put = queue_ends.on_learned = self._on_change
@@ -133,7 +135,9 @@ class MetadataService:
     def _answer_topics(self, connection: Connection, _request: RemotingCommand) -> RemotingCommand:
         return _table(connection, self._topics.to_json)
 
-    def _answer_consumer_offsets(self, connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+    def _answer_consumer_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        if name := request.ext_fields.get("brokerName"):
+            self.on_slave(connection.peer, f"{name}/{request.ext_fields.get('brokerId', '?')}")
         return _table(connection, self._offsets.to_json)
 
     def _answer_delay_offsets(self, connection: Connection, _request: RemotingCommand) -> RemotingCommand:

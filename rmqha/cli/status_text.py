@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from rmqha.cli.verdict import Verdict
+from rmqha.cli.verdict import Verdict, named
 
 _OFFSETS: Final = ("min", "max", "flushed", "confirm", "dispatched")
 _CLIENT_OFFSETS: Final = ("received", "verified", "durable", "reported")
@@ -17,6 +17,7 @@ def render_status(facts: dict[str, Any], verdict: Verdict) -> str:
     if facts.get("disk_used_percent") is not None:
         lines.append(f"  disk     {facts['disk_used_percent']} % used")
     lines += [f"  replica  {_replica(connection)}" for connection in (facts.get("ha") or {}).get("connections", ())]
+    lines += [f"  departed {_departed(gone)}" for gone in (facts.get("ha") or {}).get("departed", ())]
     if facts.get("ha_client"):
         lines.append(f"  master   {_master(facts['ha_client'])}")
     return "\n".join(lines)
@@ -29,7 +30,7 @@ def _offsets(facts: dict[str, Any], names: tuple[str, ...]) -> list[str]:
 
 def _replica(connection: dict[str, Any]) -> str:
     parts = [
-        connection["peer"],
+        named(connection),
         connection["state"],
         f"ack {connection['slave_ack_offset']:,}",
         f"lag {human_bytes(connection['lag_bytes'])}, {connection['lag_s']:.1f} s",
@@ -38,6 +39,10 @@ def _replica(connection: dict[str, Any]) -> str:
     if connection["eta_s"] is not None and connection["lag_bytes"] > 0:
         parts.append(f"in sync in {connection['eta_s']:.0f} s")
     return "  ".join(parts)
+
+
+def _departed(gone: dict[str, Any]) -> str:
+    return f"{named(gone)}  {gone['last_s_ago']:.0f} s ago  ack {gone['slave_ack_offset']:,}  {gone['reason']}"
 
 
 def _master(client: dict[str, Any]) -> str:

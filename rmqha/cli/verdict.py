@@ -9,7 +9,8 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     disk_used_percent
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
     catch_up         of each of a master's haPeers: peer, state, end, reason (see PeerState)
-    ha               asdict(HAServiceInfo): port, connections, refused, push2_slave_max_offset, replicated_offset
+    ha               asdict(HAServiceInfo): port, connections, refused, departed, push2_slave_max_offset,
+                     replicated_offset
     ha_client        asdict(HAClientInfo) on a slave, else None
 
 While a broker starts, there are only the names, the role, and
@@ -25,6 +26,7 @@ from typing import Any, Final
 
 STATUS_KEY: Final = "rmqhaStatus"
 IN_SYNC: Final = "in-sync"
+_DEPARTED_TOLD_MAX: Final = 3
 REFUSED_RECENTLY_S: Final = 60.0
 """A slave that is turned away comes back within seconds; a stranger who tried a port once is no concern for long."""
 
@@ -98,6 +100,7 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
         reasons += [told["reason"] for told in facts.get("catch_up", ()) if told["state"] == _UNFIT_PEER]
     if current < needed:
         reasons.append(f"{current} of the {needed} slaves that a send needs are in sync")
+        reasons += [f"{named(gone)} left {gone['last_s_ago']:.0f} s ago: {gone['reason']}" for gone in _latest(facts)]
     reasons += [
         f"{connection['peer']} lags behind by {connection['lag_bytes']} bytes"
         for connection in connections
@@ -112,6 +115,17 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
     summary = f"{name}, slaves in sync: {current} of {len(connections)} connected, {needed} needed for SEND_OK"
     in_sync = not facts.get("write_refusal") and current >= max(needed, 1) and current == len(connections)
     return Verdict(level, summary, tuple(reasons), in_sync=in_sync)
+
+
+def _latest(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """The slaves that left last."""
+    departed: list[dict[str, Any]] = facts["ha"].get("departed", [])
+    return departed[-_DEPARTED_TOLD_MAX:]
+
+
+def named(replica: dict[str, Any]) -> str:
+    """A replica's address, with the name it gave itself if it did."""
+    return f"{replica['peer']} ({replica['name']})" if replica.get("name") else str(replica["peer"])
 
 
 def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:

@@ -61,6 +61,7 @@ class HAConnection:
         self._rate = RateMeter(0, now=now)
         self._ended = ""
         self._was_announced = False
+        self._has_joined = False
 
     async def run(self) -> None:
         """Serve this slave until either half ends. What the peer or the network did is logged here, not raised."""
@@ -96,6 +97,11 @@ class HAConnection:
         self._ended = self._ended or reason
         others.cancel()
 
+    @property
+    def ended(self) -> str:
+        """Why the connection ended; empty while it has not, or if it was the service that ended it."""
+        return self._ended
+
     def log_range(self) -> LogRange:
         """What the master has now."""
         log = self.service.log
@@ -121,6 +127,9 @@ class HAConnection:
         """Pass the newest acknowledgement on to whoever waits."""
         self._rate.note(self.session.slave_ack_offset, now=trio.current_time())
         self.service.notify_transfer_some(self)
+        if not self._has_joined:
+            self._has_joined = True
+            self.service.on_joined(self)
 
     def info(self) -> ConnectionInfo:
         """This connection as an operator sees it."""
@@ -138,6 +147,7 @@ class HAConnection:
         eta_s = 0.0 if state is ConnectionState.IN_SYNC else lag_bytes / rate if rate > 0 else None
         return ConnectionInfo(
             peer=self.peer,
+            name=self.service.departed.name_of(self.peer),
             state=state,
             connected_s=now - self._connected_at,
             slave_ack_offset=acked,

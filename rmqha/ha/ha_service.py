@@ -6,8 +6,10 @@ import structlog
 import trio
 
 from rmqha.ha.accept_socket_service import AcceptSocketService
+from rmqha.ha.departed_replicas import DepartedReplicas
 from rmqha.ha.group_transfer_service import GroupTransferService
 from rmqha.ha.ha_connection import HAConnection
+from rmqha.ha.in_sync_watch import InSyncWatch
 from rmqha.ha.options import HAOptions
 from rmqha.ha.refused_peers import LogAllowance, RefusedPeers
 from rmqha.ha.replicated_log import ReplicatedLog
@@ -50,9 +52,11 @@ class HAService:
         self.port = options.port
         self._network: Final = network
         self._in_sync: Final = InSyncReplicas(options.in_sync_replicas, options.slave_fallbehind_max)
+        self.in_sync_watch: Final = InSyncWatch(self._in_sync.slaves_needed)
         self.group_transfer: Final = GroupTransferService(self._in_sync, log.flushed)
         self.log_allowance: Final = LogAllowance()
         self._refused: Final = RefusedPeers(self.log_allowance)
+        self.departed: Final = DepartedReplicas()
         self._scope: Final = trio.CancelScope()
         self._accepting: Final = AcceptSocketService(
             self._serve,
@@ -69,6 +73,7 @@ class HAService:
         Raises:
             OSError: the address cannot be bound.
         """
+        self.in_sync_watch.begin(now=trio.current_time())
         with self._scope:
             listener = await self._network.listen(self.options.listen_host, self.options.port)
             self.port = listener.port
@@ -94,6 +99,8 @@ class HAService:
         finally:
             del self.connections[stream]
             self._in_sync.remove(connection.replica)
+        if connection.session.is_transferring:
+            self._on_left(connection)
         if connection.refusal is None:
             if connection.session.is_transferring:
                 self._refused.forget(address)
@@ -104,6 +111,26 @@ class HAService:
                 refusal=connection.refusal.refusal.value,
                 reason=str(connection.refusal),
             )
+
+    def on_joined(self, connection: HAConnection) -> None:
+        """A slave has reported for the first time over this connection."""
+        self.departed.forget(connection.peer)
+        self.in_sync_watch.on_joined(self.live_slaves, now=trio.current_time())
+
+    def _on_left(self, connection: HAConnection) -> None:
+        """A slave's connection has ended by itself; it may have another one already."""
+        slave, now = connection.replica.slave, trio.current_time()
+        if any(c.replica.slave == slave and c.session.is_transferring for c in self.connections.values()):
+            return
+        peer, acked = connection.peer, connection.session.slave_ack_offset
+        reason = connection.ended
+        if not connection.session.has_taken:
+            reason += "; it took nothing: if it does not come back, its own status says what it found"
+        self.departed.note(peer, slave_ack_offset=acked, reason=reason, now=now)
+        name = self.departed.name_of(peer)
+        self.in_sync_watch.on_left(
+            self.live_slaves, peer=peer, name=name, slave_ack_offset=acked, reason=reason, now=now
+        )
 
     def _is_proven(self, stream: Stream) -> bool:
         connection = self.connections.get(stream)
@@ -140,6 +167,7 @@ class HAService:
             port=self.port,
             connections=tuple(connection.info() for connection in self.connections.values()),
             refused=self._refused.info(now=trio.current_time()),
+            departed=self.departed.info(now=trio.current_time()),
             push2_slave_max_offset=self.push2_slave_max_offset,
             replicated_offset=self._in_sync.value(),
         )

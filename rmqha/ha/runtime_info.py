@@ -20,6 +20,8 @@ class ConnectionInfo:
     """One slave, connected now."""
 
     peer: str
+    name: str
+    """``brokerName/brokerId`` as brokers on its host call themselves; empty if none did."""
     state: ConnectionState
     connected_s: float
     slave_ack_offset: int
@@ -47,12 +49,26 @@ class RefusedInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class DepartedInfo:
+    """A slave that was connected, and is not any more."""
+
+    name: str
+    """``brokerName/brokerId`` as brokers on its host call themselves; empty if none did."""
+    peer: str
+    slave_ack_offset: int
+    """Its last acknowledgement; -1 if there was none."""
+    reason: str
+    last_s_ago: float
+
+
+@dataclass(frozen=True, slots=True)
 class HAServiceInfo:
     """The serving side of replication."""
 
     port: int
     connections: tuple[ConnectionInfo, ...]
     refused: tuple[RefusedInfo, ...]
+    departed: tuple[DepartedInfo, ...]
     push2_slave_max_offset: int
     replicated_offset: int
     """Held by as many live slaves as ``in_sync_replicas`` asks for; -1 when there are not enough."""

@@ -238,6 +238,26 @@ async def test_status_judges_both_sides(pair: Pair, autojump_clock: MockClock) -
         assert judge(await status(client)).level == "degraded"
 
 
+async def test_a_slave_that_is_gone_stays_in_its_masters_status_by_name(pair: Pair, autojump_clock: MockClock) -> None:
+    with capture_logs() as logs:
+        async with pair.master.broker() as master, pair.master.client() as client:
+            async with pair.slave.broker():
+                await trio.sleep(15)
+                (there,) = master.ha_service.info().connections
+                assert there.name == "broker-a/1"
+            await trio.sleep(2)
+            assert (await ask(client, send_request(b"x"))).code == ResponseCode.SLAVE_NOT_AVAILABLE
+            reasons = " ".join(judge(await status(client)).reasons)
+            assert "(broker-a/1) left 2 s ago: " in reasons
+            async with pair.slave.broker():
+                await trio.sleep(5)
+                assert judge(await status(client)).level == "ok"
+                assert master.ha_service.info().departed == ()
+    told = [entry for entry in logs if entry["event"] in ("ha_service.in_sync", "ha_service.not_in_sync")]
+    assert [entry["log_level"] for entry in told] == ["info", "warning"] * 2
+    assert (told[1]["name"], told[2]["answers_not_send_ok"]) == ("broker-a/1", 1)
+
+
 async def lose_the_masters_tail(pair: Pair) -> int:
     """Send five messages to both, then put the master's disk back to an older state; returns the slave's end."""
     async with pair.running() as (master, _), pair.master.client() as client:

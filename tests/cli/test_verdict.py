@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from rmqha.cli.status_text import render_status
 from rmqha.cli.verdict import STATUS_KEY, judge, read_status
 from tests.cli.facts import connection, master, slave
 
@@ -74,3 +75,13 @@ def test_a_peer_that_holds_other_bytes_is_a_reason() -> None:
     peer = {"peer": "b:10912", "state": "unfit", "end": 5, "reason": "b:10912 of haPeers holds other bytes"}
     verdict = judge(master(connection(), catch_up=[peer]))
     assert (verdict.level, verdict.reasons) == ("degraded", ("b:10912 of haPeers holds other bytes",))
+
+
+def test_who_left_is_named_with_when_and_why_where_it_is_missed() -> None:
+    gone = {"name": "a/1", "peer": "10.0.0.2:5000", "slave_ack_offset": 90, "reason": "no report for 20 s"}
+    ha = {"connections": [], "refused": [], "departed": [gone | {"last_s_ago": 12.3}]}
+    facts = master(ha=ha)
+    verdict = judge(facts)
+    assert "10.0.0.2:5000 (a/1) left 12 s ago: no report for 20 s" in verdict.reasons
+    assert "  departed 10.0.0.2:5000 (a/1)  12 s ago  ack 90  no report for 20 s" in render_status(facts, verdict)
+    assert judge(master(ha=ha, role="ASYNC_MASTER")).level == "ok"

@@ -1,0 +1,138 @@
+"""When slaves go: one line in the log, one when they are back, and who they were."""
+
+from typing import Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.ha.departed_replicas import DepartedReplicas
+from rmqha.ha.ha_service import HAService
+from rmqha.ha.in_sync_watch import InSyncWatch
+from rmqha.ha.options import HAOptions
+from tests.fakes import MemoryNetwork
+from tests.ha.harness import RawSlave, settle, start_master
+from tests.memory_log import MemoryLog, records
+
+DATA = records([b"x" * 100] * 4)
+
+
+async def slave_from(host: str, nursery: trio.Nursery, network: MemoryNetwork, service: HAService) -> RawSlave:
+    network.host = host
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(0)
+    await slave.report(len(DATA))
+    await settle()
+    return slave
+
+
+def told(logs: list[Any]) -> list[tuple[str, str]]:
+    return [(entry["event"], entry["log_level"]) for entry in logs if "in_sync" in entry["event"]]
+
+
+async def test_losing_the_only_slave_is_one_warning_and_its_return_one_line(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    with capture_logs() as logs:
+        service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+        unsafe = 0
+        service.in_sync_watch.count_unsafe = lambda: unsafe
+        await trio.sleep(2)
+        slave = await slave_from("10.0.0.2", nursery, network, service)
+        service.departed.learn_name("10.0.0.2:4711", "pair/1")
+        slave.stream.close()
+        await trio.sleep(3)
+        (gone,) = service.info().departed
+        assert (gone.name, gone.peer.split(":")[0], gone.slave_ack_offset) == ("pair/1", "10.0.0.2", len(DATA))
+        assert gone.last_s_ago == pytest.approx(3, abs=0.2)
+        unsafe = 5
+        await slave_from("10.0.0.2", nursery, network, service)
+        assert service.info().departed == ()
+    assert told(logs) == [
+        ("ha_service.in_sync", "info"),
+        ("ha_service.not_in_sync", "warning"),
+        ("ha_service.in_sync", "info"),
+    ]
+    lost = next(entry for entry in logs if entry["event"] == "ha_service.not_in_sync")
+    assert (lost["name"], lost["slave_ack_offset"], lost["reason"]) == (
+        "pair/1", len(DATA), "the slave ended the connection",
+    )  # fmt: skip
+    back = [entry for entry in logs if entry["event"] == "ha_service.in_sync"][-1]
+    assert (round(back["lasted_s"]), back["answers_not_send_ok"]) == (3, 5)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_second_slave_that_goes_is_no_warning_but_departed(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    with capture_logs() as logs:
+        service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+        await slave_from("10.0.0.2", nursery, network, service)
+        second = await slave_from("10.0.0.3", nursery, network, service)
+        second.stream.close()
+        await settle()
+    assert told(logs) == [("ha_service.in_sync", "info")]
+    assert [gone.peer.split(":")[0] for gone in service.info().departed] == ["10.0.0.3"]
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_that_took_nothing_is_named_too(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """One that found other bytes goes after its first report, and does not come back."""
+    network = MemoryNetwork(host="10.0.0.2")
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(len(DATA))
+    await settle()
+    slave.stream.close()
+    await settle()
+    (gone,) = service.info().departed
+    assert "its own status says what it found" in gone.reason
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_that_has_another_connection_has_not_left(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+    old = await slave_from("10.0.0.2", nursery, network, service)
+    await slave_from("10.0.0.2", nursery, network, service)
+    old.stream.close()
+    await settle()
+    assert service.info().departed == ()
+    nursery.cancel_scope.cancel()
+
+
+async def test_the_end_of_the_master_is_no_loss(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    with capture_logs() as logs:
+        service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+        await slave_from("10.0.0.2", nursery, network, service)
+        service.stop()
+        await settle()
+    assert told(logs) == [("ha_service.in_sync", "info")]
+    nursery.cancel_scope.cancel()
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    departed = DepartedReplicas()
+    for number in range(1000):
+        departed.note(f"10.0.{number // 250}.{number % 250}:1", slave_ack_offset=0, reason="x", now=number)
+        departed.learn_name("10.0.0.1:1", f"{number}" * 200)
+        departed.learn_name(f"10.1.{number // 250}.{number % 250}:1", "pair/1")
+    assert [gone.peer for gone in departed.info(now=1000)][-1] == "10.0.3.249:1"
+    assert len(departed.info(now=1000)) == 64
+    assert len(departed.name_of("10.0.0.1:1")) < 8 * 260
+    assert departed.name_of("10.1.0.0:1") == ""
+
+
+def test_who_flaps_does_not_fill_the_log() -> None:
+    watch = InSyncWatch(1)
+    with capture_logs() as logs:
+        for _ in range(1000):
+            watch.on_joined(1, now=0)
+            watch.on_left(0, peer="p", name="", slave_ack_offset=0, reason="x", now=0)
+    assert len(logs) <= 20
