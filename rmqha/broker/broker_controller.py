@@ -23,7 +23,7 @@ from rmqha.broker.pull_message_processor import PullMessageProcessor, PullRules
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.query_processor import QueryProcessor
 from rmqha.broker.queue_ends import QueueEnds
-from rmqha.broker.queue_ends_client import QueueEndsClient
+from rmqha.broker.queue_ends_client import QueueEndsClient, address_behind
 from rmqha.broker.send_message_processor import SendMessageProcessor
 from rmqha.broker.sent_records import SendRules
 from rmqha.broker.starting import Starting
@@ -39,6 +39,7 @@ from rmqha.ha.ha_service import HAService
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
 from rmqha.remoting.server import RemotingServer
+from rmqha.replication.master_session import LogRange
 from rmqha.store.disk import Disk
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.tls import secured
@@ -137,7 +138,7 @@ class BrokerController:
             [MasterAddress(*split_address(peer)) for peer in options.peers_to_ask(self.config)],
             answers_needed=options.catch_up_answers_needed(self.config),
             options=options.ha_client_options(self.config, self._tuning),
-            probe_peer=self._probe,
+            probe_peer=self._probe_peer,
             chance=chance,
             hooks=CatchUpHooks(
                 refuse_puts=self.store.running_flags.refuse_puts,
@@ -225,8 +226,16 @@ class BrokerController:
         if self.ha_client is not None:
             nursery.start_soon(self.ha_client.run)
             nursery.start_soon(self.master_link.run)
-            queue_ends = QueueEndsClient(self._network, self.config, store=self.store, queue_ends=self.queue_ends)
-            nursery.start_soon(queue_ends.run)
+            address = self.config.master_address or address_behind(split_address(self.config.ha_master_address))
+            nursery.start_soon(self._queue_ends_client(address).run)
+
+    def _queue_ends_client(self, address: str) -> QueueEndsClient:
+        return QueueEndsClient(self._network, address, store=self.store, queue_ends=self.queue_ends)
+
+    async def _probe_peer(self, peer: MasterAddress) -> LogRange | None:
+        there = await self._probe(peer)
+        await self._queue_ends_client(address_behind(peer)).learn_at_beginning(there)
+        return there
 
     def _log_started(self) -> None:
         logger.info(

@@ -1,4 +1,4 @@
-"""QueueEndsClient: how a slave learns where its master's queues end of which its log holds no message."""
+"""QueueEndsClient: how a broker learns from another where queues end of which its log holds no message."""
 
 from typing import Final
 
@@ -17,9 +17,9 @@ from rmqha.codec.headers import (
     encode_header,
 )
 from rmqha.codec.remoting import RemotingCommand
-from rmqha.config import BrokerConfig, split_address
 from rmqha.errors import MQBrokerError, RemoteProtocolError, RemotingError
 from rmqha.remoting.client import RemotingClient, open_remoting_client
+from rmqha.replication.master_session import LogRange
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.transport import Network
 
@@ -29,32 +29,39 @@ _AGAIN_S: Final = 1.0
 """Until it knows the ends, this slave should not become master: it asks soon, and often."""
 
 
-class QueueEndsClient:
-    """Asks once in the life of a process: where queues ended before this log's first byte never changes."""
+def address_behind(ha_address: tuple[str, int]) -> str:
+    """Where the broker with this HA port listens, unless it was told otherwise."""
+    host, ha_port = ha_address
+    return f"{host}:{ha_port - HA_PORT_DISTANCE}"
 
-    def __init__(
-        self, network: Network, config: BrokerConfig, *, store: DefaultMessageStore, queue_ends: QueueEnds
-    ) -> None:
-        host, ha_port = split_address(config.ha_master_address)
-        self._address: Final = config.master_address or f"{host}:{ha_port - HA_PORT_DISTANCE}"
+
+class QueueEndsClient:
+    """Asks one broker, whose log is the same: where queues ended before some byte of it never changes."""
+
+    def __init__(self, network: Network, address: str, *, store: DefaultMessageStore, queue_ends: QueueEnds) -> None:
+        self._address: Final = address
         self._network: Final = network
         self._store: Final = store
         self._queue_ends: Final = queue_ends
         self._failure = ""
 
     async def run(self) -> None:
-        """Ask until the answer is complete; a failure is logged when it changes."""
+        """Ask until the answer is complete, once it is settled where the local log begins."""
         while True:
-            if await self._has_learned():
+            if self._store.min_offset < self._store.max_offset and await self.learn(before=self._store.min_offset):
                 return
             await trio.sleep(_AGAIN_S)
 
-    async def _has_learned(self) -> bool:
-        if self._store.min_offset == self._store.max_offset:  # where this log begins is not settled yet
-            return False
+    async def learn_at_beginning(self, log: LogRange | None) -> None:
+        """Ask before an empty log begins like ``log``; not if nothing is known of that one, or it is empty, too."""
+        if log is not None and self._store.min_offset == self._store.max_offset < log.max_offset:
+            await self.learn(before=log.min_offset)
+
+    async def learn(self, *, before: int) -> bool:
+        """Ask where queues ended before offset ``before``; False if no complete answer came, which is logged once."""
         try:
             async with open_remoting_client(self._network, self._address, timeout_s=RPC_TIMEOUT_S) as client:
-                count = await self._ask_ends(client, before=self._store.min_offset)
+                count = await self._ask_ends(client, before=before)
         except (RemotingError, MQBrokerError, RemoteProtocolError) as error:
             if str(error) != self._failure:
                 logger.warning("queue_ends.unknown", address=self._address, reason=str(error))

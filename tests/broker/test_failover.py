@@ -180,3 +180,17 @@ async def test_without_master_address_the_broker_behind_the_ha_port_is_asked(
     async with cluster.first.broker(**MASTER), cluster.second.broker() as slave:
         await trio.sleep(20)
         assert slave.store.queues.known_ends["idle", 0] == 3
+
+
+async def test_a_master_that_begins_empty_learns_from_the_peer_that_gives_it_the_log(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    """Its disk was lost; the slave, named in haPeers, has everything."""
+    await cluster.let_a_topic_fall_silent()
+    async with cluster.rebuilt_slave():
+        pass
+    cluster.first.disk = type(cluster.first.disk)(now_ms=WallClock())
+    async with cluster.second.broker(**SLAVE), cluster.first.broker(**MASTER, haPeers="10.0.0.2:10912") as master:
+        assert master.store.max_offset > 0
+        async with cluster.first.client() as client:
+            assert await send(client, "idle") == 3
