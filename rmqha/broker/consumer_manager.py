@@ -17,21 +17,22 @@ _ENTRY_SIZE: Final = 256
 class _Group:
     members: dict[object, str] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
-
-    @property
-    def size(self) -> int:
-        """Bytes, more or less."""
-        return _ENTRY_SIZE + sum(map(_text_size, self.members.values())) + sum(map(_size, self.subscriptions.values()))
+    size: int = 0
+    """Bytes, more or less, of the name and the subscriptions; the members come on top."""
 
 
 class ConsumerManager:
     """Groups by name; a member is a connection, which takes its place along when it closes.
 
-    Invariant: ``_size``, the sum of the groups' sizes, is at most :data:`SIZE_MAX`: no client fills the memory.
+    A heartbeat costs the same however many members its group has.
+
+    Invariant: ``_size``, the sum of the groups' sizes and of their members', is at most :data:`SIZE_MAX`: no client
+    fills the memory.
     """
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
+        self._groups_of: dict[object, dict[str, None]] = {}
         self._size = 0
 
     def register(
@@ -42,31 +43,40 @@ class ConsumerManager:
         Raises:
             RemoteProtocolError: there is no room for that; nothing has changed.
         """
-        former = self._groups.get(group, _Group())
-        entry = _Group(former.members | {member: client_id}, {one.topic: one for one in subscriptions})
-        size = self._size + entry.size + _text_size(group)
-        if group in self._groups:
-            size -= former.size + _text_size(group)
+        entry = self._groups.get(group) or _Group()
+        said = {one.topic: one for one in subscriptions}
+        said_size = _ENTRY_SIZE + _text_size(group) + sum(map(_size, said.values()))
+        former_id = entry.members.get(member)
+        size = self._size + said_size - entry.size + _text_size(client_id)
+        if former_id is not None:
+            size -= _text_size(former_id)
         if size > SIZE_MAX:
             raise RemoteProtocolError(
                 f"group {group[:80]} is not taken: what groups subscribe to fills {SIZE_MAX} bytes"
             )
         self._size = size
+        entry.subscriptions, entry.size = said, said_size
+        entry.members[member] = client_id
         self._groups[group] = entry
+        self._groups_of.setdefault(member, {})[group] = None
 
     def unregister(self, group: str, member: object) -> None:
         """A member leaves its group."""
-        entry = self._groups.get(group)
-        if entry is None or member not in entry.members:
+        groups = self._groups_of.get(member, {})
+        if group not in groups:
             return
+        del groups[group]
+        if not groups:
+            del self._groups_of[member]
+        entry = self._groups[group]
         self._size -= _text_size(entry.members.pop(member))
         if not entry.members:
-            self._size -= entry.size + _text_size(group)
+            self._size -= entry.size
             del self._groups[group]
 
     def forget_member(self, member: object) -> None:
         """A connection closed."""
-        for group in [name for name, entry in self._groups.items() if member in entry.members]:
+        for group in list(self._groups_of.get(member, ())):
             self.unregister(group, member)
 
     def find_subscription(self, group: str, topic: str) -> SubscriptionData | None:

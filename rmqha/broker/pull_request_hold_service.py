@@ -3,11 +3,16 @@
 Every queue has a watermark, its end; a held pull waits for the end to pass its offset. A second watermark that never
 moves holds nothing but deadlines, so one timer serves all queues. RocketMQ looks at its held pulls every 5 s instead
 (spec: remoting §2.5, long polling).
+
+One message, or one deadline, may end thousands of holds: a few go on at once, the others in turns of the event loop.
 """
 
+from collections import deque
 from collections.abc import Callable
 from math import inf
 from typing import Final
+
+import trio
 
 from rmqha.replication.watermark import Watermark
 from rmqha.waiting import DeadlineService
@@ -17,19 +22,30 @@ HELD_MAX: Final = 65_536
 SUSPEND_S_MAX: Final = 60.0
 """RocketMQ's clients ask for 15 to 20 s. A client that left is forgotten when its time is over."""
 
+AT_ONCE_MAX: Final = 64
+"""So many go on in one turn of the event loop: some milliseconds' work."""
+_TURN_S: Final = 0.001
+
 Retry = Callable[[bool], None]
 """``retry(arrived)``: called once; False when the holding time is over."""
 
 
 class PullRequestHoldService:
-    """Holds pulls. ``run`` must be running for deadlines to be kept."""
+    """Holds pulls. ``run`` must be running for deadlines to be kept, and for those that go on later.
+
+    Invariant: ``held`` counts each pull until it goes on, and is at most :data:`HELD_MAX`.
+    """
 
     def __init__(self) -> None:
         self._ends: dict[tuple[str, int], Watermark] = {}
         self._deadlines = Watermark()
         self._timer = DeadlineService(self._deadlines)
+        self._later: deque[tuple[Retry, bool]] = deque()
+        self._later_grew = trio.Event()
+        self._at_once_left = 0
+        self._turn_ends_at = -inf
         self.held = 0
-        """How many pulls are waiting; at most :data:`HELD_MAX`."""
+        """How many pulls are waiting."""
 
     def is_holding(self) -> bool:
         """Whether any pull is waiting."""
@@ -44,7 +60,7 @@ class PullRequestHoldService:
         would otherwise never come to an end. Where too many are held, those whose time is over next go on now.
         """
         if self.held >= HELD_MAX:
-            self._deadlines.expire(self._deadlines.next_deadline())
+            self._make_room()
         end = self._ends.get((topic, queue_id))
         if end is None:
             end = self._ends[topic, queue_id] = Watermark(queue_end)
@@ -52,17 +68,39 @@ class PullRequestHoldService:
 
         def on_deadline(_reached: bool, _value: int) -> None:
             arrival.cancel()
-            self.held -= 1
-            retry(False)
+            self._go_on(retry, arrived=False)
 
         def on_arrival(_reached: bool, _value: int) -> None:
             expiry.cancel()
-            self.held -= 1
-            retry(True)
+            self._go_on(retry, arrived=True)
 
         self.held += 1
         expiry = self._deadlines.add(1, deadline, on_deadline)
         arrival = end.add(max(offset, end.value) + 1, inf, on_arrival)
+
+    def _make_room(self) -> None:
+        if not self._later:
+            self._deadlines.expire(self._deadlines.next_deadline())
+        if self.held >= HELD_MAX and self._later:
+            self._go_on_later()
+
+    def _go_on(self, retry: Retry, *, arrived: bool) -> None:
+        now = trio.current_time()
+        if now >= self._turn_ends_at:
+            self._turn_ends_at = now + _TURN_S
+            self._at_once_left = AT_ONCE_MAX
+        if self._at_once_left and not self._later:
+            self._at_once_left -= 1
+            self.held -= 1
+            retry(arrived)
+        else:
+            self._later.append((retry, arrived))
+            self._later_grew.set()
+
+    def _go_on_later(self) -> None:
+        retry, arrived = self._later.popleft()
+        self.held -= 1
+        retry(arrived)
 
     def notify_message_arriving(self, topic: str, queue_id: int, queue_end: int) -> None:
         """The queue now ends at ``queue_end``: whoever waited for that goes on."""
@@ -75,5 +113,13 @@ class PullRequestHoldService:
         self._deadlines.fail_all()
 
     async def run(self) -> None:
-        """Keep the deadlines until cancelled."""
-        await self._timer.run()
+        """Keep the deadlines, and let go on in turns what could not at once, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._timer.run)
+            while True:
+                await self._later_grew.wait()
+                self._later_grew = trio.Event()
+                while self._later:
+                    for _ in range(min(AT_ONCE_MAX, len(self._later))):
+                        self._go_on_later()
+                    await trio.lowlevel.checkpoint()

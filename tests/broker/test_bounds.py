@@ -1,8 +1,10 @@
 """What clients may make a broker remember is bounded, whatever they send; what is known goes on."""
 
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from sys import setprofile
 from typing import Any
 
 import pytest
@@ -184,3 +186,24 @@ async def test_tables_are_not_made_for_who_does_not_take_them(autojump_clock: Mo
         assert codes[ResponseCode.SUCCESS] + codes[ResponseCode.SYSTEM_BUSY] == 200
         assert 1 <= codes[ResponseCode.SUCCESS] < 20
         assert len((await ask(client, RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET))).body) > 400_000
+
+
+@pytest.mark.parametrize("others", [0, 5000])
+def test_a_heartbeat_costs_the_same_whatever_the_size_of_its_group(others: int) -> None:
+    """Also the group's first, and a goodbye: nothing of the other members is touched, neither by calls nor by copies."""
+    consumers = ConsumerManager()
+    for number in range(others):
+        consumers.register("g", object(), client_id=f"c{number}", subscriptions=[subscription("t")])
+        consumers.register(f"g{number}", f"c{number}", client_id="c", subscriptions=[])
+    member, said = object(), [subscription("t"), subscription("u", 10)]
+    calls: list[object] = []
+    tracemalloc.start()
+    setprofile(lambda _frame, event, _what: calls.append(event))
+    for _ in range(3):
+        consumers.register("g", member, client_id="me", subscriptions=said)
+    consumers.forget_member(member)
+    setprofile(None)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(calls) < 300
+    assert peak < 100_000

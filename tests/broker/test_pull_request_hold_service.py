@@ -1,9 +1,13 @@
 """A held pull goes on with the next message, or when its time is over; once."""
 
+from itertools import pairwise
+
+import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from rmqha.broker.pull_request_hold_service import PullRequestHoldService
+from rmqha.broker import pull_request_hold_service
+from rmqha.broker.pull_request_hold_service import AT_ONCE_MAX, PullRequestHoldService
 
 
 async def test_a_held_pull_goes_on_when_its_message_arrives(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
@@ -57,3 +61,40 @@ async def test_stopping_lets_every_held_pull_go() -> None:
     holds.suspend_pull_request("t", 0, offset=7, queue_end=7, deadline=15.0, retry=outcome.append)
     holds.release_all()
     assert outcome == [False]
+
+
+async def test_one_message_that_ends_many_holds_lets_others_have_their_turns(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Each of them looks for messages and answers, so 65,536 at once would hold the event loop for seconds."""
+    holds = PullRequestHoldService()
+    nursery.start_soon(holds.run)
+    await wait_all_tasks_blocked()
+    outcome: list[bool] = []
+    count = 20 * AT_ONCE_MAX
+    for _ in range(count):
+        holds.suspend_pull_request("t", 0, offset=7, queue_end=7, deadline=15.0, retry=outcome.append)
+    holds.notify_message_arriving("t", 0, 8)
+    turns = []
+    while holds.held:
+        turns.append(len(outcome))
+        await trio.lowlevel.checkpoint()
+    assert max(after - before for before, after in pairwise([*turns, len(outcome)])) <= 2 * AT_ONCE_MAX
+    assert (turns[0], outcome) == (AT_ONCE_MAX, [True] * count)
+    for _ in range(count):
+        holds.suspend_pull_request("t", 0, offset=8, queue_end=8, deadline=15.0, retry=outcome.append)
+    await trio.sleep(16)
+    assert (holds.held, outcome[count:]) == (0, [False] * count)
+    nursery.cancel_scope.cancel()
+
+
+async def test_those_that_go_on_later_count_as_held(monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock) -> None:
+    monkeypatch.setattr(pull_request_hold_service, "HELD_MAX", 2 * AT_ONCE_MAX)
+    holds = PullRequestHoldService()
+    outcome: list[bool] = []
+    for _ in range(3):
+        for _ in range(2 * AT_ONCE_MAX):
+            holds.suspend_pull_request("t", 0, offset=7, queue_end=7, deadline=15.0, retry=outcome.append)
+            assert holds.held <= 2 * AT_ONCE_MAX
+        holds.release_all()
+    assert holds.held + len(outcome) == 6 * AT_ONCE_MAX
