@@ -9,7 +9,7 @@ Errors: ``trio.BrokenResourceError`` (they, or the network, ended it) and ``trio
 import errno
 import os
 import socket
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -47,7 +47,7 @@ class Stream(Protocol):
 
     @property
     def peer(self) -> str:
-        """The other side as ``ip:port`` (``[ip]:port`` for IPv6)."""
+        """The other side as ``ip:port`` (``[ip]:port`` for IPv6). For eyes: two streams may have the same one."""
         ...
 
     async def receive_into(self, buffer: memoryview) -> int:
@@ -106,12 +106,12 @@ class Network(Protocol):
 class TcpStream:
     """A TCP socket, driven directly: one try, and a wait only if the kernel would block."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket = sock
-        self._peer = _format_address(sock)
+        self._peer = _format_address(address)
         self._is_busy = False
         self._may_hold_more = False
         self._taken_in_a_row = 0
@@ -242,8 +242,8 @@ class TcpListener:
             sock: socket.socket | None = None
             try:
                 await trio.lowlevel.wait_readable(self._socket)
-                sock, _ = self._socket.accept()
-                return TcpStream(sock)
+                sock, address = self._socket.accept()  # asked later, a socket that was reset knows no peer any more
+                return TcpStream(sock, address)
             except OSError as error:
                 if sock is not None:
                     sock.close()  # it cannot be set up: nobody else's matter
@@ -278,7 +278,7 @@ class TcpNetwork:
                 sock = trio.socket.socket(family, kind, protocol)
                 try:
                     await sock.connect(address)
-                    return TcpStream(_detach(sock))
+                    return TcpStream(_detach(sock), address)
                 except OSError as error:
                     failure = error
                 finally:
@@ -308,9 +308,7 @@ def _detach(sock: trio.socket.SocketType) -> socket.socket:
     return socket.socket(sock.family, sock.type, sock.proto, fileno=sock.detach())
 
 
-def _format_address(sock: socket.socket) -> str:
-    try:
-        host, port, *_ = sock.getpeername()
-    except OSError:
-        return "unknown"
+def _format_address(address: tuple[Any, ...]) -> str:
+    """Of what the kernel says: host and port, and with IPv6 flow and scope."""
+    host, port, *_ = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

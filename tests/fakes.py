@@ -148,15 +148,15 @@ class MemoryNetwork:
         self.capacity = capacity
         self.listeners: dict[int, MemoryListener] = {}
         self.connections: list[MemoryStream] = []
-        self._next_port = 20000
+        self.next_port = 20000
 
     async def connect(self, host: str, port: int, *, timeout_s: float) -> MemoryStream:
         await trio.lowlevel.checkpoint()
         if port not in self.listeners:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {host}:{port}")
-        self._next_port += 1
+        self.next_port += 1
         mine, theirs = memory_connection(
-            peer_a=f"{self.host}:{self._next_port}", peer_b=f"{host}:{port}", capacity=self.capacity
+            peer_a=f"{self.host}:{self.next_port}", peer_b=f"{host}:{port}", capacity=self.capacity
         )
         self.listeners[port].offer(theirs)
         self.connections.append(mine)
@@ -165,8 +165,8 @@ class MemoryNetwork:
     async def listen(self, host: str, port: int) -> MemoryListener:
         await trio.lowlevel.checkpoint()
         if port == 0:
-            self._next_port += 1
-            port = self._next_port
+            self.next_port += 1
+            port = self.next_port
         if port in self.listeners:
             raise OSError(errno.EADDRINUSE, f"port {port} is taken")
         listener = self.listeners[port] = MemoryListener(self, host, port)

@@ -47,6 +47,7 @@ class AcceptSocketService:
         per_address_max: int,
         refused: RefusedPeers,
         is_proven: Callable[[Stream], bool],
+        on_bug: Callable[[Exception, str], object],
     ) -> None:
         self._serve: Final = serve
         self._allow: Final = Networks(allow)
@@ -55,6 +56,7 @@ class AcceptSocketService:
         self._refused: Final = refused
         self._is_proven: Final = is_proven
         """Whether the peer at this stream's end has shown that it follows the log."""
+        self._on_bug: Final = on_bug
         self._guests: Final[dict[_Guest, None]] = {}
         """In order of arrival."""
 
@@ -111,6 +113,8 @@ class AcceptSocketService:
             with guest.scope:
                 await trio.sleep_until(self._refused.serve_at(guest.address))
                 await self._serve(guest.stream)
+        except Exception as bug:  # noqa: BLE001 - it ends this connection, not the service
+            self._on_bug(bug, guest.stream.peer)
         finally:
             guest.stream.close()
             self._guests.pop(guest, None)

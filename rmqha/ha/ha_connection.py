@@ -94,6 +94,8 @@ class HAConnection:
             reason, self.refusal = str(error), RefusedSlaveError(Refusal.UNTRUSTED, str(error))
         except (ProtocolError, StoreError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             reason = str(error)
+        except Exception as bug:  # noqa: BLE001 - it ends this connection, and nothing else
+            reason = self.service.on_bug(bug, self.peer)
         self._ended = self._ended or reason
         others.cancel()
 
@@ -224,6 +226,7 @@ class WriteSocketService:
         self._connection = connection
         self._woken = trio.Event()
         self._waiter: Waiter | None = None
+        self._bug: Exception | None = None
         self._frame: SendRange | None = None
         self._rest: memoryview | None = None
         self._sending_since = inf
@@ -265,25 +268,40 @@ class WriteSocketService:
             self._waiter.cancel()
         frame, rest = self._frame, self._rest
         self._frame = self._rest = None
+        if self._bug is not None:
+            raise self._bug
         if rest is not None:
             await self._send(self._connection.stream.send_all, rest)
         elif frame is not None:
             await self._send(self._send_frame, frame)
 
     def _send_nowait(self, reached: bool, _value: int) -> None:
-        """Hot path, step 4: called by the append, or the flush, that made more of the log sendable."""
+        """Hot path, step 4: called by the append, or the flush, that made more of the log sendable.
+
+        That one is no business of this slave: what goes wrong here is raised by the task.
+        """
         try:
-            action = self._next_action() if reached else None
-        except RefusedSlaveError:
-            action = None  # the task asks again, and ends the connection
-        if isinstance(action, SendRange):
-            if action.size > _DIRECT_SIZE_MAX:
-                self._frame = action
-            elif self._send_directly(action):
-                next_offset = self._connection.session.next_transfer_from_where + 1
-                self._waiter = self._connection.service.sendable.add(next_offset, inf, self._send_nowait)
+            if reached and self._is_sent_nowait():
                 return
+        except RefusedSlaveError:
+            pass  # the task asks again, and ends the connection
+        except Exception as bug:  # noqa: BLE001 - see above
+            self._bug = bug
         self._woken.set()
+
+    def _is_sent_nowait(self) -> bool:
+        """Whether a small frame is on its way, and the next one awaited; else the task goes on."""
+        action = self._next_action()
+        if not isinstance(action, SendRange):
+            return False
+        if action.size > _DIRECT_SIZE_MAX:
+            self._frame = action
+            return False
+        if not self._send_directly(action):
+            return False
+        next_offset = self._connection.session.next_transfer_from_where + 1
+        self._waiter = self._connection.service.sendable.add(next_offset, inf, self._send_nowait)
+        return True
 
     def _send_directly(self, frame: SendRange) -> bool:
         """Send a small frame at once; what does not fit is left in ``_rest``."""

@@ -57,6 +57,9 @@ class HAService:
         self.log_allowance: Final = LogAllowance()
         self._refused: Final = RefusedPeers(self.log_allowance)
         self.departed: Final = DepartedReplicas()
+        self._bug_allowance: Final = LogAllowance()
+        self.bugs = 0
+        """How many connections ended by an error that nobody raises on purpose."""
         self._scope: Final = trio.CancelScope()
         self._accepting: Final = AcceptSocketService(
             self._serve,
@@ -65,6 +68,7 @@ class HAService:
             per_address_max=options.connections_per_address_max,
             refused=self._refused,
             is_proven=self._is_proven,
+            on_bug=self.on_bug,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
@@ -136,6 +140,13 @@ class HAService:
         connection = self.connections.get(stream)
         return connection is not None and connection.session.is_following(now=trio.current_time())
 
+    def on_bug(self, error: Exception, peer: str) -> str:
+        """Count an error that is a bug here, log it with its traceback, and return why its connection ends."""
+        self.bugs += 1
+        if self._bug_allowance.take(now=trio.current_time()):
+            logger.error("ha_connection.broken", peer=peer, reason=repr(error), exc_info=error)
+        return f"a bug of this broker, see ha_connection.broken in its log: {error!r}"
+
     @property
     def push2_slave_max_offset(self) -> int:
         """The largest acknowledgement of any live connection; 0 without one."""
@@ -166,6 +177,7 @@ class HAService:
         return HAServiceInfo(
             port=self.port,
             connections=tuple(connection.info() for connection in self.connections.values()),
+            connections_broken=self.bugs,
             refused=self._refused.info(now=trio.current_time()),
             departed=self.departed.info(now=trio.current_time()),
             push2_slave_max_offset=self.push2_slave_max_offset,

@@ -67,6 +67,8 @@ class HAServiceInfo:
 
     port: int
     connections: tuple[ConnectionInfo, ...]
+    connections_broken: int
+    """How many ended by a bug of this broker; each is in its log with its traceback."""
     refused: tuple[RefusedInfo, ...]
     departed: tuple[DepartedInfo, ...]
     push2_slave_max_offset: int

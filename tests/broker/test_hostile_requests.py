@@ -255,7 +255,7 @@ async def test_a_client_whose_address_the_kernel_does_not_tell_is_refused(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def admit(server: RemotingServer, stream: Any, handler: Any) -> Connection:
-        stream.peer = "unknown"  # as TcpStream's when getpeername fails
+        stream.peer = "unknown"  # no address of the internet
         return really_admit(server, stream, handler)
 
     really_admit = RemotingServer._admit

@@ -44,7 +44,6 @@ SOCKETS: Final = {
 
 PROCESS: Final = {
     "accept4": ("EPERM", "EMFILE", "ENOMEM", "ECONNABORTED", "EHOSTUNREACH", "ETIMEDOUT"),
-    "getpeername": ("ENOTCONN",),
     "setsockopt": ("EINVAL", "ENOBUFS"),
     "epoll_wait": ("EINTR",),
     "socket": ("EMFILE", "ENOBUFS"),
@@ -57,7 +56,7 @@ ERRORS: Final = DISK | SOCKETS | PROCESS | THREADS
 CALLS: Final[dict[Phase, tuple[str, ...]]] = {
     "running": (
         *("pwrite64", "fdatasync", "fsync", "openat", "fallocate", "ftruncate", "mmap", "fcntl", "mkdir", "write"),
-        *("rename", "newfstatat", "close", *SOCKETS, "accept4", "getpeername", "setsockopt", "epoll_wait"),
+        *("rename", "newfstatat", "close", *SOCKETS, "accept4", "setsockopt", "epoll_wait"),
     ),
     "start": (
         *("fsync", "fdatasync", "openat", "mmap", "fcntl", "read", "lseek", "getdents64", "newfstatat", "statfs"),
@@ -73,7 +72,7 @@ WHEN_OFTEN: Final = ("34", "89", "5+")
 PASSING: Final = {"EINTR", "EPERM", "ECONNABORTED", "EHOSTUNREACH"}
 """Errors that no call gets for ever: each of ``accept`` takes its connection with it."""
 
-MASTER_ONLY: Final = {"sendfile", "getpeername", "setsockopt"}
+MASTER_ONLY: Final = {"sendfile", "setsockopt"}
 SLAVE_ONLY: Final = {"connect"}
 
 FINAL: Final = {"pwrite64", "fdatasync"}

@@ -1,5 +1,7 @@
 """The serving side: who may come in, what an operator sees, and how it ends."""
 
+from typing import NoReturn
+
 import pytest
 import trio
 from structlog.testing import capture_logs
@@ -378,4 +380,67 @@ async def test_a_line_that_breaks_inside_an_append_ends_only_its_connection(
     log.extend(DATA[FILE:])
     await settle()
     assert service.connections == {}
+    nursery.cancel_scope.cancel()
+
+
+class BuggySession:
+    """Stands for any method of a session: nobody raises this on purpose."""
+
+    def __call__(self, *_args: object, **_kwargs: object) -> NoReturn:
+        raise ZeroDivisionError("a bug")
+
+
+@pytest.mark.parametrize("method", ["on_report", "next_action", "on_sent", "on_read"])
+async def test_a_bug_met_by_one_connection_ends_that_one_alone(
+    method: str, nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, log = MemoryNetwork(), MemoryLog.holding(DATA[:FILE])
+    service = await start_master(nursery, network, log)
+    other = await connect_from("10.0.0.2", nursery, network, service.port)
+    await other.report(FILE)
+    unlucky = await connect_from("10.0.0.1", nursery, network, service.port)
+    await settle()
+    (connection,) = [one for one in service.connections.values() if one.peer.startswith("10.0.0.1:")]
+    monkeypatch.setattr(connection.session, method, BuggySession())
+    with capture_logs() as logs:
+        await unlucky.report(0)
+        log.extend(DATA[FILE : FILE + 500])
+        await settle()
+    assert (unlucky.is_cut, other.is_cut, other.reader.data) == (True, False, DATA[FILE : FILE + 500])
+    assert service.info().connections_broken == 1
+    (told,) = [entry for entry in logs if entry["event"] == "ha_connection.broken"]
+    assert (told["log_level"], told["reason"]) == ("error", "ZeroDivisionError('a bug')")
+    assert told["exc_info"].__traceback__ is not None
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_bug_met_while_an_append_sends_is_not_the_append_s(
+    nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, log = MemoryNetwork(), MemoryLog.holding(DATA[:FILE])
+    service = await start_master(nursery, network, log)
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(FILE)
+    (connection,) = service.connections.values()
+    monkeypatch.setattr(connection.session, "next_action", BuggySession())
+    log.extend(DATA[FILE : FILE + 500])
+    assert not slave.is_cut
+    await settle()
+    assert (slave.is_cut, service.bugs, log.max_offset) == (True, 1, FILE + 500)
+    nursery.cancel_scope.cancel()
+
+
+async def test_two_connections_from_one_port_are_two(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    old = await RawSlave.connect(nursery, network, service.port)
+    await old.report(0)
+    network.next_port -= 1
+    new = await RawSlave.connect(nursery, network, service.port)
+    await new.report(0)
+    assert [info.peer for info in service.info().connections] == ["10.0.0.1:20002"] * 2
+    old.stream.close()
+    await settle()
+    await new.report(len(DATA))
+    assert (len(service.connections), service.group_transfer.acked.value) == (1, len(DATA))
     nursery.cancel_scope.cancel()
