@@ -9,6 +9,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from rmqha.ha.ha_service import HAService
 from rmqha.remoting.client import logger as client_logger
 from rmqha.remoting.fence import Fence
 
@@ -46,8 +47,13 @@ def _no_bug_is_fenced(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
         met.append(error)
         return really_on_bug(fence, error, **facts)
 
-    really_on_bug = Fence.on_bug
+    def on_slave_s_bug(service: HAService, error: Exception, peer: str) -> str:
+        met.append(error)
+        return really_on_slave_s_bug(service, error, peer)
+
+    really_on_bug, really_on_slave_s_bug = Fence.on_bug, HAService.on_bug
     monkeypatch.setattr(Fence, "on_bug", on_bug)
+    monkeypatch.setattr(HAService, "on_bug", on_slave_s_bug)
     monkeypatch.setattr(client_logger, "error", lambda *_, exc_info: met.append(exc_info))
     yield
     if met and request.node.get_closest_marker("meets_bugs") is None:

@@ -9,8 +9,8 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     disk_used_percent
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
     catch_up         of each of a master's haPeers: peer, state, end, reason (see PeerState)
-    ha               asdict(HAServiceInfo): port, connections, refused, departed, push2_slave_max_offset,
-                     replicated_offset
+    ha               asdict(HAServiceInfo): port, connections, connections_broken, refused, departed,
+                     push2_slave_max_offset, replicated_offset
     ha_client        asdict(HAClientInfo) on a slave, else None
 
 While a broker starts, there are only the names, the role, and
@@ -75,11 +75,19 @@ def judge(facts: dict[str, Any]) -> Verdict:
     if facts.get("starting"):
         return _judge_starting(facts["starting"], name)
     verdict = _judge_slave(facts, name) if facts.get("ha_client") else _judge_master(facts, name)
-    if broken := facts.get("requests_broken"):
-        reason = f"{broken} requests met a bug in this broker: see request.broken in its log, and please report it"
+    if bugs := _bugs_met(facts):
         level = "degraded" if verdict.level == "ok" else verdict.level
-        return replace(verdict, level=level, reasons=(*verdict.reasons, reason))
+        return replace(verdict, level=level, reasons=(*verdict.reasons, *bugs))
     return verdict
+
+
+def _bugs_met(facts: dict[str, Any]) -> list[str]:
+    met = (
+        (facts.get("requests_broken"), "requests", "request.broken"),
+        (facts["ha"].get("connections_broken"), "slaves' connections", "ha_connection.broken"),
+    )
+    told = "{} {} met a bug in this broker: see {} in its log, and please report it"
+    return [told.format(count, what, event) for count, what, event in met if count]
 
 
 def _judge_starting(starting: dict[str, Any], name: str) -> Verdict:

@@ -390,6 +390,7 @@ class BuggySession:
         raise ZeroDivisionError("a bug")
 
 
+@pytest.mark.meets_bugs
 @pytest.mark.parametrize("method", ["on_report", "next_action", "on_sent", "on_read"])
 async def test_a_bug_met_by_one_connection_ends_that_one_alone(
     method: str, nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
@@ -414,6 +415,7 @@ async def test_a_bug_met_by_one_connection_ends_that_one_alone(
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.meets_bugs
 async def test_a_bug_met_while_an_append_sends_is_not_the_append_s(
     nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,8 +152,10 @@ class Checker:
         if not process.recovered:
             return
         dispatch_error = process.broker.store.running_flags.dispatch_error
-        if process.broker.fence.bugs:
-            self.violation("I9", f"{node.name} met a bug that only a fence kept from ending it: see request.broken")
+        if process.broker.fence.bugs or process.broker.ha_service.bugs:
+            self.violation(
+                "I9", f"{node.name} met a bug that only a fence kept from ending it: see *.broken in its log"
+            )
         if isinstance(dispatch_error, CorruptLogError):
             self.violation("I5", f"{node.name} stopped dispatching: {dispatch_error}")
         segments = {
