@@ -3,6 +3,7 @@
 import base64
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from rmqha.cli.options import time_option
 
 if TYPE_CHECKING:
     from rmqha.codec.message import StoredMessage
+    from rmqha.errors import ProtocolError
     from rmqha.store.log_reader import LogReader
 
 
@@ -54,9 +56,10 @@ def dump(store: str, **options: Any) -> None:
     from rmqha.store.os_disk import OsDisk  # noqa: PLC0415
 
     reader = LogReader(OsDisk(), commit_log_directory(store))
+    problems: Counter[str] = Counter()
     try:
         for message in _selected(reader, **options):
-            line = dump_line(message)
+            line = dump_line(message, on_problem=lambda error: problems.update([_kind_of(error)]))
             if options["with_body"]:
                 line |= _body(message)
             sys.stdout.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
@@ -64,6 +67,15 @@ def dump(store: str, **options: Any) -> None:
         raise CliError(
             str(error), hint=f"all before it was printed; behind it: --from-offset {error.offset + 1}"
         ) from None
+    finally:
+        for problem, count in problems.items():
+            click.echo(f"Note: {count:,} bodies were not inflated (plainLength is null): {problem}", err=True)
+
+
+def _kind_of(error: "ProtocolError") -> str:
+    from rmqha.errors import LocalProtocolError  # noqa: PLC0415
+
+    return str(error) if isinstance(error, LocalProtocolError) else "they are damaged, or too large"
 
 
 def _selected(

@@ -5,7 +5,7 @@ The end is then wherever the records end; a blank at the end of the last segment
 """
 
 import hashlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from rmqha.codec.compression import inflate
 from rmqha.codec.message import StoredMessage, decode_scanned
 from rmqha.codec.resync import find_record
 from rmqha.codec.scan import Scan, Stop, scan_records
-from rmqha.errors import CorruptLogError, ProtocolError
+from rmqha.errors import CorruptLogError, LocalProtocolError, ProtocolError
 from rmqha.store.disk import DataFile, Disk
 from rmqha.store.mapped_file import parse_file_name
 
@@ -141,13 +141,20 @@ def _is_unwritten(segment: Segment, at: int) -> bool:
     return scan.stop is Stop.ZERO and not scan.records
 
 
-def dump_line(message: StoredMessage) -> dict[str, Any]:
-    """Everything about a message but its content: what ``rmqha log dump`` prints."""
-    plain: bytes | None
+def dump_line(message: StoredMessage, *, on_problem: Callable[[ProtocolError], None] | None = None) -> dict[str, Any]:
+    """Everything about a message but its content: what ``rmqha log dump`` prints.
+
+    A body that RocketMQ's clients cannot inflate either leaves a message without an id, as with them.
+    ``on_problem`` is told why a body was not inflated.
+    """
+    plain: bytes | None = None
+    msg_id: str | None = message.msg_id
     try:
         plain = inflate(message.body, message.sys_flag)
-    except ProtocolError:  # RocketMQ's clients do not decode such a message, and so have no id for it
-        plain = None
+    except ProtocolError as error:
+        msg_id = msg_id if isinstance(error, LocalProtocolError) else None
+        if on_problem is not None:
+            on_problem(error)
     return {
         "physicalOffset": message.physical_offset,
         "storeSize": message.store_size,
@@ -170,7 +177,7 @@ def dump_line(message: StoredMessage) -> dict[str, Any]:
         "plainLength": None if plain is None else len(plain),
         "plainSha256": None if plain is None else _sha256(plain),
         "offsetMsgId": message.offset_msg_id,
-        "msgId": None if plain is None else message.msg_id,
+        "msgId": msg_id,
         "properties": message.properties if message.properties_raw else None,
         "recordSha256": _sha256(message.encode()),
         "dispatch": True,

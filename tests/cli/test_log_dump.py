@@ -1,6 +1,7 @@
 """`rmqha log dump` on a store that RocketMQ wrote, compared with what RocketMQ itself read in it."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,3 +87,23 @@ def test_a_directory_without_a_log_is_said(tmp_path: Path, capsys: Output) -> No
     assert "there is no commitlog in" in capsys.readouterr().err
     assert run(["log", "dump", str(tmp_path / "nothing")]) == 1
     assert "is no directory" in capsys.readouterr().err
+
+
+@needs_compression
+def test_what_is_missing_to_inflate_bodies_is_said_with_how_many(
+    store: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    assert run(["log", "dump", str(store)]) == 0
+    captured = capsys.readouterr()
+    lines = [json.loads(line) for line in captured.out.splitlines()]
+    frames = [line for line in lines if line["sysFlag"] & 0x701 == 0x101]
+    assert frames
+    for line in frames:
+        assert line["plainLength"] is None
+        assert line["msgId"] == line["properties"]["UNIQ_KEY"]
+    (note,) = [line for line in captured.err.splitlines() if "LZ4" in line]
+    assert note.startswith(
+        f"Note: {len(frames)} bodies were not inflated (plainLength is null): the body is an LZ4 frame"
+    )
+    assert "pip install 'rmqha[compression]'" in note

@@ -1,14 +1,11 @@
 """The smaller stored things: batches, queue units, the checkpoint, compressed bodies."""
 
-import zlib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.codec.batch import BatchEntry, decode_batch, encode_batch, merge_properties
 from rmqha.codec.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
-from rmqha.codec.compression import inflate
 from rmqha.codec.consume_queue import FILLER, UNIT_SIZE, ConsumeQueueUnit, decode_units, encode_units
 from rmqha.codec.dispatch import read_dispatch
 from rmqha.codec.record_encoder import prepare
@@ -124,39 +121,3 @@ def test_dispatch_never_raises_on_noise(noise: bytes, at: int) -> None:
     log = bytearray(prepared.pack(queue_offset=0, physical_offset=0, store_timestamp_ms=0))
     log[at : at + len(noise)] = noise
     assert read_dispatch(log, 0, len(log), phy_offset_base=0)[1] <= len(log)
-
-
-PLAIN = b"some body, some body, some body" * 100
-
-
-def test_zlib_bodies() -> None:
-    packed = zlib.compress(PLAIN)
-    assert inflate(PLAIN, 0) == PLAIN
-    assert inflate(packed, 0x301) == inflate(packed, 0x001) == PLAIN
-    assert inflate(packed, 0x301, size_max=len(PLAIN)) == PLAIN
-
-
-def test_lz4_and_zstd_bodies() -> None:
-    lz4_frame = pytest.importorskip("lz4.frame")
-    zstandard = pytest.importorskip("zstandard")
-    for packed, flag in ((lz4_frame.compress(PLAIN), 0x101), (zstandard.compress(PLAIN), 0x201)):
-        assert inflate(packed, flag) == PLAIN
-        with pytest.raises(RemoteProtocolError, match="more than 100 bytes"):
-            inflate(packed, flag, size_max=100)
-        with pytest.raises(RemoteProtocolError, match=r"no .* frame"):
-            inflate(b"?" + packed, flag)
-
-
-@pytest.mark.parametrize(
-    ("body", "flag", "reason"),
-    [
-        (b"????", 0x301, "no zlib stream"),
-        (zlib.compress(PLAIN[:900])[:-5], 0x301, "cut off"),
-        (zlib.compress(bytes(1 << 20)), 0x301, "more than 1000 bytes"),
-        (b"", 0x401, "compression type 4"),
-        (b"", 0x701, "compression type 7"),
-    ],
-)
-def test_bodies_that_do_not_inflate(body: bytes, flag: int, reason: str) -> None:
-    with pytest.raises(RemoteProtocolError, match=reason):
-        inflate(body, flag, size_max=1000)
