@@ -65,8 +65,11 @@ class QueueEnds:
             return
         queues = list(self._store.queues)
         for start in range(0, len(queues), _PAGE):
-            page = [queue for queue in queues[start : start + _PAGE] if not queue.has_messages]
-            self.learn({(queue.topic, queue.queue_id): queue.max_offset_in_queue for queue in page})
+            page = queues[start : start + _PAGE]
+            for queue in page if self._noted_up_to is not None else []:
+                queue.correct_min_offset(log_begins_at)  # the start did so; a cleaning under way does only at its end
+            gone = [queue for queue in page if not queue.has_messages]
+            self.learn({(queue.topic, queue.queue_id): queue.max_offset_in_queue for queue in gone})
             await trio.lowlevel.checkpoint()
         self._noted_up_to = log_begins_at
 

@@ -99,6 +99,19 @@ async def test_pages_hold_every_queue(autojump_clock: MockClock) -> None:
             assert (await page(client, 0, odd)).code == ResponseCode.SUCCESS
 
 
+async def test_a_save_in_the_middle_of_a_cleaning_notes_what_is_gone(autojump_clock: MockClock) -> None:
+    """The segment is deleted, and the queues have not been told yet: nobody would come back to them."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as client:
+        await ask(client, send_request(b"x", topic="silent"))
+        for _ in range(3):
+            await ask(client, send_request(bytes(40_000), topic="busy"))
+        await trio.sleep(15)
+        await broker.store.commit_log.queue.delete_first_in_thread()
+        await broker.metadata.save()
+        assert broker.store.queues.known_ends == {("silent", 0): 1}
+
+
 async def test_what_is_not_dispatched_yet_has_no_ends_to_tell(autojump_clock: MockClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker() as broker, machine.client() as client:
