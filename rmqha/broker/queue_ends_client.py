@@ -6,7 +6,7 @@ import structlog
 import trio
 
 from rmqha.broker.master_link import HA_PORT_DISTANCE, RPC_TIMEOUT_S, json_of
-from rmqha.broker.queue_ends import QueueEnds
+from rmqha.broker.queue_ends import ENTRIES_MAX, QueueEnds
 from rmqha.broker.topic_config_manager import decode_topics
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (
@@ -90,6 +90,8 @@ class QueueEndsClient:
         """Ask RocketMQ, queue by queue, for the ends of those that show no message here."""
         count = 0
         topics = decode_topics(json_of(_successful(await _invoke(client, RequestCode.GET_ALL_TOPIC_CONFIG))))
+        if sum(topic.queue_nums for topic in topics.values()) > ENTRIES_MAX:
+            raise RemoteProtocolError(f"its topics have more than {ENTRIES_MAX} queues, the limit")
         for topic in topics.values():
             for queue_id in range(topic.queue_nums):
                 first, end = self._store.queues.range_of(topic.topic_name, queue_id)

@@ -1,0 +1,107 @@
+"""QueueEndsClient: what a master may answer, and what a slave makes of it."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.broker.queue_ends import QueueEnds
+from rmqha.broker.queue_ends_client import QueueEndsClient
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import QueueEndsRequestHeader, QueueRequestHeader, decode_header
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.server import RemotingServer
+from rmqha.store.message_store import DefaultMessageStore
+from tests.sim.sim_disk import SimDisk
+from tests.sim.sim_net import SimNet
+from tests.store.helpers import Clock, options
+
+Answer = Callable[[RemotingCommand], RemotingCommand]
+
+
+def says(text: str) -> Answer:
+    return lambda _request: RemotingCommand(ResponseCode.SUCCESS, body=text.encode())
+
+
+def pages(request: RemotingCommand) -> RemotingCommand:
+    start = decode_header(QueueEndsRequestHeader, request).start
+    following = {0: "7", 7: "9", 9: "null"}[start]
+    return says(f'{{"queueEnds":{{"t":{{{start}:5}}}},"next":{following}}}')(request)
+
+
+def max_offset(request: RemotingCommand) -> RemotingCommand:
+    queue_id = decode_header(QueueRequestHeader, request).queue_id
+    return RemotingCommand(ResponseCode.SUCCESS, ext_fields={"offset": str(queue_id * 10)})
+
+
+@asynccontextmanager
+async def slave_of(answers: Mapping[RequestCode, Answer]) -> AsyncIterator[tuple[QueueEndsClient, QueueEnds]]:
+    """A slave's client, and its table; the master answers so, and nothing else."""
+    net, dispatcher = SimNet(), RequestDispatcher()
+    for code, answer in answers.items():
+        dispatcher.register(code, lambda _connection, request, answer=answer: answer(request))  # type: ignore[misc]
+    store = DefaultMessageStore(options(), SimDisk().mount(), now_ms=Clock())
+    ends = QueueEnds(store)
+    async with trio.open_nursery() as nursery:
+        listener = await net.host("10.0.0.1").mount().listen("10.0.0.1", 10911)
+        nursery.start_soon(RemotingServer(dispatcher).serve, listener)
+        network = net.host("10.0.0.2").mount()
+        yield QueueEndsClient(network, "10.0.0.1:10911", store=store, queue_ends=ends), ends
+        nursery.cancel_scope.cancel()
+
+
+async def test_page_after_page(autojump_clock: MockClock) -> None:
+    async with slave_of({RequestCode.GET_QUEUE_ENDS: pages}) as (client, ends):
+        assert await client.learn(before=4096)
+        assert sorted(ends) == [("t", 0), ("t", 7), ("t", 9)]
+
+
+async def test_rocketmq_is_asked_queue_by_queue(autojump_clock: MockClock) -> None:
+    """A queue that ends at 0 never had a message."""
+    topics = says('{"topicConfigTable":{"t":{"readQueueNums":3,"writeQueueNums":2}}}')
+    answers = {RequestCode.GET_ALL_TOPIC_CONFIG: topics, RequestCode.GET_MAX_OFFSET: max_offset}
+    async with slave_of(answers) as (client, ends):
+        assert await client.learn(before=4096)
+        assert ends.to_json() == {"queueEnds": {"t": {1: 10, 2: 20}}}
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {},
+        {RequestCode.GET_QUEUE_ENDS: lambda _request: RemotingCommand(ResponseCode.SYSTEM_BUSY, remark="later")},
+        *(
+            {RequestCode.GET_QUEUE_ENDS: says(text)}
+            for text in (
+                "",
+                "[]",
+                '{"queueEnds":{},"next":0}',
+                '{"queueEnds":{},"next":-5}',
+                '{"queueEnds":{},"next":"9"}',
+                '{"queueEnds":{},"next":true}',
+                '{"queueEnds":{"t":{0:-1}}}',
+            )
+        ),
+        *(
+            {RequestCode.GET_ALL_TOPIC_CONFIG: says(text), RequestCode.GET_MAX_OFFSET: max_offset}
+            for text in (
+                "{}",
+                '{"topicConfigTable":{"t":{"readQueueNums":2000000000}}}',
+                '{"topicConfigTable":{"../t":{"readQueueNums":3}}}',
+            )
+        ),
+    ],
+)
+async def test_an_answer_that_is_none_is_told_once_and_asked_for_again(
+    answers: Mapping[RequestCode, Answer], autojump_clock: MockClock
+) -> None:
+    with capture_logs() as logs:
+        async with slave_of(answers) as (client, ends):
+            assert not await client.learn(before=4096)
+            assert not await client.learn(before=4096)
+            assert list(ends) == []
+    assert [entry["event"] for entry in logs if entry["event"].startswith("queue_ends")] == ["queue_ends.unknown"]
