@@ -53,6 +53,10 @@ class MemoryFile:
     def view(self) -> memoryview:
         return memoryview(self.bytes).toreadonly()
 
+    def is_zero_tail(self, at: int) -> bool:
+        """See rmqha.store.disk.DataFile."""
+        return not any(self.view()[at:])
+
     def zero_tail(self, at: int) -> None:
         self.bytes[at:] = bytes(self.size - at)
 

@@ -16,6 +16,7 @@ import structlog
 import trio
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig
 from rmqha.errors import RmqhaError, errors_in
 from rmqha.store.os_disk import OsDisk
@@ -34,12 +35,13 @@ EXIT_STOPPED_AT_ONCE: Final = 130
 """A second signal cut the drain short. Nothing acknowledged is lost; the next start recovers."""
 
 _OWN_DESCRIPTORS: Final = 512
-"""At least so many, and at least half of all, for the store's files, which are kept open, for listeners and for
-connections to peers."""
-_LOG_DESCRIPTORS: Final = 128
-"""Of those so many for what is not a queue's file."""
-_QUEUE_DESCRIPTORS: Final = 2
-"""For each queue: its file, and Python's own of the same file's map."""
+"""At least so many, and at least half of all, for the store's files, for listeners and for connections to peers."""
+_OTHER_DESCRIPTORS: Final = 128
+"""Of those so many for what is not a file of the store."""
+_FILE_DESCRIPTORS: Final = 2
+"""For each file of the store: its own, and Python's of the same file's map."""
+_OPEN_FILES_MAX: Final = 4096
+"""More would bring little, and take maps, of which a process has 65,530 (vm.max_map_count)."""
 
 _STDERR: Final = 2
 """A page of a file that the device cannot read ends the process by SIGBUS: then the last lines here say where."""
@@ -53,7 +55,7 @@ def run_broker(config: BrokerConfig) -> int:
     faulthandler.enable(_STDERR, all_threads=False)
     if hasattr(gc, "set_threshold"):  # PyPy's collector has none, and no such pauses
         gc.set_threshold(*_GC_THRESHOLDS)
-    config = with_descriptors(config)
+    config, open_files_max = with_descriptors(config)
     for note in config.notes:
         logger.warning("config.noted", note=note)
     controller = BrokerController(
@@ -62,6 +64,7 @@ def run_broker(config: BrokerConfig) -> int:
         network=TcpNetwork(),
         now_ms=lambda: time.time_ns() // 1_000_000,
         chance=Random(os.getpid()).random,  # noqa: S311 - spreads reconnects, guards nothing
+        tuning=Tuning(open_files_max=open_files_max),
     )
     try:
         trio.run(_run_until_signalled, controller)
@@ -83,30 +86,29 @@ def exit_code_of(controller: BrokerController) -> int:
     return EXIT_OK
 
 
-def with_descriptors(config: BrokerConfig) -> BrokerConfig:
-    """Raise the process's limit of open files as far as it goes, and lower what clients may take of it.
+def with_descriptors(config: BrokerConfig) -> tuple[BrokerConfig, int]:
+    """Raise the process's limit of open files as far as it goes, and share it out.
 
-    Otherwise enough strangers, or topics, could leave the store without a descriptor for its next file, and a failed
-    write is final.
+    Returns:
+        The configuration, with fewer connections if need be, as enough strangers could otherwise leave the store
+        without a descriptor for its next segment, and a failed write is final; and how many of its files the store may
+        keep open.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
-        return config
+        return config, _OPEN_FILES_MAX
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     connections = min(config.max_connections, hard - max(_OWN_DESCRIPTORS, hard // 2) - config.max_ha_connections)
     connections = max(connections, 1)
-    left = hard - connections - config.max_ha_connections - _LOG_DESCRIPTORS
-    queues = max(min(config.max_queues, left // _QUEUE_DESCRIPTORS), 1)
-    lowered = [
-        f"{name} lowered from {wanted} to {granted}: this process may have {hard} files and connections open "
-        "(ulimit -Hn, LimitNOFILE=), and the store needs its share"
-        for name, wanted, granted in (
-            ("maxConnections", config.max_connections, connections),
-            ("maxQueues", config.max_queues, queues),
-        )
-        if granted < wanted
-    ]
-    return replace(config, max_connections=connections, max_queues=queues, notes=(*config.notes, *lowered))
+    left = hard - connections - config.max_ha_connections - _OTHER_DESCRIPTORS
+    open_files_max = max(min(_OPEN_FILES_MAX, left // _FILE_DESCRIPTORS), 1)
+    if connections == config.max_connections:
+        return config, open_files_max
+    note = (
+        f"maxConnections lowered from {config.max_connections} to {connections}: this process may have {hard} files "
+        "and connections open (ulimit -Hn, LimitNOFILE=), and the store needs its share"
+    )
+    return replace(config, max_connections=connections, notes=(*config.notes, note)), open_files_max
 
 
 def _stop_signals() -> list[signal.Signals]:

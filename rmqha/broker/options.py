@@ -39,6 +39,7 @@ def store_options(config: BrokerConfig, tuning: Tuning) -> StoreOptions:
         check_crc_on_recover=config.check_crc_on_recover,
         in_memory_bytes=memory_share_bytes(config.access_message_in_memory_max_ratio),
         delay_levels_ms=tuple(round(delay_s * 1000) for delay_s in config.message_delay_level),
+        open_files_max=tuning.open_files_max,
         clean=clean_options(config, tuning),
     )
 

@@ -161,7 +161,11 @@ class SendMessageProcessor:
         return tuple.__new__(_Sent, sent)
 
     def _check_destination(self, header: SendMessageRequestHeader) -> int:
-        """The queue to store in; creates the topic at its first use."""
+        """The queue to store in; creates the topic at its first use.
+
+        Raises:
+            RemoteProtocolError: there are too many queues for another topic, or the message may not go there.
+        """
         topic = header.topic
         config = self._topics.select(topic)
         if config is None or topic in FORBIDDEN_SEND_TOPICS:
@@ -170,11 +174,6 @@ class SendMessageProcessor:
                 raise SendRefusedError(ResponseCode.SYSTEM_ERROR, problem)
             if topic in FORBIDDEN_SEND_TOPICS:
                 raise SendRefusedError(ResponseCode.NO_PERMISSION, f"sending to topic {topic} is forbidden")
-            if not self._topics.has_room:
-                raise SendRefusedError(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"topic {topic} is not made: there are as many queues as maxQueues allows",
-                )
             config = self._topics.create_topic_in_send_message_method(
                 topic,
                 default_topic=header.default_topic,

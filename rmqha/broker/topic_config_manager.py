@@ -50,7 +50,7 @@ class TopicConfig:
     @property
     def queue_nums(self) -> int:
         """How many queues there are, for reading or writing."""
-        return max(self.read_queue_nums, self.write_queue_nums)
+        return max(self.read_queue_nums, self.write_queue_nums, 1)
 
     def to_json(self) -> dict[str, Any]:
         """The members as RocketMQ writes them (spec: commitlog §11)."""
@@ -92,8 +92,8 @@ class TopicRules:
     broker_name: str
     auto_create_topic_enable: bool = True
     default_topic_queue_nums: int = 8
-    queues_max: int = 10_000
-    """Of all topics but the built-in ones; no send makes a topic beyond it."""
+    queues_max: int = 100_000
+    """Of all topics but the built-in ones, at least one each; no send makes a topic beyond it."""
 
 
 class TopicConfigManager:
@@ -127,11 +127,6 @@ class TopicConfigManager:
     def _count_queues(self) -> int:
         return sum(topic.queue_nums for topic in self._table.values())
 
-    @property
-    def has_room(self) -> bool:
-        """Whether a send may make another topic: each queue costs the broker open files."""
-        return self._queues < self._queues_max
-
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._table.values())
 
@@ -144,6 +139,11 @@ class TopicConfigManager:
     ) -> TopicConfig | None:
         """The topic's configuration, created on first use as the default topic allows; None if it may not be.
 
+        It has at least one queue, whatever the client asks for: one is made by the first message in any case.
+
+        Raises:
+            RemoteProtocolError: with its queues there would be more than ``queues_max``.
+
         Source: spec: remoting §2.3, auto topic creation.
         """
         known = self._table.get(topic)
@@ -152,7 +152,12 @@ class TopicConfigManager:
         template = self._table.get(default_topic)
         if template is None or not template.perm & PERM_INHERIT:
             return None
-        queue_nums = max(0, min(client_default_topic_queue_nums, template.write_queue_nums))
+        queue_nums = max(1, min(client_default_topic_queue_nums, template.write_queue_nums))
+        if self._queues + queue_nums > self._queues_max:
+            raise RemoteProtocolError(
+                f"topic {topic} is not made: with its {queue_nums} queues there would be more than maxQueues allows "
+                f"({self._rules.queues_max} besides the built-in topics')"
+            )
         created = TopicConfig(topic, queue_nums, queue_nums, template.perm & ~PERM_INHERIT)
         self.made += 1
         self.unsaved[topic] = self.made

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from rmqha.ha.options import HAClientOptions
 from rmqha.remoting.limits import RemotingLimits
 from rmqha.store.cleaner import CleanOptions
+from rmqha.store.open_files import FILES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +20,5 @@ class Tuning:
     """So many bytes of clients' requests are received at once."""
     clean_first_after_s: float = CleanOptions().first_after_s
     """The first cleaning comes so long after the start."""
+    open_files_max: int = FILES_MAX
+    """So many files of the store are open at one time, besides those that are written."""

@@ -12,6 +12,8 @@ Source: spec: commitlog §8; rocketmq-all-4.9.8 ConsumeQueue.java:34-43, 388-397
 """
 
 import struct
+import sys
+from array import array
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -20,6 +22,7 @@ from rmqha.memory import BytesLike
 UNIT: Final = struct.Struct(">qiq")
 UNIT_SIZE: Final = UNIT.size
 assert UNIT_SIZE == 20
+_WORDS: Final = UNIT_SIZE // 4
 FILLER_SIZE: Final = 0x7FFFFFFF
 FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
 
@@ -51,3 +54,26 @@ def decode_units(buffer: BytesLike, start: int = 0, end: int | None = None) -> l
 def encode_units(units: Iterable[tuple[int, int, int]]) -> bytes:
     """The bytes of ``(commitlog offset, size, tagsCode)`` units."""
     return b"".join([UNIT.pack(*unit) for unit in units])
+
+
+def count_valid(units: bytes) -> int:
+    """How many units from the start on are written, fillers included, without a Python loop over those that are."""
+    if units.count(FILLER) * UNIT_SIZE == len(units):  # a queue that begins late has millions of them
+        return len(units) // UNIT_SIZE
+    words = _words(units)
+    offsets, sizes = words[0::_WORDS], words[2::_WORDS]
+    if not sizes or (min(sizes) > 0 and min(offsets) >= 0):
+        return len(sizes)
+    return next(i for i, (size, offset) in enumerate(zip(sizes, offsets, strict=True)) if size <= 0 or offset < 0)
+
+
+def sum_of_sizes(units: bytes) -> int:
+    """The sum of the records' sizes, without a Python loop over them."""
+    return sum(_words(units)[2::_WORDS])
+
+
+def _words(units: bytes) -> "array[int]":
+    words = array("i", units)
+    if sys.byteorder == "little":
+        words.byteswap()
+    return words

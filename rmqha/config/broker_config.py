@@ -111,13 +111,13 @@ class BrokerConfig(StoreConfig, HAConfig, TlsConfig):
     max_queues: int = key(
         "maxQueues",
         INTEGER,
-        "10000",
+        "100000",
         low=1,
         high=10_000_000,
         roles=MASTER,
         ours=True,
-        meaning="Most queues, of all topics together, that sends may make: each costs open files. Topics beyond "
-        "it are not made; those there are go on.",
+        meaning="Most queues, of all topics together, that sends may make: each costs some memory, a file, and its "
+        "share of a start's time. Topics beyond it are not made; those there are go on.",
     )
     slave_read_enable: bool = key(
         "slaveReadEnable",

@@ -8,7 +8,7 @@ import structlog
 import trio
 
 from rmqha.codec.transfer import encode_report
-from rmqha.errors import DivergedLogError, RemoteProtocolError, StoreError
+from rmqha.errors import DivergedLogError, RemoteProtocolError, StoreError, StoreReadError
 from rmqha.ha.log_receiver import own_tail
 from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
@@ -140,6 +140,8 @@ class HAClient:
         except DivergedLogError as error:
             self._diverged_at = error.offset
             self._give_up(ClientState.DIVERGED, error)
+        except StoreReadError as error:  # nothing is broken by it, and the next attempt may find it there
+            self._pause(ClientState.WAITING, error)
         except StoreError as error:
             self._give_up(ClientState.FAILED, error)
         except UnfitMasterError as error:

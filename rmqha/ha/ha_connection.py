@@ -9,7 +9,7 @@ import trio
 
 from rmqha.codec.strangers import describe_on_ha_port, is_open_on_ha_port
 from rmqha.codec.transfer import REPORT_SIZE, ReportDecoder, encode_frame_header
-from rmqha.errors import ProtocolError, StoreError
+from rmqha.errors import ProtocolError, StoreError, StoreReadError
 from rmqha.ha.runtime_info import ConnectionInfo, ConnectionState
 from rmqha.replication.in_sync import Replica, address_of
 from rmqha.replication.master_session import (
@@ -306,7 +306,11 @@ class WriteSocketService:
     def _send_directly(self, frame: SendRange) -> bool:
         """Send a small frame at once; what does not fit is left in ``_rest``."""
         connection = self._connection
-        body = connection.service.log.view_range(frame.offset, frame.size)
+        try:
+            body = connection.service.log.view_range(frame.offset, frame.size)
+        except StoreReadError:
+            self._frame = frame  # the task meets the same error, and ends the connection
+            return False
         data = b"".join((encode_frame_header(frame.offset, frame.size), body))
         try:
             taken = connection.stream.send_nowait(data)

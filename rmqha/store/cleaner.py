@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 import trio
 
-from rmqha.errors import StoreReadError, StoreWriteError
+from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.disk import Disk
 from rmqha.store.mapped_file_queue import MappedFileQueue
@@ -74,7 +74,9 @@ class CleanCommitLogService:
         self._done_offset = done_offset
         self._requested_runs = 0
         self.disk_used_percent = 0
-        """At the last look, rounded up; 100 if it could not be told."""
+        """Of the log's disk or the queues', whichever is fuller; at the last look, rounded up; 100 if unknown."""
+        self.log_disk_used_percent = 0
+        """Of the log's disk: only there deleting segments makes room. 0 if unknown."""
 
     def execute_delete_files_manually(self) -> None:
         """Delete expired segments during the next runs, whatever the hour: an operator's request."""
@@ -91,18 +93,28 @@ class CleanCommitLogService:
             await trio.sleep(self._options.clean_resource_interval_s)
 
     def check_disk(self) -> int | None:
-        """Refuse puts on a full or read-only disk; returns the use in percent, None if it cannot be told."""
+        """Refuse puts on a full or read-only disk, the log's or the queues'; returns the use of the fuller one.
+
+        In percent; None if it cannot be told.
+        """
+        percents = [self._used_percent(path) for path in (self._log.directory, self._queues.directory)]
+        known = [percent for percent in percents if percent is not None]
+        self.log_disk_used_percent = percents[0] or 0
+        used_percent = max(known) if len(known) == len(percents) else None
+        self.disk_used_percent = 100 if used_percent is None else used_percent
+        if known:
+            self._flags.set_disk_full(max(known) > self._options.disk_full_percent)
+        return used_percent
+
+    def _used_percent(self, path: str) -> int | None:
         try:
-            usage = self._disk.usage(self._log.directory)
+            usage = self._disk.usage(path)
         except StoreReadError as error:
-            logger.warning("clean_commit_log_service.disk_unknown", reason=str(error))
-            self.disk_used_percent = 100
+            logger.warning("clean_commit_log_service.disk_unknown", path=path, reason=str(error))
             return None
-        self.disk_used_percent = usage.used_percent
         if usage.read_only:
             cause = OSError(errno.EROFS, "Read-only file system")
-            self._flags.fail(StoreWriteError(cause, operation="statvfs", path=self._log.directory))
-        self._flags.set_disk_full(usage.used_percent > self._options.disk_full_percent)
+            self._flags.fail(StoreWriteError(cause, operation="statvfs", path=path))
         return usage.used_percent
 
     async def clean(self) -> int:
@@ -110,23 +122,34 @@ class CleanCommitLogService:
         used_percent = self.check_disk()
         if self._flags.write_error is not None:
             return 0
+        try:
+            vanished = self._forget_vanished()
+            deleted = await self._delete_expired(used_percent)
+            if deleted or vanished:
+                pause_s = self._options.delete_consume_queue_files_interval_s
+                await self._queues.delete_expired_files_in_thread(self._log.min_offset, pause_s=pause_s)
+                await self._disk.release_unlinked()  # before the next look at how full it is
+        except StoreError as error:
+            logger.warning("clean_commit_log_service.failed", reason=str(error))
+            return 0
+        return deleted
+
+    def _forget_vanished(self) -> int:
+        """Segments that somebody has taken away behind our back: their messages are gone, and the rest goes on."""
+        vanished = self._log.forget_vanished()
+        for mapped in vanished:
+            logger.warning("commit_log.segment_vanished", path=mapped.path, min_offset=self._log.min_offset)
+        return len(vanished)
+
+    async def _delete_expired(self, used_percent: int | None) -> int:
         options = self._options
         crowded = used_percent is None or used_percent > options.disk_max_used_percent
-        force = options.clean_file_forcibly_enable and (used_percent or 0) > options.clean_forcibly_percent
+        force = options.clean_file_forcibly_enable and self.log_disk_used_percent > options.clean_forcibly_percent
         requested = self._requested_runs > 0
         self._requested_runs -= requested
         if not (force or crowded or requested or self._is_time()):
             return 0
-        try:
-            deleted = await self._delete_segments(force=force)
-            if deleted:
-                self._queues.correct_min_offset(self._log.min_offset)
-                await self._queues.delete_expired_files_in_thread(pause_s=options.delete_consume_queue_files_interval_s)
-                await self._disk.release_unlinked()  # before the next look at how full it is
-        except StoreWriteError as error:
-            logger.warning("clean_commit_log_service.failed", reason=str(error))
-            return 0
-        return deleted
+        return await self._delete_segments(force=force)
 
     def _is_time(self) -> bool:
         return time.localtime(self._now_ms() / 1000).tm_hour in self._options.delete_when
@@ -134,7 +157,7 @@ class CleanCommitLogService:
     async def _delete_segments(self, *, force: bool) -> int:
         deleted = 0
         while deleted < _DELETED_PER_RUN_MAX and self._is_deletable(force=force):
-            path = self._log.files[0].file.path
+            path = self._log.files[0].path
             await self._log.delete_first_in_thread()
             logger.info("commit_log.segment_deleted", path=path, forced=force)
             deleted += 1
@@ -150,5 +173,5 @@ class CleanCommitLogService:
             return False
         if force:
             return True
-        expires_ms = self._disk.mtime_ms(oldest.file.path) + self._options.file_reserved_time_s * 1000
+        expires_ms = self._disk.mtime_ms(oldest.path) + self._options.file_reserved_time_s * 1000
         return self._now_ms() >= expires_ms and oldest.end_offset <= self._replicas_need()

@@ -9,12 +9,20 @@ from typing import Final, cast
 
 import trio
 
-from rmqha.codec.consume_queue import FILLER, FILLER_SIZE, UNIT, UNIT_SIZE
+from rmqha.codec.consume_queue import FILLER, FILLER_SIZE, UNIT, UNIT_SIZE, count_valid, sum_of_sizes
+from rmqha.errors import CorruptLogError
 from rmqha.store.disk import Disk
+from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.open_files import OpenFiles
 
 _FILES_RECOVERED: Final = 3
 _PAGE_BYTES: Final = 4096
+_FIRST_PIECE_BYTES: Final = 200 * UNIT_SIZE
+"""Most queues are short; reading goes on in larger and larger pieces."""
+_PIECE_BYTES_MAX: Final = 50_000 * UNIT_SIZE
+_FILLERS: Final = FILLER * 10_000
+_UNKNOWN: Final = -1
 
 Unit = tuple[int, int, int]
 """``(phy_offset, size, tags_code)``"""
@@ -29,13 +37,46 @@ class ConsumeQueue:
     ends, 0 if there is none; ``flushed_offset <= queue.max_offset``.
     """
 
-    def __init__(self, disk: Disk, directory: str, *, topic: str, queue_id: int, file_size: int) -> None:
-        self.topic: Final = topic
-        self.queue_id: Final = queue_id
-        self.queue: Final = MappedFileQueue(disk, directory, file_size=file_size - file_size % UNIT_SIZE)
+    __slots__ = (
+        "_before_erasing",
+        "_begins_at",
+        "_min_physic_offset",
+        "_seen_end",
+        "flushed_offset",
+        "max_physic_offset",
+        "min_offset_in_queue",
+        "queue",
+        "queue_id",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        *,
+        topic: str,
+        queue_id: int,
+        file_size: int,
+        open_files: OpenFiles | None = None,
+        before_erasing: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Nothing is read here. ``before_erasing()`` is called before units that can be seen are made zeros."""
+        self.topic = topic
+        self.queue_id = queue_id
+        self.queue = MappedFileQueue(
+            disk, directory, file_size=file_size - file_size % UNIT_SIZE, open_files=open_files, is_derived=True
+        )
         self.max_physic_offset = 0
         self.min_offset_in_queue = 0
         self.flushed_offset = 0
+        self._before_erasing = before_erasing
+        self._begins_at = 0
+        """Of a queue that was empty the first unit is to stand there, and before it nothing but fillers."""
+        self._min_physic_offset = _UNKNOWN
+        """Of the unit at ``min_offset_in_queue``, if it is known."""
+        self._seen_end = 0
+        """Everything behind it, and behind the queue's end, is zero."""
 
     @property
     def max_offset_in_queue(self) -> int:
@@ -44,34 +85,63 @@ class ConsumeQueue:
 
     @property
     def has_units(self) -> bool:
-        """Whether there is any unit, fillers included."""
-        return self.queue.max_offset > self.queue.min_offset
+        """Whether there is any unit; of fillers only those count that were found by :meth:`load`."""
+        return self.queue.max_offset > max(self.queue.min_offset, self._begins_at * UNIT_SIZE)
 
     @property
     def has_messages(self) -> bool:
         """Whether the log holds any message of this queue, as far as :meth:`correct_min_offset` was told."""
         return self.min_offset_in_queue < self.max_offset_in_queue
 
-    def load(self, *, writable: bool = True) -> None:
-        """Open the files and find the end: the first invalid unit within the last three files (spec: §8.3).
+    def load(self, *, writable: bool = True, in_doubt: bool = False) -> None:
+        """Find the end: the first invalid unit within the last three files (spec: §8.3). Behind it all is made zero.
+
+        Args:
+            writable: whether files may be changed; without, the store is only looked at.
+            in_doubt: erasing was not finished: what reads as zero may be something else on the device.
 
         Raises:
             CorruptLogError: files that are no consume queue's.
+            StoreReadError, StoreWriteError: the disk does not let us.
         """
         self.queue.load(writable=writable)
         end = self.queue.max_offset
         for mapped in self.queue.files[-_FILES_RECOVERED:]:
-            units, last_physic_offset = _count_valid(mapped.view)
-            self.max_physic_offset = max(self.max_physic_offset, last_physic_offset)
-            if units * UNIT_SIZE < mapped.size:
-                end = mapped.file_from_offset + units * UNIT_SIZE
+            valid_bytes, max_physic_offset = self._examine(mapped)
+            self.max_physic_offset = max(self.max_physic_offset, max_physic_offset)
+            if valid_bytes < mapped.size:
+                end = mapped.file_from_offset + valid_bytes
                 break
-        if writable:
-            self.queue.truncate(end)
+        if writable and (in_doubt or not self._is_zero_behind(end)):
+            self._erase(end)
         else:
             self.queue.set_end(end)
+        self._seen_end = end
         self.min_offset_in_queue = self.queue.min_offset // UNIT_SIZE
         self.flushed_offset = self.queue.max_offset
+
+    def _examine(self, mapped: MappedFile) -> tuple[int, int]:
+        """How many bytes from the start are valid units, and where the record of the last one ends if it is real."""
+        at, piece_bytes, last = 0, _FIRST_PIECE_BYTES, FILLER
+        while at < mapped.size:
+            units = _read(mapped, at, min(piece_bytes, mapped.size - at))
+            valid_bytes = count_valid(units) * UNIT_SIZE
+            if valid_bytes:
+                last = units[valid_bytes - UNIT_SIZE : valid_bytes]
+                if at == 0 and mapped is self.queue.files[0] and not units.startswith(FILLER):
+                    self._min_physic_offset = UNIT.unpack_from(units)[0]
+            at += valid_bytes
+            if valid_bytes < len(units):
+                break
+            piece_bytes = min(piece_bytes * 4, _PIECE_BYTES_MAX)
+        phy_offset, size, _ = UNIT.unpack(last)
+        return at, 0 if size == FILLER_SIZE else phy_offset + size
+
+    def _is_zero_behind(self, end: int) -> bool:
+        if not self.queue.files:
+            return True
+        last = self.queue.files[-1]
+        return last.file_from_offset <= end and last.file.is_zero_tail(end - last.file_from_offset)
 
     def unit(self, index: int) -> Unit | None:
         """``(phy_offset, size, tags_code)`` of the message at ``index``; None outside the queue."""
@@ -79,7 +149,7 @@ class ConsumeQueue:
             return None
         mapped = self.queue.find(index * UNIT_SIZE)
         assert mapped is not None, "the files are contiguous"
-        return cast(Unit, UNIT.unpack_from(mapped.view, index * UNIT_SIZE - mapped.file_from_offset))
+        return cast(Unit, UNIT.unpack(_read(mapped, index * UNIT_SIZE - mapped.file_from_offset, UNIT_SIZE)))
 
     def units(self, index: int, count: int) -> Iterator[Unit]:
         """Up to ``count`` units from ``index`` on; fewer at the end of the queue or of a file."""
@@ -87,17 +157,27 @@ class ConsumeQueue:
         if mapped is None:
             return iter(())
         start = index * UNIT_SIZE - mapped.file_from_offset
-        end = min(mapped.wrote_position, start + count * UNIT_SIZE)
-        return cast(Iterator[Unit], UNIT.iter_unpack(mapped.view[start : max(end, start)]))
+        end = max(min(mapped.wrote_position, start + count * UNIT_SIZE), start)
+        return cast(Iterator[Unit], UNIT.iter_unpack(_read(mapped, start, end - start)))
 
-    def start_at(self, index: int) -> bytes:
-        """Let an empty queue begin at ``index``; returns the fillers to be written before that unit."""
+    def sum_of_sizes(self, low: int, high: int) -> int:
+        """Of the records of the units ``[low, high)``."""
+        total = 0
+        for mapped in self.queue.between(low * UNIT_SIZE, high * UNIT_SIZE):
+            start = max(0, low * UNIT_SIZE - mapped.file_from_offset)
+            end = min(mapped.size, high * UNIT_SIZE - mapped.file_from_offset)
+            for at in range(start, end, _PIECE_BYTES_MAX):
+                total += sum_of_sizes(_read(mapped, at, min(_PIECE_BYTES_MAX, end - at)))
+        return total
+
+    def start_at(self, index: int) -> None:
+        """Let an empty queue begin at ``index``: the first file will have fillers before it. Raises StoreWriteError."""
         assert not self.has_units, "only an empty queue can begin elsewhere"
         while self.queue.files:
             self.queue.delete(self.queue.files[-1])
         self.queue.start_offset = index * UNIT_SIZE - index * UNIT_SIZE % self.queue.file_size
-        self.min_offset_in_queue = index
-        return FILLER * (index - self.queue.start_offset // UNIT_SIZE)
+        self.min_offset_in_queue = self._begins_at = index
+        self._min_physic_offset, self._seen_end = _UNKNOWN, 0
 
     def append(self, units: memoryview) -> int:
         """Put what still fits into the last file behind the queue's end; returns how many bytes were taken.
@@ -116,12 +196,23 @@ class ConsumeQueue:
         return taken
 
     def create_file(self) -> None:
-        """Make the next file. Sparse: the queues of a broker are many, and can be built again from the log."""
-        self.queue.create_next(sparse=True)
+        """Make the next file. Raises StoreWriteError."""
+        self.queue.create_next()
+        for _ in self._fill():
+            pass
 
     async def create_file_in_thread(self) -> None:
         """As :meth:`create_file`, without holding up the event loop."""
-        await self.queue.create_next_in_thread(sparse=True)
+        await self.queue.create_next_in_thread()
+        for _ in self._fill():
+            await trio.lowlevel.checkpoint()
+
+    def _fill(self) -> Iterator[None]:
+        """Write the fillers, piece by piece: RocketMQ takes the first zeros of a file for the queue's end."""
+        while (missing_bytes := self._begins_at * UNIT_SIZE - self.queue.max_offset) > 0:
+            size = min(missing_bytes, len(_FILLERS))
+            self.queue.files[-1].append([memoryview(_FILLERS)[:size]], size)
+            yield
 
     def cut(self, phy_offset: int) -> None:
         """Drop every unit whose record starts at or behind ``phy_offset``, and erase the rest durably (spec: §8.3).
@@ -131,26 +222,58 @@ class ConsumeQueue:
         Raises:
             StoreWriteError: do not append to this queue.
         """
-        end = self._first_at_or_behind(phy_offset)
-        last = self.unit(end - 1)
-        if last is None or _is_filler(last):
-            self.empty()
-        else:
-            self._cut_at(end, max_physic_offset=last[0] + last[1])
+        if not 0 < self.max_physic_offset <= phy_offset and self.has_units:
+            self._end_at(*self._end_before(phy_offset), erase=True)
+
+    def take_back(self, phy_offset: int) -> None:
+        """As :meth:`cut`, for units that are written again at once: those of the last file are not erased for it.
+
+        Call :meth:`erase_leftovers` afterwards. Raises StoreWriteError.
+        """
+        if not 0 < self.max_physic_offset <= phy_offset and self.has_units:
+            end, max_physic_offset = self._end_before(phy_offset)
+            in_last_file = end * UNIT_SIZE >= self.queue.files[-1].file_from_offset
+            self._end_at(end, max_physic_offset, erase=not in_last_file)
+
+    def erase_leftovers(self) -> None:
+        """Erase durably what :meth:`take_back` left and nobody wrote again. Raises StoreWriteError."""
+        if self.queue.max_offset < self._seen_end:
+            self._erase(self.queue.max_offset)
 
     def empty(self) -> None:
         """Drop every unit. Raises StoreWriteError, as :meth:`cut` does."""
-        self._cut_at(self.queue.min_offset // UNIT_SIZE, max_physic_offset=0)
+        self._end_at(self.queue.min_offset // UNIT_SIZE, 0, erase=True)
 
-    def _cut_at(self, end: int, *, max_physic_offset: int) -> None:
-        self.queue.truncate(end * UNIT_SIZE)
+    def _end_before(self, phy_offset: int) -> tuple[int, int]:
+        """Where the queue has to end, in the queue, and where the record before that ends."""
+        end = self._first_at_or_behind(phy_offset)
+        last = self.unit(end - 1)
+        if last is None or _is_filler(last):
+            return self.queue.min_offset // UNIT_SIZE, 0
+        return end, last[0] + last[1]
+
+    def _end_at(self, end: int, max_physic_offset: int, *, erase: bool) -> None:
+        if erase:
+            self._erase(end * UNIT_SIZE)
+        else:
+            self.queue.set_end(end * UNIT_SIZE)
         self.max_physic_offset = max_physic_offset
         self.flushed_offset = min(self.flushed_offset, self.queue.max_offset)
-        self.min_offset_in_queue = min(self.min_offset_in_queue, self.max_offset_in_queue)
+        if self.min_offset_in_queue >= self.max_offset_in_queue:
+            self.min_offset_in_queue, self._min_physic_offset = self.max_offset_in_queue, _UNKNOWN
+
+    def _erase(self, end: int) -> None:
+        self._before_erasing()
+        self.queue.truncate(end)
+        self._seen_end = end
 
     def correct_min_offset(self, phy_min_offset: int) -> None:
         """The log now begins at ``phy_min_offset``: messages before are gone from this queue too."""
+        if self._min_physic_offset >= phy_min_offset:
+            return
         self.min_offset_in_queue = max(self.queue.min_offset // UNIT_SIZE, self.end_before(phy_min_offset))
+        unit = self.unit(self.min_offset_in_queue)
+        self._min_physic_offset = _UNKNOWN if unit is None else unit[0]
 
     def end_before(self, phy_offset: int) -> int:
         """Where this queue ended when the log ended at ``phy_offset``."""
@@ -162,6 +285,8 @@ class ConsumeQueue:
     def _first_at_or_behind(self, phy_offset: int) -> int:
         """Offset in the queue of the first unit at or behind ``phy_offset``; fillers are before everything."""
         low, high = self.queue.min_offset // UNIT_SIZE, self.max_offset_in_queue
+        if 0 < self.max_physic_offset <= phy_offset:
+            return high
         while low < high:
             middle = (low + high) // 2
             unit = self.unit(middle)
@@ -216,7 +341,7 @@ class ConsumeQueue:
         """Make durable what was written before the call. Raises StoreWriteError."""
         end = self.queue.max_offset
         for mapped in self.queue.between(self.flushed_offset, end):
-            await mapped.file.sync_in_thread()
+            await mapped.sync_in_thread()
         self.flushed_offset = end
 
 
@@ -224,13 +349,9 @@ def _is_filler(unit: Unit) -> bool:
     return unit[0] == 0 and unit[1] == FILLER_SIZE
 
 
-def _count_valid(view: memoryview) -> tuple[int, int]:
-    """How many units from the start are valid, and where the record of the last real one ends."""
-    count = physic_offset = 0
-    for phy_offset, size, _ in UNIT.iter_unpack(view):
-        if phy_offset < 0 or size <= 0:
-            break
-        count += 1
-        if size != FILLER_SIZE:
-            physic_offset = phy_offset + size
-    return count, physic_offset
+def _read(mapped: MappedFile, at: int, size: int) -> bytes:
+    """Exactly so many bytes. Raises StoreReadError, or CorruptLogError if the file has become shorter."""
+    data = mapped.file.pread(size, at)
+    if len(data) < size:
+        raise CorruptLogError(mapped.file_from_offset + at, f"{mapped.path} ends after {at + len(data)} bytes")
+    return data

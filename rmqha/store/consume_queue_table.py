@@ -4,10 +4,15 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Final
 
+import trio
+
 from rmqha.codec.layout import is_legal_topic
 from rmqha.errors import CorruptLogError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.disk import Disk
+from rmqha.store.open_files import OpenFiles
+
+_QUEUES_AT_ONCE: Final = 100
 
 QueueKey = tuple[str, int]
 
@@ -18,42 +23,57 @@ class ConsumeQueueTable:
     Topic names come from peers: only those of RocketMQ's alphabet, which holds neither ``.`` nor ``/``, become paths.
     """
 
-    def __init__(self, disk: Disk, directory: str, *, file_size: int) -> None:
+    def __init__(self, disk: Disk, directory: str, *, file_size: int, open_files: OpenFiles | None = None) -> None:
         self._disk: Final = disk
-        self._directory: Final = directory
+        self.directory: Final = directory
         self._file_size: Final = file_size
+        self._open_files: Final = open_files or OpenFiles()
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self.known_ends: Final[dict[QueueKey, int]] = {}
         """Where queues ended before this log began: of those without a message in it, nothing else may tell."""
+        self._erasing = False
+        """The file that says so is there."""
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self._queues.values())
 
     def load(self, *, writable: bool = True) -> None:
-        """Open every queue and find its end. Names that are no queue's are left alone.
+        """Find every queue's end. Names that are no queue's are left alone.
+
+        Units that were dropped must not come back to life. What a process before erased is zero on the device, unless
+        a file says that it did not finish: a flush that fails leaves zeros that only the page cache has.
 
         Raises:
             CorruptLogError: a queue's files do not fit together. Queues can be built again from the log.
         """
-        for topic in self._disk.listdir(self._directory):
-            for name in self._disk.listdir(f"{self._directory}/{topic}"):
+        self._erasing = writable and self._disk.exists(self._erasing_path)
+        for topic in self._disk.listdir(self.directory):
+            for name in self._disk.listdir(f"{self.directory}/{topic}"):
                 if name.isascii() and name.isdigit() and is_legal_topic(topic.encode(errors="replace")):
                     self._load_queue(topic, int(name), writable=writable)
 
     def _load_queue(self, topic: str, queue_id: int, *, writable: bool) -> None:
         queue = self._new(topic, queue_id)
         try:
-            queue.load(writable=writable)
+            queue.load(writable=writable, in_doubt=self._erasing)
         except CorruptLogError as error:
             raise CorruptLogError(
                 error.offset,
                 f"consume queue {topic}/{queue_id}: {error.reason}. If the commitlog is sound, move "
-                f"{self._directory} away and start again: all queues are then built from the log",
+                f"{self.directory} away and start again: all queues are then built from the log",
             ) from error
 
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
-        path = f"{self._directory}/{topic}/{queue_id}"
-        queue = ConsumeQueue(self._disk, path, topic=topic, queue_id=queue_id, file_size=self._file_size)
+        path = f"{self.directory}/{topic}/{queue_id}"
+        queue = ConsumeQueue(
+            self._disk,
+            path,
+            topic=topic,
+            queue_id=queue_id,
+            file_size=self._file_size,
+            open_files=self._open_files,
+            before_erasing=self._note_erasing,
+        )
         self._queues[topic, queue_id] = queue
         return queue
 
@@ -62,17 +82,15 @@ class ConsumeQueueTable:
         return self._queues.get((topic, queue_id))
 
     def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue; a new one gets its directory here.
+        """The queue; a new one gets its directory with its first file.
 
         Raises:
             CorruptLogError: no queue can have such a name.
-            StoreWriteError: the directory cannot be made.
         """
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             if not is_legal_topic(topic.encode()) or not topic or queue_id < 0:
                 raise CorruptLogError(0, f"no queue can be named {topic!r}/{queue_id}")
-            self._disk.makedirs(f"{self._directory}/{topic}/{queue_id}")
             queue = self._new(topic, queue_id)
         return queue
 
@@ -85,6 +103,28 @@ class ConsumeQueueTable:
         """Make every queue forget the records at or behind ``phy_offset``. Raises StoreWriteError."""
         for queue in self:
             queue.cut(phy_offset)
+
+    def take_back(self, phy_offset: int) -> None:
+        """As :meth:`cut`, for what is dispatched again at once; then :meth:`finish_erasing` has to follow."""
+        for queue in self:
+            queue.take_back(phy_offset)
+
+    @property
+    def _erasing_path(self) -> str:
+        return f"{self.directory}.erasing"
+
+    def _note_erasing(self) -> None:
+        if not self._erasing:
+            self._disk.create(self._erasing_path, 0, sparse=True)
+            self._erasing = True
+
+    def finish_erasing(self) -> None:
+        """Erase what is left of units that were taken back; then all of it is durable. Raises StoreWriteError."""
+        for queue in self:
+            queue.erase_leftovers()
+        if self._erasing:
+            self._disk.unlink(self._erasing_path)
+            self._erasing = False
 
     def correct_min_offset(self, phy_min_offset: int) -> None:
         """Make every queue forget, in memory, the records before ``phy_min_offset``."""
@@ -130,9 +170,18 @@ class ConsumeQueueTable:
             queue.queue.delete(queue.queue.files[-1])
         return self._new(*key)
 
-    async def delete_expired_files_in_thread(self, *, pause_s: float) -> int:
-        """Delete queue files whose messages are all gone; returns how many. Raises StoreWriteError."""
-        return sum([await q.delete_expired_files_in_thread(pause_s=pause_s) for q in list(self)])
+    async def delete_expired_files_in_thread(self, phy_min_offset: int, *, pause_s: float) -> int:
+        """Make every queue forget the records before ``phy_min_offset``, and delete files that hold nothing else.
+
+        Returns how many. Others run in between: queues are many. Raises StoreError.
+        """
+        deleted = 0
+        for number, queue in enumerate(list(self)):
+            queue.correct_min_offset(phy_min_offset)
+            deleted += await queue.delete_expired_files_in_thread(pause_s=pause_s)
+            if number % _QUEUES_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+        return deleted
 
     def close(self) -> None:
         """Close every file."""

@@ -67,6 +67,10 @@ class DataFile(Protocol):
         """A read-only window on the whole file that shows every later write. Raises StoreReadError."""
         ...
 
+    def is_zero_tail(self, at: int) -> bool:
+        """Whether every byte from ``at`` to the end reads as zero. Raises StoreReadError."""
+        ...
+
     def zero_tail(self, at: int) -> None:
         """Make every byte from ``at`` to the end zero, durably. Raises StoreWriteError."""
         ...
@@ -112,7 +116,10 @@ class Disk(Protocol):
         ...
 
     def create(self, path: str, size: int, *, sparse: bool = False) -> DataFile:
-        """Make a file of ``size`` zeros that must not exist; its blocks are allocated unless ``sparse``."""
+        """Make a file of ``size`` zeros that must not exist.
+
+        Its blocks are allocated, unless it is ``sparse``: then its directory is made, too, if there is none.
+        """
         ...
 
     async def create_in_thread(self, path: str, size: int, *, sparse: bool = False) -> DataFile:

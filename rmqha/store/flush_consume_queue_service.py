@@ -2,14 +2,17 @@
 
 from typing import Final
 
+import structlog
 import trio
 
-from rmqha.errors import StoreWriteError
+from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.flush_service import FlushCommitLogService
 from rmqha.store.reput_message_service import ReputMessageService
-from rmqha.store.running_flags import RunningFlags
+from rmqha.store.running_flags import RunningFlags, may_pass
 from rmqha.store.store_checkpoint import StoreCheckpoint
+
+logger = structlog.get_logger()
 
 
 class FlushConsumeQueueService:
@@ -19,7 +22,8 @@ class FlushConsumeQueueService:
     that is killed again and again would begin where the one before began.
 
     The queues can be built again from the log, so a failing flush stops dispatching and nothing else
-    (spec: commitlog §6.3 rule 9, §8.3); the checkpoint then stays where it is.
+    (spec: commitlog §6.3 rule 9, §8.3); the checkpoint then stays where it is. It does so too while there is no space
+    for it, or a queue cannot be opened: the next recovery then begins earlier.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class FlushConsumeQueueService:
         self._interval_s = interval_s
         self._least_pages = least_pages
         self._thorough_interval_s = thorough_interval_s
+        self._postponed = False
 
     async def run(self) -> None:
         """Flush until cancelled, or until a flush fails."""
@@ -69,9 +74,18 @@ class FlushConsumeQueueService:
                 flushed_offset=boundary,
             )
         except StoreWriteError as error:
-            self._flags.fail(error)
+            if may_pass(error):
+                self._postpone(error)
+            else:
+                self._flags.fail(error)
             return False
+        self._postponed = False
         return True
+
+    def _postpone(self, error: StoreError) -> None:
+        if not self._postponed:
+            logger.warning("flush_consume_queue_service.postponed", reason=str(error))
+        self._postponed = True
 
     async def _flush(self, *, least_pages: int) -> bool:
         if self._flags.dispatch_error is not None:
@@ -80,6 +94,9 @@ class FlushConsumeQueueService:
             for queue in list(self._queues):
                 if queue.flushed_offset < queue.queue.max_offset and queue.dirty_pages >= least_pages:
                     await queue.flush_in_thread()
+        except StoreReadError as error:
+            self._postpone(error)
+            return False
         except StoreWriteError as error:
             self._flags.fail_dispatch(error)
             return False

@@ -76,7 +76,7 @@ class FlushCommitLogService(ABC):
             return False
         try:
             for segment in log.queue.between(self.flushed.value, end):
-                await segment.file.sync_in_thread()
+                await segment.sync_in_thread()
                 self.flushed.advance(min(segment.end_offset, end))
         except StoreWriteError as error:
             self._flags.fail(error)

@@ -1,9 +1,13 @@
 """MappedFile: one segment of a log of bytes, with the position up to which it is written."""
 
-from typing import Final
+import errno
+import os
+from typing import Final, Protocol
 
+from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.memory import BytesLike
-from rmqha.store.disk import DataFile
+from rmqha.store.disk import DataFile, Disk
+from rmqha.store.open_files import OpenFiles
 
 NAME_DIGITS: Final = 20
 
@@ -18,21 +22,76 @@ def parse_file_name(name: str) -> int | None:
     return int(name) if len(name) == NAME_DIGITS and name.isascii() and name.isdigit() else None
 
 
+class Home(Protocol):
+    """What the segments of one directory have in common."""
+
+    disk: Disk
+    directory: str
+    file_size: int
+    open_files: OpenFiles
+    is_derived: bool
+    writable: bool
+
+
 class MappedFile:
     """A file that holds the log's bytes ``[file_from_offset, file_from_offset + size)``.
 
     Invariant: ``0 <= wrote_position <= size``; bytes below it belong to the log, bytes behind it are nobody's.
     """
 
-    __slots__ = ("file", "file_from_offset", "size", "view", "wrote_position")
+    __slots__ = ("_flushed_position", "_home", "file_from_offset", "held", "was_used", "wrote_position")
 
-    def __init__(self, file: DataFile, file_from_offset: int, wrote_position: int = 0) -> None:
-        self.file: Final = file
+    def __init__(self, home: Home, file_from_offset: int, wrote_position: int = 0) -> None:
+        self._home: Final = home
         self.file_from_offset: Final = file_from_offset
-        self.size: Final = file.size
-        self.view: Final = file.view()
-        """The whole file, read-only; a slice stays valid even after the file was deleted."""
         self.wrote_position = wrote_position
+        self._flushed_position = wrote_position
+        self.held: DataFile | None = None
+        self.was_used = False
+
+    @property
+    def path(self) -> str:
+        """Where it lies."""
+        return f"{self._home.directory}/{file_name(self.file_from_offset)}"
+
+    @property
+    def size(self) -> int:
+        """Length in bytes; constant."""
+        return self._home.file_size
+
+    @property
+    def file(self) -> DataFile:
+        """The file, opened if it was not: use it, or hold it, but do not store it. Raises StoreReadError."""
+        self.was_used = True
+        return self.held or self._home.open_files.open(self)
+
+    def open_file(self) -> DataFile:
+        """See :class:`~rmqha.store.open_files.Reopenable`."""
+        file = self._home.disk.open(self.path, writable=self._home.writable)
+        if file.size != self.size:
+            cause = OSError(errno.EIO, f"it has {file.size} bytes now, and had {self.size}")
+            raise StoreReadError(cause, operation="open", path=self.path)
+        return file
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether it has to stay open, as a segment does that is written, or not durable.
+
+        Its next write needs no descriptor, and the kernel may tell of a page that it could not write only those who
+        had the file open. What is derived needs neither: what is lost there shows at the next start.
+        """
+        if self._home.is_derived:
+            return False
+        return self.wrote_position < self.size or self._flushed_position < self.wrote_position
+
+    @property
+    def view(self) -> memoryview:
+        """The whole file, read-only; a slice stays valid even after the file was closed or deleted.
+
+        Raises:
+            StoreReadError: it cannot be opened or mapped at present.
+        """
+        return self.file.view()
 
     @property
     def end_offset(self) -> int:
@@ -56,10 +115,26 @@ class MappedFile:
             StoreWriteError: the position has not moved; what is behind it on disk is unknown.
         """
         assert size <= self.size - self.wrote_position, "the caller checks what fits"
-        self.file.pwrite(buffers, self.wrote_position)
+        try:
+            file = self.file
+        except StoreReadError as error:
+            cause = OSError(error.errno, os.strerror(error.errno))
+            raise StoreWriteError(cause, operation="open", path=self.path) from error
+        file.pwrite(buffers, self.wrote_position)
         self.wrote_position += size
 
     def cut(self, position: int) -> None:
         """Take back everything from ``position`` on and erase it durably, so that it cannot come back to life."""
         self.file.zero_tail(position)
+        self.set_end(position)
+
+    def set_end(self, position: int) -> None:
+        """Take ``position`` for the end, in memory only."""
         self.wrote_position = position
+        self._flushed_position = min(self._flushed_position, position)
+
+    async def sync_in_thread(self) -> None:
+        """Make durable what was written before the call. Raises StoreWriteError, StoreReadError."""
+        end = self.wrote_position
+        await self.file.sync_in_thread()
+        self._flushed_position = max(self._flushed_position, end)

@@ -1,10 +1,9 @@
 """MappedFileQueue: consecutive segments of equal size that together are one log of bytes."""
 
-from typing import Final
-
 from rmqha.errors import CorruptLogError
 from rmqha.store.disk import DataFile, Disk
 from rmqha.store.mapped_file import MappedFile, file_name, parse_file_name
+from rmqha.store.open_files import OpenFiles
 
 
 class MappedFileQueue:
@@ -14,15 +13,38 @@ class MappedFileQueue:
     ``start_offset`` is where an empty log will begin, a multiple of ``file_size``.
     """
 
-    def __init__(self, disk: Disk, directory: str, *, file_size: int) -> None:
-        self.disk: Final = disk
-        self.directory: Final = directory
-        self.file_size: Final = file_size
+    __slots__ = ("directory", "disk", "file_size", "files", "is_derived", "open_files", "start_offset", "writable")
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        *,
+        file_size: int,
+        open_files: OpenFiles | None = None,
+        is_derived: bool = False,
+    ) -> None:
+        """The files are opened when they are used; nothing is read here.
+
+        Args:
+            disk: where the directory is.
+            directory: holds segments and nothing else; need not exist.
+            file_size: bytes of each segment.
+            open_files: shared by all that compete for descriptors.
+            is_derived: can be built again from another log. Such files are many: they are sparse, and any of them may
+                be closed at any time.
+        """
+        self.disk = disk
+        self.directory = directory
+        self.file_size = file_size
+        self.open_files = open_files or OpenFiles()
+        self.is_derived = is_derived
+        self.writable = True
         self.files: list[MappedFile] = []
         self.start_offset = 0
 
     def load(self, *, writable: bool = True) -> None:
-        """Open every segment as if it were full; recovery then finds the real end and calls :meth:`truncate`.
+        """Take in every segment as if it were full; recovery then finds the real end and calls :meth:`truncate`.
 
         A last file that is too short holds nothing that was ever used (a crash inside its creation): it is
         deleted. Anything else of a wrong name or length stops the start, as it does in Java, and so does a hole.
@@ -32,6 +54,7 @@ class MappedFileQueue:
             StoreReadError, StoreWriteError: a file cannot be opened, or a short last one not deleted.
         """
         assert not self.files, "a queue is loaded once"
+        self.writable = writable
         names = self.disk.listdir(self.directory)
         for name in names:
             path = f"{self.directory}/{name}"
@@ -43,7 +66,7 @@ class MappedFileQueue:
                 self.disk.unlink(path)
                 continue
             self._check(path, offset, size)
-            self.files.append(MappedFile(self.disk.open(path, writable=writable), offset, size))
+            self.files.append(MappedFile(self, offset, size))
 
     def _is_unborn(self, path: str, size: int) -> bool:
         """Whether a last file was left behind half-made: shorter than a segment and nothing in it."""
@@ -87,26 +110,27 @@ class MappedFileQueue:
     def add(self, file: DataFile) -> MappedFile:
         """Let a created file be the next segment; everything before it must be full."""
         assert not self.files or self.files[-1].is_full, "segments are filled one after the other"
-        mapped = MappedFile(file, self.next_file_offset)
+        mapped = MappedFile(self, self.next_file_offset)
+        self.open_files.keep(mapped, file)
         self.files.append(mapped)
         return mapped
 
-    def create_next(self, *, sparse: bool = False) -> MappedFile:
+    def create_next(self) -> MappedFile:
         """Create the next segment here and now. Raises StoreWriteError."""
         path = self.segment_path(self.next_file_offset)
-        return self.add(self.disk.create(path, self.file_size, sparse=sparse))
+        return self.add(self.disk.create(path, self.file_size, sparse=self.is_derived))
 
-    async def create_next_in_thread(self, *, sparse: bool = False) -> MappedFile:
+    async def create_next_in_thread(self) -> MappedFile:
         """As :meth:`create_next`, without holding up the event loop. Only one task may do so at a time."""
         path = self.segment_path(self.next_file_offset)
-        return self.add(await self.disk.create_in_thread(path, self.file_size, sparse=sparse))
+        return self.add(await self.disk.create_in_thread(path, self.file_size, sparse=self.is_derived))
 
     def set_end(self, offset: int) -> None:
-        """Take ``offset`` for the end of the log, in memory only: for reading a store without changing it."""
+        """Take ``offset`` for the end of the log, in memory only."""
         while self.files and self.files[-1].file_from_offset > offset:
-            self.files.pop().file.close()
+            self.open_files.forget(self.files.pop())
         if self.files:
-            self.files[-1].wrote_position = offset - self.files[-1].file_from_offset
+            self.files[-1].set_end(offset - self.files[-1].file_from_offset)
 
     def truncate(self, offset: int) -> None:
         """Make ``offset``, at most :attr:`max_offset`, the end: delete the segments behind, zero the rest of its own.
@@ -126,14 +150,35 @@ class MappedFileQueue:
     def delete(self, mapped: MappedFile) -> None:
         """Delete the first or the last segment. Raises StoreWriteError; then it is still there."""
         assert mapped in {self.files[0], self.files[-1]}, "no holes"
-        self.disk.unlink(mapped.file.path)
-        self.files.remove(mapped)
+        self.disk.unlink(mapped.path)
+        self._drop(mapped)
 
     async def delete_first_in_thread(self) -> None:
-        """Delete the oldest segment without holding up the event loop; whoever reads from it still can."""
+        """Delete the oldest segment without holding up the event loop; whoever reads from it still can.
+
+        One that is not there any more is only forgotten. Raises StoreWriteError, StoreReadError.
+        """
         first = self.files[0]
-        await self.disk.unlink_in_thread(first.file.path)
-        self.files.remove(first)
+        if self.disk.exists(first.path):
+            await self.disk.unlink_in_thread(first.path)
+        self._drop(first)
+
+    def forget_vanished(self) -> list[MappedFile]:
+        """Forget the oldest segments that somebody else has taken away, as long as the last one is there.
+
+        If that is gone as well, it is the directory that is missing, perhaps for a moment. Raises StoreReadError.
+        """
+        vanished: list[MappedFile] = []
+        while len(self.files) > 1 and not self.disk.exists(self.files[0].path):
+            if not vanished and not self.disk.exists(self.files[-1].path):
+                break
+            vanished.append(self.files[0])
+            self._drop(self.files[0])
+        return vanished
+
+    def _drop(self, mapped: MappedFile) -> None:
+        self.files.remove(mapped)
+        self.open_files.forget(mapped)
 
     def between(self, start: int, end: int) -> list[MappedFile]:
         """The segments that hold any byte of ``[start, end)``."""
@@ -144,5 +189,7 @@ class MappedFileQueue:
     def close(self) -> None:
         """Close every file."""
         for mapped in self.files:
-            mapped.file.close()
+            file = self.open_files.forget(mapped)
+            if file is not None:
+                file.close()
         self.files.clear()

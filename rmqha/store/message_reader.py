@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rmqha.codec.layout import MESSAGE_MAGIC, RECORD_SIZE_MIN, fields_struct, physical_offset_at, store_timestamp_at
-from rmqha.errors import CorruptLogError
+from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable
@@ -143,10 +143,11 @@ class MessageReader:
         limit = min(end - segment.file_from_offset, segment.wrote_position)
         if position + RECORD_SIZE_MIN > limit:
             return None
-        size, magic, claimed = _HEAD.unpack_from(segment.view, position)
+        view = segment.view
+        size, magic, claimed = _HEAD.unpack_from(view, position)
         if magic != MESSAGE_MAGIC or claimed != phy_offset or not RECORD_SIZE_MIN <= size <= limit - position:
             return None
-        return segment.view[position : position + size]
+        return view[position : position + size]
 
     def physical_offset_of(self, record: memoryview) -> int:
         """Where a record that was read here lies in the log."""
@@ -160,8 +161,11 @@ class MessageReader:
         return store_timestamp_at(record)
 
     def earliest_message_time_ms(self) -> int:
-        """Store time of the first record of the log, -1 if there is none."""
-        return self.store_time_of(self._commit_log.min_offset)
+        """Store time of the first record of the log, -1 if there is none, or none that can be read at present."""
+        try:
+            return self.store_time_of(self._commit_log.min_offset)
+        except StoreReadError:
+            return -1
 
     def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Offset of the next message to be seen; 0 for a queue that does not exist."""

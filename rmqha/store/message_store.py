@@ -23,6 +23,7 @@ from rmqha.store.flush_service import FlushCommitLogService, FlushRealTimeServic
 from rmqha.store.log_recovery import LogRecovery
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.message_reader import MessageReader
+from rmqha.store.open_files import OpenFiles
 from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.running_flags import RunningFlags
@@ -52,9 +53,15 @@ class DefaultMessageStore:
         """A further limit to what is dispatched, such as what the replicas hold; call :meth:`confirm` when it moves."""
         self.replicas_need: Callable[[], int] = lambda: _NO_LIMIT
         """The smallest offset a connected slave still has to be sent; segments from there on are kept for it."""
-        log_files = MappedFileQueue(disk, options.commit_log_dir, file_size=options.mapped_file_size_commit_log)
+        open_files = OpenFiles(options.open_files_max)
+        log_files = MappedFileQueue(
+            disk, options.commit_log_dir, file_size=options.mapped_file_size_commit_log, open_files=open_files
+        )
         self.queues: Final = ConsumeQueueTable(
-            disk, options.consume_queue_dir, file_size=options.mapped_file_size_consume_queue
+            disk,
+            options.consume_queue_dir,
+            file_size=options.mapped_file_size_consume_queue,
+            open_files=open_files,
         )
         self.checkpoint: Final = StoreCheckpoint(disk, f"{options.store_path_root_dir}/checkpoint")
         self._allocate: Final = AllocateMappedFileService(log_files, fail=self.running_flags.fail)

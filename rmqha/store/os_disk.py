@@ -5,7 +5,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Final
 
 from rmqha.errors import StoreLockedError, StoreWriteError
@@ -75,6 +75,16 @@ class OsDataFile:
 
     def _map(self) -> memoryview:
         return memoryview(mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ) if self.size else b"")
+
+    def is_zero_tail(self, at: int) -> bool:
+        """Looks only at what is allocated."""
+        with reading("pread", self.path):
+            for start, end in self._extents(at):
+                for position in range(start, end, len(_ZEROS)):
+                    data = os.pread(self._fd, min(len(_ZEROS), end - position), position)
+                    if data.count(0) != len(data):
+                        return False
+        return True
 
     def zero_tail(self, at: int) -> None:
         """Looks only at what is allocated and writes only where something is not zero yet, for us or on the device.
@@ -157,8 +167,11 @@ class OsDisk:
     def create(self, path: str, size: int, *, sparse: bool = False) -> OsDataFile:
         """See :meth:`Disk.create`. A half-made file is removed again: one of a wrong length stops a start.
 
-        It is mapped here, where having no address space for it is still a failure like any other.
+        Unless it is sparse, and so one of many, it is mapped here, where having no address space for it is still a
+        failure like any other.
         """
+        if sparse:
+            self.makedirs(os.path.dirname(path))
         with writing("create", path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             file = OsDataFile(fd, path, size)
@@ -169,7 +182,7 @@ class OsDisk:
                     allocate(fd, size)
                 os.fsync(fd)
                 sync_directory(os.path.dirname(path))
-                file._view = file._map()
+                file._view = None if sparse else file._map()
             except OSError:
                 file.close()
                 os.unlink(path)
@@ -278,5 +291,6 @@ class OsDisk:
                 missing.append(path)
                 path = os.path.dirname(path) or "."
             for directory in reversed(missing):
-                os.mkdir(directory, 0o700)
+                with suppress(FileExistsError):  # another thread was faster
+                    os.mkdir(directory, 0o700)
                 sync_directory(os.path.dirname(directory) or ".")

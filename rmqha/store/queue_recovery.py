@@ -7,13 +7,10 @@ the segment's blank (or to the log's end). Only a segment where they do not is r
 Source: spec: commitlog §7.2 (traps), §7.3.
 """
 
-import sys
-from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
-from rmqha.codec.consume_queue import UNIT_SIZE
 from rmqha.codec.dispatch import DispatchRequest, read_dispatch
 from rmqha.codec.layout import enters_queue
 from rmqha.codec.scan import Stop, scan_records
@@ -27,7 +24,9 @@ _PIECE_BYTES: Final = 16 * 1024 * 1024
 
 
 def recover_consume_queues(table: ConsumeQueueTable, log: MappedFileQueue, *, rebuild_from: int) -> int:
-    """Cut the queues back to what is right; returns the offset from which the log has to be dispatched.
+    """Take the queues back to what is right; returns the offset from which the log has to be dispatched.
+
+    Afterwards :meth:`ConsumeQueueTable.finish_erasing` has to be called.
 
     Args:
         table: the queues, loaded.
@@ -41,7 +40,7 @@ def recover_consume_queues(table: ConsumeQueueTable, log: MappedFileQueue, *, re
     table.correct_min_offset(log.min_offset)
     dispatch_from = min(first_uncovered(table, log), max(rebuild_from, log.min_offset))
     if dispatch_from < log.max_offset:
-        table.cut(dispatch_from)
+        table.take_back(dispatch_from)
     return dispatch_from
 
 
@@ -83,11 +82,16 @@ def first_uncovered(table: ConsumeQueueTable, log: MappedFileQueue) -> int:
 
 def _add_sizes(queue: ConsumeQueue, log: MappedFileQueue, *, covered: list[int]) -> None:
     """Add to each segment's number the sizes of the records that this queue knows in it."""
-    end = queue.max_offset_in_queue
-    low = queue.min_offset_in_queue
-    for index, mapped in enumerate(log.files):
-        high = bisect_left(range(end), mapped.end_offset, low, end, key=lambda i: _phy_offset(queue, i))
-        covered[index] += _sum_of_sizes(queue, low, high)
+    low, end = queue.min_offset_in_queue, queue.max_offset_in_queue
+    while low < end:
+        index = (_phy_offset(queue, low) - log.min_offset) // log.file_size
+        if not 0 <= index < len(log.files):
+            return  # this unit leads nowhere: some segment will lack a record
+        segment_end = log.files[index].end_offset
+        high = end
+        if _phy_offset(queue, end - 1) >= segment_end:
+            high = bisect_left(range(end), segment_end, low + 1, end, key=lambda i: _phy_offset(queue, i))
+        covered[index] += queue.sum_of_sizes(low, high)
         low = high
 
 
@@ -95,19 +99,6 @@ def _phy_offset(queue: ConsumeQueue, index: int) -> int:
     unit = queue.unit(index)
     assert unit is not None, "between the ends"
     return unit[0]
-
-
-def _sum_of_sizes(queue: ConsumeQueue, low: int, high: int) -> int:
-    """Sum of the second field of the units ``[low, high)``, without a Python loop over them."""
-    total = 0
-    for mapped in queue.queue.between(low * UNIT_SIZE, high * UNIT_SIZE):
-        start = max(0, low * UNIT_SIZE - mapped.file_from_offset)
-        end = min(mapped.size, high * UNIT_SIZE - mapped.file_from_offset)
-        words = array("i", bytes(mapped.view[start:end]))
-        if sys.byteorder == "little":
-            words.byteswap()
-        total += sum(words[2 :: UNIT_SIZE // words.itemsize])
-    return total
 
 
 def _is_end_of_records(mapped: MappedFile, position: int) -> bool:

@@ -5,13 +5,13 @@ is dispatched, as consumers must not see what could still vanish; and a unit is 
 QUEUEOFFSET. What breaks a rule stops dispatching and is flagged, nothing is ever skipped (spec: commitlog §8.2, §9).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import structlog
 import trio
 
-from rmqha.codec.consume_queue import UNIT
+from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
 from rmqha.codec.dispatch import DispatchRequest, read_dispatch
 from rmqha.codec.layout import enters_queue
 from rmqha.codec.scan import Stop, scan_records
@@ -20,7 +20,7 @@ from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.running_flags import RunningFlags
+from rmqha.store.running_flags import RunningFlags, may_pass
 
 logger = structlog.get_logger()
 
@@ -33,6 +33,11 @@ _GATHER_S: Final = 0.005
 _ROUND_BYTES: Final = 256 * 1024
 """How much is dispatched at once: about a millisecond's work."""
 
+_FILES_AT_ONCE: Final = 16
+
+_TRY_AGAIN_S: Final = 1.0
+
+_QUEUE_OFFSET_MAX: Final = (1 << 62) // UNIT_SIZE
 
 _SEE: Final = ". See docs/operations.md, a slave whose queues stop"
 
@@ -49,6 +54,14 @@ class _Group:
         self.queue = queue
         self.next = queue.max_offset_in_queue
         self.units = bytearray()
+
+    def append(self) -> bool:
+        """Write what fits into the files that are there; whether that was all. Raises StoreWriteError."""
+        units = memoryview(self.units)
+        while units and (taken := self.queue.append(units)):
+            units = units[taken:]
+        self.units = bytearray(units)
+        return not units
 
 
 class _Round(NamedTuple):
@@ -96,7 +109,10 @@ class ReputMessageService:
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Dispatch whatever may be seen, as it comes, until cancelled; an error ends it and is flagged."""
+        """Dispatch whatever may be seen, as it comes, until cancelled.
+
+        What lacks space, descriptors or a file is tried again; any other error ends it and is flagged.
+        """
         self._has_started = True
         while self._flags.dispatch_error is None:
             await self._wakeup.wait()
@@ -104,18 +120,26 @@ class ReputMessageService:
                 await trio.sleep(_GATHER_S)
             self._wakeup = trio.Event()
             try:
-                begun_at = trio.current_time()
-                while (this := self._next_round()) is not None:
-                    for queue in _write(this.groups):
-                        await queue.create_file_in_thread()
-                    self._finish(this)
-                    if this.end >= self._confirm_offset():
-                        break
-                    took_s = trio.current_time() - begun_at
-                    await trio.sleep((_SHARE_WHEN_BEHIND - 1) * took_s if self.is_far_behind() else 0)
-                    begun_at = trio.current_time()
+                await self._dispatch()
             except StoreError as error:
-                self._flags.fail_dispatch(error)
+                if may_pass(error):
+                    self._flags.hold_dispatch(error)
+                    self._wakeup.set()
+                    await trio.sleep(_TRY_AGAIN_S)
+                else:
+                    self._flags.fail_dispatch(error)
+
+    async def _dispatch(self) -> None:
+        begun_at = trio.current_time()
+        while (this := self._next_round()) is not None:
+            await _write(this.groups)
+            self._finish(this)
+            self._flags.release_dispatch()
+            if this.end >= self._confirm_offset():
+                break
+            took_s = trio.current_time() - begun_at
+            await trio.sleep((_SHARE_WHEN_BEHIND - 1) * took_s if self.is_far_behind() else 0)
+            begun_at = trio.current_time()
 
     def catch_up(self) -> None:
         """Dispatch all that may be seen, here and now: for starting.
@@ -125,8 +149,9 @@ class ReputMessageService:
             StoreWriteError: a queue cannot be written.
         """
         while (this := self._next_round()) is not None:
-            for queue in _write(this.groups):
-                queue.create_file()
+            for group in this.groups:
+                while not group.append():
+                    group.queue.create_file()
             self._finish(this)
 
     def _next_round(self) -> _Round | None:
@@ -204,6 +229,8 @@ class ReputMessageService:
             StoreWriteError: the units of messages that are gone cannot be dropped.
         """
         queue, phy_offset = group.queue, request.commit_log_offset
+        if not 0 <= request.queue_offset <= _QUEUE_OFFSET_MAX:
+            raise CorruptLogError(phy_offset, f"no message can be the {request.queue_offset}th of its queue")
         unit = queue.unit(request.queue_offset)
         if unit is not None and unit[:2] == (phy_offset, request.msg_size):
             return False
@@ -212,7 +239,7 @@ class ReputMessageService:
                 facts = {"topic": queue.topic, "queue_id": queue.queue_id, "ended_at": group.next}
                 logger.warning("consume_queue.begun_again", **facts, begins_at=request.queue_offset)
                 queue = group.queue = self._queues.begin_again(queue)
-            group.units += queue.start_at(request.queue_offset)
+            queue.start_at(request.queue_offset)
             group.next = request.queue_offset
             return True
         where = f"queue {queue.topic}/{queue.queue_id} ends at {group.next}, this record is its {request.queue_offset}"
@@ -236,9 +263,27 @@ class ReputMessageService:
                 listener(group.queue.topic, group.queue.queue_id, group.next)
 
 
-def _write(groups: list[_Group]) -> Iterator[ConsumeQueue]:
-    """Write every group; whenever a queue needs its next file it is yielded, and the caller makes that file."""
-    for group in groups:
-        rest = memoryview(group.units)
-        while rest := rest[group.queue.append(rest) :]:
-            yield group.queue
+async def _write(groups: list[_Group]) -> None:
+    """Write every group. The files that are needed for it are made side by side: each waits for the device.
+
+    Raises:
+        StoreError: the first that any of them raised.
+    """
+    errors: list[StoreError] = []
+
+    async def create_and_append(group: _Group) -> None:
+        try:
+            while not group.append():
+                async with files_at_once:
+                    await group.queue.create_file_in_thread()
+        except StoreError as error:
+            errors.append(error)
+
+    lacking = [group for group in groups if not group.append()]
+    if lacking:
+        files_at_once = trio.CapacityLimiter(_FILES_AT_ONCE)
+        async with trio.open_nursery() as nursery:
+            for group in lacking:
+                nursery.start_soon(create_and_append, group)
+    if errors:
+        raise errors[0]

@@ -1,12 +1,13 @@
 """RunningFlags: why a store refuses puts or gets, and the first error, which is final."""
 
+import errno
 from collections.abc import Callable
 from typing import Final
 
 import structlog
 import trio
 
-from rmqha.errors import StoreError, StoreWriteError
+from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 
 logger = structlog.get_logger()
 
@@ -19,18 +20,35 @@ PEER_LONGER: Final = 1 << 16
 
 _REFUSES_PUTS: Final = NOT_WRITEABLE | WRITE_LOGICS_QUEUE_ERROR | WRITE_INDEX_FILE_ERROR | DISK_FULL | PEER_LONGER
 
+_PASSING: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOENT, errno.EACCES}
+)
+
+
+def may_pass(error: StoreError) -> bool:
+    """Whether what failed can be done again later: something is lacking, or was taken away, and nothing is broken.
+
+    Never after fdatasync: the kernel has then forgotten what it did not write.
+    """
+    if isinstance(error, StoreWriteError):
+        return error.errno in _PASSING and error.operation != "fdatasync"
+    return isinstance(error, StoreReadError)
+
 
 class RunningFlags:
     """The bits of RocketMQ's class of this name (spec: commitlog §13) with the reasons behind them.
 
-    Invariants: ``NOT_WRITEABLE`` is set iff ``write_error`` is; neither is ever taken back by this process, and the
-    same holds for ``WRITE_LOGICS_QUEUE_ERROR`` and ``dispatch_error``. Only DISK_FULL and PEER_LONGER come and go.
+    Invariants: ``NOT_WRITEABLE`` is set iff ``write_error`` is; neither is ever taken back by this process, nor is
+    ``dispatch_error``. WRITE_LOGICS_QUEUE_ERROR is set iff that or ``dispatch_hold`` is. The latter, DISK_FULL and
+    PEER_LONGER come and go.
     """
 
     def __init__(self) -> None:
         self.bits = 0
         self.write_error: StoreWriteError | None = None
         self.dispatch_error: StoreError | None = None
+        self.dispatch_hold: StoreError | None = None
+        """Why dispatch waits at present; it tries again."""
         self.on_write_error: list[Callable[[StoreWriteError], None]] = []
         """Called once each, in order, by the first write error."""
         self._has_space = trio.Event()
@@ -56,6 +74,24 @@ class RunningFlags:
             self.dispatch_error = error
             self.bits |= WRITE_LOGICS_QUEUE_ERROR
             logger.error("reput_message_service.failed", reason=str(error))
+
+    def hold_dispatch(self, error: StoreError) -> None:
+        """The log cannot be dispatched at present, for a reason that may pass: puts are refused meanwhile.
+
+        What is not dispatched nobody sees, and on a disk that is full more of it would help nobody.
+        """
+        if self.dispatch_hold is None:
+            logger.warning("reput_message_service.held", reason=str(error))
+        self.dispatch_hold = error
+        self.bits |= WRITE_LOGICS_QUEUE_ERROR
+
+    def release_dispatch(self) -> None:
+        """Dispatch goes on."""
+        if self.dispatch_hold is not None:
+            self.dispatch_hold = None
+            if self.dispatch_error is None:
+                self.bits &= ~WRITE_LOGICS_QUEUE_ERROR
+            logger.info("reput_message_service.goes_on")
 
     @property
     def final_error(self) -> StoreError | None:
@@ -97,6 +133,8 @@ class RunningFlags:
             return f"the store is not writable: {self.write_error}"
         if self.dispatch_error is not None:
             return f"the store cannot dispatch to its consume queues: {self.dispatch_error}"
+        if self.dispatch_hold is not None:
+            return f"the store cannot dispatch to its consume queues at present, and tries again: {self.dispatch_hold}"
         if self._why_refused:
             return self._why_refused
         return "the disk is too full" if self.is_disk_full else ""

@@ -92,6 +92,7 @@ def load_and_recover(
         done=lambda: reput.reput_from_offset - begun_at,
     )
     _dispatch_rest(reput, queues, log)
+    queues.finish_erasing()
     queues.correct_min_offset(log.min_offset)
     commit_log.topic_queue_table = next_queue_offsets(log, queues, dispatched=reput.reput_from_offset)
     commit_log.note_records(recovery.end, recovery.last_store_timestamp_ms)

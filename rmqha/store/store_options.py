@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from rmqha.codec.delay_level import DELAY_LEVELS_MS
 from rmqha.store.cleaner import CleanOptions
+from rmqha.store.open_files import FILES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class StoreOptions:
     in_memory_bytes: int = 1 << 30
     """How much of the log's end is taken to be in the page cache (accessMessageInMemoryMaxRatio of the memory)."""
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
+    open_files_max: int = FILES_MAX
+    """So many segments and queue files are open at one time; a segment takes two descriptors and a map."""
     clean: CleanOptions = field(default_factory=CleanOptions)
 
     @property

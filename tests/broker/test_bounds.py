@@ -46,13 +46,49 @@ async def test_topics_beyond_max_queues_are_not_made(autojump_clock: MockClock) 
         assert (await ask(client, send_request(b"x", topic="t5"))).code == ResponseCode.SUCCESS
 
 
+@pytest.mark.parametrize("asked", ["0", "-1", "1"])
+async def test_topics_without_queues_count_as_well(asked: str, autojump_clock: MockClock) -> None:
+    """The first message makes their queue."""
+    machine = Machine(SimNet(), "10.0.0.1", {"maxQueues": "3"})
+    async with machine.broker() as broker, machine.client() as client:
+        for number in range(5):
+            answer = await ask(client, send_request(b"x", topic=f"t{number}", d=asked))
+            assert answer.code == (ResponseCode.SUCCESS if number < 3 else ResponseCode.SYSTEM_ERROR)
+        assert [broker.topics.select(f"t{number}") is not None for number in range(5)] == [True] * 3 + [False] * 2
+
+
+async def test_a_topic_whose_queues_would_be_too_many_is_not_made(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", {"maxQueues": "6"})
+    async with machine.broker(), machine.client() as client:
+        assert (await ask(client, send_request(b"x", topic="t0", d="4"))).code == ResponseCode.SUCCESS
+        answer = await ask(client, send_request(b"x", topic="t1", d="4"))
+        assert (answer.code, "maxQueues" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+        assert (await ask(client, send_request(b"x", topic="t2", d="2"))).code == ResponseCode.SUCCESS
+
+
+async def test_a_store_with_more_queues_than_the_limit_starts(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(), machine.client() as client:
+        for number in range(5):
+            assert (await ask(client, send_request(b"x", topic=f"t{number}"))).code == ResponseCode.SUCCESS
+    async with machine.broker(maxQueues="4"), machine.client() as client:
+        for number in range(5):
+            assert (await ask(client, send_request(b"x", topic=f"t{number}"))).code == ResponseCode.SUCCESS
+        assert (await ask(client, send_request(b"x", topic="new"))).code == ResponseCode.SYSTEM_ERROR
+
+
 def test_queues_of_the_log_are_never_refused() -> None:
     topics = TopicConfigManager(TopicRules("cluster", "broker", queues_max=4), now_ms=lambda: 0)
     for number in range(10):
         topics.learn_queue("t", number)
-    assert not topics.has_room
+
+    def make() -> None:
+        topics.create_topic_in_send_message_method("u", default_topic="TBW102", client_default_topic_queue_nums=4)
+
+    with pytest.raises(RemoteProtocolError, match="maxQueues"):
+        make()
     topics.replace_from_json({"dataVersion": {"timestamp": 1, "counter": 1}, "topicConfigTable": {}})
-    assert topics.has_room
+    make()
 
 
 def test_consumer_offsets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

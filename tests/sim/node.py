@@ -164,7 +164,9 @@ class SimNode:
             now_ms=self.clock,
             chance=stream(world.seed, f"chance/{self.name}/{self._lives}").random,
             probe=None if swarm.real_probe else self._ask_log_end,
-            tuning=Tuning(overlap_size=swarm.overlap_size, stream_buffer_size=16 * 1024, receive_size=16 * 1024),
+            tuning=Tuning(
+                overlap_size=swarm.overlap_size, stream_buffer_size=16 * 1024, receive_size=16 * 1024, open_files_max=2
+            ),
         )
         process = self.process = Process(self, broker, is_master=world.master is self, previous=self._previous())
         world.journal.record("node.started", self.name, process.is_master)

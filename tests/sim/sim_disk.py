@@ -340,7 +340,10 @@ class SimMount:
         if self.exists(path):
             raise self.refuse("create", path, errno.EEXIST)
         if posixpath.dirname(path) not in self.disk.directories:
-            raise self.refuse("create", path, errno.ENOENT)
+            if not sparse:
+                raise self.refuse("create", path, errno.ENOENT)
+            self.makedirs(posixpath.dirname(path))
+            self.enter("create", path)
         if self.disk.calls == self.disk.crash_at:
             half_made = self.disk.random.choice((None, 0, size // 2, size))
             if half_made is not None:
@@ -501,6 +504,11 @@ class SimDataFile:
         if self._view is None:
             self._view = memoryview(self._inode.cache).toreadonly()
         return self._view
+
+    def is_zero_tail(self, at: int) -> bool:
+        """In the cache."""
+        self._mount.check_alive()
+        return self._inode.cache.count(0, at) == self.size - at
 
     def zero_tail(self, at: int) -> None:
         """Zeros where there are none yet, for us or on the device, then fdatasync."""

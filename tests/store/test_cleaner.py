@@ -224,3 +224,67 @@ async def test_nothing_is_deleted_after_a_write_error(autojump_clock: MockClock,
         machine.device.faults.read_only = True
         assert await store.cleaner.clean() == 0
         assert store.write_error is not None
+
+
+@pytest.mark.parametrize("gone", [1, 2])
+async def test_segments_removed_by_hand_are_forgotten(autojump_clock: MockClock, machine: Machine, gone: int) -> None:
+    """Their messages are gone; consumers go on with what is left, and so does the broker."""
+    options = replace(NEVER, disk_max_used_percent=40)
+    async with running(machine.disk, now_ms=machine.clock, clean=options, mapped_file_size_consume_queue=60) as store:
+        await five_segments(store)
+        for number in range(gone):
+            del machine.device.files[f"/store/commitlog/{number * SEGMENT:020d}"]
+        assert await store.cleaner.clean() == 0
+        assert store.min_offset == gone * SEGMENT
+        assert store.get_min_offset_in_queue("TopicTest", 0) == 2 * gone
+        machine.clock.now_ms += 73 * HOUR_MS
+        assert await store.cleaner.clean() == 4 - gone
+        await trio.sleep(3600)
+        await put(store, message())
+        await dispatched(store)
+        assert store.running_flags.final_error is None
+
+
+async def test_a_directory_that_vanished_is_not_taken_for_expired_segments(
+    autojump_clock: MockClock, machine: Machine
+) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_percent=40)) as store:
+        await five_segments(store)
+        machine.clock.now_ms += 73 * HOUR_MS
+        files = {path: machine.device.files.pop(path) for path in list(machine.device.files) if "commitlog" in path}
+        assert await store.cleaner.clean() == 0
+        assert store.min_offset == 0
+        machine.device.files |= files
+        assert await store.cleaner.clean() == 4
+
+
+async def test_queue_files_removed_by_hand_end_nothing(autojump_clock: MockClock, machine: Machine) -> None:
+    options = replace(NEVER, disk_max_used_percent=40)
+    async with running(machine.disk, now_ms=machine.clock, clean=options, mapped_file_size_consume_queue=60) as store:
+        await five_segments(store)
+        for path in [path for path in machine.device.files if "/consumequeue/" in path]:
+            del machine.device.files[path]
+        machine.clock.now_ms += 73 * HOUR_MS
+        assert await store.cleaner.clean() == 4
+        await trio.sleep(3600)
+        assert store.running_flags.final_error is None
+    async with running(machine.device.mount(), clean=NEVER, mapped_file_size_consume_queue=60) as store:
+        assert (store.get_min_offset_in_queue("TopicTest", 0), store.get_max_offset_in_queue("TopicTest", 0)) == (8, 10)
+
+
+async def test_the_queues_disk_counts_as_well(autojump_clock: MockClock, machine: Machine) -> None:
+    """No put is taken there is no room to dispatch; but no segment of another disk is deleted by force for it."""
+    used = {"/store/commitlog": 50, "/store/consumequeue": 50}
+
+    def usage(path: str) -> DiskUsage:
+        return DiskUsage(100, 100 - used[path], used[path], False)
+
+    machine.disk.usage = usage  # type: ignore[method-assign]
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
+        await five_segments(store)
+        used["/store/consumequeue"] = 95
+        assert await store.cleaner.clean() == 0
+        assert (store.is_disk_full, store.disk_used_percent) == (True, 95)
+        used["/store/consumequeue"] = 50
+        await store.cleaner.clean()
+        assert not store.is_disk_full

@@ -150,7 +150,7 @@ async def test_deleting_the_oldest_leaves_readers_their_bytes(tmp_path: Path) ->
 
 async def test_the_next_segment_can_be_made_in_a_thread(disk: SimMount) -> None:
     queue = queue_of(disk, files=1)
-    mapped = await queue.create_next_in_thread(sparse=True)
+    mapped = await queue.create_next_in_thread()
     assert (mapped.file_from_offset, mapped.end_offset, mapped.wrote_offset) == (SIZE, 2 * SIZE, SIZE)
 
 

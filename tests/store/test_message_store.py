@@ -413,7 +413,8 @@ async def test_a_queue_that_cannot_be_flushed_stops_dispatch_and_the_checkpoint(
     assert device.mount().exists("/store/abort")
 
 
-async def test_a_checkpoint_that_cannot_be_written_is_a_write_error(autojump_clock: MockClock) -> None:
+async def test_a_checkpoint_waits_for_space(autojump_clock: MockClock) -> None:
+    """The one before is as true as it was: the next recovery would merely begin earlier."""
     device = SimDisk()
     async with running(device.mount()) as store:
         await put(store, message())
@@ -421,6 +422,24 @@ async def test_a_checkpoint_that_cannot_be_written_is_a_write_error(autojump_clo
         await dispatched(store)
         await store.queues.find("TopicTest", 0).flush_in_thread()  # type: ignore[union-attr]
         device.faults.full = True
+        await trio.sleep(200)
+        assert store.write_error is None
+        assert not store.disk.exists("/store/checkpoint")
+        device.faults.full = False
+        await trio.sleep(62)
+        assert store.disk.exists("/store/checkpoint")
+
+
+async def test_a_checkpoint_that_cannot_be_written_is_a_write_error(autojump_clock: MockClock) -> None:
+    disk = SimDisk().mount()
+
+    async def broken(path: str, data: bytes) -> None:
+        raise StoreWriteError(OSError(errno.EIO, "Input/output error"), operation="replace", path=path)
+
+    async with running(disk) as store:
+        await put(store, message())
+        await dispatched(store)
+        disk.replace_bytes_in_thread = broken  # type: ignore[method-assign]
         await trio.sleep(62)
         assert store.write_error is not None
         assert store.write_error.operation == "replace"

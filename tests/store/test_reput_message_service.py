@@ -1,13 +1,19 @@
 """Dispatch: what reaches the queues, when, and what stops it."""
 
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.codec.consume_queue import FILLER, UNIT
 from rmqha.codec.layout import SCHEDULE_TOPIC, SysFlag, encode_blank
 from rmqha.codec.record_encoder import PreparedRecord
 from rmqha.errors import StoreError
 from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.os_disk import OsDisk
 from rmqha.store.status import PutMessageStatus
 from tests.sim.sim_disk import SimDataFile, SimDisk, SimMount
 from tests.store.helpers import SEGMENT, Clock, dispatched, message, put, running
@@ -223,14 +229,98 @@ async def test_puts_are_refused_once_dispatch_failed(autojump_clock: MockClock) 
     async with running(device.mount()) as store:
         await put(store, message())
         await dispatched(store)
-        device.faults.full = True
-        await put(store, message(queue_id=1))
-        await trio.sleep(1)
+        device.faults.write_errors = 1
+        with pytest.raises(StoreError):
+            store.queues.find_or_create("TopicTest", 0).append(memoryview(b"x" * 20))
+        store.running_flags.fail_dispatch(StoreError("broken"))
         (refused,) = store.put_messages([message()])
         assert refused.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         assert "cannot dispatch" in refused.remark
         assert store.write_error is None, "the log itself is well"
+
+
+async def test_a_full_disk_of_the_queues_holds_dispatch_until_there_is_space(autojump_clock: MockClock) -> None:
+    """The log has room, and what it took is seen in the end; meanwhile nothing more is taken."""
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, message())
+        await dispatched(store)
+        device.faults.full = True
+        await put(store, message(), message(queue_id=1), message(queue_id=1))
+        await trio.sleep(100)
+        (refused,) = store.put_messages([message()])
+        assert refused.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        assert "tries again: " in refused.remark
+        assert "No space left" in refused.remark
+        device.faults.full = False
+        await trio.sleep(10)
+        await put(store, message(queue_id=1))
+        await dispatched(store)
+        assert (len(entries(store)), len(entries(store, queue_id=1))) == (2, 3)
+        assert store.running_flags.final_error is None
+    assert not device.mount().exists("/store/abort")
+
+
+async def test_a_stop_while_the_disk_is_full_loses_nothing(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, message())
+        await dispatched(store)
+        device.faults.full = True
+        await put(store, message(), message(queue_id=1))
+        await trio.sleep(10)
     assert device.mount().exists("/store/abort"), "the next start dispatches again"
+    device.faults.full = False
+    async with running(device.mount()) as store:
+        assert (len(entries(store)), len(entries(store, queue_id=1))) == (2, 1)
+
+
+async def test_a_queue_that_begins_late_costs_neither_memory_nor_the_loop(tmp_path: Path) -> None:
+    last, file_size, turns = 299_999, 6_000_000, 0
+    changes: dict[str, Any] = {
+        "root": str(tmp_path / "store"),
+        "is_slave": True,
+        "mapped_file_size_consume_queue": file_size,
+    }
+    with trio.fail_after(60):
+        async with running(OsDisk(), **changes) as store:
+            tracemalloc.start()
+            await feed(store, record(0, queue_offset=last))
+            queue = store.queues.find_or_create("TopicTest", 0)
+            while not queue.has_units:
+                turns += bool(queue.queue.files)
+                await trio.lowlevel.checkpoint()
+            _, peak_bytes = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert turns > 20
+            assert peak_bytes < 1 << 20
+            assert queue.unit(last) == (0, 105, 0)
+        async with running(OsDisk(), **changes) as store:
+            assert store.get_min_offset_in_queue("TopicTest", 0) == last
+    data = (tmp_path / f"store/consumequeue/TopicTest/0/{0:020d}").read_bytes()
+    assert data == FILLER * last + UNIT.pack(0, 105, 0), "as RocketMQ would fill it"
+
+
+async def test_fillers_that_a_full_disk_interrupts_are_written_in_the_end(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True) as store:
+        await feed(store, record(0, queue_offset=0, like=message(queue_id=1)))
+        await dispatched(store)
+        device.faults.full = True
+        await feed(store, record(105, queue_offset=9) + record(210, queue_offset=10))
+        await trio.sleep(5)
+        device.faults.full = False
+        await dispatched(store)
+        queue = store.queues.find_or_create("TopicTest", 0)
+        assert (queue.min_offset_in_queue, queue.max_offset_in_queue) == (9, 11)
+
+
+@pytest.mark.parametrize("queue_offset", [-1, 1 << 62])
+async def test_a_place_that_no_queue_has_stops_dispatch(autojump_clock: MockClock, queue_offset: int) -> None:
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        await feed(store, record(0, queue_offset=queue_offset))
+        await trio.sleep(1)
+        assert "no message can be" in str(store.running_flags.dispatch_error)
 
 
 async def test_dispatch_goes_on_where_it_failed_after_a_restart(autojump_clock: MockClock) -> None:

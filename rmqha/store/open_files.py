@@ -1,0 +1,88 @@
+"""OpenFiles: which files of a store are open at the moment, however many it has.
+
+Each queue has a file, a long log thousands, and a process may have some hundreds open. So a file is opened when it is
+used, and of more than ``files_max`` one that was not used lately gives its descriptor back. Closing is dropping the
+reference: whoever still reads, sends or syncs it goes on, and the last one closes it.
+"""
+
+import errno
+import gc
+from collections import OrderedDict
+from typing import Final, Protocol
+
+from rmqha.errors import StoreReadError
+from rmqha.store.disk import DataFile
+
+FILES_MAX: Final = 1024
+_NONE_LEFT: Final = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+class Reopenable(Protocol):
+    """A file that can be opened again."""
+
+    held: DataFile | None
+    """The file while it is open; kept by :class:`OpenFiles` alone."""
+    was_used: bool
+    """Since OpenFiles last looked."""
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether it has to stay open."""
+        ...
+
+    def open_file(self) -> DataFile:
+        """Open it. Raises StoreReadError."""
+        ...
+
+
+class OpenFiles:
+    """Opens on demand, and closes what was not used since it came here last: a clock, the cheap kin of an LRU.
+
+    Invariant: no more than ``files_max`` are open, and those that are pinned.
+    """
+
+    def __init__(self, files_max: int = FILES_MAX) -> None:
+        self._files_max = files_max
+        self._open: OrderedDict[Reopenable, None] = OrderedDict()
+
+    def open(self, owner: Reopenable) -> DataFile:
+        """Open a file that is not; if the process has no descriptor left, half of the others are closed for it.
+
+        Raises:
+            StoreReadError: it cannot be opened; later it may.
+        """
+        try:
+            file = owner.open_file()
+        except StoreReadError as error:
+            if error.errno not in _NONE_LEFT or not self._close_down_to(len(self._open) // 2):
+                raise
+            gc.collect()  # PyPy closes what nobody refers to when it looks
+            file = owner.open_file()
+        self.keep(owner, file)
+        return file
+
+    def keep(self, owner: Reopenable, file: DataFile) -> None:
+        """Take in a file that is open."""
+        owner.held = file
+        self._open[owner] = None
+        self._close_down_to(self._files_max)
+
+    def forget(self, owner: Reopenable) -> DataFile | None:
+        """Let go of a file; returns it if it was open."""
+        file, owner.held = owner.held, None
+        self._open.pop(owner, None)
+        return file
+
+    def _close_down_to(self, count: int) -> bool:
+        """Close until so many are left; False if none could be closed."""
+        before = len(self._open)
+        for _ in range(2 * before):
+            if len(self._open) <= count:
+                break
+            owner = next(iter(self._open))
+            if owner.is_pinned or owner.was_used:
+                owner.was_used = False
+                self._open.move_to_end(owner)
+            else:
+                self.forget(owner)
+        return len(self._open) < before

@@ -1,0 +1,142 @@
+"""However many files a store has, few of them are open; and what cannot be opened now can be opened later."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.errors import StoreReadError
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.os_disk import OsDataFile, OsDisk
+from tests.sim.sim_disk import SimDataFile, SimDisk, SimMount
+from tests.store.helpers import SEGMENT, dispatched, message, put, running
+
+FILES_MAX = 4
+QUEUES = 30
+SEGMENTS = 30
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def maps(root: str) -> int:
+    return Path("/proc/self/maps").read_text().count(root)
+
+
+def bodies(store: DefaultMessageStore, queue_id: int) -> list[bytes]:
+    found = store.get_message("TopicTest", queue_id, 0)
+    return [bytes(view)[88 : 88 + 5] for view in found.views]
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_many_queues_and_segments_need_few_descriptors_and_maps(tmp_path: Path, crash: bool) -> None:
+    root = str(tmp_path / "store")
+    before = descriptors()
+    with trio.fail_after(60):
+        for life in range(2):
+            async with running(OsDisk(), root=root, open_files_max=FILES_MAX, crash=crash) as store:
+                for queue_id in range(QUEUES):
+                    await put(store, message(b"%05d" % queue_id, queue_id=queue_id, properties=b"k\x01" + b"v" * 3500))
+                    await store.flush_now(store.max_offset)
+                await dispatched(store)
+                assert len(store.commit_log.queue.files) == SEGMENTS * (life + 1)
+                for queue_id in range(QUEUES):
+                    assert bodies(store, queue_id)[0] == b"%05d" % queue_id
+                assert descriptors() - before <= 2 * (FILES_MAX + 4) + 10
+                assert maps(root) <= FILES_MAX + 4
+
+
+class ScarceDisk(OsDisk):
+    """A process that may have only so many files open at one time."""
+
+    allowed = 1 << 30
+
+    def open(self, path: str, *, writable: bool) -> OsDataFile:
+        if descriptors() >= self.allowed:
+            raise StoreReadError(OSError(errno.EMFILE, "Too many open files"), operation="open", path=path)
+        return super().open(path, writable=writable)
+
+
+async def test_a_file_that_needs_a_descriptor_gets_that_of_another(tmp_path: Path) -> None:
+    disk = ScarceDisk()
+    with trio.fail_after(60):
+        async with running(disk, root=str(tmp_path / "store"), open_files_max=1000) as store:
+            await put(store, *[message(b"hello", queue_id=number) for number in range(10)])
+            await store.flush_now(store.max_offset)
+            await dispatched(store)
+        async with running(disk, root=str(tmp_path / "store"), open_files_max=1000) as store:
+            for number in range(8):
+                assert bodies(store, number) == [b"hello"]
+            disk.allowed = descriptors()
+            for number in range(10):
+                assert bodies(store, number) == [b"hello"]
+            await put(store, *[message(b"hello", queue_id=number) for number in range(10)])
+            await store.flush_now(store.max_offset)
+            await dispatched(store)
+            assert store.running_flags.dispatch_hold is None
+
+
+class Unreadable(SimMount):
+    """Files that cannot be opened for a while."""
+
+    error = 0
+
+    def open(self, path: str, *, writable: bool) -> SimDataFile:
+        if self.error:
+            raise StoreReadError(OSError(self.error, os.strerror(self.error)), operation="open", path=path)
+        return super().open(path, writable=writable)
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOENT, errno.EACCES])
+async def test_what_cannot_be_opened_is_tried_again(autojump_clock: MockClock, error: int) -> None:
+    device = SimDisk()
+    disk = Unreadable(device, device.mount().epoch)
+    async with running(disk, open_files_max=1) as store:
+        await put(store, message(b"hello"), message(b"hello", queue_id=1))
+        await store.flush_now(store.max_offset)
+        await dispatched(store)
+        disk.error = error
+        with pytest.raises(StoreReadError):
+            [bodies(store, queue_id) for queue_id in (0, 1)]
+        await put(store, message(b"later"), message(b"later", queue_id=1))
+        await trio.sleep(70)
+        assert "tries again" in store.refusal(), "dispatch is held, and the checkpoint waits"
+        disk.error = 0
+        await dispatched(store)
+        assert (store.refusal(), store.running_flags.final_error) == ("", None)
+        assert [bodies(store, queue_id) for queue_id in (0, 1)] == [[b"hello", b"later"]] * 2
+    assert not device.mount().exists("/store/abort")
+
+
+async def test_a_segment_that_is_written_stays_open(autojump_clock: MockClock) -> None:
+    """Its next write must not need a descriptor."""
+    device = SimDisk()
+    disk = Unreadable(device, device.mount().epoch)
+    async with running(disk, open_files_max=1) as store:
+        await put(store, message())
+        await dispatched(store)
+        await put(store, *[message(queue_id=number) for number in range(5)])
+        await dispatched(store)
+        disk.error = errno.EMFILE
+        await put(store, message(size=1000))
+        await store.flush_now(store.max_offset)
+        assert store.write_error is None
+        assert store.max_offset < SEGMENT
+
+
+async def test_a_file_that_was_cut_by_hand_is_no_sigbus(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with trio.fail_after(60):
+        async with running(OsDisk(), root=str(root), open_files_max=1) as store:
+            await put(store, message(b"hello"), message(b"hello", queue_id=1))
+            await store.flush_now(store.max_offset)
+            await dispatched(store)
+            with (root / f"consumequeue/TopicTest/0/{0:020d}").open("r+b") as file:
+                file.truncate(0)
+            bodies(store, 1)
+            with pytest.raises(StoreReadError, match="it has 0 bytes now, and had 200"):
+                bodies(store, 0)
