@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rmqha.client.environment import logger
-from rmqha.errors import RmqhaError
+from rmqha.errors import MQClientError, RmqhaError
 
 if TYPE_CHECKING:
     from rmqha.client.consumer import Consumer
@@ -49,3 +49,11 @@ class AutoCommit:
             self._has_failed = True
         else:
             self._has_failed = False
+
+
+def check_auto_commit(every_s: float | None, *, group: str | None) -> None:
+    """Raise MQClientError for an interval that is none, or where there is no group to commit for."""
+    if every_s is not None and group is None:
+        raise MQClientError("auto_commit_s needs the name of the group to commit for: give group=")
+    if every_s is not None and not every_s > 0:
+        raise MQClientError(f"auto_commit_s={every_s}: expected seconds, more than 0, or None")

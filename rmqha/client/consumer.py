@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from rmqha.client.auto_commit import AutoCommit
+from rmqha.client.auto_commit import AutoCommit, check_auto_commit
 from rmqha.client.connections import Connections
 from rmqha.client.environment import check_trio_runs, logger
 from rmqha.client.message import MessageExt, MessageQueue
@@ -374,8 +374,7 @@ async def open_consumer(
     check_trio_runs("open_consumer", "SyncConsumer")
     options = options or ConsumerOptions()
     start = check_start(start, group=group)
-    if options.auto_commit_s is not None and group is None:
-        raise MQClientError("auto_commit_s needs the name of the group to commit for: give group=")
+    check_auto_commit(options.auto_commit_s, group=group)
     async with open_background_nursery() as nursery:
         connections = Connections(network or TcpNetwork(), nursery, connect_timeout_s=options.connect_timeout_s)
         routes = TopicRoutes(connections, split_addresses(addresses), nursery=nursery, timeout_s=options.timeout_s)

@@ -183,7 +183,8 @@ class Producer:
             if isinstance(outcome, RemotingError) and not isinstance(outcome, RemotingConnectError):
                 unknown = outcome
             if not attempts_left or not outcome.retryable or not await _pause(backoff.next_pause_s(), deadline):
-                raise unknown or outcome
+                error = unknown or outcome
+                raise error from (None if outcome is error else outcome)
             avoid_broker = chosen.broker_name if chosen else None
         raise MQClientError(f"retries must not be negative: {retries}")
 

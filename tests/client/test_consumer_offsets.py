@@ -76,6 +76,7 @@ async def test_without_a_group_nothing_is_committed(autojump_clock: MockClock) -
                 await consumer.committed(consumer.queues[0])
         for wrong, reason in (
             ({"auto_commit_s": 5}, "auto_commit_s needs the name of the group"),
+            ({"auto_commit_s": 0, "group": "G"}, "more than 0"),
             ({"start": "committed"}, "needs the name of the group"),
             ({"start": "begin"}, "expected 'committed', 'first', 'last'"),
             ({"start": -1}, "expected 'committed', 'first', 'last'"),

@@ -121,5 +121,6 @@ async def test_what_an_earlier_try_left_unknown_is_not_called_not_sent(autojump_
         await producer.send(MESSAGE)
         broker.silent = True
         nursery.start_soon(broker.die)
-        with pytest.raises(RemotingSendRequestError):
+        with pytest.raises(RemotingSendRequestError) as caught:
             await producer.send(MESSAGE, retries=3)
+        assert isinstance(caught.value.__cause__, RemotingConnectError)
