@@ -1,12 +1,12 @@
 """Tasks of a scan: which splits each of them reads, and the reading itself."""
 
+import logging
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-import structlog
 
 from rmqha.errors import StoreError
 from rmqha.spark.commit_log import CommitLog, without_range
@@ -15,7 +15,7 @@ from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.report import ReadReport
 from rmqha.spark.segments import open_filesystem
 
-logger = structlog.get_logger()
+logger = logging.getLogger("rmqha.spark")
 
 _GO_ON: Final = "failOnDataLoss=false (a new run of rmqha replay: --allow-gap) goes on without them"
 
@@ -77,11 +77,11 @@ def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = Tr
             lost = f"physical offsets [{split.begin}, {split.end}) were deleted before they were read: {error}"
             if fail_on_data_loss:
                 raise StoreError(f"{lost}; {_GO_ON}") from error
-            logger.warning("commit_log.data_lost", uri=task.uri, start=split.begin, end=split.end)
+            logger.warning("commit_log.data_lost: %r lacks [%d, %d)", task.uri, split.begin, split.end)
         if report.corrupt and task.options.on_corrupt is OnCorrupt.STOP:
             break
     for damage in report.corrupt:
-        logger.warning("commit_log.corrupt_skipped", uri=task.uri, **damage._asdict())
+        logger.warning("commit_log.corrupt_skipped: %r: %r", task.uri, damage)
 
 
 def check_still_there(log: CommitLog, begin: int, *, fail_on_data_loss: bool) -> int:
@@ -96,5 +96,5 @@ def check_still_there(log: CommitLog, begin: int, *, fail_on_data_loss: bool) ->
     problem += "the files between were deleted" if begin < log.min_offset else "the log has been cut or replaced"
     if fail_on_data_loss:
         raise StoreError(f"{problem}; failOnDataLoss=false goes on with what is there")
-    logger.warning("commit_log.data_lost", uri=log.uri, start=begin, min_offset=log.min_offset, end=log.end)
+    logger.warning("commit_log.data_lost: %r", problem)
     return min(max(begin, log.min_offset), log.end)

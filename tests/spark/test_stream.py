@@ -107,8 +107,10 @@ def test_a_broker_that_is_added_is_read_from_its_start(log: LogWriter, tmp_path:
         both.latestOffset({"c": 0}, both.getDefaultReadLimit())
 
 
-def test_deleted_files_are_data_loss(log: LogWriter) -> None:
-    """An error by default; else the stream goes on with the oldest file there is."""
+def test_deleted_files_are_data_loss(
+    log: LogWriter, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error by default; else the stream goes on with the oldest file there is, and warns."""
     stream = reader(log.root)
     start = stream.initialOffset()
     end = stream.latestOffset(start, ReadAllAvailable())
@@ -119,6 +121,10 @@ def test_deleted_files_are_data_loss(log: LogWriter) -> None:
         stream.latestOffset(start, ReadAllAvailable())
     lenient = reader(log.root, failOnDataLoss="false")
     assert offsets_between(lenient, start, end) == [at for at in log.offsets if at >= log.file_size]
+    assert {(record.name, record.getMessage().partition(":")[0]) for record in caplog.records} == {
+        ("rmqha.spark", "commit_log.data_lost")
+    }
+    assert capsys.readouterr().out == "", "what the caller prints is his"
 
 
 def test_files_deleted_after_planning_are_data_loss(log: LogWriter) -> None:
