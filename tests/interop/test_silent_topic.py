@@ -1,0 +1,41 @@
+"""A store of a former slave whose queue begins where its master's ended, opened by RocketMQ itself."""
+
+from pathlib import Path
+
+import trio
+
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.message import decode_message
+from rmqha.codec.remoting import RemotingCommand
+from tests.broker.machines import pull_request, send_request
+from tests.e2e.processes import RmqhaBroker, reaping
+from tests.interop.peers import JavaBroker
+from tests.interop.test_tables import COMMON, ask
+
+SILENT = "silent"
+
+
+async def test_rocketmq_goes_on_in_a_queue_that_begins_where_it_ended_elsewhere(tmp_path: Path) -> None:
+    ours = RmqhaBroker(tmp_path / "ours", {"brokerRole": "ASYNC_MASTER", **COMMON})
+    config = ours.store / "config"
+    config.mkdir(parents=True)
+    (config / "queueEnds.json").write_text('{"queueEnds":{"silent":{0:300123}}}')
+    java = JavaBroker(tmp_path / "java", {"brokerRole": "ASYNC_MASTER", **COMMON})
+    java.move_store(ours.store)
+    with reaping(ours, java):
+        await ours.start()
+        await ask(ours, send_request(b"busy", topic="busy"))
+        assert (await ask(ours, send_request(b"ours", topic=SILENT))).code == ResponseCode.SUCCESS
+        await ours.stop()
+        await java.start()
+        with trio.fail_after(20):
+            while (await ask(java, send_request(b"java", topic=SILENT))).code != ResponseCode.SUCCESS:  # noqa: ASYNC110
+                await trio.sleep(0.2)
+        fields = {"topic": SILENT, "queueId": "0"}
+        end = int(
+            (await ask(java, RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields=fields))).ext_fields["offset"]
+        )
+        answer = await ask(java, pull_request(300_123, topic=SILENT))
+        first = decode_message(answer.body)
+        assert (first.body, first.queue_offset) == (b"ours", 300_123)
+        assert end == 300_125
