@@ -64,8 +64,8 @@ def choose_start_at(log: ReplicatedLog, master: LogRange | None, *, overlap_size
         case SlaveBelowMin(min_offset):
             raise UnfitMasterError(
                 ClientState.BELOW_MIN,
-                f"the master's log begins at {min_offset} by now, but this one ends at {log.max_offset}: "
-                "move this store away and start empty",
+                f"the master's log begins at {min_offset} by now, but this one ends at {log.max_offset}: nothing "
+                "of it is left there to compare with. Move this store away and start empty",
             )
         case _:
             assert_never(start)

@@ -45,7 +45,10 @@ class SlaveAhead:
 
 @dataclass(frozen=True, slots=True)
 class SlaveBelowMin:
-    """The master no longer has what the slave needs next; its log begins at ``master_min_offset``."""
+    """The master no longer has the bytes to compare, and perhaps not those that the slave needs next.
+
+    Its log begins at ``master_min_offset``.
+    """
 
     master_min_offset: int
 
@@ -67,10 +70,8 @@ def choose_start(own: StreamStart | None, master: LogRange | None) -> StreamStar
         return own
     if own.own_end > master.max_offset:
         return SlaveAhead(own.own_end - master.max_offset)
-    if own.own_end < master.min_offset:
+    if own.first_report < master.min_offset:  # also where the logs just touch: what cannot be compared is not joined
         return SlaveBelowMin(master.min_offset)
-    if own.first_report < master.min_offset:  # the ends just touch: a file boundary, nothing left to compare
-        return StreamStart(own.own_end, own.own_end, own.own_end, own.boundary)
     return own
 
 

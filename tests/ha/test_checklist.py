@@ -512,6 +512,31 @@ async def test_checklist_15_a_slave_below_the_minimum_is_refused_clearly(
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("checks_reports", [True, False], ids=["our-master", "java-master"])
+async def test_a_log_that_ends_where_the_master_s_begins_is_not_joined_unseen(
+    checks_reports: bool, nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    """Nothing of it is left there to compare with: it may be the same history, or that of another master."""
+    master = MemoryLog.holding(DATA)
+    slave = MemoryLog.holding(records([b"another"] * 60)[:FILE])
+    before = slave.content()
+    assert slave.max_offset == FILE
+    master.delete_first_file()
+    assert master.min_offset == FILE
+    service = await start_master(nursery, network, master)
+
+    async def probe(_address: MasterAddress) -> LogRange:
+        return LogRange(master.min_offset, master.max_offset, checks_reports)
+
+    client = start_slave(nursery, network, slave, service.port, probe_master=probe)
+    await trio.sleep(30.0)
+    assert slave.content() == before, "two histories in one log"
+    assert client.info().state is ClientState.BELOW_MIN
+    assert "nothing of it is left there to compare" in client.info().last_error
+    assert service.group_transfer.acked.value == 0
+    nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("deleted", [0, 2])
 async def test_checklist_15_an_empty_slave_gets_full_history_from_a_java_master(
     deleted: int, nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock

@@ -79,7 +79,9 @@ def test_a_log_that_ends_inside_a_record_needs_recovery(cut: int) -> None:
         (OWN, LogRange(0, 9999), OWN),
         (OWN, LogRange(0, 5999), SlaveAhead(1)),
         (OWN, LogRange(8192, 9999), SlaveBelowMin(8192)),
-        (StreamStart(8000, 8192, 8100, 8192), LogRange(8192, 9999), StreamStart(8192, 8192, 8192, 8192)),
+        (StreamStart(8000, 8192, 8100, 8192), LogRange(8192, 9999), SlaveBelowMin(8192)),
+        (StreamStart(8000, 8192, 8100, 8192), LogRange(8192, 8192), SlaveBelowMin(8192)),
+        (StreamStart(4097, 8192, 8192, 8192), LogRange(4096, 9999), StreamStart(4097, 8192, 8192, 8192)),
     ],
 )
 def test_the_first_report_by_what_is_known_of_the_master(
