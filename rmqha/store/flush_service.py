@@ -15,6 +15,7 @@ from rmqha.errors import StoreWriteError
 from rmqha.replication.watermark import Watermark
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.running_flags import RunningFlags
+from rmqha.store.store_options import StoreOptions
 
 _PAGE_BYTES: Final = 4096
 
@@ -135,3 +136,19 @@ class FlushRealTimeService(FlushCommitLogService):
             end // self._commit_log.queue.file_size
         )
         return rolled or end // _PAGE_BYTES - flushed // _PAGE_BYTES >= self._least_pages
+
+
+def make_flush_service(
+    commit_log: CommitLog, flags: RunningFlags, *, options: StoreOptions, on_flushed: Callable[[], None]
+) -> FlushCommitLogService:
+    """The service that keeps the flush type's promise."""
+    if options.sync_flush:
+        return GroupCommitService(commit_log, flags, on_flushed=on_flushed)
+    return FlushRealTimeService(
+        commit_log,
+        flags,
+        on_flushed=on_flushed,
+        interval_s=options.flush_interval_commit_log_s,
+        least_pages=options.flush_commit_log_least_pages,
+        thorough_interval_s=options.flush_commit_log_thorough_interval_s,
+    )

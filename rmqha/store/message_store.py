@@ -19,7 +19,7 @@ from rmqha.store.commit_log import CommitLog, PutRequest
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.disk import Closable, DataFile, Disk
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
-from rmqha.store.flush_service import FlushCommitLogService, FlushRealTimeService, GroupCommitService
+from rmqha.store.flush_service import make_flush_service
 from rmqha.store.log_recovery import LogRecovery
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.message_reader import MessageReader
@@ -74,7 +74,9 @@ class DefaultMessageStore:
         )
         self.wrote: Final = Watermark()
         """What is appended: moves with every append."""
-        self.flush_service: Final = self._make_flush_service()
+        self.flush_service: Final = make_flush_service(
+            self.commit_log, self.running_flags, options=options, on_flushed=self.confirm
+        )
         self.flushed: Final = self.flush_service.flushed
         """What is durable. Its waiters are answered in time even if the disk never answers."""
         self._flush_deadlines: Final = DeadlineService(self.flushed)
@@ -125,18 +127,6 @@ class DefaultMessageStore:
         self._lock: Closable | None = None
         self._serving = False
         self._stopping = trio.Event()
-
-    def _make_flush_service(self) -> FlushCommitLogService:
-        if self.options.sync_flush:
-            return GroupCommitService(self.commit_log, self.running_flags, on_flushed=self.confirm)
-        return FlushRealTimeService(
-            self.commit_log,
-            self.running_flags,
-            on_flushed=self.confirm,
-            interval_s=self.options.flush_interval_commit_log_s,
-            least_pages=self.options.flush_commit_log_least_pages,
-            thorough_interval_s=self.options.flush_commit_log_thorough_interval_s,
-        )
 
     # ---- life
 

@@ -73,12 +73,7 @@ def load_and_recover(
         if clean:  # nothing was cut: the next start, too, must know that the last stop was clean
             disk.unlink(_abort_path(options))
         raise
-    if recovery.reason:
-        logger.warning(
-            "commit_log.cut", end=recovery.end, reason=recovery.reason, dropped_records=recovery.dropped_records
-        )
-    if recovery.repaired_blanks:
-        logger.warning("commit_log.blanks_repaired", offsets=recovery.repaired_blanks)
+    _log_repairs(recovery)
     if not log.files:
         checkpoint.forget()
     on_recovered()
@@ -97,6 +92,15 @@ def load_and_recover(
     commit_log.topic_queue_table = next_queue_offsets(log, queues, dispatched=reput.reput_from_offset)
     commit_log.note_records(recovery.end, recovery.last_store_timestamp_ms)
     return recovery
+
+
+def _log_repairs(recovery: LogRecovery) -> None:
+    if recovery.reason:
+        logger.warning(
+            "commit_log.cut", end=recovery.end, reason=recovery.reason, dropped_records=recovery.dropped_records
+        )
+    if recovery.repaired_blanks:
+        logger.warning("commit_log.blanks_repaired", offsets=recovery.repaired_blanks)
 
 
 def _dispatch_rest(reput: ReputMessageService, queues: ConsumeQueueTable, log: MappedFileQueue) -> None:

@@ -226,7 +226,7 @@ async def test_tables_are_not_made_for_who_does_not_take_them(autojump_clock: Mo
 
 @pytest.mark.parametrize("others", [0, 5000])
 def test_a_heartbeat_costs_the_same_whatever_the_size_of_its_group(others: int) -> None:
-    """Also the group's first, and a goodbye: nothing of the other members is touched, neither by calls nor by copies."""
+    """Also the group's first, and a goodbye: nothing of the other members is touched, by calls or copies."""
     consumers = ConsumerManager()
     for number in range(others):
         consumers.register("g", object(), client_id=f"c{number}", subscriptions=[subscription("t")])

@@ -57,7 +57,7 @@ class Swarm:
     slave_timeout_s: float = 3.0
     ha_heartbeat_s: float = 5.0
     flush_s: float = 2.0
-    """ASYNC_FLUSH looks so often whether there is enough to flush; thoroughly (:attr:`thorough_s`) whatever there is."""
+    """ASYNC_FLUSH looks so often for enough to flush; thoroughly (:attr:`thorough_s`) whatever there is."""
     thorough_s: float = 10.0
     queue_flush_s: float = 4.0
     """The same for consume queues, and with them the checkpoint."""
