@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rmqha.store.disk import DataFile
 
 _CLIENT_HELLO: Final = 0x16
+_NOT_TLS_ALERT: Final = bytes.fromhex("15 0303 0002 02 46")
+"""A fatal alert, protocol_version (RFC 8446 §6): clients that did not begin with TLS learn from it what they met."""
 _HANDSHAKE_S: Final = 10.0
 _RECEIVED_AT_ONCE: Final = 16 * 1024 + 512
 """A whole TLS record."""
@@ -194,6 +196,7 @@ class TlsStream:
             self._is_tls = True
             return True
         if count and self._mode is TlsMode.ENFORCING:
+            self._stream.send_nowait(_NOT_TLS_ALERT)
             raise UntrustedPeerError(f"{self.peer} does not speak TLS, which is required here")
         self._is_plain = True
         return False

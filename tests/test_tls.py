@@ -4,6 +4,7 @@ import ssl
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -11,7 +12,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.errors import ConfigError
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import ConfigError, RemotingError
+from rmqha.remoting.client import open_remoting_client
 from rmqha.store.disk import DataFile
 from rmqha.tls import TlsMode, TlsNetwork, TlsOptions, TlsStream, secured
 from rmqha.transport import Stream
@@ -285,3 +288,26 @@ async def test_old_versions_are_refused(pki: Pki, memory: MemoryNetwork) -> None
     for context in (network._client, network._server):
         assert context is not None
         assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+async def test_a_plain_client_is_told_that_the_port_wants_tls(
+    pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery, says_so: bool
+) -> None:
+    """By an alert as ours sends it; a RocketMQ broker just hangs up."""
+
+    async def hang_up() -> None:
+        stream = await listener.accept()
+        await stream.receive_into(memoryview(bytearray(100_000)))
+        stream.close()
+
+    if says_so:
+        listening = TlsNetwork(memory, pki.options(HOST))
+        await nursery.start(partial(Served().run, listening))
+    else:
+        listener = await memory.listen(HOST, PORT)
+        nursery.start_soon(hang_up)
+    async with open_remoting_client(memory, f"{HOST}:{PORT}") as client:
+        with pytest.raises(RemotingError, match="it speaks TLS" if says_so else "as one does that requires TLS"):
+            await client.invoke(RemotingCommand(28), timeout_s=10)
+    nursery.cancel_scope.cancel()

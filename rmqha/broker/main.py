@@ -104,11 +104,15 @@ def with_descriptors(config: BrokerConfig) -> tuple[BrokerConfig, int]:
     open_files_max = max(min(_OPEN_FILES_MAX, left // _FILE_DESCRIPTORS), 1)
     if connections == config.max_connections:
         return config, open_files_max
+    lowered = replace(config, max_connections=connections)
+    if "maxConnections" not in config.origins:  # nobody asked for the default
+        logger.info("process.limited", files_max=hard, max_connections=connections)
+        return lowered, open_files_max
     note = (
         f"maxConnections lowered from {config.max_connections} to {connections}: this process may have {hard} files "
         "and connections open (ulimit -Hn, LimitNOFILE=), and the store needs its share"
     )
-    return replace(config, max_connections=connections, notes=(*config.notes, note)), open_files_max
+    return replace(lowered, notes=(*config.notes, note)), open_files_max
 
 
 def _stop_signals() -> list[signal.Signals]:

@@ -2,6 +2,7 @@
 
 import socket
 import time
+from typing import Final
 
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.tls import secured_socket
@@ -9,8 +10,12 @@ from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.java_json import loads
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.strangers import describe_answer
 from rmqha.config.kinds import split_address
 from rmqha.errors import RemoteProtocolError
+
+_FIRST_BYTES: Final = 16
+_NO_ANSWER: Final = "it closed the connection without an answer, as one does that requires TLS"
 
 
 def ask_broker(address: str, request: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
@@ -21,6 +26,7 @@ def ask_broker(address: str, request: RemotingCommand, *, timeout_s: float) -> R
     """
     deadline = time.monotonic() + timeout_s
     decoder = FrameDecoder()
+    first_bytes = b""
     try:
         host, port = split_address(address)
         plain = socket.create_connection((host, port), timeout_s)
@@ -30,7 +36,8 @@ def ask_broker(address: str, request: RemotingCommand, *, timeout_s: float) -> R
                 connection.settimeout(max(deadline - time.monotonic(), 0.001))
                 data = connection.recv(65536)
                 if not data:
-                    raise UnreachableError(address, "it closed the connection without an answer")
+                    raise UnreachableError(address, describe_answer(first_bytes) or _NO_ANSWER)
+                first_bytes = first_bytes or data[:_FIRST_BYTES]
                 for answer in decoder.receive_data(data):
                     if answer.is_response and answer.opaque == request.opaque:
                         return answer
@@ -39,7 +46,8 @@ def ask_broker(address: str, request: RemotingCommand, *, timeout_s: float) -> R
     except OSError as error:
         raise UnreachableError(address, error.strerror or str(error)) from None
     except RemoteProtocolError as error:
-        raise UnreachableError(address, f"what listens there is no broker: {error}") from None
+        told = describe_answer(first_bytes) or f"what listens there is no broker: {error}"
+        raise UnreachableError(address, told) from None
 
 
 def runtime_table(address: str, *, timeout_s: float) -> dict[str, str]:

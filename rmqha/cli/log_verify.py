@@ -1,4 +1,4 @@
-"""``rmqha log verify``: is every byte of a store as it must be, and if not, which is the first that is not."""
+"""``rmqha log verify``: is a store as it must be, as far as its own bytes can tell, and if not, where first."""
 
 import json
 from dataclasses import asdict
@@ -17,25 +17,32 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   rmqha log verify /data/s
-  rmqha log verify /data/s --queues --format json
+  rmqha log verify /data/s --format json
+  rmqha log verify /backup/commitlog --no-queues
 
 \b
 Exit codes: 0 everything is good, 1 something is not, 2 wrong usage.
 """
 )
 @click.argument("store")
-@click.option("--queues", is_flag=True, help="Compare the consume queues with the log, too.")
+@click.option(
+    "--queues/--no-queues", default=None, help="Compare the consume queues with the log. [default: if there are any]"
+)
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
-def verify(ctx: click.Context, store: str, *, queues: bool, output: str) -> None:
-    """Check every record of STORE: sizes, places, CRCs, blanks, file names. Only reads; takes no lock.
+def verify(ctx: click.Context, store: str, *, queues: bool | None, output: str) -> None:
+    """Check every record of STORE: sizes, places, topics, bodies, blanks, file names, queues. Only reads.
+
+    A record's CRC covers its body. Of the rest, damage shows where lengths no longer add up, or where a queue says
+    something else (tag, queue offset); in times, hosts, flags, keys and other properties it does not: to know that two
+    copies are the same, compare their files.
 
     Works on stores of RocketMQ, of running brokers, and on copies. Bad places go to stdout, the first bad one
     first. Bytes at the very end that are no record are a bad place only when no broker is running on the store,
     as one that runs may be writing them.
     """
     from rmqha.cli.progress import progress  # noqa: PLC0415
-    from rmqha.cli.store_place import commit_log_directory, is_in_use, queue_directory  # noqa: PLC0415
+    from rmqha.cli.store_place import commit_log_directory, has_queues, is_in_use, queue_directory  # noqa: PLC0415
     from rmqha.store.log_verify import verify_log  # noqa: PLC0415
     from rmqha.store.os_disk import OsDisk  # noqa: PLC0415
     from rmqha.store.queue_verify import verify_queues  # noqa: PLC0415
@@ -44,6 +51,8 @@ def verify(ctx: click.Context, store: str, *, queues: bool, output: str) -> None
     disk = OsDisk()
     with progress("verifying", unit="segments") as advance:
         found = verify_log(disk, directory, on_segment=lambda _: advance(1))
+    if queues is None:
+        queues = has_queues(store)
     in_queues = verify_queues(disk, directory, queue_directory(store)) if queues else None
     problems = [*found.problems, *(in_queues.problems if in_queues else ())]
     if found.tail is not None and not _is_unwritten(found.tail) and not is_in_use(store):
@@ -61,14 +70,16 @@ def _is_unwritten(tail: "Problem") -> bool:
 
 def _as_text(found: "LogVerification", queues: "QueueVerification | None", problems: "list[Problem]") -> str:
     lines = [f"bad: {problem}" for problem in problems]
-    lines.append(
-        f"{'bad' if problems else 'good'}: {found.records:,} records and {found.blanks:,} blanks in "
-        f"{found.segments:,} files, offsets {found.min_offset:,} to {found.end_offset:,}"
-    )
     if queues is not None:
         lines.append(
             f"queues: {queues.queues:,}, units that agree: {queues.units:,}, not dispatched: {queues.behind:,}"
         )
+    else:
+        lines.append("queues: not compared")
+    lines.append(
+        f"{'bad' if problems else 'good'}: {found.records:,} records and {found.blanks:,} blanks in "
+        f"{found.segments:,} files, offsets {found.min_offset:,} to {found.end_offset:,}"
+    )
     if found.tail is not None and found.tail not in problems and not _is_unwritten(found.tail):
         lines.append(f"end: {found.tail}")
     return "\n".join(lines)

@@ -43,6 +43,11 @@ def queue_directory(path: str) -> str:
     return str(directory)
 
 
+def has_queues(path: str) -> bool:
+    """Whether there are consume queues to compare."""
+    return (Path(path) / "consumequeue").is_dir()
+
+
 def is_in_use(path: str) -> bool:
     """Whether a process holds the store's lock, i.e. a broker runs on it. Asks only, and takes no lock."""
     try:

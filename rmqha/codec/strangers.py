@@ -82,6 +82,14 @@ def describe_on_remoting_port(first_bytes: bytes) -> str | None:
     return None
 
 
+def describe_answer(first_bytes: bytes) -> str | None:
+    """Say what answers a client, if it is no broker's remoting port and known."""
+    if first_bytes[:2] in (b"\x15\x03", b"\x16\x03"):
+        return "it speaks TLS, and this connection does not: connect with TLS (docs/security.md)"
+    foreign = _describe_foreign(first_bytes)
+    return None if foreign is None else f"it answers with {foreign}"
+
+
 def _is_remoting(first_bytes: bytes) -> bool:
     """Whether a frame begins: lengths that fit, then ``{"`` or a binary header's code.
 

@@ -10,6 +10,7 @@ import trio
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FRAME_SIZE_MAX, RemotingCommand
+from rmqha.codec.strangers import describe_answer
 from rmqha.errors import RemoteProtocolError, RemotingConnectError, errors_in
 from rmqha.memory import BytesLike, new_buffer
 from rmqha.remoting.background import open_background_nursery
@@ -25,6 +26,9 @@ _PORT_MAX = 65535
 _WRITE_TIMEOUT_S = 30.0
 _RECEIVE_SIZE = 256 * 1024
 _REASON_SIZE_MAX = 300
+_FIRST_BYTES: Final = 16
+_CLOSED: Final = "the peer closed the connection"
+_CLOSED_SILENTLY: Final = f"{_CLOSED} without an answer, as one does that requires TLS"
 _ENDINGS: Final = (trio.BrokenResourceError, RemoteProtocolError)
 """What ends a connection, and no more than that."""
 
@@ -44,6 +48,8 @@ class RemotingClient:
         """When something was last received (trio's clock); the peer drops idle connections after 120 s."""
         self._stream = stream
         self._receive_size = receive_size
+        self._first_bytes = b""
+        """Of what was received; they may show that this is no remoting port."""
         self._outgoing = OutgoingQueue(stream, write_timeout_s=_WRITE_TIMEOUT_S)
         self._responses = ResponseTable(address)
         self._scope = trio.CancelScope()
@@ -62,7 +68,7 @@ class RemotingClient:
                     nursery.start_soon(self._outgoing.run)
                     nursery.start_soon(self._responses.expire)
                     await self._read()
-                    reason = "the peer closed the connection"
+                    reason = describe_answer(self._first_bytes) or (_CLOSED if self._first_bytes else _CLOSED_SILENTLY)
                     nursery.cancel_scope.cancel()
         except (*_ENDINGS, BaseExceptionGroup) as raised:
             reason = self._reason_of(raised)
@@ -75,7 +81,9 @@ class RemotingClient:
     def _reason_of(self, raised: BaseException) -> str:
         """Why the connection ended; a bug is told of here. Raises what is no mere error, such as a cancellation."""
         try:
-            return str(errors_in(raised, *_ENDINGS)[0])
+            error = errors_in(raised, *_ENDINGS)[0]
+            told = describe_answer(self._first_bytes)
+            return f"{told} ({error})" if told else str(error)
         except BaseExceptionGroup as others:
             if not isinstance(others, Exception):
                 raise
@@ -133,6 +141,7 @@ class RemotingClient:
         decoder = FrameDecoder(header_size_max=FRAME_SIZE_MAX)
         buffer = new_buffer(self._receive_size)
         while count := await self._stream.receive_into(decoder.space(buffer)):
+            self._first_bytes = self._first_bytes or bytes(buffer[: min(count, _FIRST_BYTES)])
             self.used_at = trio.current_time()
             for command in decoder.on_received(buffer, count):
                 if command.flag & FLAG_RESPONSE:

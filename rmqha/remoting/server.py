@@ -126,7 +126,7 @@ class RemotingServer:
             self._forget(connection)
             if connection.requests:
                 self._goodbyes.log(
-                    logger.info,
+                    logger.debug,
                     "remoting_connection.closed",
                     peer=connection.peer,
                     reason=connection.close_reason,

@@ -14,7 +14,7 @@ Output = pytest.CaptureFixture[str]
 @pytest.mark.parametrize("name", ["basic", "rolled", "trimmed", "v6", "empty", "odd"])
 def test_stores_that_rocketmq_stopped_cleanly_are_good(name: str, tmp_path: Path, capsys: Output) -> None:
     store = unpack(name, tmp_path)
-    assert run(["log", "verify", str(store), "--queues", "--format", "json"]) == 0
+    assert run(["log", "verify", str(store), "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["good"], found["problems"]) == (True, [])
     assert found["records"] == len(expected_messages(name))
@@ -46,7 +46,7 @@ def damage_the_last_record(store: Path) -> int:
 def test_a_bad_last_record_is_bad_unless_a_broker_may_be_writing_it(tmp_path: Path, capsys: Output) -> None:
     store = unpack("bench", tmp_path)
     last = damage_the_last_record(store)
-    assert run(["log", "verify", str(store)]) == 1
+    assert run(["log", "verify", str(store), "--no-queues"]) == 1
     assert f"(offset {last})" in capsys.readouterr().out.splitlines()[0]
 
     hold = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); print(); input()"
@@ -56,7 +56,7 @@ def test_a_bad_last_record_is_bad_unless_a_broker_may_be_writing_it(tmp_path: Pa
     with broker:
         assert broker.stdout is not None
         broker.stdout.readline()
-        assert run(["log", "verify", str(store)]) == 0
+        assert run(["log", "verify", str(store), "--no-queues"]) == 0
         assert f"(offset {last})" in capsys.readouterr().out.splitlines()[-1]
 
 
@@ -64,3 +64,21 @@ def test_a_store_without_queues_says_so_when_they_are_to_be_compared(tmp_path: P
     store = unpack("basic", tmp_path)
     assert run(["log", "verify", str(store / "commitlog"), "--queues"]) == 1
     assert "there are no consume queues" in capsys.readouterr().err
+
+
+def test_queues_are_compared_unless_told_otherwise(tmp_path: Path, capsys: Output) -> None:
+    store = unpack("basic", tmp_path)
+    unit = next(path for path in (store / "consumequeue").rglob("0" * 20) if any(path.read_bytes()[:20]))
+    with unit.open("r+b") as file:
+        file.seek(12)
+        file.write(b"\xff" * 8)  # the tag's hash
+    assert run(["log", "verify", str(store)]) == 1
+    assert "the unit is" in capsys.readouterr().out
+    for arguments in ([str(store), "--no-queues"], [str(store / "commitlog")]):
+        assert run(["log", "verify", *arguments]) == 0
+        assert capsys.readouterr().out.splitlines()[-2] == "queues: not compared"
+
+
+def test_the_help_says_what_no_checksum_covers(capsys: Output) -> None:
+    assert run(["log", "verify", "--help"]) == 0
+    assert "A record's CRC covers its body." in " ".join(capsys.readouterr().out.split())

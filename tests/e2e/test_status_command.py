@@ -86,6 +86,12 @@ def test_what_is_no_broker_is_unreachable(answer: bytes, capsys: Output) -> None
     assert "cannot be reached" in capsys.readouterr().err
 
 
+def test_a_port_that_speaks_tls_is_named(capsys: Output) -> None:
+    with fake_broker(bytes.fromhex("15030300020246")) as address:
+        assert run(["status", "--broker", address]) == 3
+    assert "it speaks TLS, and this connection does not" in capsys.readouterr().err
+
+
 def test_a_broker_that_never_answers_is_unreachable(capsys: Output) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
