@@ -19,7 +19,7 @@ from rmqha.waiting import wait_overdue
 
 Arguments = TypeVarTuple("Arguments")
 
-_REQUESTS_A_TURN: Final = 256
+REQUESTS_A_TURN: Final = 256
 """Of what arrived together so many requests are handled before others get their turn."""
 
 
@@ -271,10 +271,10 @@ class Connection:
 
     async def _take_in_turns(self, commands: list[RemotingCommand], size: int) -> None:
         """Handle what arrived; between any two turns everybody else has one."""
-        turn_size = size * _REQUESTS_A_TURN // len(commands)
-        while len(commands) > _REQUESTS_A_TURN:
-            self._take(commands[:_REQUESTS_A_TURN], turn_size)
-            commands, size = commands[_REQUESTS_A_TURN:], size - turn_size
+        turn_size = size * REQUESTS_A_TURN // len(commands)
+        while len(commands) > REQUESTS_A_TURN:
+            self._take(commands[:REQUESTS_A_TURN], turn_size)
+            commands, size = commands[REQUESTS_A_TURN:], size - turn_size
             await trio.lowlevel.checkpoint()
         self._take(commands, size)
 
