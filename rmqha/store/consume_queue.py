@@ -40,6 +40,7 @@ class ConsumeQueue:
     __slots__ = (
         "_before_erasing",
         "_begins_at",
+        "_dirty",
         "_min_physic_offset",
         "_seen_end",
         "flushed_offset",
@@ -60,8 +61,20 @@ class ConsumeQueue:
         file_size: int,
         open_files: OpenFiles | None = None,
         before_erasing: Callable[[], None] = lambda: None,
+        dirty: "dict[ConsumeQueue, None] | None" = None,
     ) -> None:
-        """Nothing is read here. ``before_erasing()`` is called before units that can be seen are made zeros."""
+        """Nothing is read here.
+
+        Args:
+            disk: where the directory is.
+            directory: of the queue's files.
+            topic: its topic.
+            queue_id: its number.
+            file_size: bytes of each file.
+            open_files: shared by all that compete for descriptors.
+            before_erasing: called before units that can be seen are made zeros.
+            dirty: the queue adds itself here when there is something to flush.
+        """
         self.topic = topic
         self.queue_id = queue_id
         self.queue = MappedFileQueue(
@@ -71,6 +84,7 @@ class ConsumeQueue:
         self.min_offset_in_queue = 0
         self.flushed_offset = 0
         self._before_erasing = before_erasing
+        self._dirty = {} if dirty is None else dirty
         self._begins_at = 0
         """Of a queue that was empty the first unit is to stand there, and before it nothing but fillers."""
         self._min_physic_offset = _UNKNOWN
@@ -187,6 +201,7 @@ class ConsumeQueue:
         """
         if not self.queue.files or self.queue.files[-1].is_full:
             return 0
+        self._dirty[self] = None
         mapped = self.queue.files[-1]
         taken = min(len(units), mapped.size - mapped.wrote_position)
         mapped.append([units[:taken]], taken)

@@ -31,6 +31,8 @@ class ConsumeQueueTable:
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self.known_ends: Final[dict[QueueKey, int]] = {}
         """Where queues ended before this log began: of those without a message in it, nothing else may tell."""
+        self.dirty: Final[dict[ConsumeQueue, None]] = {}
+        """Those that may have something to flush."""
         self._erasing = False
         """The file that says so is there."""
 
@@ -73,6 +75,7 @@ class ConsumeQueueTable:
             file_size=self._file_size,
             open_files=self._open_files,
             before_erasing=self._note_erasing,
+            dirty=self.dirty,
         )
         self._queues[topic, queue_id] = queue
         return queue

@@ -14,6 +14,8 @@ from rmqha.store.store_checkpoint import StoreCheckpoint
 
 logger = structlog.get_logger()
 
+_LOOKED_AT_AT_ONCE: Final = 1000
+
 
 class FlushConsumeQueueService:
     """Every ``interval_s`` the queues with much to flush, every ``thorough_interval_s`` all and the checkpoint.
@@ -90,14 +92,21 @@ class FlushConsumeQueueService:
     async def _flush(self, *, least_pages: int) -> bool:
         if self._flags.dispatch_error is not None:
             return False
-        try:
-            for queue in list(self._queues):
-                if queue.flushed_offset < queue.queue.max_offset and queue.dirty_pages >= least_pages:
-                    await queue.flush_in_thread()
-        except StoreReadError as error:
-            self._postpone(error)
-            return False
-        except StoreWriteError as error:
-            self._flags.fail_dispatch(error)
-            return False
-        return True
+        dirty, all_flushed = self._queues.dirty, True
+        for number, queue in enumerate(list(dirty)):
+            if number % _LOOKED_AT_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            if queue.dirty_pages < least_pages:
+                continue
+            try:
+                await queue.flush_in_thread()
+            except StoreReadError as error:
+                self._postpone(error)
+                all_flushed = False
+                continue
+            except StoreWriteError as error:
+                self._flags.fail_dispatch(error)
+                return False
+            if queue.flushed_offset == queue.queue.max_offset:
+                del dirty[queue]
+        return all_flushed
