@@ -17,6 +17,7 @@ from rmqha.broker.config_files import ConfigFiles
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.durability import Durability, FlushPromise, ReplicaPromise
+from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.pull_message_processor import PullMessageProcessor, PullRules
@@ -114,7 +115,8 @@ class BrokerController:
         self.holds: Final = PullRequestHoldService()
         self.fence: Final = Fence()
         self.consumers: Final = ConsumerManager()
-        self.master_link: Final = MasterLink(self._network, config, self.topics, self.offsets)
+        self.group: Final = ReplicationGroup(config, slave_hosts=self.ha_service.slave_hosts)
+        self.master_link: Final = MasterLink(self._network, config, self.topics, self.offsets, group=self.group)
         self._probe: Final = probe or self.master_link.probe
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
         self.catch_up: Final = self._make_catch_up(chance)
@@ -127,6 +129,7 @@ class BrokerController:
             options=options.ha_client_options(self.config, self._tuning),
             chance=chance,
             probe_master=self._probe,
+            meet=self.group.meet,
         )
         client.update_master_address(*split_address(self.config.ha_master_address))
         return client
@@ -140,6 +143,7 @@ class BrokerController:
             options=options.ha_client_options(self.config, self._tuning),
             probe_peer=self._probe_peer,
             chance=chance,
+            why_apart=self.group.why_apart,
             hooks=CatchUpHooks(
                 refuse_puts=self.store.running_flags.refuse_puts,
                 on_taken=self.store.recover_topic_queue_table,
@@ -327,8 +331,7 @@ class BrokerController:
         for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
             dispatcher.register(code, pull.process)
         QueryProcessor(self.store, self.offsets).register(dispatcher)
-        broker = BrokerData(config.broker_cluster_name, config.broker_name, self._route_addresses())
-        ClientManageProcessor(self.consumers, self.topics, broker=broker).register(dispatcher)
+        ClientManageProcessor(self.consumers, self.topics, broker=self._broker_data).register(dispatcher)
         self.metadata.register(dispatcher)
         BrokerStatus(
             config,
@@ -337,10 +340,14 @@ class BrokerController:
             self.ha_client,
             fence=self.fence,
             catch_up=self.catch_up,
+            group=self.group,
             address=self.address,
             clock=trio.current_time,
             now_ms=self._now_ms,
         ).register(dispatcher)
+
+    def _broker_data(self) -> BrokerData:
+        return BrokerData(self.config.broker_cluster_name, self.group.broker_name, self._route_addresses())
 
     def _route_addresses(self) -> dict[int, str]:
         addresses = {self.config.broker_id: self.address}

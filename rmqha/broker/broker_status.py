@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, Final
 
 from rmqha import __version__
+from rmqha.broker.group import ReplicationGroup
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import VERSION, RemotingCommand
@@ -20,6 +21,7 @@ from rmqha.ha.ha_service import HAService
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
+from rmqha.replication.in_sync import address_of
 from rmqha.store.message_store import DefaultMessageStore
 
 STATUS_KEY: Final = "rmqhaStatus"
@@ -49,6 +51,7 @@ class BrokerStatus:
         *,
         fence: Fence,
         catch_up: CatchUpService,
+        group: ReplicationGroup,
         address: str,
         clock: Callable[[], float],
         now_ms: Callable[[], int],
@@ -59,6 +62,7 @@ class BrokerStatus:
         self._ha_client = ha_client
         self._fence = fence
         self._catch_up = catch_up
+        self._group = group
         self._address = address
         self._clock = clock
         self._now_ms = now_ms
@@ -69,8 +73,9 @@ class BrokerStatus:
         """Answer GET_BROKER_RUNTIME_INFO."""
         dispatcher.register(RequestCode.GET_BROKER_RUNTIME_INFO, self.get_broker_runtime_info)
 
-    def get_broker_runtime_info(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
-        """28: a table of strings."""
+    def get_broker_runtime_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """28: a table of strings. A broker that asks says who it is."""
+        self._group.on_introduced(address_of(connection.peer), request.ext_fields, now=self._clock())
         body = java_json.dumps({"table": self.runtime_table()}).encode()
         return RemotingCommand(ResponseCode.SUCCESS, body=body)
 
@@ -105,11 +110,13 @@ class BrokerStatus:
         config, store = self._config, self._store
         return {
             "version": __version__,
-            "broker_name": config.broker_name,
+            "broker_name": self._group.broker_name,
             "broker_cluster_name": config.broker_cluster_name,
             "broker_id": config.broker_id,
             "role": config.broker_role.value,
             "address": self._address,
+            "mapped_file_size_commit_log": config.mapped_file_size_commit_log,
+            "group_clashes": self._group.clashes(now=self._clock()),
             "flush_disk_type": config.flush_disk_type.value,
             "in_sync_replicas": config.in_sync_replicas,
             "up_s": round(self._clock() - self._started_at, 3),

@@ -3,6 +3,8 @@
 Source: spec: remoting §2.3 (105), §2.4 (34, 35); rocketmq-all-4.9.8 ClientManageProcessor.java.
 """
 
+from collections.abc import Callable
+
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -17,7 +19,9 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 class ClientManageProcessor:
     """Knows who is connected, and answers 105 for its own broker so that no name server is needed."""
 
-    def __init__(self, consumers: ConsumerManager, topics: TopicConfigManager, *, broker: BrokerData) -> None:
+    def __init__(
+        self, consumers: ConsumerManager, topics: TopicConfigManager, *, broker: Callable[[], BrokerData]
+    ) -> None:
         self._consumers = consumers
         self._topics = topics
         self._broker = broker
@@ -55,15 +59,16 @@ class ClientManageProcessor:
         if topic is None or header.topic in self._topics.unsaved:
             remark = f"No topic route info in name server for the topic: {header.topic}"
             return RemotingCommand(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
+        broker = self._broker()
         queues = QueueData(
-            self._broker.broker_name,
+            broker.broker_name,
             read_queue_nums=topic.read_queue_nums,
             write_queue_nums=topic.write_queue_nums,
             perm=topic.perm,
             topic_sys_flag=topic.topic_sys_flag,
         )
         body = encode_route(
-            TopicRouteData((self._broker,), (queues,)),
+            TopicRouteData((broker,), (queues,)),
             version=request.version,
             accept_standard_json_only=header.accept_standard_json_only,
         )

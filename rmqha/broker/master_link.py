@@ -10,14 +10,17 @@ import trio
 
 from rmqha.broker.broker_status import STATUS_KEY
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.group import ReplicationGroup, member_of
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.config import BrokerConfig, split_address
+from rmqha.config.java_properties import parse_properties
 from rmqha.errors import RemoteProtocolError, RemotingError
-from rmqha.ha.ha_client import MasterAddress
+from rmqha.ha.ha_client import BrokerStartingError, MasterAddress
 from rmqha.remoting.client import RemotingClient, open_remoting_client
+from rmqha.replication.group import GroupMember
 from rmqha.replication.master_session import LogRange
 from rmqha.transport import Network
 
@@ -33,9 +36,16 @@ class MasterLink:
     """Asks by short connections: a question every few seconds needs no connection of its own."""
 
     def __init__(
-        self, network: Network, config: BrokerConfig, topics: TopicConfigManager, offsets: ConsumerOffsetManager
+        self,
+        network: Network,
+        config: BrokerConfig,
+        topics: TopicConfigManager,
+        offsets: ConsumerOffsetManager,
+        *,
+        group: ReplicationGroup,
     ) -> None:
         self._network = network
+        self._group = group
         self._config = config
         self._topics = topics
         self._offsets = offsets
@@ -46,6 +56,9 @@ class MasterLink:
 
         Its remoting port is one below its HA port, as with RocketMQ; if nobody answers for it there, it may be
         ``masterAddress``. That one is not asked first: of a slave that follows a slave it is another broker's.
+
+        Raises:
+            BrokerStartingError: it cannot say yet.
         """
         config = self._config
         found = None
@@ -58,11 +71,18 @@ class MasterLink:
     async def _ask_range(self, address: str, ha_port: int) -> LogRange | None:
         try:
             async with open_remoting_client(self._network, address, timeout_s=RPC_TIMEOUT_S) as client:
-                table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
-            is_ours = STATUS_KEY in table
-            if is_ours and java_json.loads(table[STATUS_KEY])["ha"]["port"] != ha_port:
-                return None
-            return LogRange(int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"]), checks_reports=is_ours)
+                answer = await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, self._group.introduce())
+                table = answer.get("table") or {}
+                is_ours = STATUS_KEY in table
+                status = java_json.loads(table[STATUS_KEY]) if is_ours else {}
+                _check_serving(address, status)
+                if is_ours and status["ha"]["port"] != ha_port:
+                    return None
+                member = _member_of_status(status) if is_ours else await _ask_rocketmq(client)
+            ends = int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
+            return LogRange(*ends, checks_reports=is_ours, member=member)
+        except BrokerStartingError:
+            raise
         except (RemotingError, RemoteProtocolError, AttributeError, KeyError, TypeError, ValueError) as error:
             logger.debug("master_link.range_unknown", address=address, reason=str(error))
             return None
@@ -78,7 +98,7 @@ class MasterLink:
 
     def _own_name(self) -> dict[str, str]:
         """Tells the master whose status should name us when we are gone; RocketMQ's masters do not look at it."""
-        return {"brokerName": self._config.broker_name, "brokerId": str(self._config.broker_id)}
+        return {"brokerName": self._group.broker_name, "brokerId": str(self._config.broker_id)}
 
     async def _synchronize(self, address: str) -> None:
         """Take over the tables; a failure is logged when it changes, and the next round tries again.
@@ -114,3 +134,23 @@ def json_of(answer: RemotingCommand) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RemoteProtocolError("the answer is no JSON object")
     return value
+
+
+def _check_serving(address: str, status: dict[str, Any]) -> None:
+    if "starting" in status:
+        raise BrokerStartingError(f"the broker at {address} is starting: {status['starting'].get('what')}")
+
+
+def _member_of_status(status: dict[str, Any]) -> GroupMember:
+    """Who one of our brokers is, by its status. Raises KeyError, TypeError or ValueError if it does not say so."""
+    size = status.get("mapped_file_size_commit_log")
+    return GroupMember(str(status["broker_name"]), int(status["broker_id"]), None if size is None else int(size))
+
+
+async def _ask_rocketmq(client: RemotingClient) -> GroupMember | None:
+    """Who a RocketMQ broker is, by its configuration (26); None if it does not say."""
+    answer = await client.invoke(RemotingCommand(RequestCode.GET_BROKER_CONFIG), timeout_s=RPC_TIMEOUT_S)
+    if answer.code != ResponseCode.SUCCESS:
+        return None
+    properties, _ = parse_properties(answer.body)
+    return member_of({one.key: one.value for one in properties})

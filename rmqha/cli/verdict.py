@@ -7,6 +7,8 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     min_offset max_offset flushed_offset confirm_offset dispatched_offset
     write_refusal    why sends are refused (write error, disk full), or None; a slave's own role is no reason here
     disk_used_percent
+    mapped_file_size_commit_log
+    group_clashes    what does not belong together among this broker and its slaves, a sentence each
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
     catch_up         of each of a master's haPeers: peer, state, end, reason (see PeerState)
     ha               asdict(HAServiceInfo): port, connections, connections_broken, refused, departed,
@@ -114,6 +116,7 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
         for connection in connections
         if connection["state"] != IN_SYNC
     ]
+    reasons += facts.get("group_clashes", ())
     reasons += [
         f"{refused['address']} is turned away: {refused['message']}"
         for refused in facts["ha"]["refused"]
@@ -145,7 +148,7 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     if state not in _SLAVE_GOOD:
         told = _SLAVE_ADVICE.get(state) or client["last_error"] or "not connected to its master yet"
         reasons.append(f"{state}: {told}")
-    failed = facts.get("write_refusal") or state in ("ahead", "below-min", "diverged", "failed")
+    failed = facts.get("write_refusal") or state in ("ahead", "below-min", "diverged", "failed", "misconfigured")
     level = "failed" if failed else "degraded" if reasons else "ok"
     behind = client["received_offset"] - client["durable_offset"]
     in_sync = not reasons and behind == 0

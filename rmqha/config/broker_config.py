@@ -26,7 +26,8 @@ class BrokerConfig(StoreConfig, HAConfig, TlsConfig):
         TEXT,
         "",
         derived="the host's name",
-        meaning="Name of the replication group; the same on a master and its slaves.",
+        meaning="Name of the replication group; the same on a master and its slaves. A slave with another name does "
+        "not follow; one without takes its master's.",
     )
     broker_cluster_name: str = key(
         "brokerClusterName",

@@ -12,7 +12,7 @@ import trio
 
 from rmqha.codec.transfer import encode_report
 from rmqha.errors import DivergedLogError, RemoteProtocolError, StoreError
-from rmqha.ha.ha_client import MasterAddress, ProbeMaster, choose_start_at
+from rmqha.ha.ha_client import BrokerStartingError, MasterAddress, Meet, ProbeMaster, choose_start_at, trust_anybody
 from rmqha.ha.log_receiver import ComparingReceiver, SilentMasterError, tail_below
 from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
@@ -35,15 +35,23 @@ class PeerAsker:
         network: the door to the peers' HA ports.
         options: as for following a master.
         probe_peer: asks by remoting where a peer's log begins and ends.
+        why_apart: says whether a peer is of another group.
     """
 
     def __init__(
-        self, log: ReplicatedLog, network: Network, *, options: HAClientOptions, probe_peer: ProbeMaster
+        self,
+        log: ReplicatedLog,
+        network: Network,
+        *,
+        options: HAClientOptions,
+        probe_peer: ProbeMaster,
+        why_apart: Meet = trust_anybody,
     ) -> None:
         self._log: Final = log
         self._network: Final = network
         self._options: Final = options
         self._probe_peer: Final = probe_peer
+        self._why_apart: Final = why_apart
         self.is_reached = False
         """Whether the peer that is asked now has been connected to, or has said where its log ends."""
 
@@ -60,11 +68,15 @@ class PeerAsker:
         """
         self.is_reached = False
         begun_at = self._log.max_offset
-        there = await self._probe_peer(peer)
+        try:
+            there = await self._probe_peer(peer)
+        except BrokerStartingError as error:
+            return PeerAnswer(PeerState.STARTING, str(error))
         self.is_reached = there is not None
         is_longer = known is PeerState.LONGER if there is None else there.max_offset > self._log.max_offset
         end = None if there is None else there.max_offset
         try:
+            self._check_group(there)
             if is_longer:
                 if takes:
                     await self._take(peer, there)
@@ -84,6 +96,10 @@ class PeerAsker:
         if taken_bytes:
             await self._log.flush_now(self._log.max_offset)
         return replace(answer, end=end, taken_bytes=taken_bytes, was_reached=self.is_reached)
+
+    def _check_group(self, there: LogRange | None) -> None:
+        if there is not None and there.member is not None and (why := self._why_apart(there.member)):
+            raise UnfitMasterError(ClientState.MISCONFIGURED, why)
 
     async def _connect(self, peer: MasterAddress) -> Stream:
         stream = await self._network.connect(peer.host, peer.port, timeout_s=self._options.connect_timeout_s)

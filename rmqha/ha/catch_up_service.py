@@ -14,7 +14,7 @@ import trio
 
 from rmqha.errors import StoreError
 from rmqha.ha.catch_up import PeerAsker
-from rmqha.ha.ha_client import MasterAddress, ProbeMaster
+from rmqha.ha.ha_client import MasterAddress, Meet, ProbeMaster, trust_anybody
 from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.replication.catch_up_plan import CatchUpPlan, PeerAnswer, PeerKnowledge, PeerState
@@ -58,11 +58,12 @@ class CatchUpService:
         options: HAClientOptions,
         probe_peer: ProbeMaster,
         chance: Callable[[], float],
+        why_apart: Meet = trust_anybody,
         hooks: CatchUpHooks,
     ) -> None:
         self._log: Final = log
         self._addresses: Final = {str(peer): peer for peer in peers}
-        self._asker: Final = PeerAsker(log, network, options=options, probe_peer=probe_peer)
+        self._asker: Final = PeerAsker(log, network, options=options, probe_peer=probe_peer, why_apart=why_apart)
         self._plan: Final = CatchUpPlan.of(list(self._addresses), answers_needed=answers_needed, chance=chance)
         self._hooks: Final = hooks
         self._asking: PeerKnowledge | None = None

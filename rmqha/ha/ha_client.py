@@ -15,6 +15,7 @@ from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.ha.runtime_info import ClientState, HAClientInfo
 from rmqha.ha.slave_connection import SlaveConnection, UnfitMasterError
 from rmqha.replication.backoff import Backoff
+from rmqha.replication.group import GroupMember
 from rmqha.replication.master_session import LogRange
 from rmqha.replication.overlap import SlaveAhead, SlaveBelowMin, StreamStart, choose_start
 from rmqha.replication.slave_session import CorruptStreamError
@@ -22,6 +23,7 @@ from rmqha.transport import Network
 
 logger = structlog.get_logger()
 
+_UNFIT_STATES: Final = frozenset({ClientState.AHEAD, ClientState.BELOW_MIN, ClientState.MISCONFIGURED})
 _FINAL_STATES: Final = frozenset({ClientState.DIVERGED, ClientState.FAILED})
 
 
@@ -35,13 +37,29 @@ class MasterAddress(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
+class BrokerStartingError(RemoteProtocolError):
+    """The broker that was probed is there, and cannot say yet what its log holds: ask again."""
+
+
 ProbeMaster = Callable[[MasterAddress], Awaitable[LogRange | None]]
-"""Asks the broker with this HA address, by remoting (code 28), what its log holds; None if it does not say."""
+"""Asks the broker with this HA address, by remoting (code 28), what its log holds; None if it does not say.
+
+Raises BrokerStartingError.
+"""
 
 
 async def ask_nobody(_address: MasterAddress) -> LogRange | None:
     """A :data:`ProbeMaster` for where no remoting address is known."""
     return None
+
+
+Meet = Callable[[GroupMember], str]
+"""Says why not to follow this master; empty if there is no reason."""
+
+
+def trust_anybody(_master: GroupMember) -> str:
+    """A :data:`Meet` for where nothing is known of the group."""
+    return ""
 
 
 def choose_start_at(log: ReplicatedLog, master: LogRange | None, *, overlap_size: int) -> StreamStart:
@@ -89,11 +107,13 @@ class HAClient:
         options: HAClientOptions,
         chance: Callable[[], float],
         probe_master: ProbeMaster = ask_nobody,
+        meet: Meet = trust_anybody,
     ) -> None:
         self._log: Final = log
         self._network: Final = network
         self._options: Final = options
         self._probe_master: Final = probe_master
+        self._meet: Final = meet
         self._backoff: Final = Backoff(chance)
         self._address: MasterAddress | None = None
         self._address_known: Final = trio.Event()
@@ -101,6 +121,7 @@ class HAClient:
         self._state = ClientState.NO_MASTER
         self._last_error = ""
         self._is_told_connected = False
+        self._has_warned = False
         self.final_error: StoreError | None = None
         """Why replication is over for good, if it is: the process's exit code tells of it."""
         self._connection: SlaveConnection | None = None
@@ -133,7 +154,7 @@ class HAClient:
     async def _attempt_once(self) -> None:
         """Connect and replicate until that ends; afterwards the state says how it stands."""
         assert self._address is not None, "run() waits for an address first"
-        if self._state not in {ClientState.AHEAD, ClientState.BELOW_MIN}:
+        if self._state not in _UNFIT_STATES:
             self._state = ClientState.CONNECTING
         try:
             await self._follow(self._address)
@@ -163,7 +184,13 @@ class HAClient:
 
     async def _follow(self, address: MasterAddress) -> None:
         options = self._options
-        master = await self._probe_master(address)
+        try:
+            master = await self._probe_master(address)
+        except BrokerStartingError:
+            master = None  # perhaps it is a neighbour that starts; whoever has this HA port answers there
+        member = None if master is None else master.member
+        if member is not None and (why := self._meet(member)):
+            raise UnfitMasterError(ClientState.MISCONFIGURED, f"this master is not followed: {why}")
         try:
             start = choose_start_at(self._log, master, overlap_size=options.overlap_size)
         except UnfitMasterError:
@@ -176,6 +203,8 @@ class HAClient:
         connection = self._connection = SlaveConnection(
             self._log, stream, start=start, options=options, silence_max_s=options.housekeeping_s
         )
+        if member is None:
+            self._warn_unknown(address)
         log = logger.debug if self._is_told_connected else logger.info
         log("ha_client.connected", master=str(address), first_report=start.first_report)
         self._is_told_connected = True
@@ -188,6 +217,12 @@ class HAClient:
             has_lasted = trio.current_time() - started_at >= options.housekeeping_s
             if self._log.max_offset > end or (has_lasted and not connection.session.is_comparing):
                 self._backoff.on_progress()
+
+    def _warn_unknown(self, address: MasterAddress) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            reason = "it does not say by remoting what its brokerName, brokerId and mappedFileSizeCommitLog are"
+            logger.warning("ha_client.group_unknown", master=str(address), reason=reason)
 
     async def _show_up(self, address: MasterAddress) -> None:
         """Let a master turn this log away, so that its operator sees it, too (spec: ha §10, rule 1)."""
@@ -224,5 +259,5 @@ class HAClient:
     def _state_now(self, connection: SlaveConnection | None) -> ClientState:
         if connection is None:
             return self._state
-        is_unfit = self._state in {ClientState.AHEAD, ClientState.BELOW_MIN}
+        is_unfit = self._state in _UNFIT_STATES
         return self._state if is_unfit and connection.session.is_comparing else connection.state

@@ -152,6 +152,10 @@ class HAService:
         """The largest acknowledgement of any live connection; 0 without one."""
         return self._in_sync.push2_slave_max_offset()
 
+    def slave_hosts(self) -> list[str]:
+        """The host of each slave's connection."""
+        return [address_of(c.peer) for c in self.connections.values() if c.session.is_transferring]
+
     @property
     def live_slaves(self) -> int:
         """How many distinct slaves are connected and have reported."""

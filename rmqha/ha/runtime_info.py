@@ -92,6 +92,8 @@ class ClientState(Enum):
     """The master's log is shorter than this one. Nothing is cut; the tail may hold acknowledged messages."""
     BELOW_MIN = "below-min"
     """The master no longer has what comes next here: this slave must be rebuilt empty."""
+    MISCONFIGURED = "misconfigured"
+    """Master and slave are not of one group, or have the same brokerId, or files of different sizes."""
     DIVERGED = "diverged"
     """Master and slave hold different bytes at the same offsets. Replication has stopped for good."""
     FAILED = "failed"

@@ -26,6 +26,8 @@ class PeerState(Enum):
     UNASKED = "unasked"
     UNKNOWN = "unknown"
     """It was asked, and no answer proved what it holds."""
+    STARTING = "starting"
+    """It is there, and will say what it holds when it has recovered."""
     LONGER = "longer"
     """It holds bytes beyond the end of the local log."""
     SETTLED = "settled"
@@ -34,7 +36,7 @@ class PeerState(Enum):
     """Its log does not continue the local one (diverged, or begins later): a person must decide."""
 
 
-_PROVES_NOTHING: Final = frozenset({PeerState.UNASKED, PeerState.UNKNOWN})
+_PROVES_NOTHING: Final = frozenset({PeerState.UNASKED, PeerState.UNKNOWN, PeerState.STARTING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class PeerKnowledge:
         was_longer = self.is_longer(own_end)
         if answer.was_reached and self.reached_at is None:
             self.reached_at = asked_at
-        if answer.state is not PeerState.UNKNOWN or self.state in _PROVES_NOTHING or answer.end is not None:
+        if answer.state not in _PROVES_NOTHING or self.state in _PROVES_NOTHING or answer.end is not None:
             self.state = answer.state
         if answer.state is PeerState.SETTLED:
             self.end = own_end
@@ -92,7 +94,7 @@ class PeerKnowledge:
         """Whether it may still prove what it holds: it was reached a short while ago, or not asked yet."""
         if self.state is PeerState.UNKNOWN:
             return self.reached_at is not None and now < self.reached_at + PATIENCE_S
-        return self.state is PeerState.UNASKED
+        return self.state in {PeerState.UNASKED, PeerState.STARTING}
 
 
 @dataclass

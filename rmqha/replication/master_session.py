@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from rmqha.codec.layout import FIRST_BYTE_OF_A_LOG
 from rmqha.codec.transfer import BODY_SIZE_MAX, REPORT_SIZE
 from rmqha.errors import RemoteProtocolError
+from rmqha.replication.group import GroupMember
 
 _FRAME_FAST_S: Final = 0.25
 _FRAME_SLOW_S: Final = 1.0
@@ -64,11 +65,13 @@ class LogRange(NamedTuple):
 
     Attributes:
         checks_reports: whoever serves it turns away, and shows, a slave that is ahead; RocketMQ counts its report.
+        member: who serves it, if that is known.
     """
 
     min_offset: int
     max_offset: int
     checks_reports: bool = False
+    member: GroupMember | None = None
 
 
 @dataclass(frozen=True, slots=True)

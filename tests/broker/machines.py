@@ -18,6 +18,7 @@ from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
 
 TIMEOUT_S = 60.0
+UNSET = "<unset>"
 COMMON = {
     "storePathRootDir": "/store",
     "mappedFileSizeCommitLog": "65536",
@@ -41,7 +42,8 @@ class Machine:
 
     def controller(self, **settings: str) -> BrokerController:
         """A broker that is not started yet."""
-        config = load_config(None, COMMON | {"brokerIP1": self.address} | self.settings | settings)
+        keys = COMMON | {"brokerIP1": self.address} | self.settings | settings
+        config = load_config(None, {key: value for key, value in keys.items() if value != UNSET})
         return BrokerController(
             config,
             disk=self.disk.mount(),

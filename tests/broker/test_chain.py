@@ -4,6 +4,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.ha.ha_client import MasterAddress
+from rmqha.replication.group import GroupMember
 from rmqha.replication.master_session import LogRange
 from tests.broker.machines import Machine, ask, send_request
 from tests.broker.test_pair import SLAVE
@@ -39,7 +40,9 @@ async def test_a_broker_is_asked_by_the_address_that_is_its_own(autojump_clock: 
     follower = Machine(net, "10.0.0.2", SLAVE | {"haMasterAddress": "10.0.0.1:20912", "haListenPort": "30000"})
     async with first.broker(), follower.broker() as slave:
         probe = slave.master_link.probe
-        assert await probe(MasterAddress("10.0.0.1", 20912)) == LogRange(0, 0, checks_reports=True), "by masterAddress"
+        known = GroupMember("broker-a", 0, FILE)
+        by_master_address = await probe(MasterAddress("10.0.0.1", 20912))
+        assert by_master_address == LogRange(0, 0, checks_reports=True, member=known)
         assert await probe(MasterAddress("10.0.0.2", 30000)) is None
         assert await probe(MasterAddress("10.0.0.2", 10912)) is None, "who answers there has another HA port"
         assert await probe(MasterAddress("10.0.0.9", 1)) is None

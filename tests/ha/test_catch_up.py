@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from rmqha.codec.transfer import encode_frame_header
 from rmqha.errors import DivergedLogError, StoreError, errors_in
 from rmqha.ha.catch_up_service import CatchUpService
-from rmqha.ha.ha_client import MasterAddress, ProbeMaster
+from rmqha.ha.ha_client import BrokerStartingError, MasterAddress, ProbeMaster
 from rmqha.ha.options import HAOptions
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
@@ -291,6 +291,45 @@ async def test_try_goes_on_without_a_peer_that_is_not_there(
     assert await opened_within(tried, 6.0)
     assert not await opened_within(required, 600.0)
     assert "require: 0 peers of haPeers have shown what they hold, but 1 are needed" in required.refusal
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_is_starting_is_waited_for(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Both machines lost power, and the slave takes longer to recover."""
+    log, is_starting = MemoryLog.holding(PART), True
+
+    async def probe(_: MasterAddress) -> LogRange | None:
+        await trio.lowlevel.checkpoint()
+        if is_starting:
+            raise BrokerStartingError("the broker at peer:19999 is starting: recovering")
+        return LogRange(0, len(DATA))
+
+    catch_up = start_catch_up(nursery, network, log, MasterAddress("peer", 20000), probe_peer=probe)
+    assert not await opened_within(catch_up, 600.0)
+    await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(port=20000))
+    is_starting = False
+    assert await opened_within(catch_up, 6.0)
+    assert log.content() == DATA
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_was_starting_and_is_gone_is_not(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    is_starting = True
+
+    async def probe(_: MasterAddress) -> LogRange | None:
+        await trio.lowlevel.checkpoint()
+        if is_starting:
+            raise BrokerStartingError("the broker at gone:0 is starting: recovering")
+        return None
+
+    catch_up = start_catch_up(nursery, network, MemoryLog.holding(PART), GONE, probe_peer=probe)
+    assert not await opened_within(catch_up, 60.0)
+    is_starting = False
+    assert await opened_within(catch_up, 6.0)
     nursery.cancel_scope.cancel()
 
 

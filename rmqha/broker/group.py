@@ -1,0 +1,119 @@
+"""ReplicationGroup: who this broker is in its group, and who else says to be in it.
+
+A slave tells its master who it is when it asks where the log ends (code 28), in fields that RocketMQ ignores; the
+answer tells who the master is. A RocketMQ slave tells nothing, and is believed to belong here.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from rmqha.config import BrokerConfig
+from rmqha.ha.refused_peers import LogAllowance
+from rmqha.replication.group import GroupMember, why_apart
+
+logger = structlog.get_logger()
+
+_MEMBERS_MAX: Final = 64
+_PRESENT_S: Final = 30.0
+"""A slave that does not follow asks again every few seconds."""
+_DIGITS_MAX: Final = 19
+_NAME_SIZE_MAX: Final = 255
+_PORT: Final = "listenPort"
+
+
+@dataclass(frozen=True, slots=True)
+class _Introduced:
+    member: GroupMember
+    at: float
+
+
+class ReplicationGroup:
+    """One broker's view of its group.
+
+    Attributes:
+        broker_name: what clients are told; a slave without ``brokerName`` takes its master's.
+        slave_hosts: a host for each slave's connection of this moment.
+    """
+
+    def __init__(self, config: BrokerConfig, *, slave_hosts: Callable[[], Iterable[str]]) -> None:
+        self._is_named: Final = "brokerName" in config.origins
+        self._broker_id: Final = config.broker_id
+        self._file_size: Final = config.mapped_file_size_commit_log
+        self._listen_port: Final = config.listen_port
+        self._introduced: Final[dict[tuple[str, str], _Introduced]] = {}
+        self._allowance: Final = LogAllowance()
+        self.broker_name = config.broker_name
+        self.slave_hosts: Final = slave_hosts
+
+    @property
+    def member(self) -> GroupMember:
+        """This broker, with its name only if the operator gave it one."""
+        return GroupMember(self.broker_name if self._is_named else None, self._broker_id, self._file_size)
+
+    def why_apart(self, other: GroupMember) -> str:
+        """Why ``other`` is none of this group; empty if it is, as far as is known."""
+        return why_apart(self.member, other)
+
+    def meet(self, master: GroupMember) -> str:
+        """Why not to follow this master; empty if there is no reason. Takes its name if the operator gave none."""
+        why = self.why_apart(master)
+        if not why and not self._is_named and master.broker_name and master.broker_name != self.broker_name:
+            logger.info("group.named", broker_name=master.broker_name, instead_of=self.broker_name)
+            self.broker_name = master.broker_name
+        return why
+
+    def introduce(self) -> dict[str, str]:
+        """The fields of a request that say who asks."""
+        name = {"brokerName": self.broker_name} if self._is_named else {}
+        facts = {"brokerId": self._broker_id, "mappedFileSizeCommitLog": self._file_size, _PORT: self._listen_port}
+        return name | {key: str(value) for key, value in facts.items()}
+
+    def on_introduced(self, host: str, fields: Mapping[str, str], *, now: float) -> None:
+        """A broker on ``host`` has said who it is. What does not belong together is logged when it is new."""
+        if "brokerId" not in fields:
+            return
+        member, where = member_of(fields), (host, fields.get(_PORT, "")[:_DIGITS_MAX])
+        before = self._introduced.pop(where, None)
+        self._introduced[where] = _Introduced(member, now)
+        if len(self._introduced) > _MEMBERS_MAX:
+            del self._introduced[next(iter(self._introduced))]
+        is_new = before is None or before.member != member
+        if is_new and (clashes := self.clashes(now=now)) and self._allowance.take(now=now):
+            logger.warning("group.mixed_up", clashes=clashes)
+
+    def clashes(self, *, now: float) -> list[str]:
+        """What does not belong together, a sentence each, among the brokers that are there now."""
+        by_id: dict[int | None, list[str]] = {}
+        clashes = []
+        for where in self._present(now):
+            member, address = self._introduced[where].member, ":".join(where)
+            by_id.setdefault(member.broker_id, []).append(address)
+            if why := self.why_apart(member):
+                clashes.append(f"{address}: {why}")
+        return clashes + [
+            f"{' and '.join(sorted(addresses))}: all have brokerId={broker_id}, and clients reach only one of them"
+            for broker_id, addresses in by_id.items()
+            if len(addresses) > 1 and broker_id is not None
+        ]
+
+    def _present(self, now: float) -> Iterator[tuple[str, str]]:
+        """Who spoke a moment ago; and of each host those that spoke last, as many as it has slaves' connections."""
+        connections = Counter(self.slave_hosts())
+        for where in reversed(self._introduced):
+            connections[where[0]] -= 1
+            if connections[where[0]] >= 0 or now < self._introduced[where].at + _PRESENT_S:
+                yield where
+
+
+def member_of(facts: Mapping[str, str]) -> GroupMember:
+    """Who a broker is by RocketMQ's names of the keys; what is missing, or no number, is not known."""
+    name, broker_id, size = (facts.get(key) for key in ("brokerName", "brokerId", "mappedFileSizeCommitLog"))
+    return GroupMember(name[:_NAME_SIZE_MAX] if name else None, _number(broker_id), _number(size))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None

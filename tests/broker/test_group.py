@@ -1,0 +1,167 @@
+"""Brokers that do not belong together find out when they meet, and say so on both sides."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.cli.verdict import judge
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import StoreError, errors_in
+from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.fence import Fence
+from rmqha.remoting.limits import RemotingLimits
+from rmqha.remoting.server import RemotingServer
+from tests.broker.machines import UNSET, Machine, ask, send_request
+from tests.broker.test_pair import SLAVE, Pair, status
+from tests.sim.sim_net import SimNet
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ({"brokerName": "other"}, "brokerName=broker-a, this broker has brokerName=other"),
+        ({"mappedFileSizeCommitLog": "131072"}, "mappedFileSizeCommitLog=65536, this broker has 131072"),
+    ],
+)
+async def test_a_slave_of_another_group_does_not_follow(
+    setting: dict[str, str], reason: str, autojump_clock: MockClock
+) -> None:
+    """It was "ok, in sync": until the first roll, or with everything twice for a consumer that names both."""
+    pair = Pair()
+    pair.slave.settings = SLAVE | setting
+    with capture_logs() as logs:
+        async with pair.master.broker() as master, pair.slave.broker() as slave:
+            async with pair.master.client() as client, pair.slave.client() as slave_client:
+                await ask(client, send_request(b"x"))
+                await trio.sleep(20)
+                verdict, at_master = judge(await status(slave_client)), judge(await status(client))
+            assert (slave.store.max_offset, master.ha_service.live_slaves) == (0, 0)
+    assert (verdict.level, reason in verdict.reasons[0]) == ("failed", True), verdict
+    assert any("10.0.0.2:10911" in one for one in at_master.reasons), at_master
+    assert len([line for line in logs if line["event"] == "ha_client.disconnected"]) == 1
+    assert len([line for line in logs if line["event"] == "group.mixed_up"]) == 1
+
+
+async def test_a_slave_without_a_name_takes_its_masters(autojump_clock: MockClock) -> None:
+    pair = Pair()
+    unnamed = Machine(pair.net, "10.0.0.2", SLAVE)
+    async with pair.master.broker(), pair.master.client() as client, unnamed.broker(brokerName=UNSET) as slave:
+        await ask(client, send_request(b"x"))
+        await trio.sleep(15)
+        assert slave.config.broker_name != "broker-a"
+        async with unnamed.client() as slave_client:
+            assert (await status(slave_client))["broker_name"] == "broker-a"
+            assert judge(await status(client)).level == "ok"
+            route = await ask(
+                slave_client, RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "t"})
+            )
+            assert b'"brokerName":"broker-a"' in route.body
+
+
+async def test_a_slave_of_a_slave_has_an_id_of_its_own(autojump_clock: MockClock) -> None:
+    pair = Pair()
+    end = Machine(pair.net, "10.0.0.3", SLAVE | {"haMasterAddress": "10.0.0.2:10912", "masterAddress": ""})
+    async with pair.running(), end.broker(), end.client() as client:
+        await trio.sleep(10)
+        assert "both have brokerId=1" in judge(await status(client)).reasons[0]
+
+
+async def test_two_slaves_with_one_id_are_told_of(autojump_clock: MockClock) -> None:
+    """Clients would reach only one of them. When one leaves, or gets another id, all is well."""
+    pair = Pair()
+    twin = Machine(pair.net, "10.0.0.3", SLAVE)
+    with capture_logs() as logs:
+        async with pair.running(), pair.master.client() as client:
+            async with twin.broker():
+                await trio.sleep(5)
+                (reason,) = judge(await status(client)).reasons
+                assert reason.startswith("10.0.0.2:10911 and 10.0.0.3:10911: all have brokerId=1")
+            await trio.sleep(60)
+            assert (await status(client))["group_clashes"] == []
+            async with twin.broker(brokerId="2"):
+                await trio.sleep(5)
+                assert (await status(client))["group_clashes"] == []
+    assert len([line for line in logs if line["event"] == "group.mixed_up"]) == 1
+
+
+async def test_strangers_who_say_anything_are_forgotten(autojump_clock: MockClock) -> None:
+    pair = Pair()
+    with capture_logs() as logs:
+        async with pair.running(), pair.master.client() as client:
+            for number in range(2000):
+                fields = {"brokerName": "x" * number, "brokerId": "9" * number, "listenPort": str(number)}
+                await ask(client, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO, ext_fields=fields))
+            clashes = (await status(client))["group_clashes"]
+            assert isinstance(clashes, list)
+            assert len(clashes) < 130
+            await trio.sleep(60)
+            assert (await status(client))["group_clashes"] == []
+    assert len([line for line in logs if line["event"] == "group.mixed_up"]) < 50
+
+
+@pytest.mark.parametrize("mode", ["try", "require"])
+async def test_a_master_takes_nothing_from_a_peer_of_another_group(mode: str, autojump_clock: MockClock) -> None:
+    """An empty master with a wrong address in haPeers would become a copy of another group."""
+    net = SimNet()
+    other = Machine(net, "10.0.0.2", {"brokerName": "other"})
+    master = Machine(net, "10.0.0.1", {"haPeers": "10.0.0.2:10912", "haCatchUpAtStart": mode})
+    async with other.broker(), other.client() as client:
+        await ask(client, send_request(b"x"))
+        with pytest.RaisesGroup(StoreError, allow_unwrapped=True, flatten_subgroups=True) as raised:
+            async with master.broker():
+                pass
+    assert "10.0.0.2:10912 of haPeers: it has brokerName=other" in str(errors_in(raised.value, StoreError)[0])
+
+
+# ---- RocketMQ's masters
+
+
+@asynccontextmanager
+async def rocketmq(net: SimNet, config: bytes, *, code: int = ResponseCode.SUCCESS) -> AsyncIterator[None]:
+    """A RocketMQ master, as far as it is asked by remoting."""
+
+    def runtime_info(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand(0, body=b'{"table":{"commitLogMinOffset":"0","commitLogMaxOffset":"0"}}')
+
+    def broker_config(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand(code, body=config)
+
+    dispatcher = RequestDispatcher()
+    dispatcher.register(RequestCode.GET_BROKER_RUNTIME_INFO, runtime_info)
+    dispatcher.register(RequestCode.GET_BROKER_CONFIG, broker_config)
+    server = RemotingServer(dispatcher, limits=RemotingLimits(), fence=Fence())
+    listener = await net.host("10.0.0.1").mount().listen("10.0.0.1", 10911)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, listener)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (b"brokerName=RaftNode\\=00\nbrokerId=0\nmappedFileSizeCommitLog=65536\n", "brokerName=RaftNode=00"),
+        (
+            b"brokerName=broker-a\nbrokerId=0\nmappedFileSizeCommitLog=1073741824\n",
+            "mappedFileSizeCommitLog=1073741824",
+        ),
+        (b"brokerName=broker-a\nbrokerId=0\nmappedFileSizeCommitLog=65536\n", ""),
+        (b"\xff\x00nothing=\\u12", ""),
+        (b"", ""),
+    ],
+)
+async def test_a_rocketmq_master_is_asked_who_it_is(config: bytes, reason: str, autojump_clock: MockClock) -> None:
+    net = SimNet()
+    slave = Machine(net, "10.0.0.2", SLAVE)
+    async with rocketmq(net, config), slave.broker() as broker:
+        await trio.sleep(10)
+        assert broker.ha_client is not None
+        info = broker.ha_client.info()
+        assert (info.state.value == "misconfigured") == bool(reason), info
+        assert reason in info.last_error
