@@ -15,12 +15,15 @@ from rmqha.ha.refused_peers import LogAllowance, RefusedPeers
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.ha.runtime_info import HAServiceInfo
 from rmqha.replication.in_sync import InSyncReplicas, address_of
-from rmqha.replication.master_session import MasterSettings
+from rmqha.replication.master_session import MasterSettings, Refusal, RefusedSlaveError
 from rmqha.replication.progress import EndHistory
 from rmqha.replication.watermark import Watermark
 from rmqha.transport import Network, Stream
 
 logger = structlog.get_logger()
+
+_WENT_BAD: Final = frozenset({Refusal.SILENT, Refusal.STUCK})
+"""Said of a connection, not of a slave or its log."""
 
 
 class HAService:
@@ -105,27 +108,36 @@ class HAService:
             self._in_sync.remove(connection.replica)
         if connection.session.is_transferring:
             self._on_left(connection)
-        if connection.refusal is None:
-            if connection.session.is_transferring:
-                self._refused.forget(address)
-        elif self._refused.note(address, connection.refusal, now=trio.current_time()):
+        if connection.refusal is not None:
+            self._on_refused(connection, connection.refusal)
+        elif connection.session.is_transferring:
+            self._refused.forget(address)
+
+    def _on_refused(self, connection: HAConnection, error: RefusedSlaveError) -> None:
+        """A connection was ended from here; of one that went bad while its slave has a new one nobody needs to know."""
+        if error.refusal in _WENT_BAD and self._is_back(connection):
+            return
+        if self._refused.note(address_of(connection.peer), error, now=trio.current_time()):
             logger.warning(
-                "ha_connection.refused",
-                peer=peer,
-                refusal=connection.refusal.refusal.value,
-                reason=str(connection.refusal),
+                "ha_connection.refused", peer=connection.peer, refusal=error.refusal.value, reason=str(error)
             )
+
+    def _is_back(self, connection: HAConnection) -> bool:
+        """Whether the slave of a connection that ended has another one."""
+        slave = connection.replica.slave
+        return any(c.replica.slave == slave and c.session.is_transferring for c in self.connections.values())
 
     def on_joined(self, connection: HAConnection) -> None:
         """A slave has reported for the first time over this connection."""
         self.departed.forget(connection.peer)
+        self._refused.on_back(address_of(connection.peer))
         self.in_sync_watch.on_joined(self.live_slaves, now=trio.current_time())
 
     def _on_left(self, connection: HAConnection) -> None:
         """A slave's connection has ended by itself; it may have another one already."""
-        slave, now = connection.replica.slave, trio.current_time()
-        if any(c.replica.slave == slave and c.session.is_transferring for c in self.connections.values()):
+        if self._is_back(connection):
             return
+        now = trio.current_time()
         peer, acked = connection.peer, connection.session.slave_ack_offset
         reason = connection.ended
         if not connection.session.has_taken:

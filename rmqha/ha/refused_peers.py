@@ -33,10 +33,15 @@ class _Refused:
     error: RefusedSlaveError
     count: int
     last_at: float
+    is_back: bool = False
 
 
 class RefusedPeers:
-    """Bounded: the address that was refused the longest time ago is forgotten first."""
+    """Bounded: the address that was refused the longest time ago is forgotten first.
+
+    What was said against an address no longer holds when a slave from there is served again; it is remembered only so
+    that the same, said again, is not news.
+    """
 
     def __init__(self, allowance: LogAllowance | None = None) -> None:
         self._allowance = allowance or LogAllowance()
@@ -52,8 +57,13 @@ class RefusedPeers:
         return is_new and self._allowance.take(now=now)
 
     def forget(self, address: str) -> None:
-        """A slave at this address was accepted."""
+        """A slave at this address was served until it left."""
         self._by_address.pop(address, None)
+
+    def on_back(self, address: str) -> None:
+        """A slave at this address is served."""
+        if address in self._by_address:
+            self._by_address[address].is_back = True
 
     def serve_at(self, address: str) -> float:
         """When to look at a new connection from here: a moment later if its log did not fit ours just now.
@@ -66,7 +76,7 @@ class RefusedPeers:
         return known.last_at + _PAUSE_S
 
     def info(self, *, now: float) -> tuple[RefusedInfo, ...]:
-        """All of them, the latest last."""
+        """Whoever is turned away, the latest last."""
         return tuple(
             RefusedInfo(
                 address=address,
@@ -77,4 +87,5 @@ class RefusedPeers:
                 last_s_ago=now - refused.last_at,
             )
             for address, refused in self._by_address.items()
+            if not refused.is_back
         )

@@ -49,6 +49,8 @@ async def test_a_paused_slave_ends_send_ok_until_it_goes_on(pair: Pair) -> None:
         nursery.cancel_scope.cancel()
     assert load.unexpected == []
     await all_there(pair, load.acknowledged)
+    code, text = await status(pair.master)
+    assert code == 0, f"the slave is back, and nothing is the matter: {text}"
 
 
 async def test_control_a_master_that_does_not_wait_runs_ahead_of_a_paused_slave(pair: Pair) -> None:

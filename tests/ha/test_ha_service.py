@@ -308,6 +308,49 @@ async def test_a_refusal_is_forgotten_when_the_slave_was_served(
     nursery.cancel_scope.cancel()
 
 
+async def test_a_slave_that_is_back_is_not_turned_away(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """It stood still until its connection was given up. That says nothing against the one it has now."""
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    frozen = await RawSlave.connect(nursery, network, service.port)
+    await frozen.report(0)
+    await trio.sleep(25.0)
+    assert [info.reason for info in service.info().refused] == ["silent"]
+    back = await RawSlave.connect(nursery, network, service.port)
+    await settle()
+    assert len(service.info().refused) == 1, "it has not said yet what it holds"
+    await back.report(0)
+    assert service.info().refused == ()
+    again = await RawSlave.connect(nursery, network, service.port)
+    await again.report(len(DATA) + 1)
+    assert [(info.reason, info.count) for info in service.info().refused] == [("slave-ahead", 2)], "that one is not"
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_old_connection_given_up_says_nothing_against_the_new_one(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    lost = await RawSlave.connect(nursery, network, service.port)
+    await lost.report(0)
+    await trio.sleep(10.0)
+    new = await RawSlave.connect(nursery, network, service.port)
+    for _ in range(4):
+        await new.report(0)
+        await trio.sleep(5.0)
+    assert (lost.is_cut, new.is_cut) == (True, False)
+    assert service.info().refused == ()
+    network.host = "10.0.0.9"
+    other = await RawSlave.connect(nursery, network, service.port)
+    await other.report(0)
+    for _ in range(5):
+        await new.report(0)
+        await trio.sleep(5.0)
+    assert [info.address for info in service.info().refused] == ["10.0.0.9"], "nobody has come back from there"
+    nursery.cancel_scope.cancel()
+
+
 async def test_slaves_chain(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     """A slave serves its log to slaves of its own, and new bytes go all the way down."""
     network: MemoryNetwork = MemoryNetwork()
