@@ -224,7 +224,7 @@ async def test_tables_are_not_made_for_who_does_not_take_them(autojump_clock: Mo
 
 
 def test_a_heartbeat_costs_the_same_whatever_the_size_of_its_group() -> None:
-    """So does a goodbye: nothing of the other members is touched, neither by calls nor by copies."""
+    """So does a goodbye: nothing of the other members is touched, by calls or by copies."""
     calls_among_few, peak_among_few = cost_of_heartbeats(others=5)
     calls_among_many, peak_among_many = cost_of_heartbeats(others=5000)
     assert calls_among_many == calls_among_few
