@@ -290,17 +290,19 @@ class WriteSocketService:
         self._woken.set()
 
     def _is_sent_nowait(self) -> bool:
-        """Whether a small frame is on its way, and the next one awaited; else the task goes on."""
-        action = self._next_action()
-        if not isinstance(action, SendRange):
+        """Whether all there is to send is on its way, in small frames, and more is awaited; else the task goes on.
+
+        Nobody is registered twice: who waits for what was sent here already would send beside the task.
+        """
+        while isinstance(action := self._next_action(), SendRange):
+            if action.size > _DIRECT_SIZE_MAX:
+                self._frame = action
+                return False
+            if not self._send_directly(action):
+                return False
+        if not isinstance(action, WaitUntil):
             return False
-        if action.size > _DIRECT_SIZE_MAX:
-            self._frame = action
-            return False
-        if not self._send_directly(action):
-            return False
-        next_offset = self._connection.session.next_transfer_from_where + 1
-        self._waiter = self._connection.service.sendable.add(next_offset, inf, self._send_nowait)
+        self._waiter = self._connection.service.sendable.add(action.offset, inf, self._send_nowait)
         return True
 
     def _send_directly(self, frame: SendRange) -> bool:

@@ -14,6 +14,7 @@ from rmqha.transport import Network
 from rmqha.waiting import wait_reached
 from tests.fakes import MemoryNetwork, MemoryStream
 from tests.ha.harness import FILE, RawSlave, settle, start_master, start_slave, until
+from tests.ha.java_standin import JavaLog, JavaSlave
 from tests.memory_log import MemoryLog, records
 
 DATA = records([bytes([i]) * (i * 31 % 900) for i in range(40)])
@@ -397,6 +398,52 @@ async def test_what_a_full_line_does_not_take_at_once_follows_in_order(
     nursery.start_soon(slave.reader.run)
     await until(lambda: len(slave.reader.data) == len(DATA) - FILE)
     assert slave.reader.data == DATA[FILE:]
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("room", [0, 12, 1000, 1 << 20])
+async def test_what_came_in_several_frames_is_followed_by_what_comes_next(
+    room: int, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """After an append of several frames and a heartbeat's pause, another one, into a line that takes so much of it."""
+    file_size = 1 << 20
+    data = records([bytes([i]) * 90_000 for i in range(8)], file_size=file_size)
+    network, log = MemoryNetwork(), MemoryLog(file_size)
+    service = await start_master(nursery, network, log)
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(0)
+    log.extend(data[:40_000])
+    await trio.sleep(6.0)
+    assert isinstance(slave.stream, MemoryStream)
+    slave.stream.incoming.capacity = room
+    log.extend(data[40_000:500_000])
+    slave.stream.incoming.capacity = 1 << 20
+    slave.stream.incoming.wake()
+    await settle()
+    log.extend(data[500_000:])
+    await settle()
+    assert slave.reader.data == data
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_that_checks_nothing_acknowledges_nothing_else_than_what_is_here(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """RocketMQ's slaves store whatever follows a frame's header: a frame that is cut short would be taken for held."""
+    file_size = 1 << 20
+    data = records([bytes([i]) * 90_000 for i in range(4)], file_size=file_size)
+    network, log = MemoryNetwork(), MemoryLog(file_size)
+    service = await start_master(nursery, network, log)
+    slave = JavaSlave(network, service.port, JavaLog(file_size))
+    nursery.start_soon(slave.run)
+    await until(lambda: service.live_slaves == 1)
+    log.extend(data[:40_000])
+    await trio.sleep(6.0)
+    network.connections[0].incoming.capacity = 1000
+    log.extend(data[40_000:])
+    await settle()
+    held = service.group_transfer.acked.value
+    assert slave.log.content()[:held] == data[:held]
     nursery.cancel_scope.cancel()
 
 
