@@ -10,12 +10,12 @@ from tempfile import TemporaryDirectory
 import atheris
 
 with atheris.instrument_imports(include=["rmqha.codec", "rmqha.replication", "rmqha.store"]):
-    from tests.fuzz.targets import TARGETS
+    from tests.fuzz.request_targets import ALL_TARGETS
 
 
 def main() -> None:
     name, *options = sys.argv[1:]
-    target = TARGETS[name]
+    target = ALL_TARGETS[name]
     with TemporaryDirectory(prefix="rmqha-corpus-") as corpus:
         for number, seed in enumerate(target.seeds()):
             Path(corpus, f"seed-{number}").write_bytes(seed)

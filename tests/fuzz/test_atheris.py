@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.request_targets import ALL_TARGETS
 
 SECONDS = int(os.environ.get("RMQHA_FUZZ_SECONDS", "1"))
 CHECKOUT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ has_atheris = pytest.mark.skipif(
 
 @has_atheris
 @pytest.mark.timeout(300 + SECONDS)
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", ALL_TARGETS)
 def test_no_finding(name: str, tmp_path: Path) -> None:
     options = [f"-max_total_time={SECONDS}", "-max_len=4096", "-rss_limit_mb=1024", f"-artifact_prefix={tmp_path}/"]
     ended = subprocess.run(

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.request_targets import ALL_TARGETS
 
 EXAMPLES = int(os.environ.get("RMQHA_FUZZ_EXAMPLES", "150"))
 
 
 @cache
 def seeds_of(name: str) -> list[bytes]:
-    seeds = TARGETS[name].seeds()
+    seeds = ALL_TARGETS[name].seeds()
     assert seeds, "a target without a good input tests little"
     return seeds
 
@@ -51,10 +51,10 @@ EDGES = st.sampled_from([
 
 
 @pytest.mark.timeout(300 + EXAMPLES)
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", ALL_TARGETS)
 def test_no_finding(name: str) -> None:
     tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy does not count allocations")
-    target = TARGETS[name]
+    target = ALL_TARGETS[name]
 
     @settings(
         max_examples=EXAMPLES,
@@ -76,7 +76,7 @@ def test_no_finding(name: str) -> None:
     examine()
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", ALL_TARGETS)
 def test_the_good_inputs_pass(name: str) -> None:
     for seed in seeds_of(name):
-        TARGETS[name].run(seed)
+        ALL_TARGETS[name].run(seed)

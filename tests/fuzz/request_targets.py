@@ -1,0 +1,72 @@
+"""More targets: what a broker makes of requests, a slave of its master's tables, a consumer of what brokers send."""
+
+from contextlib import suppress
+
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.sent_records import SendRules, records_of
+from rmqha.broker.stored_properties import StoredProperties
+from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.client.message import read_message
+from rmqha.codec import java_json
+from rmqha.codec.batch import BatchEntry, encode_batch
+from rmqha.codec.dispatch import read_dispatch
+from rmqha.codec.heartbeat import SUBSCRIBE_ALL, build_subscription_data
+from rmqha.codec.message import decode_message
+from rmqha.codec.properties import decode_utf8
+from rmqha.codec.record_encoder import PreparedRecord
+from rmqha.codec.send_headers import SendMessageRequestHeader
+from rmqha.errors import LocalProtocolError, RemoteProtocolError, StoreError
+from tests.fuzz.targets import HOST, INFLATED_SIZE_MAX, TARGETS, Target, recorded_bodies, records
+
+SEND = b"TAGS\x01a\x02WAIT\x01true\n" + encode_batch([BatchEntry(0, b"a", b"TAGS\x01\x02" * 9)] * 3)
+
+
+def run_tables(data: bytes) -> None:
+    """Tables that a slave takes over from its master: what was taken can be saved."""
+    topics, offsets = TopicConfigManager(TopicRules("c", "b"), now_ms=lambda: 1), ConsumerOffsetManager()
+    with suppress(RemoteProtocolError):
+        value = java_json.loads(data)
+        if isinstance(value, dict):
+            with suppress(RemoteProtocolError):
+                topics.replace_from_json(value)
+            java_json.loads(java_json.dumps(topics.to_json()))
+            offsets.merge_from_master(value)
+            java_json.loads(java_json.dumps(offsets.to_json()))
+
+
+def run_subscription(data: bytes) -> None:
+    text = decode_utf8(data)
+    with suppress(RemoteProtocolError):
+        known = build_subscription_data("t", text)
+        assert (known.sub_string == SUBSCRIBE_ALL) == (known.code_set is None)
+
+
+def run_sends(data: bytes) -> None:
+    """What of a send, single or batch, is stored is a record that enters its queue and reads back the same."""
+    properties, _, body = data.partition(b"\n")
+    for batch in (False, True):
+        header = SendMessageRequestHeader("g", "T", "TBW102", 4, 0, 0, 1, 0, b"", 0, False, None, batch, None)
+        with suppress(RemoteProtocolError, LocalProtocolError):
+            stored, _ = StoredProperties("c").make(decode_utf8(properties).encode(), batch=batch)
+            rules = SendRules("c", HOST, 1 << 16)
+            put = records_of(header, body, rules=rules, born_host=HOST, queue_id=0, properties=stored)
+            for record in (put,) if isinstance(put, PreparedRecord) else put:
+                packed = record.pack(queue_offset=0, physical_offset=0, store_timestamp_ms=1)
+                requests, end = read_dispatch(packed, 0, len(packed), phy_offset_base=0)
+                assert (len(requests), end) == (1, len(packed))
+                message = read_message(decode_message(packed), "broker", body_size_max=INFLATED_SIZE_MAX)
+                assert message.body == bytes(record.body)
+
+
+def run_pulled(data: bytes) -> None:
+    """Whatever a broker sends as a message is one for the consumer, or a StoreError."""
+    with suppress(StoreError):
+        read_message(decode_message(data), "broker", body_size_max=INFLATED_SIZE_MAX)
+
+
+ALL_TARGETS = TARGETS | {
+    "tables": Target(run_tables, lambda: [*recorded_bodies(), b'{"topicConfigTable":{"T":{"perm":6}}}']),
+    "subscription": Target(run_subscription, lambda: [b"TagA || TagB", b"*"]),
+    "sends": Target(run_sends, lambda: [SEND]),
+    "pulled-message": Target(run_pulled, lambda: [records(1)]),
+}
