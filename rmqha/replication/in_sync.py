@@ -9,11 +9,10 @@ offset behind the place where its stream began. A report of that place, the firs
 log below it may be another one, which our slaves have yet to find out and RocketMQ's never do.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import nlargest
 from ipaddress import ip_address
-from math import inf
 from typing import Final, NamedTuple
 
 
@@ -94,18 +93,22 @@ class InSyncReplicas:
         A proof that begins at or before ``offset`` comes first. Only where there is none, bytes are skipped: as few
         as possible, of which no live slave can show that it holds them.
         """
-        proof = self._proof(begun_by=offset)
-        if proof is not None and proof.end > offset:
-            return proof
-        for begin in sorted(replica.begins_at for replica in self._replicas if replica.begins_at > offset):
-            proof = self._proof(begun_by=begin)
-            if proof is not None and proof.end > offset:
+        needed = self.slaves_needed
+        ahead = [one for one in self._replicas if one.reported > offset and one.reported > one.begins_at]
+        if not needed or len(ahead) < needed:
+            return None
+        if len(ahead) == 1:
+            return Proof(ahead[0].begins_at, ahead[0].reported)
+        later = (replica.begins_at for replica in ahead if replica.begins_at > offset)
+        for begin in (offset, *sorted(later)):
+            proof = self._proof([replica for replica in ahead if replica.begins_at <= begin])
+            if proof is not None:
                 return proof
         return None
 
-    def _proof(self, *, begun_by: float) -> Proof | None:
-        """What enough slaves hold whose streams began so early."""
-        best = self._best_by_slave(lambda replica: replica.has_proven and replica.begins_at <= begun_by)
+    def _proof(self, replicas: Iterable[Replica]) -> Proof | None:
+        """What enough of these hold at once; each has proven something."""
+        best = _best_by_slave(replicas)
         needed: Final = self.slaves_needed
         if needed == 0 or len(best) < needed:
             return None
@@ -114,7 +117,7 @@ class InSyncReplicas:
 
     def value(self) -> int:
         """Up to here enough live slaves took what they were sent; -1 when there are not enough of them."""
-        proof = self._proof(begun_by=inf)
+        proof = self._proof(replica for replica in self._replicas if replica.has_proven)
         return -1 if proof is None else proof.end
 
     @property
@@ -135,14 +138,14 @@ class InSyncReplicas:
         return close >= self.slaves_needed
 
     def _reported(self) -> list[Replica]:
-        return self._best_by_slave(lambda replica: replica.reported >= 0)
+        return _best_by_slave(replica for replica in self._replicas if replica.reported >= 0)
 
-    def _best_by_slave(self, counts: Callable[[Replica], bool]) -> list[Replica]:
-        """Of each distinct slave the connection that reported most, if one counts."""
-        best: dict[object, Replica] = {}
-        for replica in self._replicas:
-            if counts(replica):
-                known = best.get(replica.slave)
-                if known is None or known.reported < replica.reported:
-                    best[replica.slave] = replica
-        return list(best.values())
+
+def _best_by_slave(replicas: Iterable[Replica]) -> list[Replica]:
+    """Of each distinct slave the connection that reported most."""
+    best: dict[object, Replica] = {}
+    for replica in replicas:
+        known = best.get(replica.slave)
+        if known is None or known.reported < replica.reported:
+            best[replica.slave] = replica
+    return list(best.values())

@@ -212,10 +212,6 @@ def _everything_sendable(self: Any, log: Any, network: Any, options: Any) -> Non
     self.sendable = log.wrote
 
 
-def _connections_counted(self: Any, counts: Any) -> list[in_sync.Replica]:
-    return [replica for replica in self._replicas if counts(replica)]
-
-
 def _answer_at_once(self: Any) -> None:
     self.outstanding = 0
     self._finish()
@@ -247,7 +243,7 @@ mutant(
     "a forged report outlives its connection", "§2 (executed on 4.9.7)",
     (Session, "_on_first_report", _first_report_unchecked), (in_sync.InSyncReplicas, "remove", nothing),
 )  # fmt: skip
-mutant("connections are counted, not slaves", "5.x", (in_sync.InSyncReplicas, "_best_by_slave", _connections_counted))
+mutant("connections are counted, not slaves", "5.x", (in_sync, "_best_by_slave", list))
 mutant("one slave is enough, whatever was asked for", "§15.11", (in_sync.InSyncReplicas, "slaves_needed", fixed(1)))
 mutant("unflushed bytes are shipped", "#3388, #3161", (ha_service.HAService, "__init__", _everything_sendable))
 mutant("SEND_OK without waiting for slaves", "§5.2", (durability.Durability, "__init__", _without_replica_promise))
