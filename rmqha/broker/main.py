@@ -41,7 +41,10 @@ _OTHER_DESCRIPTORS: Final = 128
 _FILE_DESCRIPTORS: Final = 2
 """For each file of the store: its own, and Python's of the same file's map."""
 _OPEN_FILES_MAX: Final = 4096
-"""More would bring little, and take maps, of which a process has 65,530 (vm.max_map_count)."""
+"""More would bring little."""
+_LINUX_MAP_COUNT: Final = 65_530
+_MAPS_SHARE: Final = 4
+"""The store may take one part in so many of the maps that a process may have: an open segment is one."""
 
 _STDERR: Final = 2
 """A page of a file that the device cannot read ends the process by SIGBUS: then the last lines here say where."""
@@ -94,14 +97,15 @@ def with_descriptors(config: BrokerConfig) -> tuple[BrokerConfig, int]:
         without a descriptor for its next segment, and a failed write is final; and how many of its files the store may
         keep open.
     """
+    open_files_max = min(_OPEN_FILES_MAX, max_map_count() // _MAPS_SHARE)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
-        return config, _OPEN_FILES_MAX
+        return config, open_files_max
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     connections = min(config.max_connections, hard - max(_OWN_DESCRIPTORS, hard // 2) - config.max_ha_connections)
     connections = max(connections, 1)
     left = hard - connections - config.max_ha_connections - _OTHER_DESCRIPTORS
-    open_files_max = max(min(_OPEN_FILES_MAX, left // _FILE_DESCRIPTORS), 1)
+    open_files_max = max(min(open_files_max, left // _FILE_DESCRIPTORS), 1)
     if connections == config.max_connections:
         return config, open_files_max
     lowered = replace(config, max_connections=connections)
@@ -113,6 +117,14 @@ def with_descriptors(config: BrokerConfig) -> tuple[BrokerConfig, int]:
         "and connections open (ulimit -Hn, LimitNOFILE=), and the store needs its share"
     )
     return replace(lowered, notes=(*config.notes, note)), open_files_max
+
+
+def max_map_count() -> int:
+    """How many maps the kernel grants a process."""
+    try:
+        return int(Path("/proc/sys/vm/max_map_count").read_text())
+    except (OSError, ValueError):
+        return _LINUX_MAP_COUNT
 
 
 def _stop_signals() -> list[signal.Signals]:

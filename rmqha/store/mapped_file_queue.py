@@ -1,6 +1,6 @@
 """MappedFileQueue: consecutive segments of equal size that together are one log of bytes."""
 
-from rmqha.errors import CorruptLogError
+from rmqha.errors import CorruptLogError, StoreWriteError
 from rmqha.store.disk import DataFile, Disk
 from rmqha.store.mapped_file import MappedFile, file_name, parse_file_name
 from rmqha.store.open_files import OpenFiles
@@ -118,12 +118,24 @@ class MappedFileQueue:
     def create_next(self) -> MappedFile:
         """Create the next segment here and now. Raises StoreWriteError."""
         path = self.segment_path(self.next_file_offset)
-        return self.add(self.disk.create(path, self.file_size, sparse=self.is_derived))
+        try:
+            file = self.disk.create(path, self.file_size, sparse=self.is_derived)
+        except StoreWriteError as error:
+            if not self.open_files.make_room(error.errno):
+                raise
+            file = self.disk.create(path, self.file_size, sparse=self.is_derived)
+        return self.add(file)
 
     async def create_next_in_thread(self) -> MappedFile:
         """As :meth:`create_next`, without holding up the event loop. Only one task may do so at a time."""
         path = self.segment_path(self.next_file_offset)
-        return self.add(await self.disk.create_in_thread(path, self.file_size, sparse=self.is_derived))
+        try:
+            file = await self.disk.create_in_thread(path, self.file_size, sparse=self.is_derived)
+        except StoreWriteError as error:
+            if not self.open_files.make_room(error.errno):
+                raise
+            file = await self.disk.create_in_thread(path, self.file_size, sparse=self.is_derived)
+        return self.add(file)
 
     def set_end(self, offset: int) -> None:
         """Take ``offset`` for the end of the log, in memory only."""

@@ -15,6 +15,7 @@ from rmqha.store.disk import DataFile
 
 FILES_MAX: Final = 1024
 _NONE_LEFT: Final = frozenset({errno.EMFILE, errno.ENFILE})
+"""The process, or the machine, has no descriptor left."""
 
 
 class Reopenable(Protocol):
@@ -54,12 +55,18 @@ class OpenFiles:
         try:
             file = owner.open_file()
         except StoreReadError as error:
-            if error.errno not in _NONE_LEFT or not self._close_down_to(len(self._open) // 2):
+            if not self.make_room(error.errno):
                 raise
-            gc.collect()  # PyPy closes what nobody refers to when it looks
             file = owner.open_file()
         self.keep(owner, file)
         return file
+
+    def make_room(self, error: int) -> bool:
+        """After this errno of an open or a creation: close half of the files if it helps; whether to try again."""
+        if error not in _NONE_LEFT or not self._close_down_to(len(self._open) // 2):
+            return False
+        gc.collect()  # PyPy closes what nobody refers to when it looks
+        return True
 
     def keep(self, owner: Reopenable, file: DataFile) -> None:
         """Take in a file that is open."""

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.errors import StoreReadError
+from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDataFile, OsDisk
 from tests.sim.sim_disk import SimDataFile, SimDisk, SimMount
@@ -60,6 +60,11 @@ class ScarceDisk(OsDisk):
             raise StoreReadError(OSError(errno.EMFILE, "Too many open files"), operation="open", path=path)
         return super().open(path, writable=writable)
 
+    def create(self, path: str, size: int, *, sparse: bool = False) -> OsDataFile:
+        if descriptors() >= self.allowed:
+            raise StoreWriteError(OSError(errno.EMFILE, "Too many open files"), operation="create", path=path)
+        return super().create(path, size, sparse=sparse)
+
 
 async def test_a_file_that_needs_a_descriptor_gets_that_of_another(tmp_path: Path) -> None:
     disk = ScarceDisk()
@@ -77,6 +82,14 @@ async def test_a_file_that_needs_a_descriptor_gets_that_of_another(tmp_path: Pat
             await put(store, *[message(b"hello", queue_id=number) for number in range(10)])
             await store.flush_now(store.max_offset)
             await dispatched(store)
+            assert store.running_flags.dispatch_hold is None
+            for number in range(10):
+                bodies(store, number)
+            disk.allowed = descriptors()
+            await put(store, message(b"hello", queue_id=11))
+            await store.flush_now(store.max_offset)
+            await dispatched(store)
+            assert bodies(store, 11) == [b"hello"]
             assert store.running_flags.dispatch_hold is None
 
 
