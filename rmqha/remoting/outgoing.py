@@ -23,8 +23,8 @@ class OutgoingAccount:
 class OutgoingQueue:
     """Bytes leave in the order they were put, gathered into few sends.
 
-    Invariant: ``size`` is the sum of what was put and has not been handed to the kernel; it is part of the account's
-    while :meth:`run` runs.
+    Invariant: ``size`` is the sum of what was put and has not been handed to the kernel, 0 once :meth:`run` has ended;
+    it is part of the account's.
     """
 
     def __init__(self, stream: Stream, *, write_timeout_s: float, account: OutgoingAccount | None = None) -> None:
@@ -88,6 +88,7 @@ class OutgoingQueue:
         finally:
             self.close()
             self._account.size -= self.size
+            self.size = 0  # nobody will take the rest, and nobody must wait until somebody does
 
     async def _send(self, data: BytesLike) -> None:
         taken = self._stream.send_nowait(data)  # as a rule all of it, and then no time limit has to be set up

@@ -303,6 +303,27 @@ async def test_reading_pauses_while_all_clients_together_take_too_little(autojum
         assert server._capacity.outgoing.size == 0
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_who_takes_too_little_and_is_gone_stops_nobody(leaves: bool, autojump_clock: MockClock) -> None:
+    """Nothing more was read of him; whoever waited for him to take his answers would never let others go on."""
+    async with serving(capacity=4096, connection_outgoing_bytes_max=10_000, write_timeout_s=5) as (server, connect):
+        greedy = await connect()
+        for number in range(5):
+            await greedy.send(request(1, number, body=bytes(3_000)))
+            await trio.testing.wait_all_tasks_blocked()
+        assert server._capacity.outgoing.size >= 10_000
+        if leaves:
+            greedy.stream.close()
+        else:
+            await trio.sleep(6)
+        modest = await connect()
+        await modest.send(request(1, 7))
+        assert [answer.opaque for answer in await modest.receive()] == [7]
+        await trio.testing.wait_all_tasks_blocked()
+        assert (len(server.connections), server._capacity.outgoing.size) == (1, 0)
+
+
 async def test_a_client_that_takes_nothing_is_dropped(autojump_clock: MockClock) -> None:
     echo = Echo()
     async with serving(echo, capacity=4096, write_timeout_s=5, connection_outgoing_bytes_max=10_000) as (_, connect):
