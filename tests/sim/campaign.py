@@ -82,7 +82,15 @@ def outcomes(seeds: range, *, jobs: int) -> Iterator[Outcome]:
 
 
 def _run_chunk(seeds: range) -> list[Outcome]:
-    return [simulate(seed, is_last=True) for seed in seeds]
+    return [_run(seed) for seed in seeds]
+
+
+def _run(seed: int) -> Outcome:
+    """A defect of the simulator that is no Exception would leave the pool waiting for its process for ever."""
+    try:
+        return simulate(seed, is_last=True)
+    except BaseException as error:
+        raise RuntimeError(f"the simulator failed in seed {seed}: {error!r}") from error
 
 
 def first_failure(mutant: Mutant, seeds: range) -> tuple[int | None, Outcome | None]:

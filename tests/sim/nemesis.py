@@ -7,16 +7,23 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from tests.sim.journal import NodeDied
-from tests.sim.node import HA_PORT
+from tests.sim.node import HA_PORT, LISTEN_PORT, STORE
 from tests.sim.sim_clock import stream
 from tests.sim.swarm import CHAOS_S, Swarm
 
 if TYPE_CHECKING:
+    from tests.sim.node import SimNode
     from tests.sim.world import World
 
 _DOWN_S: Final = (0.05, 0.3, 1.0, 4.0)
 _OUTAGE_S: Final = (0.2, 1.0, 4.0, 10.0)
 _HANG_S: Final = (2.0, 10.0, 30.0, 60.0)
+_STALL_S: Final = (1.1, 2.0, 6.0)
+_BACK_MS: Final = 3_600_000
+_QUEUES: Final = tuple(f"{STORE}/consumequeue{path}" for path in ("", "/alpha", "/alpha/0", "/beta/1"))
+_TWINS_S: Final = 1.2
+_LATE_S: Final = 6.0
+_STORMS: Final = 6
 _RELAPSE_S: Final = 0.4
 _HUGE: Final = b"\x7f" + b"\xff" * 7
 _FORGED: Final = (
@@ -35,7 +42,11 @@ class Fault:
 
     What needs explaining: ``relapse`` hangs a disk, and meanwhile breaks a connection of that node again and again;
     ``usurp`` lets another node be master while the old one comes back as it was; ``echo`` stalls one slave while the
-    other one reboots, so that its old connection and its new one stand side by side.
+    other one reboots, so that its old connection and its new one stand side by side; ``lose_queues`` removes consume
+    queues of a node that is down; ``clock_back`` is a power cut after its clock was set back; ``stall_start`` stalls a
+    node while another one starts, and perhaps catches up from it; ``root_full`` fills the disk of all but the log;
+    ``storm`` are connections that are reset before they are accepted; ``twins`` has an old master come back as a slave
+    whose tail is another one, of the same length perhaps, on a line that is slow.
     """
 
     at: float
@@ -56,7 +67,7 @@ def draw_plan(seed: int, swarm: Swarm) -> list[Fault]:
     at = random.uniform(0.2, 2.0)
     while at < CHAOS_S:
         fault = _draw_fault(random, swarm, names, at=at, losses=losses)
-        losses -= fault.kind in {"destroy", "failover", "usurp"}
+        losses -= fault.kind in {"destroy", "failover", "usurp", "twins"}
         faults.append(fault)
         at += random.expovariate(swarm.fault_rate)
         if random.random() < 0.15:
@@ -67,19 +78,19 @@ def draw_plan(seed: int, swarm: Swarm) -> list[Fault]:
 def _draw_fault(random: Random, swarm: Swarm, names: list[str], *, at: float, losses: int) -> Fault:
     node, other = random.sample(names, 2)
     kinds = ["kill", "kill", "cut", "partition", "reset", "stall", "skew", "slow", "forge", "restart"]
-    kinds += ["hang", "term_point", "relapse"]
+    kinds += ["hang", "term_point", "relapse", "lose_queues", "stall_start", "root_full", "storm"]
     if swarm.may_lose_power(node):
-        kinds += ["power_cut"] * 3 + ["crash_point"] * 4 + ["read_only"]
+        kinds += ["clock_back"] + ["power_cut"] * 3 + ["crash_point"] * 4 + ["read_only"]
     if swarm.may_fail_sync and swarm.may_lose_power(node):
         kinds += ["sync_error"] * 3 + ["write_error"]
     kinds += ["full"]
     if "n0" not in {node, other} and swarm.may_lose_power(node):
         kinds += ["echo"] * 3
     if losses > 0:
-        kinds += ["destroy", "failover", "usurp"]
+        kinds += ["destroy", "failover", "usurp", "twins"]
     kind = random.choice(kinds)
     match kind:
-        case "kill" | "power_cut" | "destroy" | "failover" | "usurp" | "restart":
+        case "kill" | "power_cut" | "destroy" | "failover" | "usurp" | "restart" | "clock_back" | "lose_queues":
             return Fault(at, kind, node, value=random.choice(_DOWN_S))
         case "crash_point":
             return Fault(at, kind, node, value=float(random.randint(1, 30)))
@@ -89,7 +100,9 @@ def _draw_fault(random: Random, swarm: Swarm, names: list[str], *, at: float, lo
             return Fault(at, kind, node, value=random.choice(_DOWN_S))
         case "skew":
             return Fault(at, kind, node, value=random.choice((-3_600_000.0, -500.0, 2000.0, 86_400_000.0)))
-        case "forge":
+        case "stall_start":
+            return Fault(at, kind, node, other, value=random.choice(_STALL_S))
+        case "forge" | "storm":
             return Fault(at, kind, "n0", value=float(random.randrange(len(_FORGED))))
         case "reset":
             return Fault(at, kind, node, other)
@@ -126,6 +139,23 @@ class Nemesis:
             case "power_cut":
                 node.power_cut()
                 world.later(fault.value, node.boot)
+            case "lose_queues":
+                node.kill()
+                node.disk.remove(_QUEUES[int(fault.at * 1000) % len(_QUEUES)])
+                world.later(fault.value, node.boot)
+            case "clock_back":
+                node.clock.skew_ms -= _BACK_MS
+                world.later(0.3, node.power_cut)
+                world.later(0.3 + fault.value, node.boot)
+            case "stall_start":
+                node.kill()
+                world.later(0.1, node.boot)
+                stall = Fault(fault.at, "stall", fault.other, value=fault.value)
+                world.later(0.1 + int(fault.at * 1000) % 40 / 1000, lambda: self._stall(stall))
+            case "twins":
+                self._twins()
+            case "storm":
+                world.nursery.start_soon(self._storm, (HA_PORT, LISTEN_PORT)[int(fault.at * 1000) % 2])
             case "crash_point":
                 node.disk.crash_at = node.disk.calls + int(fault.value)
             case "term_point":
@@ -146,6 +176,9 @@ class Nemesis:
             case "full":
                 node.disk.faults.full = True
                 world.later(fault.value, lambda: setattr(node.disk.faults, "full", False))
+            case "root_full":
+                node.disk.faults.root_full = True
+                world.later(fault.value, lambda: setattr(node.disk.faults, "root_full", False))
             case "slow":
                 node.disk.faults.slowness = 300.0
                 world.later(fault.value, lambda: setattr(node.disk.faults, "slowness", 1.0))
@@ -206,6 +239,39 @@ class Nemesis:
         node.disk.faults.slowness = 300.0
         self.world.later(fault.value, lambda: setattr(node.disk.faults, "slowness", 1.0))
         self._cut([(fault.node, o) for o in others] + [(o, fault.node) for o in others], fault.value)
+
+    def _twins(self) -> None:
+        """The master is cut off from its slaves, takes messages all the same, and gives way to one of them."""
+        world, old = self.world, self.world.master
+        others = [name for name in world.nodes if name != old.name]
+        self._cut([(old.name, o) for o in others] + [(o, old.name) for o in others], _TWINS_S)
+        world.later(_TWINS_S, lambda: world.fail_over(old, how="usurp"))
+        world.later(_TWINS_S + 0.01, lambda: self._delay_to(old))
+        if len(others) > 1:
+            world.later(2 * _TWINS_S, lambda: self._stall_one_of(others))
+
+    def _delay_to(self, node: "SimNode") -> None:
+        delays = self.world.net.delays
+        delay = (self.world.master.address, node.address)
+        delays[delay] = _LATE_S
+        self.world.later(_LATE_S, lambda: delays.pop(delay, None))
+
+    def _stall_one_of(self, names: list[str]) -> None:
+        slaves = [name for name in names if name != self.world.master.name]
+        self._stall(Fault(trio.current_time(), "stall", slaves[0], value=_LATE_S))
+
+    async def _storm(self, port: int) -> None:
+        """Connections that are reset at once, several before the first of them is accepted."""
+        stranger = self.world.net.host("10.0.0.67").mount()
+        master = self.world.master.address
+        for _ in range(_STORMS):
+            try:
+                streams = [await stranger.connect(master, port, timeout_s=0.5) for _ in range(2)]
+            except (OSError, NodeDied):  # refused, or another storm came
+                return
+            for stream_ in streams:
+                stream_.other.break_at(trio.current_time())
+                stream_.close()
 
     async def _forge(self, first: bytes, second: bytes) -> None:
         """Somebody acknowledges what he has no right to, leaves, comes again, and stays connected."""

@@ -119,6 +119,8 @@ class DiskFaults:
     write_errors: int = 0
     """So many of the next writes stop short: some of the bytes, then EIO."""
     full: bool = False
+    root_full: bool = False
+    """The log has a disk of its own; the one for all the rest is full."""
     crowded: bool = False
     """So full that a broker takes nothing more, though there is room for what it still needs."""
     read_only: bool = False
@@ -129,7 +131,7 @@ class DiskFaults:
     def heal(self) -> None:
         """Repair everything, but for a device that hangs: it comes back by itself, when its time is over."""
         self.sync_errors = self.write_errors = 0
-        self.full = self.crowded = self.read_only = False
+        self.full = self.root_full = self.crowded = self.read_only = False
         self.slowness = 1.0
 
 
@@ -217,6 +219,13 @@ class SimDisk:
                 return new[:at] + old[at:]
         return new if self.random.random() < keep else old
 
+    def remove(self, directory: str) -> None:
+        """Somebody removes a directory and all that is in it, while no process runs."""
+        for path in [path for path in self.files if path.startswith(f"{directory}/")]:
+            del self.files[path]
+        for path in [path for path in self.directories if f"{path}/".startswith(f"{directory}/")]:
+            del self.directories[path]
+
     def note(self, kind: Kind, path: str, *, at: int = 0, data: bytes = b"") -> None:
         """Record a change, if changes are recorded."""
         if self.trace is not None:
@@ -297,7 +306,8 @@ class SimMount:
         """Read-only and full devices refuse."""
         if self.disk.faults.read_only:
             raise self.refuse(operation, path, errno.EROFS)
-        if needs_space and self.disk.faults.full:
+        faults = self.disk.faults
+        if needs_space and (faults.full or (faults.root_full and "/commitlog/" not in path)):
             raise self.refuse(operation, path, errno.ENOSPC)
 
     def listdir(self, path: str) -> list[str]:

@@ -54,6 +54,10 @@ class SimNet:
         self.hosts: dict[str, SimHost] = {}
         self.holes: set[tuple[str, str]] = set()
         """Directions ``(from, to)`` in which nothing arrives; only ever asked for membership."""
+        self.delays: dict[tuple[str, str], float] = {}
+        """Directions in which everything takes so much longer."""
+        self.reuse = 0.0
+        """How often a client gets the port again that its last connection to the same server had."""
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.connections: list[Connection] = []
         self.changed: Final = Bell()
@@ -68,6 +72,10 @@ class SimNet:
     def latency(self) -> float:
         """The time one segment is under way."""
         return self.random.uniform(*self.latency_s) if self.latency_s[1] else 0.0
+
+    def is_port_reused(self) -> bool:
+        """Whether a new connection gets the port of the last one."""
+        return self.reuse > 0 and self.random.random() < self.reuse
 
     def is_chopped(self) -> bool:
         """Whether something is to arrive in parts this time."""
@@ -100,6 +108,7 @@ class SimNet:
         """Close all black holes."""
         self.journal.record("net.healed")
         self.holes.clear()
+        self.delays.clear()
         self.wake()
 
     def passes(self, sender: str, receiver: str) -> bool:
@@ -109,6 +118,15 @@ class SimNet:
     def forget_finished(self) -> None:
         """Drop connections that are over at both ends."""
         self.connections = [c for c in self.connections if not (c.ends[0].gone and c.ends[1].gone)]
+
+    def reuse_port(self, connection: "Connection") -> None:
+        """The connection gets the client's port of an earlier one, which the server is then told of, at the latest."""
+        client, server = connection.ends
+        for former in reversed(self.connections[:-1]):
+            if (former.ends[0].host, former.ends[0].peer) == (client.host, client.peer) and former.ends[0].gone:
+                former.ends[1].break_at(trio.current_time())
+                server.peer = former.ends[1].peer
+                return
 
     def reset_between(self, one: str, other: str) -> None:
         """Break every connection of two hosts with an RST to both."""
@@ -214,7 +232,7 @@ class SimStream:
     other: "SimStream"
 
     def __init__(self, connection: Connection, host: SimHost, *, incoming: Pipe, outgoing: Pipe, peer: str) -> None:
-        self.peer: Final = peer
+        self.peer = peer
         self.host: Final = host
         self.incoming: Final = incoming
         self.outgoing: Final = outgoing
@@ -234,6 +252,11 @@ class SimStream:
         """Whoever waits at this end looks again."""
         self._readable.ring()
         self._writable.ring()
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether an RST has arrived."""
+        return trio.current_time() >= self._broken_at
 
     def break_at(self, moment: float) -> None:
         """An RST arrives here at this moment."""
@@ -325,13 +348,19 @@ class SimStream:
         taken = min(len(data), self._net.capacity - self.outgoing.size)
         if taken <= 0:
             return 0
-        self.outgoing.put(bytes(data[:taken]), arrival=trio.current_time() + self._net.latency())
+        self.outgoing.put(bytes(data[:taken]), arrival=trio.current_time() + self._way_s())
         self.other._readable.ring_at(self.outgoing.last_arrival)
         if self.other.on_coming is not None:
             self.other.on_coming(bytes(data[:taken]))
         if self.stale and self.other.host.up:
             self.break_at(trio.current_time() + 2 * self._net.latency())
         return taken
+
+    def _way_s(self) -> float:
+        """So long do bytes that leave now take."""
+        delays = self._net.delays
+        late_s = delays.get((self.host.address, self.other.host.address), 0.0) if delays else 0.0
+        return self._net.latency() + late_s
 
     async def send_file(self, header: bytes, file: "DataFile", at: int, size: int) -> None:
         """See rmqha.transport.Stream. The header may be on its way before the body."""
@@ -378,7 +407,10 @@ class SimListener:
             if self._closed:
                 raise trio.ClosedResourceError("this listener was closed")
             if self._backlog and has_waited:
-                return self._backlog.popleft()
+                stream = self._backlog.popleft()
+                if stream.is_broken:
+                    stream.peer = "unknown"  # getpeername fails
+                return stream
             if self._backlog:
                 await trio.lowlevel.checkpoint()
             else:
@@ -429,6 +461,8 @@ class SimNetwork:
         if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {host}:{port}")
         connection = Connection(net, self.host, server, port)
+        if net.is_port_reused():
+            net.reuse_port(connection)
         listener.offer(connection.ends[1])
         return connection.ends[0]
 

@@ -64,6 +64,7 @@ class Swarm:
     queue_thorough_s: float = 60.0
     save_s: float = 20.0
     """Tables are saved so often, beside what new topics ask for."""
+    port_reuse: float = 0.0
     edges: bool = False
     """Records often end where a segment ends, or some bytes before."""
 
@@ -160,4 +161,5 @@ def draw(seed: int) -> Swarm:
         queue_thorough_s=random.choice(_INTERVALS_S),
         save_s=random.choice(_INTERVALS_S[1:]),
         edges=random.random() < 0.2,
+        port_reuse=random.choice((0.0, 0.0, 0.3)),
     )

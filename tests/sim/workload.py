@@ -76,6 +76,11 @@ def draw_messages(world: "World") -> list[list[Message]]:
             burst.append(Message(number, at, topic, queue_id, _number(number) + random.randbytes(size)))
             number += 1
         random.choice(bursts).append(burst)
+    for fault in faults:
+        if fault.kind == "twins":
+            for after_s in (0.5, 2.0, 2.7):
+                bursts[0].append([Message(number, fault.at + after_s, "alpha", 0, _number(number) + b"twin")])
+                number += 1
     return [[m for burst in sorted(mine, key=lambda b: b[0].at) for m in burst] for mine in bursts]
 
 

@@ -86,6 +86,7 @@ class World:
             chopping=self.swarm.chopping,
             latency_s=self.swarm.network_latency_s,
         )
+        self.net.reuse = self.swarm.port_reuse
         self.random = stream(self.seed, "world")
         self.clients = self.net.host(CLIENTS).mount()
         self.checker = Checker(self)
