@@ -221,9 +221,15 @@ class Checker:
         return False
 
     def on_serving(self, node: SimNode, process: Process) -> None:
-        """I1: a master that takes sends has every acknowledged message."""
-        if process.is_master:
+        """I1: a master that takes sends has every acknowledged message; one that may lack some serves and refuses."""
+        if process.is_master and not process.broker.store.refusal():
             self._check_has_all(node, "takes sends")
+
+    def on_stored(self, process: Process) -> None:
+        """A send was stored: in the place of nothing that was acknowledged."""
+        if not process.has_stored:
+            process.has_stored = True
+            self._check_has_all(process.node, "stores messages")
 
     def _check_has_all(self, node: SimNode, when: str) -> None:
         for acked in self.acked:

@@ -45,6 +45,7 @@ class Process:
         self.dead = False
         self.is_stopping = False
         self.recovered = False
+        self.has_stored = False
         self.started = trio.Event()
 
     def remembers(self, process: "Process") -> bool:

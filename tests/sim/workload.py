@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 TOPICS: Final = ("alpha", "beta")
 QUEUES: Final = 2
 _NEAR_A_FAULT: Final = 0.6
+_STORED: Final = (
+    ResponseCode.SUCCESS,
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+)
 _BEFORE_THE_END: Final = (0, 7, 8, 8, 8, 9, 8 + 91, 500)
 _WAY_BACK_S: Final = 1.0
 """An answer may be so long on its way."""
@@ -179,6 +185,8 @@ class Burst:
         del self._waiting[message]
         message.code = answer.code
         world.journal.record("answer", message.number, int(answer.code))
+        if answer.code in _STORED:
+            world.checker.on_stored(self._client.process)
         if answer.code == ResponseCode.SUCCESS:
             response = decode_send_response(answer)
             offset = int(response.msg_id[16:], 16)
