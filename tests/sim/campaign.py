@@ -93,6 +93,17 @@ def _run(seed: int) -> Outcome:
         raise RuntimeError(f"the simulator failed in seed {seed}: {error!r}") from error
 
 
+def changed(mutant: Mutant, seeds: range) -> int:
+    """How many schedules a planted bug makes another one of: where there is none it was never reached."""
+    quiet()
+    count = 0
+    for seed in seeds:
+        with mutant:
+            digest = simulate(seed).digest
+        count += digest != simulate(seed).digest
+    return count
+
+
 def first_failure(mutant: Mutant, seeds: range) -> tuple[int | None, Outcome | None]:
     """How many seeds it takes to find a planted bug, and how it showed; None if it survives.
 

@@ -13,6 +13,7 @@ from rmqha.codec.codes import ResponseCode
 from rmqha.codec.layout import BLANK_MAGIC
 from rmqha.codec.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError, DivergedLogError, StoreReadError, StoreWriteError
+from rmqha.ha.runtime_info import ClientState
 from rmqha.store.mapped_file import file_name
 from tests.sim.journal import CountingLogger
 from tests.sim.node import STORE, Process, SimNode
@@ -27,6 +28,8 @@ LOG_LINES_AT_ONCE: Final = 60
 LOG_LINES_A_SECOND: Final = 6
 HA_CONNECTIONS_MAX: Final = 12
 _BLANK_MAGIC: Final = BLANK_MAGIC.to_bytes(4, "big", signed=True)
+_LEAVE_S: Final = 0.2
+"""So long after its disk failed a slave may still be connected."""
 _SHOWN: Final = Message(-1, 0.0, "", 0, b"")
 COMMIT_LOG: Final = f"{STORE}/commitlog/"
 
@@ -282,9 +285,20 @@ class Checker:
 
     def _check_slave(self, node: SimNode, process: Process, limit: int) -> None:
         slave = process.broker.store
+        self.check_gone(node, process)
         may_be_ahead = node.name in self.world.usurped or self.world.swarm.master_forgets
         if slave.max_offset > limit and not may_be_ahead:
             self.violation("I2", f"{node.name} has {slave.max_offset}, but the master's log is sure only up to {limit}")
+
+    def check_gone(self, node: SimNode, process: Process) -> None:
+        """I6: a slave whose log failed to be written or flushed leaves its master, which must not count on it."""
+        if node.disk.failed_in != node.disk.epoch:
+            return
+        client = process.broker.ha_client
+        if client is None or trio.current_time() < node.disk.failed_at + _LEAVE_S:
+            return
+        if client.info().state in {ClientState.TRANSFER, ClientState.COMPARING}:
+            self.violation("I6", f"{node.name} follows its master, though its disk has failed it")
 
     # ---- at the end
 

@@ -4,11 +4,10 @@ A mutant replaces attributes of real classes for as long as it is entered. One t
 workload never reaches, or an invariant that nobody checks.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
-from typing import Any, Final
+from typing import Any
 
 import trio
 
@@ -31,56 +30,14 @@ from rmqha.store import (
 )
 from rmqha.store.status import PutMessageStatus
 from rmqha.waiting import DeadlineService
+from tests.sim import outsiders
+from tests.sim.mutant import MUTANTS, Mutant, always, fixed, mutant, nothing
+
+__all__ = ["MUTANTS", "Mutant"]
 
 Store = message_store.DefaultMessageStore
 Session = master_session.MasterSession
 FlushService = flush_service.FlushCommitLogService
-
-
-@dataclass
-class Mutant:
-    """A bug. ``patches`` are ``(owner, attribute, replacement)``."""
-
-    name: str
-    source: str
-    """Where this happened, or which decision of reliability.md it undoes."""
-    patches: tuple[tuple[Any, str, Any], ...]
-    _saved: list[tuple[Any, str, Any]] = field(default_factory=list)
-
-    def __enter__(self) -> None:
-        for owner, attribute, replacement in self.patches:
-            self._saved.append((owner, attribute, owner.__dict__[attribute]))
-            setattr(owner, attribute, replacement)
-
-    def __exit__(self, *_: object) -> None:
-        while self._saved:
-            setattr(*self._saved.pop())
-
-
-MUTANTS: Final[dict[str, Mutant]] = {}
-
-
-def mutant(name: str, source: str, *patches: tuple[Any, str, Any]) -> None:
-    """Register a bug."""
-    MUTANTS[name] = Mutant(name, source, patches)
-
-
-def nothing(*_: object, **__: object) -> None:
-    """Does nothing."""
-
-
-async def nothing_async(*_: object, **__: object) -> None:
-    """Does nothing, later."""
-
-
-def always(value: object) -> Callable[..., Any]:
-    """Whatever it is asked, the answer is the same."""
-    return lambda *_, **__: value
-
-
-def fixed(value: object) -> property:
-    """A property that always says the same."""
-    return property(lambda _self: value)
 
 
 # ---- the flush
@@ -438,3 +395,5 @@ mutant(
     "#3388",
     (options, "peers_to_ask", always(())),
 )
+
+outsiders.plant()

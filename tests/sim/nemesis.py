@@ -209,6 +209,7 @@ class Nemesis:
         node.disk.faults.read_only = False
         node.disk.faults.sync_errors = node.disk.faults.write_errors = 0
         if node.process is not None and node.process.write_error is not None:
+            self.world.checker.check_gone(node, node.process)
             if int(fault.at * 1000) % 2:
                 node.power_cut()
             else:

@@ -179,6 +179,8 @@ class SimDisk:
         self.locked: set[str] = set()
         self.failed_in = -1
         """The process that was the last to see a write or fdatasync of a commitlog segment fail."""
+        self.failed_at = 0.0
+        """When that was."""
         self.last_write = ("", 0)
         """File and end of the last write, even if it never returned."""
         self.trace: list[Step] | None = None
@@ -299,7 +301,7 @@ class SimMount:
         self.disk.journal.record("disk.refused", operation, error)
         self.disk.refused_in = self.epoch
         if operation in {"pwrite", "fdatasync"} and "/commitlog/" in path:
-            self.disk.failed_in = self.epoch
+            self.disk.failed_in, self.disk.failed_at = self.epoch, trio.current_time()
         return StoreWriteError(OSError(error, os.strerror(error)), operation=operation, path=path)
 
     def check_changeable(self, operation: str, path: str, *, needs_space: bool) -> None:

@@ -1,0 +1,131 @@
+"""Planted bugs that somebody thought of who had not read tests/sim: what survived then has to die now."""
+
+from contextlib import suppress
+from typing import Any, Final
+
+from rmqha.broker import consumer_offset_manager, metadata, pull_message_processor, topic_config_manager
+from rmqha.broker.config_files import TOPICS
+from rmqha.errors import StoreError
+from rmqha.ha import catch_up, ha_service, slave_connection
+from rmqha.remoting import connection, response_table
+from rmqha.replication import watermark
+from rmqha.replication.slave_session import SlaveSession
+from rmqha.store import consume_queue, message_reader, message_store
+from tests.sim.mutant import always, mutant
+
+Store: Final = message_store.DefaultMessageStore
+Slave: Final = slave_connection.SlaveConnection
+
+_SOURCE: Final = "an outsider"
+_confirm_offset = Store.confirm_offset
+_release = connection.Connection._release
+_commit_offset = consumer_offset_manager.ConsumerOffsetManager.commit_offset
+_learn_queue = topic_config_manager.TopicConfigManager.learn_queue
+_get_message = message_reader.MessageReader.get_message
+
+
+def _slaves_show_all(self: Any) -> int:
+    return self.commit_log.queue.max_offset if self.options.is_slave else _confirm_offset(self)
+
+
+def _fastest_needed(self: Any) -> int | None:
+    acked = [c.session.slave_ack_offset for c in self.connections.values() if c.session.is_transferring]
+    return max(acked, default=None)
+
+
+async def _flush_queue_to_its_end(self: Any) -> None:
+    for mapped in self.queue.between(self.flushed_offset, self.queue.max_offset):
+        await mapped.sync_in_thread()
+    self.flushed_offset = self.queue.max_offset
+
+
+async def _save_topics_made_meanwhile(self: Any) -> None:
+    await self._save_if_dirty(self._topics, TOPICS)
+    self._topics.saved.advance(self._topics.made)
+
+
+def _discard_and_give_back(self: Any, opaque: int) -> None:
+    if self._pending.pop(opaque, None) is not None:
+        self._opaque = opaque - 1
+
+
+def _release_one(self: Any, _requests: int) -> None:
+    _release(self, 1)
+
+
+def _commit_forwards(self: Any, group: str, topic: str, queue_id: int, *, offset: int) -> None:
+    known = self.query_offset(group, topic, queue_id)
+    _commit_offset(self, group, topic, queue_id, offset=max(offset, known or 0))
+
+
+def _learn_one_short(self: Any, topic: str, queue_id: int) -> None:
+    _learn_queue(self, topic, max(queue_id - 1, 0))
+
+
+def _compact_without_order(self: Any) -> None:
+    self._by_offset = [entry for entry in reversed(self._by_offset) if entry[2].complete is not None]
+    self._by_deadline = [entry for entry in reversed(self._by_deadline) if entry[2].complete is not None]
+    self._compact_at = 2 * (len(self._by_offset) + len(self._by_deadline)) + watermark._COMPACT_MIN
+
+
+def _silence_is_an_answer(session: SlaveSession, _there: object) -> bool:
+    return not session.is_comparing
+
+
+async def _stay_after_a_failed_flush(self: Any) -> None:
+    with suppress(StoreError):
+        await _make_durable(self)
+
+
+_make_durable = Slave._make_durable
+
+
+def _skip_one(self: Any, topic: str, queue_id: int, offset: int, **limits: Any) -> Any:
+    """Every fourth answer with several messages leads the consumer past one that it did not get."""
+    result = _get_message(self, topic, queue_id, offset, **limits)
+    is_cut = result.views and result.next_begin_offset < result.max_offset
+    return result._replace(next_begin_offset=result.next_begin_offset + 1) if is_cut else result
+
+
+def plant() -> None:
+    """Register them all."""
+    mutant("a slave shows what is not durable", _SOURCE, (Store, "confirm_offset", _slaves_show_all))
+    mutant(
+        "the cleaner spares the fastest slave", _SOURCE,
+        (ha_service.HAService, "oldest_needed_offset", _fastest_needed),
+    )  # fmt: skip
+    mutant(
+        "a queue counts as flushed to its end", _SOURCE,
+        (consume_queue.ConsumeQueue, "flush_in_thread", _flush_queue_to_its_end),
+    )  # fmt: skip
+    mutant(
+        "topics made during a save count as saved", _SOURCE,
+        (metadata.MetadataService, "_save_topics", _save_topics_made_meanwhile),
+    )  # fmt: skip
+    mutant(
+        "a cancelled request gives its opaque back", _SOURCE,
+        (response_table.ResponseTable, "discard", _discard_and_give_back),
+    )  # fmt: skip
+    mutant("answers sent together release one request", _SOURCE, (connection.Connection, "_release", _release_one))
+    mutant(
+        "a commit cannot go back", _SOURCE,
+        (consumer_offset_manager.ConsumerOffsetManager, "commit_offset", _commit_forwards),
+    )  # fmt: skip
+    mutant(
+        "a learned queue is one short", _SOURCE,
+        (topic_config_manager.TopicConfigManager, "learn_queue", _learn_one_short),
+    )  # fmt: skip
+    mutant(
+        "waiters are compacted without their order", _SOURCE, (watermark.Watermark, "_compact", _compact_without_order)
+    )
+    mutant("a silent peer has answered", _SOURCE, (catch_up, "_has_all", _silence_is_an_answer))
+    mutant(
+        "a slave whose flush failed stays connected", _SOURCE,
+        (Slave, "_make_durable", _stay_after_a_failed_flush),
+    )  # fmt: skip
+    mutant("an answer leads past a message", _SOURCE, (message_reader.MessageReader, "get_message", _skip_one))
+    mutant(
+        "held pulls are never told",
+        _SOURCE,
+        (pull_message_processor.PullMessageProcessor, "_demand_flush", always(None)),
+    )
