@@ -291,8 +291,8 @@ class Checker:
             self.violation("I2", f"{node.name} has {slave.max_offset}, but the master's log is sure only up to {limit}")
 
     def check_gone(self, node: SimNode, process: Process) -> None:
-        """I6: a slave whose log failed to be written or flushed leaves its master, which must not count on it."""
-        if node.disk.failed_in != node.disk.epoch:
+        """I6: a slave that acknowledges what is durable leaves its master when that fails: nobody may count on it."""
+        if node.disk.failed_in != node.disk.epoch or not self.world.swarm.ack_durable:
             return
         client = process.broker.ha_client
         if client is None or trio.current_time() < node.disk.failed_at + _LEAVE_S:
