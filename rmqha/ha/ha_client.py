@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple, assert_never
 
 import structlog
@@ -23,6 +24,8 @@ from rmqha.transport import Network
 
 logger = structlog.get_logger()
 
+_MEET_AFTER_S: Final = 2.0
+_MEET_AGAIN_S: Final = 30.0
 _UNFIT_STATES: Final = frozenset({ClientState.AHEAD, ClientState.BELOW_MIN, ClientState.MISCONFIGURED})
 _FINAL_STATES: Final = frozenset({ClientState.DIVERGED, ClientState.FAILED})
 
@@ -184,13 +187,8 @@ class HAClient:
 
     async def _follow(self, address: MasterAddress) -> None:
         options = self._options
-        try:
-            master = await self._probe_master(address)
-        except BrokerStartingError:
-            master = None  # perhaps it is a neighbour that starts; whoever has this HA port answers there
-        member = None if master is None else master.member
-        if member is not None and (why := self._meet(member)):
-            raise UnfitMasterError(ClientState.MISCONFIGURED, f"this master is not followed: {why}")
+        master = await self._probe(address)
+        is_known = self._check_group(master)
         try:
             start = choose_start_at(self._log, master, overlap_size=options.overlap_size)
         except UnfitMasterError:
@@ -201,10 +199,13 @@ class HAClient:
         started_at, end = trio.current_time(), self._log.max_offset
         self._connections += 1
         connection = self._connection = SlaveConnection(
-            self._log, stream, start=start, options=options, silence_max_s=options.housekeeping_s
+            self._log,
+            stream,
+            start=start,
+            options=options,
+            silence_max_s=options.housekeeping_s,
+            beside=trio.sleep_forever if is_known else partial(self._meet_later, address),
         )
-        if member is None:
-            self._warn_unknown(address)
         log = logger.debug if self._is_told_connected else logger.info
         log("ha_client.connected", master=str(address), first_report=start.first_report)
         self._is_told_connected = True
@@ -218,11 +219,30 @@ class HAClient:
             if self._log.max_offset > end or (has_lasted and not connection.session.is_comparing):
                 self._backoff.on_progress()
 
-    def _warn_unknown(self, address: MasterAddress) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            reason = "it does not say by remoting what its brokerName, brokerId and mappedFileSizeCommitLog are"
-            logger.warning("ha_client.group_unknown", master=str(address), reason=reason)
+    async def _probe(self, address: MasterAddress) -> LogRange | None:
+        try:
+            return await self._probe_master(address)
+        except BrokerStartingError:
+            return None  # perhaps it is a neighbour that starts; whoever has this HA port answers there
+
+    def _check_group(self, master: LogRange | None) -> bool:
+        """Whether the master has said who it is. Raises UnfitMasterError if it is of another group."""
+        if master is None or master.member is None:
+            return False
+        if why := self._meet(master.member):
+            raise UnfitMasterError(ClientState.MISCONFIGURED, f"this master is not followed: {why}")
+        return True
+
+    async def _meet_later(self, address: MasterAddress) -> None:
+        """Ask a master that is followed already who it is, until it says so; one that has just started may not."""
+        await trio.sleep(_MEET_AFTER_S)
+        while not self._check_group(await self._probe(address)):
+            if not self._has_warned:
+                self._has_warned = True
+                reason = "it does not say by remoting what its brokerName, brokerId and mappedFileSizeCommitLog are"
+                logger.warning("ha_client.group_unknown", master=str(address), reason=reason)
+            await trio.sleep(_MEET_AGAIN_S)
+        await trio.sleep_forever()
 
     async def _show_up(self, address: MasterAddress) -> None:
         """Let a master turn this log away, so that its operator sees it, too (spec: ha §10, rule 1)."""

@@ -44,10 +44,12 @@ class SlaveConnection:
         silence_max_s: float,
         waits_for_space: bool = True,
         is_finished: Callable[[SlaveSession], bool] = lambda _session: False,
+        beside: Callable[[], Awaitable[None]] = trio.sleep_forever,
     ) -> None:
         self._log: Final = log
         self._waits_for_space: Final = waits_for_space
         self._is_finished: Final = is_finished
+        self._beside: Final = beside
         self._ack: Final = options.ack
         self._receiver: Final = LogReceiver(
             log, stream, start=start, silence_max_s=silence_max_s, buffer_size=options.stream_buffer_size
@@ -87,7 +89,7 @@ class SlaveConnection:
             trio.BrokenResourceError: the connection ended.
         """
         async with trio.open_nursery() as nursery:
-            for part in (self._receive, self._receiver.watch, self._make_durable, self._reports.run):
+            for part in (self._receive, self._receiver.watch, self._make_durable, self._reports.run, self._beside):
                 nursery.start_soon(self._run_part, part, nursery.cancel_scope)
         if self._failure is not None:
             raise self._failure

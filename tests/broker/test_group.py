@@ -123,20 +123,22 @@ async def test_a_master_takes_nothing_from_a_peer_of_another_group(mode: str, au
 
 
 @asynccontextmanager
-async def rocketmq(net: SimNet, config: bytes, *, code: int = ResponseCode.SUCCESS) -> AsyncIterator[None]:
+async def rocketmq(net: SimNet, config: bytes, *, host: str = "10.0.0.1", silent_s: float = 0.0) -> AsyncIterator[None]:
     """A RocketMQ master, as far as it is asked by remoting."""
 
     def runtime_info(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
         return RemotingCommand(0, body=b'{"table":{"commitLogMinOffset":"0","commitLogMaxOffset":"0"}}')
 
     def broker_config(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
-        return RemotingCommand(code, body=config)
+        if trio.current_time() < silent_s:
+            return RemotingCommand(ResponseCode.SYSTEM_ERROR)
+        return RemotingCommand(ResponseCode.SUCCESS, body=config)
 
     dispatcher = RequestDispatcher()
     dispatcher.register(RequestCode.GET_BROKER_RUNTIME_INFO, runtime_info)
     dispatcher.register(RequestCode.GET_BROKER_CONFIG, broker_config)
     server = RemotingServer(dispatcher, limits=RemotingLimits(), fence=Fence())
-    listener = await net.host("10.0.0.1").mount().listen("10.0.0.1", 10911)
+    listener = await net.host(host).mount().listen(host, 10911)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, listener)
         yield
@@ -165,3 +167,21 @@ async def test_a_rocketmq_master_is_asked_who_it_is(config: bytes, reason: str, 
         info = broker.ha_client.info()
         assert (info.state.value == "misconfigured") == bool(reason), info
         assert reason in info.last_error
+
+
+@pytest.mark.parametrize("silent_s", [1.0, 20.0])
+async def test_a_master_that_says_only_later_who_it_is_is_left_then(silent_s: float, autojump_clock: MockClock) -> None:
+    """RocketMQ may not know it yet when it has just started; whoever follows it would never have asked again."""
+    net = SimNet()
+    slave = Machine(net, "10.0.0.2", SLAVE | {"masterAddress": "10.0.0.9:10911"})
+    master = Machine(net, "10.0.0.1", {"listenPort": "20911", "haListenPort": "10912"})
+    answers = rocketmq(net, b"brokerName=other\n", host="10.0.0.9", silent_s=silent_s)
+    with capture_logs() as logs:
+        async with answers, master.broker(), slave.broker() as broker:
+            assert broker.ha_client is not None
+            await trio.sleep(0.5)
+            assert broker.ha_client.info().state.value in {"transfer", "comparing"}
+            await trio.sleep(45)
+            assert broker.ha_client.info().state.value == "misconfigured"
+    warned = [line for line in logs if line["event"] == "ha_client.group_unknown"]
+    assert len(warned) == (silent_s > 2.0)

@@ -53,3 +53,24 @@ async def test_each_side_is_killed_and_returns(mixed_pair: tuple[Broker, Broker]
         await broker.stop()
         missing = load.acknowledged - HeldMessages(broker.store / "commitlog", "orders").read(torn=False)
         assert not missing, f"the {broker.directory.name} lacks acknowledged {sorted(missing)[:5]}"
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ({"brokerName": "other"}, "it has brokerName=pair, this broker has brokerName=other"),
+        ({"mappedFileSizeCommitLog": 7 << 20}, "it has mappedFileSizeCommitLog=6291456, this broker has 7340032"),
+    ],
+)
+async def test_a_rocketmq_master_of_another_group_is_not_followed(
+    setting: dict[str, object], reason: str, tmp_path: Path
+) -> None:
+    """Its configuration (26) says who it is."""
+    common = {"mappedFileSizeCommitLog": 6 << 20, "diskMaxUsedSpaceRatio": 95}
+    master = JavaBroker(tmp_path / "master", {"brokerRole": "SYNC_MASTER", **common})
+    conf = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address, **common, **setting}
+    slave = RmqhaBroker(tmp_path / "slave", conf)
+    with reaping(master, slave):
+        await master.start()
+        await slave.start()
+        await slave.running.wait_output(f"this master is not followed: {reason}")
