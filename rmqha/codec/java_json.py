@@ -82,9 +82,14 @@ _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).enc
 """As json.dumps, which makes an encoder for each call with other than its defaults."""
 
 
+_INTEGERS_ONLY: Final = frozenset({int})
+
+
 def dumps(value: Any) -> str:
     """Encode compactly, with unquoted integer and object keys wherever a key is ``int`` or :class:`ObjectKey`."""
     if isinstance(value, dict) and not _is_flat(value):
+        if _INTEGERS_ONLY.issuperset(map(type, value)) and _INTEGERS_ONLY.issuperset(map(type, value.values())):
+            return "{" + ",".join([f"{key}:{item}" for key, item in value.items()]) + "}"  # a topic's offsets: hot
         return "{" + ",".join([f"{_key_text(key)}:{dumps(item)}" for key, item in value.items()]) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join([dumps(item) for item in value]) + "]"
