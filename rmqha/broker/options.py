@@ -92,16 +92,18 @@ def ha_client_options(config: BrokerConfig, tuning: Tuning) -> HAClientOptions:
 
 def peers_to_ask(config: BrokerConfig) -> tuple[str, ...]:
     """The replicas that a master asks for what it may have lost."""
-    return () if config.is_slave or config.ha_catch_up_at_start is HaCatchUp.OFF else config.ha_peers
+    asks = not config.is_slave and config.ha_catch_up_at_start is not HaCatchUp.OFF
+    return tuple(dict.fromkeys(config.ha_peers)) if asks else ()
 
 
 def catch_up_answers_needed(config: BrokerConfig) -> int:
     """An acknowledged message is on some slaves: so many peers must answer that one of those is among them."""
-    if config.ha_catch_up_at_start is not HaCatchUp.REQUIRE or not config.ha_peers:
+    peers = peers_to_ask(config)
+    if config.ha_catch_up_at_start is not HaCatchUp.REQUIRE or not peers:
         return 0
     if config.in_sync_replicas <= 1:
         return 1
-    return max(1, len(config.ha_peers) - config.in_sync_replicas + 2)
+    return max(1, len(peers) - config.in_sync_replicas + 2)
 
 
 def client_tls(config: BrokerConfig) -> tuple[TlsOptions, TlsMode]:
