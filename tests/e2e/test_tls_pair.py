@@ -195,10 +195,10 @@ async def test_few_descriptors_do_not_mean_few_topics(tmp_path: Path) -> None:
         for sent in range(2):
             await broker.start()
             async with open_remoting_client(TcpNetwork(), broker.address) as client:
-                for number in range(700):
+                for number in range(400):
                     answer = await client.invoke(send_request(b"x", topic=f"t{number}", d="1"), timeout_s=10)
                     assert answer.code == ResponseCode.SUCCESS
-                for number in (0, 350, 699):
+                for number in (0, 200, 399):
                     pull = pull_request(sent, topic=f"t{number}", suspend_ms=20_000)
                     assert (await client.invoke(pull, timeout_s=30)).code == ResponseCode.SUCCESS
             assert len(os.listdir(f"/proc/{broker.running.pid}/fd")) < 300
