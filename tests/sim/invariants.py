@@ -69,6 +69,8 @@ class Checker:
     violations: list[str] = field(default_factory=list)
     acked: list[Acked] = field(default_factory=list)
     _remains: dict[str, Remains] = field(default_factory=dict)
+    expired: dict[str, int] = field(default_factory=dict)
+    """By node: up to here segments were deleted because they expired."""
     visible: Visible = field(init=False)
 
     def __post_init__(self) -> None:
@@ -118,6 +120,8 @@ class Checker:
     def _holds(self, node: SimNode, acked: Acked) -> bool:
         """Whether a slave has the record as safe as it said, or had it when it said so."""
         swarm = self.world.swarm
+        if acked.offset < self.expired.get(node.name, 0):
+            return True
         disks = (node.disk, *node.lost_disks)
         if any(holds(disk, acked, swarm.segment_size, durable=swarm.ack_durable) for disk in disks):
             return True
@@ -147,6 +151,41 @@ class Checker:
                 return
         if answered_s > limit_s:
             self.violation("prompt", f"messages from {burst[0].number} on took {answered_s:.3f} s, not {limit_s:.3f} s")
+
+    # ---- at a deletion
+
+    def on_unlinked(self, node: SimNode, process: Process, path: str) -> None:
+        """I1: a segment goes when it is durable and dispatched here, and every slave that follows has it.
+
+        Or the disk is full: then the oldest goes, whoever needs it.
+        """
+        if not path.startswith(COMMIT_LOG):
+            return
+        store, end = process.broker.store, int(path.removeprefix(COMMIT_LOG)) + self.world.swarm.segment_size
+        if end - self.world.swarm.segment_size >= store.max_offset:
+            return  # made ahead, and not needed
+        self.expired[node.name] = max(end, self.expired.get(node.name, 0))
+        self.world.journal.mark("segment expired")
+        if end > min(store.flushed_offset, store.reput_from_offset):
+            self.violation("I1", f"{node.name} deletes {path}, which is not durable or not dispatched")
+        connections = process.broker.ha_service.connections.values()
+        following = {c.replica.address for c in connections if c.session.is_transferring}
+        for other in self.world.nodes.values():
+            slave = other.process
+            if (
+                node.disk.faults.full
+                or slave is None
+                or other.address not in following
+                or slave.broker.store.max_offset >= end
+            ):
+                continue
+            client = slave.broker.ha_client  # a connection that the master has not missed yet may be another's
+            if client is not None and client.info().state is ClientState.TRANSFER:
+                self.violation("I1", f"{node.name} deletes {path}, which {other.name} has yet to be sent")
+
+    def is_expired(self, offset: int) -> bool:
+        """Whether somebody has deleted the segment of this offset."""
+        return offset < max(self.expired.values(), default=0)
 
     # ---- at a death and a start
 
@@ -236,6 +275,8 @@ class Checker:
 
     def _check_has_all(self, node: SimNode, when: str) -> None:
         for acked in self.acked:
+            if self.is_expired(acked.offset):
+                continue
             if not holds(node.disk, acked, self.world.swarm.segment_size, durable=False):
                 self.violation("I1", f"{node.name} {when} without acknowledged message {acked.message.number}")
                 return
@@ -332,6 +373,7 @@ class Checker:
         assert node.process is not None, "the world waited for it"
         store = node.process.broker.store
         records: dict[tuple[str, int], list[bytes]] = {}
+        begins: dict[tuple[str, int], int] = {}
         for mapped in store.commit_log.queue.files:
             view, at = mapped.view, 0
             scan = scan_records(
@@ -343,14 +385,17 @@ class Checker:
                 record = bytes(view[at : at + int.from_bytes(view[at : at + 4], "big")])
                 message = decoded(record)
                 key = (message.topic, message.queue_id)
+                begin = begins.setdefault(key, message.queue_offset if store.min_offset else 0)
                 before = records.setdefault(key, [])
-                if message.queue_offset != len(before):
+                if message.queue_offset != begin + len(before):
                     self.violation("I4", f"{node.name}: {key} has offset {message.queue_offset} as its {len(before)}th")
                 before.append(record)
                 at += len(record)
         for key, expected in records.items():
             found: list[bytes] = []
-            while (result := store.get_message(*key, len(found), max_msg_nums=1000, max_bytes=1 << 30)).views:
+            while (
+                result := store.get_message(*key, begins[key] + len(found), max_msg_nums=1000, max_bytes=1 << 30)
+            ).views:
                 found += [bytes(view) for view in result.views]  # no answer holds more than 32
             if found != expected:
                 self.violation("I4", f"{node.name}: the queue of {key} does not lead to its messages")

@@ -94,6 +94,7 @@ class SimNode:
         disk.latency_s, disk.creation_s = self.world.swarm.disk_latency_s, self.world.swarm.creation_s
         disk.on_crash = self._on_crash_point
         disk.on_term = self.stop
+        disk.on_unlink = self._on_unlink
         disk.is_noticed = lambda path, start, end: is_noticed(disk, path, start, end)
         return disk
 
@@ -136,6 +137,10 @@ class SimNode:
         self.last_process = None
         self.disk = self._new_disk()
 
+    def _on_unlink(self, path: str) -> None:
+        if self.process is not None and self.process.recovered:
+            self.world.checker.on_unlinked(self, self.process, path)
+
     def _on_crash_point(self) -> None:
         self.power_cut()
         self.world.later(1.0, self.boot)
@@ -166,7 +171,11 @@ class SimNode:
             chance=stream(world.seed, f"chance/{self.name}/{self._lives}").random,
             probe=None if swarm.real_probe else self._ask_log_end,
             tuning=Tuning(
-                overlap_size=swarm.overlap_size, stream_buffer_size=16 * 1024, receive_size=16 * 1024, open_files_max=2
+                overlap_size=swarm.overlap_size,
+                stream_buffer_size=16 * 1024,
+                receive_size=16 * 1024,
+                clean_first_after_s=1.0 if swarm.cleans else 60.0,
+                open_files_max=2,
             ),
         )
         process = self.process = Process(self, broker, is_master=world.master is self, previous=self._previous())
@@ -268,6 +277,12 @@ def base_config(swarm: Swarm, *, is_master: bool) -> BrokerConfig:
     }
     if not is_master:
         keys |= {"haMasterAddress": "10.0.0.1:10912", "brokerId": "1"}
+    if swarm.cleans:
+        keys |= {
+            "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
+            "fileReservedTime": "0",
+            "cleanResourceInterval": "700",
+        }
     if is_master and swarm.sync_master:
         keys |= {"inSyncReplicas": str(swarm.in_sync_replicas)}
     if is_master and swarm.master_forgets:

@@ -171,6 +171,8 @@ class SimDisk:
         self.term_in = 0
         """SIGTERM comes while this many-th call from now on waits in its thread; 0: not at all."""
         self.on_term: Callable[[], None] = lambda: None
+        self.on_unlink: Callable[[str], None] = lambda _path: None
+        """Told before a process unlinks a file."""
         self.on_crash: Callable[[], None] = self.power_cut
         """What a crash point does; a world takes the whole machine down."""
         self.is_noticed: Callable[[str, int, int], bool] = lambda _path, _start, _end: True
@@ -376,6 +378,7 @@ class SimMount:
         self.check_changeable("unlink", path, needs_space=False)
         if path not in self.disk.files:
             raise self.refuse("unlink", path, errno.ENOENT)
+        self.disk.on_unlink(path)
         if self.disk.calls == self.disk.crash_at and self.disk.random.random() < 0.5:
             del self.disk.files[path]
         self.crash_point()

@@ -65,6 +65,8 @@ class Swarm:
     save_s: float = 20.0
     """Tables are saved so often, beside what new topics ask for."""
     port_reuse: float = 0.0
+    cleans: bool = False
+    """Segments expire at once when everybody who is connected has them; who was away is rebuilt."""
     edges: bool = False
     """Records often end where a segment ends, or some bytes before."""
 
@@ -101,7 +103,7 @@ class Swarm:
     @property
     def losses_allowed(self) -> int:
         """So many machines may be destroyed, and so many changes of the master made by hand."""
-        if not (self.sync_master and self.sync_flush and self.ack_durable):
+        if not (self.sync_master and self.sync_flush and self.ack_durable) or self.cleans:
             return 0
         return self.in_sync_replicas - 1
 
@@ -162,4 +164,5 @@ def draw(seed: int) -> Swarm:
         save_s=random.choice(_INTERVALS_S[1:]),
         edges=random.random() < 0.2,
         port_reuse=random.choice((0.0, 0.0, 0.3)),
+        cleans=random.random() < 0.15,
     )

@@ -45,10 +45,13 @@ class Visible:
         for topic in TOPICS:
             for queue_id in range(QUEUES):
                 start = self._looked_at.get((node.name, topic, queue_id), 0)
+                start = max(start, store.get_min_offset_in_queue(topic, queue_id))
                 result = store.get_message(topic, queue_id, start, max_msg_nums=1000, max_bytes=1 << 30)
-                for index, view in enumerate(result.views):
-                    self._check(process, (topic, queue_id, start + index), bytes(view))
-                self._looked_at[node.name, topic, queue_id] = start + len(result.views)
+                for view in result.views:
+                    start = self._next((topic, queue_id), start, bytes(view))
+                    self._check(process, (topic, queue_id, start), bytes(view))
+                    start += 1
+                self._looked_at[node.name, topic, queue_id] = start
 
     def on_pulled(self, process: "Process", queue: tuple[str, int], asked: int, answer: RemotingCommand) -> None:
         """An answer leaves for a consumer that asked for the messages from ``asked`` on."""
@@ -74,6 +77,7 @@ class Visible:
         while at < len(body):
             record = bytes(body[at : at + int.from_bytes(body[at : at + 4], "big")])
             at += len(record)
+            expected = self._next(queue, expected, record)
             self._check(process, (*queue, expected), record)
             expected += 1
         begins = decode_header(PullMessageResponseHeader, answer).next_begin_offset
@@ -84,7 +88,7 @@ class Visible:
         """Who saw a message is not sent to before it; who has yet to see one is not sent behind it."""
         begins = decode_header(PullMessageResponseHeader, answer).next_begin_offset
         for place in ((*queue, offset) for offset in range(min(begins, asked), max(begins, asked))):
-            if place in self._seen and not self._may_differ(process):
+            if place in self._seen and not self._is_expired(place) and not self._may_differ(process):
                 self._violation(process, f"sends a consumer from {asked} to {begins} of {queue}, but {place} was seen")
                 return
 
@@ -99,6 +103,17 @@ class Visible:
             message = decoded(record)
             if (message.topic, message.queue_id, message.queue_offset) != place:
                 self._violation(process, f"shows {message.topic}/{message.queue_id}/{message.queue_offset} at {place}")
+
+    def _next(self, queue: tuple[str, int], expected: int, record: bytes) -> int:
+        """The queue offset at which a record has to stand: the next one, or behind those that have just expired."""
+        own = int.from_bytes(record[20:28], "big")
+        if not self._world.swarm.cleans or not expected < own < expected + len(self._seen) + 1:
+            return expected
+        skipped = ((*queue, offset) for offset in range(expected, own))
+        return own if all(place not in self._seen or self._is_expired(place) for place in skipped) else expected
+
+    def _is_expired(self, place: Place) -> bool:
+        return self._checker.is_expired(int.from_bytes(self._seen[place][28:36], "big"))
 
     def _may_differ(self, process: "Process") -> bool:
         """Whether this is an old master with a tail of its own, about to be rebuilt."""
@@ -117,6 +132,8 @@ class Visible:
     def check_converged(self, process: "Process") -> None:
         """In the end all that was seen is there."""
         for place, record in self._seen.items():
+            if self._is_expired(place):
+                continue
             result = process.broker.store.get_message(*place, max_msg_nums=1, max_bytes=1 << 30)
             if not result.views or bytes(result.views[0]) != record:
                 self._checker.violation("I4", f"message {place}, seen by a consumer, is not there any more")

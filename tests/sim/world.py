@@ -99,7 +99,7 @@ class World:
         async with trio.open_nursery() as self.nursery:
             for node in reversed(self.nodes.values()):
                 node.boot()
-            if self.swarm.master_forgets:
+            if self.swarm.master_forgets or self.swarm.cleans:
                 for node in self.nodes.values():
                     self.nursery.start_soon(self._rebuild_when_alarmed, node)
             self.consumers = [Consumer(self, number) for number in range(self.swarm.consumers)]
@@ -234,7 +234,7 @@ class World:
             if process is None or process.broker.ha_client is None:
                 continue
             info = process.broker.ha_client.info()
-            if info.state in {ClientState.DIVERGED, ClientState.AHEAD}:
+            if info.state in {ClientState.DIVERGED, ClientState.AHEAD, ClientState.BELOW_MIN}:
                 self.journal.record("operator.rebuilt", node.name, info.state.value)
                 node.wipe()
                 self.checker.on_failed_over()
