@@ -21,6 +21,8 @@ Arguments = TypeVarTuple("Arguments")
 
 REQUESTS_A_TURN: Final = 256
 """Of what arrived together so many requests are handled before others get their turn."""
+_TURN_S: Final = 0.005
+"""Or fewer, if they take longer."""
 
 
 class Guard(Protocol):
@@ -48,11 +50,14 @@ class PeerFence(Protocol):
 class RequestHandler(Protocol):
     """Who answers the requests."""
 
-    def process(self, connection: "Connection", requests: list[RemotingCommand]) -> None:
-        """Handle what arrived at once.
+    def process(self, connection: "Connection", requests: list[RemotingCommand]) -> int:
+        """Handle what arrived at once, or as many of the first as :attr:`Connection.is_turn_over` allows.
 
         Each request gets exactly one answer, now or later; for a one-way request that is
         :meth:`Connection.finish_oneway`, which :meth:`Connection.respond` and :meth:`Connection.send_reply` do.
+
+        Returns:
+            How many were handled, at least one; the others come again, in the next turn.
         """
         ...
 
@@ -91,6 +96,7 @@ class Connection:
         self._expires = False
         self._heard_at = inf
         self._frame_begun_at = inf
+        self._turn_ends_at = inf
         self._watches_frame = False
         self._answered = trio.lowlevel.ParkingLot()
         self._reader = trio.CancelScope()
@@ -245,7 +251,9 @@ class Connection:
                 return
             commands = decoder.on_received(buffer, count)
             if commands:
+                self._frame_begun_at = inf  # of what comes next we hear when these have had their turns
                 await self._take_in_turns(commands, held + count - decoder.pending_size)
+                self._heard_at = trio.current_time()
             if commands or not held:
                 self._frame_begun_at = self._heard_at if decoder.pending_size else inf
             if held or decoder.pending_size:
@@ -270,15 +278,20 @@ class Connection:
         self._watches_frame = False
 
     async def _take_in_turns(self, commands: list[RemotingCommand], size: int) -> None:
-        """Handle what arrived; between any two turns everybody else has one."""
-        turn_size = size * REQUESTS_A_TURN // len(commands)
-        while len(commands) > REQUESTS_A_TURN:
-            self._take(commands[:REQUESTS_A_TURN], turn_size)
-            commands, size = commands[REQUESTS_A_TURN:], size - turn_size
-            await trio.lowlevel.checkpoint()
-        self._take(commands, size)
+        """Handle what arrived; between any two turns everybody else has one, and answers not taken are waited for."""
+        requests = self._count_in(commands, size)
+        handled = 0
+        try:
+            while handled < len(requests):
+                if handled:
+                    await self._wait_turn()
+                self._turn_ends_at = trio.current_time() + _TURN_S
+                handled += self._handler.process(self, requests[handled : handled + REQUESTS_A_TURN])
+        finally:
+            self._release(len(requests) - handled)
 
-    def _take(self, commands: list[RemotingCommand], size: int) -> None:
+    def _count_in(self, commands: list[RemotingCommand], size: int) -> list[RemotingCommand]:
+        """Complete with the answers what was asked; returns the requests, which are in flight from now on."""
         requests = commands
         if any(command.flag for command in commands):
             for command in commands:
@@ -290,10 +303,20 @@ class Connection:
             self.in_flight_bytes += size
             self._capacity.used_bytes += size
             self.requests += len(requests)
-            self._handler.process(self, requests)
+        return requests
+
+    async def _wait_turn(self) -> None:
+        await trio.lowlevel.checkpoint()
+        while self._outgoing.size >= (size := self._outgoing_bytes_max()):
+            await self._outgoing.wait_below(size)
+
+    @property
+    def is_turn_over(self) -> bool:
+        """Whether what else arrived waits: it is somebody else's turn, or the answers are to be taken first."""
+        return trio.current_time() >= self._turn_ends_at or not self.takes_answers
 
     def _release(self, requests: int) -> None:
-        if self.in_flight:
+        if requests and self.in_flight:
             requests = min(requests, self.in_flight)
             share = self.in_flight_bytes * requests // self.in_flight
             self.in_flight -= requests

@@ -23,6 +23,7 @@ class RequestDispatcher:
 
     def __init__(self) -> None:
         self._processors: dict[int, BatchProcessor] = {}
+        self._single: set[BatchProcessor] = set()
         self.otherwise: BatchProcessor = refuse_unknown
         """Takes the requests with codes that nobody registered for."""
         self._on_closed: list[Callable[[Connection], None]] = []
@@ -30,11 +31,12 @@ class RequestDispatcher:
     def register(self, code: int, processor: Processor) -> None:
         """Let ``processor`` handle requests with ``code``, one by one."""
 
-        def process_each(connection: Connection, requests: list[RemotingCommand]) -> None:
+        def process_one(connection: Connection, requests: list[RemotingCommand]) -> None:
             for request in requests:
                 self._process_one(processor, connection, request)
 
-        self._processors[int(code)] = process_each
+        self._processors[int(code)] = process_one
+        self._single.add(process_one)
 
     def register_batch(self, codes: Iterable[int], processor: BatchProcessor) -> None:
         """Let ``processor`` handle requests with any of ``codes``, as many at once as arrived together."""
@@ -45,11 +47,18 @@ class RequestDispatcher:
         """Call ``callback`` for each connection that ends."""
         self._on_closed.append(callback)
 
-    def process(self, connection: Connection, requests: list[RemotingCommand]) -> None:
+    def process(self, connection: Connection, requests: list[RemotingCommand]) -> int:
         """See :class:`~rmqha.remoting.connection.RequestHandler`."""
+        handled = 0
         for processor, run in groupby(requests, self._processor_of):
-            with connection.fenced():
-                processor(connection, list(run))
+            together = list(run)
+            for portion in [[request] for request in together] if processor in self._single else [together]:
+                if handled and connection.is_turn_over:
+                    return handled
+                with connection.fenced():
+                    processor(connection, portion)
+                handled += len(portion)
+        return handled
 
     def connection_closed(self, connection: Connection) -> None:
         """See :class:`~rmqha.remoting.connection.RequestHandler`."""

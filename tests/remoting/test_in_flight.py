@@ -1,5 +1,6 @@
 """The account of requests not answered yet: nobody gets another's answer, and nothing stays on the account."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -8,6 +9,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.errors import RemotingTimeoutError
 from rmqha.remoting.client import RemotingClient, open_remoting_client
@@ -103,3 +105,63 @@ async def test_answers_sent_together_release_as_many_requests(autojump_clock: Mo
             assert server.in_flight_bytes == 0
             assert [connection.in_flight for connection in server.connections] == [0]
         assert set(broker.together) == {in_flight_max - 1}, "they did arrive together"
+
+
+async def test_small_requests_for_large_answers_wait_until_those_are_taken(autojump_clock: MockClock) -> None:
+    """However many arrive together: what nobody takes would fill the memory."""
+    network, handled = MemoryNetwork(capacity=4096), 0
+
+    def answer_at_length(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        nonlocal handled
+        handled += 1
+        return RemotingCommand(0, body=bytes(1000))
+
+    broker = RequestDispatcher()
+    broker.register(1, answer_at_length)
+    server = RemotingServer(
+        broker, limits=RemotingLimits(connection_outgoing_bytes_max=10_000, outgoing_share_bytes=3_000)
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        asked = 30
+        await stream.send_all(b"".join(RemotingCommand(1, opaque).encode() for opaque in range(asked)))
+        await trio.testing.wait_all_tasks_blocked()
+        assert handled <= 16, "those that the line and 10,000 bytes hold"
+        answers: list[RemotingCommand] = []
+        decoder, buffer = FrameDecoder(), memoryview(bytearray(4096))
+        while len(answers) < asked:
+            answers += decoder.on_received(buffer, await stream.receive_into(decoder.space(buffer)))
+        assert [answer.opaque for answer in answers] == list(range(asked))
+        assert server.in_flight_bytes == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_requests_that_take_long_do_not_share_a_turn(autojump_clock: MockClock) -> None:
+    """Of those that arrived together one at a time is handled, if it takes longer than a turn."""
+    network, others = MemoryNetwork(), 0
+    handled: list[int] = []
+
+    def take_long(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        handled.append(others)
+        autojump_clock.jump(0.1)
+        return RemotingCommand(0)
+
+    async def count_turns() -> None:
+        nonlocal others
+        while True:
+            await trio.lowlevel.checkpoint()
+            others += 1
+
+    broker = RequestDispatcher()
+    broker.register(1, take_long)
+    server = RemotingServer(broker)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        await stream.send_all(b"".join(RemotingCommand(1, opaque).encode() for opaque in range(20)))
+        nursery.start_soon(count_turns)
+        while len(handled) < 20:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert max(Counter(handled).values()) <= 2, "trio lets tasks go on in no fixed order, but all of them"
