@@ -34,6 +34,7 @@ from rmqha.codec.codes import RequestCode
 from rmqha.codec.host import parse_host
 from rmqha.codec.route import MASTER_ID, BrokerData
 from rmqha.config import BrokerConfig, FlushDiskType, split_address
+from rmqha.errors import RemoteProtocolError
 from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService
 from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster
 from rmqha.ha.ha_service import HAService
@@ -141,13 +142,14 @@ class BrokerController:
             [MasterAddress(*split_address(peer)) for peer in options.peers_to_ask(self.config)],
             answers_needed=options.catch_up_answers_needed(self.config),
             options=options.ha_client_options(self.config, self._tuning),
-            probe_peer=self._probe_peer,
+            probe_peer=self._probe,
             chance=chance,
             why_apart=self.group.why_apart,
             hooks=CatchUpHooks(
                 refuse_puts=self.store.running_flags.refuse_puts,
                 on_taken=self.store.recover_topic_queue_table,
                 on_open=self._cut_consumer_offsets,
+                before_beginning=self._learn_queue_ends,
             ),
         )
 
@@ -236,10 +238,13 @@ class BrokerController:
     def _queue_ends_client(self, address: str) -> QueueEndsClient:
         return QueueEndsClient(self._network, address, store=self.store, queue_ends=self.queue_ends)
 
-    async def _probe_peer(self, peer: MasterAddress) -> LogRange | None:
-        there = await self._probe(peer)
-        await self._queue_ends_client(address_behind(peer)).learn_at_beginning(there)
-        return there
+    async def _learn_queue_ends(self, peer: MasterAddress, there: LogRange) -> None:
+        """Before this log begins like a peer's: afterwards nobody asks any more, and sends come right away."""
+        if not await self._queue_ends_client(address_behind(peer)).learn(before=there.min_offset):
+            raise RemoteProtocolError("it does not say where its queues end (queue_ends.unknown in the log here)")
+        await self.metadata.save()
+        if self.queue_ends.dirty:
+            raise RemoteProtocolError("where its queues end could not be saved (metadata.not_saved in the log here)")
 
     def _log_started(self) -> None:
         logger.info(

@@ -64,6 +64,7 @@ class MetadataService:
         """Told who asks for the tables, and how it calls itself: brokerName/brokerId."""
         self._deadlines = DeadlineService(topics.saved)
         self._changed = trio.Event()
+        self._saving = trio.Lock()
         topics.on_put = queue_ends.on_learned = self._on_change
 
     def _on_change(self) -> None:
@@ -94,10 +95,11 @@ class MetadataService:
     async def save(self) -> None:
         """Save what changed. What fails is tried again, and told once; sends that need the topic are refused."""
         try:
-            await self._save_topics()
-            await self._queue_ends.note_gone()
-            await self._save_if_dirty(self._queue_ends, QUEUE_ENDS)
-            await self._save_if_dirty(self._offsets, CONSUMER_OFFSET)
+            async with self._saving:
+                await self._save_topics()
+                await self._queue_ends.note_gone()
+                await self._save_if_dirty(self._queue_ends, QUEUE_ENDS)
+                await self._save_if_dirty(self._offsets, CONSUMER_OFFSET)
         except (StoreWriteError, StoreReadError) as error:
             if self._not_saved != str(error):
                 self._not_saved = str(error)

@@ -19,7 +19,6 @@ from rmqha.codec.headers import (
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import MQBrokerError, RemoteProtocolError, RemotingError
 from rmqha.remoting.client import RemotingClient, open_remoting_client
-from rmqha.replication.master_session import LogRange
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.transport import Network
 
@@ -51,11 +50,6 @@ class QueueEndsClient:
             if self._store.min_offset < self._store.max_offset and await self.learn(before=self._store.min_offset):
                 return
             await trio.sleep(_AGAIN_S)
-
-    async def learn_at_beginning(self, log: LogRange | None) -> None:
-        """Ask before an empty log begins like ``log``; not if nothing is known of that one, or it is empty, too."""
-        if log is not None and self._store.min_offset == self._store.max_offset < log.max_offset:
-            await self.learn(before=log.min_offset)
 
     async def learn(self, *, before: int) -> bool:
         """Ask where queues ended before offset ``before``; False if no complete answer came, which is logged once."""

@@ -5,6 +5,7 @@ RocketMQ slave included. What proves that a peer holds nothing more is never sil
 (code 28), or it has sent two heartbeats in a row, between which it had nothing to send.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
@@ -24,6 +25,8 @@ from rmqha.replication.overlap import StreamStart
 from rmqha.replication.slave_session import SlaveSession
 from rmqha.transport import Network, Stream
 
+BeforeBeginning = Callable[[MasterAddress, LogRange], Awaitable[None]]
+
 _FAILURES: Final = (RemoteProtocolError, OSError, trio.BrokenResourceError)
 
 
@@ -36,6 +39,7 @@ class PeerAsker:
         options: as for following a master.
         probe_peer: asks by remoting where a peer's log begins and ends.
         why_apart: says whether a peer is of another group.
+        before_beginning: called before an empty log begins like a peer's; it raises RemoteProtocolError if it may not.
     """
 
     def __init__(
@@ -46,11 +50,13 @@ class PeerAsker:
         options: HAClientOptions,
         probe_peer: ProbeMaster,
         why_apart: Meet = trust_anybody,
+        before_beginning: BeforeBeginning,
     ) -> None:
         self._log: Final = log
         self._network: Final = network
         self._options: Final = options
         self._probe_peer: Final = probe_peer
+        self._before_beginning: Final = before_beginning
         self._why_apart: Final = why_apart
         self.is_reached = False
         """Whether the peer that is asked now has been connected to, or has said where its log ends."""
@@ -109,6 +115,8 @@ class PeerAsker:
     async def _take(self, peer: MasterAddress, there: LogRange | None) -> None:
         """Append what the peer holds beyond the local end; returns when there is nothing more."""
         options = self._options
+        if there is not None and self._log.min_offset == self._log.max_offset:
+            await self._before_beginning(peer, there)
         start = choose_start_at(self._log, there, overlap_size=options.overlap_size)
         stream = await self._connect(peer)
         try:

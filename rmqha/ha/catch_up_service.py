@@ -13,7 +13,7 @@ import structlog
 import trio
 
 from rmqha.errors import StoreError
-from rmqha.ha.catch_up import PeerAsker
+from rmqha.ha.catch_up import BeforeBeginning, PeerAsker
 from rmqha.ha.ha_client import MasterAddress, Meet, ProbeMaster, trust_anybody
 from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
@@ -34,11 +34,13 @@ class CatchUpHooks:
         refuse_puts: refuse them for this reason from now on; accept them if it is empty.
         on_taken: bytes were appended, and puts are about to be accepted.
         on_open: puts are about to be accepted for the first time.
+        before_beginning: an empty log is about to begin like a peer's; RemoteProtocolError: not now.
     """
 
     refuse_puts: Callable[[str], None]
     on_taken: Callable[[], None]
     on_open: Callable[[], None]
+    before_beginning: BeforeBeginning
 
 
 class CatchUpService:
@@ -63,7 +65,14 @@ class CatchUpService:
     ) -> None:
         self._log: Final = log
         self._addresses: Final = {str(peer): peer for peer in peers}
-        self._asker: Final = PeerAsker(log, network, options=options, probe_peer=probe_peer, why_apart=why_apart)
+        self._asker: Final = PeerAsker(
+            log,
+            network,
+            options=options,
+            probe_peer=probe_peer,
+            why_apart=why_apart,
+            before_beginning=hooks.before_beginning,
+        )
         self._plan: Final = CatchUpPlan.of(list(self._addresses), answers_needed=answers_needed, chance=chance)
         self._hooks: Final = hooks
         self._asking: PeerKnowledge | None = None

@@ -194,3 +194,50 @@ async def test_a_master_that_begins_empty_learns_from_the_peer_that_gives_it_the
         assert master.store.max_offset > 0
         async with cluster.first.client() as client:
             assert await send(client, "idle") == 3
+
+
+async def test_a_log_does_not_begin_before_it_is_known_where_queues_end(
+    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer is asked again, and no send is taken meanwhile."""
+    await cluster.let_a_topic_fall_silent()
+    async with cluster.rebuilt_slave():
+        pass
+    cluster.first.disk = type(cluster.first.disk)(now_ms=WallClock())
+    learns_from_s, learn = trio.current_time() + 15.0, QueueEndsClient.learn
+
+    async def learn_later(self: QueueEndsClient, *, before: int) -> bool:
+        return trio.current_time() > learns_from_s and await learn(self, before=before)
+
+    monkeypatch.setattr(QueueEndsClient, "learn", learn_later)
+    first = cluster.first
+    async with (
+        cluster.second.broker(**SLAVE),
+        first.broker(**MASTER, haPeers="10.0.0.2:10912"),
+        first.client() as client,
+    ):
+        refused = await ask(client, send_request(b"too early", topic="idle"))
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "where its queues end" in (refused.remark or "")
+        await trio.sleep(20)
+        assert await send(client, "idle") == 3
+
+
+async def test_where_queues_end_is_durable_before_the_log_begins(
+    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A master that loses its power while it takes the log asks no more when it is back: its log is not empty."""
+    await cluster.let_a_topic_fall_silent()
+    async with cluster.rebuilt_slave():
+        pass
+    disk = cluster.first.disk = type(cluster.first.disk)(now_ms=WallClock())
+    async with cluster.second.broker(**SLAVE), trio.open_nursery() as nursery:
+        master = cluster.first.controller(**MASTER, haPeers="10.0.0.2:10912")
+        nursery.start_soon(master.run)
+        with trio.fail_after(60):
+            while not master.store.max_offset:  # noqa: ASYNC110 - virtual time
+                await trio.sleep(0.001)
+        assert "/store/config/queueEnds.json" in disk.files
+        saved = java_json.loads(disk.files["/store/config/queueEnds.json"].durable)
+        assert saved["queueEnds"]["idle"] == {0: 3}
+        nursery.cancel_scope.cancel()

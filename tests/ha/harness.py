@@ -6,11 +6,13 @@ from typing import NamedTuple
 import trio
 
 from rmqha.codec.transfer import FRAME_HEADER_SIZE, decode_frame_header, encode_report
+from rmqha.ha.catch_up import BeforeBeginning
 from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService
 from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster, ask_nobody
 from rmqha.ha.ha_service import HAService
 from rmqha.ha.options import HAClientOptions, HAOptions
 from rmqha.ha.replicated_log import ReplicatedLog
+from rmqha.replication.master_session import LogRange
 from rmqha.transport import Stream
 from tests.fakes import MemoryNetwork
 
@@ -46,6 +48,10 @@ def start_slave(
     return client
 
 
+async def may_begin(_peer: MasterAddress, _there: LogRange) -> None:
+    """Nothing has to be known before."""
+
+
 def start_catch_up(
     nursery: trio.Nursery,
     network: MemoryNetwork,
@@ -55,6 +61,7 @@ def start_catch_up(
     probe_peer: ProbeMaster = ask_nobody,
     refuse_puts: Callable[[str], None] = lambda _reason: None,
     on_taken: Callable[[], None] = lambda: None,
+    before_beginning: BeforeBeginning = may_begin,
 ) -> CatchUpService:
     service = CatchUpService(
         log,
@@ -64,7 +71,7 @@ def start_catch_up(
         options=HAClientOptions(overlap_size=1000),
         probe_peer=probe_peer,
         chance=lambda: 0.0,
-        hooks=CatchUpHooks(refuse_puts, on_taken, on_open=lambda: None),
+        hooks=CatchUpHooks(refuse_puts, on_taken, on_open=lambda: None, before_beginning=before_beginning),
     )
     nursery.start_soon(service.run)
     return service
