@@ -29,6 +29,7 @@ def check_relations(config: BrokerConfig) -> list[str]:
         _store,
         _roles,
         _master,
+        _peers,
         _replicas,
         _timers,
         _sizes,
@@ -79,14 +80,26 @@ def _roles(config: BrokerConfig) -> Problems:
 def _master(config: BrokerConfig) -> Problems:
     if not (config.is_slave and config.ha_master_address):
         return
-    host, port = split_address(config.ha_master_address)
-    listens_here = config.ha_bind_address in (*_HERE, *_EVERYWHERE)
-    if port == config.ha_listen_port and (host == config.ha_bind_address or (listens_here and host in _HERE)):
+    if _is_own_ha_port(config, config.ha_master_address):
         yield Problem(
             "haMasterAddress",
             f"haMasterAddress={config.ha_master_address} is this broker's own HA port (listenPort + 1 unless "
             "haListenPort is set); name the master's",
         )
+
+
+def _peers(config: BrokerConfig) -> Problems:
+    """A master that asked itself would believe what it knows already."""
+    for peer in () if config.is_slave else config.ha_peers:
+        if _is_own_ha_port(config, peer):
+            yield Problem("haPeers", f"haPeers names {peer}, this broker's own HA port; name the other replicas only")
+
+
+def _is_own_ha_port(config: BrokerConfig, address: str) -> bool:
+    host, port = split_address(address)
+    listens_here = config.ha_bind_address in (*_HERE, *_EVERYWHERE)
+    is_here = host in (config.ha_bind_address, config.broker_ip1) or (listens_here and host in _HERE)
+    return port == config.ha_listen_port and is_here
 
 
 def _replicas(config: BrokerConfig) -> Problems:
