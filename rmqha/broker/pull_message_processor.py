@@ -182,6 +182,12 @@ class PullMessageProcessor:
         deadline: float,
         queue_end: int,
     ) -> None:
+        """Of all that came with the pull no more is kept than what it is for: clients may be many, and leave."""
+        request = RemotingCommand(request.code, request.opaque, request.flag, serialize=request.serialize)
+        header = replace(header, consumer_group="", subscription=None, expression_type=None, bname=None)
+        codes = subscription.code_set
+        subscription = SubscriptionData(header.topic, code_set=codes)
+
         def retry(arrived: bool) -> None:
             if not connection.closed:
                 again = deadline if arrived else None
@@ -195,6 +201,7 @@ class PullMessageProcessor:
             queue_end=queue_end,
             deadline=deadline,
             retry=retry,
+            tags=len(codes or ()),
         )
 
     def _is_yet_to_appear(self, header: PullMessageRequestHeader, result: GetMessageResult) -> bool:

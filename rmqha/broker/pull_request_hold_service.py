@@ -18,7 +18,8 @@ from rmqha.replication.watermark import Watermark
 from rmqha.waiting import DeadlineService
 
 HELD_MAX: Final = 65_536
-"""Some 2 KiB each."""
+"""Places, of some 2 KiB each: a pull takes one, or more if it is for many tags."""
+_TAGS_A_PLACE: Final = 25
 SUSPEND_S_MAX: Final = 60.0
 """RocketMQ's clients ask for 15 to 20 s. A client that left is forgotten when its time is over."""
 
@@ -33,33 +34,35 @@ Retry = Callable[[bool], None]
 class PullRequestHoldService:
     """Holds pulls. ``run`` must be running for deadlines to be kept, and for those that go on later.
 
-    Invariant: ``held`` counts each pull until it goes on, and is at most :data:`HELD_MAX`.
+    Invariant: ``held`` counts the places of each pull until it goes on, and is at most :data:`HELD_MAX`.
     """
 
     def __init__(self) -> None:
         self._ends: dict[tuple[str, int], Watermark] = {}
         self._deadlines = Watermark()
         self._timer = DeadlineService(self._deadlines)
-        self._later: deque[tuple[Retry, bool]] = deque()
+        self._later: deque[tuple[Retry, int, bool]] = deque()
         self._later_grew = trio.Event()
         self._at_once_left = 0
         self._turn_ends_at = -inf
         self.held = 0
-        """How many pulls are waiting."""
+        """Places of the pulls that are waiting."""
 
     def is_holding(self) -> bool:
         """Whether any pull is waiting."""
         return self._deadlines.next_deadline() != inf
 
     def suspend_pull_request(
-        self, topic: str, queue_id: int, *, offset: int, queue_end: int, deadline: float, retry: Retry
+        self, topic: str, queue_id: int, *, offset: int, queue_end: int, deadline: float, retry: Retry, tags: int = 0
     ) -> None:
         """Hold a pull that found nothing until the queue's end (now ``queue_end``) moves on, past ``offset``, too.
 
         It goes on then, or at ``deadline``, but never before this returns: who holds again whatever finds nothing
         would otherwise never come to an end. Where too many are held, those whose time is over next go on now.
+        ``retry`` keeps the codes of so many ``tags``.
         """
-        if self.held >= HELD_MAX:
+        places = 1 + tags // _TAGS_A_PLACE
+        while self.held and self.held + places > HELD_MAX:
             self._make_room()
         end = self._ends.get((topic, queue_id))
         if end is None:
@@ -68,38 +71,41 @@ class PullRequestHoldService:
 
         def on_deadline(_reached: bool, _value: int) -> None:
             arrival.cancel()
-            self._go_on(retry, arrived=False)
+            self._go_on(retry, places, arrived=False)
 
         def on_arrival(_reached: bool, _value: int) -> None:
             expiry.cancel()
-            self._go_on(retry, arrived=True)
+            self._go_on(retry, places, arrived=True)
 
-        self.held += 1
+        self.held += places
         expiry = self._deadlines.add(1, deadline, on_deadline)
         arrival = end.add(max(offset, end.value) + 1, inf, on_arrival)
 
     def _make_room(self) -> None:
-        if not self._later:
+        """Answer some: nothing is held again, or the room would be gone at once."""
+        if self._later:
+            retry, places, _ = self._later.popleft()
+            self.held -= places
+            retry(False)
+        else:
             self._deadlines.expire(self._deadlines.next_deadline())
-        if self.held >= HELD_MAX and self._later:
-            self._go_on_later()
 
-    def _go_on(self, retry: Retry, *, arrived: bool) -> None:
+    def _go_on(self, retry: Retry, places: int, *, arrived: bool) -> None:
         now = trio.current_time()
         if now >= self._turn_ends_at:
             self._turn_ends_at = now + _TURN_S
             self._at_once_left = AT_ONCE_MAX
         if self._at_once_left and not self._later:
             self._at_once_left -= 1
-            self.held -= 1
+            self.held -= places
             retry(arrived)
         else:
-            self._later.append((retry, arrived))
+            self._later.append((retry, places, arrived))
             self._later_grew.set()
 
     def _go_on_later(self) -> None:
-        retry, arrived = self._later.popleft()
-        self.held -= 1
+        retry, places, arrived = self._later.popleft()
+        self.held -= places
         retry(arrived)
 
     def notify_message_arriving(self, topic: str, queue_id: int, queue_end: int) -> None:

@@ -88,6 +88,7 @@ class OutgoingQueue:
         finally:
             self.close()
             self._account.size -= self.size
+            self._parts = []
             self.size = 0  # nobody will take the rest, and nobody must wait until somebody does
 
     async def _send(self, data: BytesLike) -> None:

@@ -1,5 +1,6 @@
 """What clients may make a broker remember is bounded, whatever they send; what is known goes on."""
 
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -188,6 +189,41 @@ async def test_held_pulls_are_bounded(
     await trio.sleep(200)
     assert (len(ended), holds.held) == (12, 0)
     nursery.cancel_scope.cancel()
+
+
+async def test_a_held_pull_for_many_tags_takes_as_much_room_as_it_needs(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(pull_request_hold_service, "HELD_MAX", 300)
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(), machine.client() as client:
+        await ask(client, send_request(b"x"))
+        tags = "||".join(f"{number:x}" for number in range(5000))
+        answers: list[object] = []
+        for _ in range(3):
+            request = pull_request(1, suspend_ms=50_000, subscription=tags)
+            client.invoke_nowait(request, deadline=trio.current_time() + 60, on_outcome=answers.append)
+            await trio.sleep(1)
+        assert len(answers) == 2, "there is room for one"
+
+
+async def test_of_a_held_pull_no_more_is_kept_than_what_it_is_for(autojump_clock: MockClock) -> None:
+    """A minute long, also for those who left: their requests are in nobody's account any more."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker():
+        async with machine.client() as client:
+            await ask(client, send_request(b"x"))
+        tracemalloc.start()
+        for _ in range(10):
+            async with machine.client() as client:
+                request = pull_request(1, suspend_ms=50_000)
+                request.body = bytes(1_000_000)
+                client.put_nowait(request.encode())
+                del request
+                await trio.sleep(1)
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert kept < 5_000_000
 
 
 async def test_a_pull_is_held_for_a_minute_at_most(autojump_clock: MockClock) -> None:
