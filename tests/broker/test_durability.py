@@ -118,6 +118,14 @@ def test_what_lies_before_the_stream_of_a_slave_is_not_known_to_be_held(
     assert broker.answers == [statuses]
 
 
+def test_nor_is_it_when_the_deadline_comes_before_the_last_message_is_held() -> None:
+    broker = Broker(sync_flush=False, sync_master=True)
+    broker.put([250, 400, 500], begin=200)
+    broker.acknowledge(broker.connect(230), 400)
+    broker.acked.expire(3.0)
+    assert broker.answers == [[SLAVE, OK, SLAVE]]
+
+
 def test_what_one_slave_showed_is_not_taken_back_by_another() -> None:
     broker = Broker(sync_flush=False, sync_master=True)
     broker.acknowledge(broker.connect(0), 200)
