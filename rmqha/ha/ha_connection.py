@@ -72,8 +72,9 @@ class HAConnection:
                     nursery.start_soon(self._run_part, part, nursery.cancel_scope)
         finally:
             self.stream.close()
-            session = self.session
-            log = logger.info if session.has_taken or self._was_announced else logger.debug
+            session, now = self.session, trio.current_time()
+            allowed = self._was_announced or (session.has_taken and self.service.log_allowance.take(now=now))
+            log = logger.info if allowed else logger.debug
             log(
                 "ha_connection.closed",
                 peer=self.peer,
@@ -81,7 +82,7 @@ class HAConnection:
                 first_report=session.first_report,
                 slave_ack_offset=session.slave_ack_offset,
                 next_transfer_from_where=session.next_transfer_from_where,
-                connected_s=round(trio.current_time() - self._connected_at, 3),
+                connected_s=round(now - self._connected_at, 3),
             )
 
     async def _run_part(self, part: Callable[[], Awaitable[None]], others: trio.CancelScope) -> None:

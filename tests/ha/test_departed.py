@@ -136,3 +136,16 @@ def test_who_flaps_does_not_fill_the_log() -> None:
             watch.on_joined(1, now=0)
             watch.on_left(0, peer="p", name="", slave_ack_offset=0, reason="x", now=0)
     assert len(logs) <= 20
+
+
+async def test_who_comes_and_goes_does_not_fill_the_log(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """Not even one that takes what it is sent each time."""
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    with capture_logs() as logs:
+        for _ in range(200):
+            (await slave_from("10.0.0.5", nursery, network, service)).stream.close()
+            await settle()
+    lines = [entry for entry in logs if entry["log_level"] != "debug"]
+    assert len(lines) < 100
+    nursery.cancel_scope.cancel()
