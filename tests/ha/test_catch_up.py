@@ -430,13 +430,15 @@ async def test_a_peer_that_follows_is_no_peer_that_holds_more(
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("held", [(PART, DATA), (DATA, PART)])
 async def test_two_peers_are_asked_until_the_longest_log_is_here(
-    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+    held: tuple[bytes, bytes], network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    log = MemoryLog.holding(records(BODIES[:10]))
-    ports = [(await start_master(nursery, network, MemoryLog.holding(data))).port for data in (PART, DATA)]
+    log, taken_up_to = MemoryLog.holding(records(BODIES[:10])), list[int]()
+    ports = [(await start_master(nursery, network, MemoryLog.holding(data))).port for data in held]
     peers = [MasterAddress("peer", port) for port in ports]
-    catch_up = start_catch_up(nursery, network, log, *peers)
+    catch_up = start_catch_up(nursery, network, log, *peers, on_taken=lambda: taken_up_to.append(log.max_offset))
     assert await opened_within(catch_up, 120.0)
     assert log.content() == DATA
+    assert taken_up_to == [len(DATA)], "whichever of them brought it, the store is told before the first send"
     nursery.cancel_scope.cancel()

@@ -40,6 +40,22 @@ async def test_a_full_line_gets_the_cut_report_and_then_only_the_newest(
     nursery.cancel_scope.cancel()
 
 
+async def test_a_report_waits_while_the_rest_of_the_one_before_is_on_its_way(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    mine, theirs = memory_connection(capacity=11)
+    sender = ReportSender(mine, 0, heartbeat_s=5.0)
+    nursery.start_soon(sender.run)
+    sender.report(1)
+    sender.report(2)
+    await settle()
+    assert await theirs.receive_into(memoryview(bytearray(8))) == 8
+    sender.report(3)  # there is room now, and the task has not run yet
+    await settle()
+    assert await received(theirs) == [2, 3]
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_heartbeat_is_due_five_seconds_after_the_last_report(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

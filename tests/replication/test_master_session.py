@@ -203,6 +203,8 @@ def test_a_slave_follows_once_it_acknowledges_what_it_was_sent() -> None:
     made.next_action(now=1000.0, min_offset=0, limit=4096)
     assert made.is_following(now=1009.9)
     assert not made.is_following(now=1010.0)
+    made.next_action(now=1010.0, min_offset=0, limit=8192)
+    assert not made.is_following(now=1010.0), "it owes since the first frame, however many follow"
     made.on_report(made.next_transfer_from_where, log=LogRange(0, 4096))
     assert made.is_following(now=5000.0)
 

@@ -81,6 +81,7 @@ def test_a_log_that_ends_inside_a_record_needs_recovery(cut: int) -> None:
         (OWN, LogRange(8192, 9999), SlaveBelowMin(8192)),
         (StreamStart(8000, 8192, 8100, 8192), LogRange(8192, 9999), SlaveBelowMin(8192)),
         (StreamStart(8000, 8192, 8100, 8192), LogRange(8192, 8192), SlaveBelowMin(8192)),
+        (StreamStart(8192, 9000, 9000, 9000), LogRange(8192, 9999), StreamStart(8192, 9000, 9000, 9000)),
         (StreamStart(4097, 8192, 8192, 8192), LogRange(4096, 9999), StreamStart(4097, 8192, 8192, 8192)),
     ],
 )
