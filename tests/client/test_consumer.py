@@ -116,6 +116,19 @@ async def test_a_seek_drops_what_was_received_meanwhile(autojump_clock: MockCloc
         assert await read(consumer, 2) == [b"4", b"5"]
 
 
+async def test_a_seek_drops_the_failure_of_what_was_asked_before(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.topics["T"] = 1
+    async with cluster_of(broker) as cluster, cluster.producer() as producer, cluster.consumer() as consumer:
+        assert await consumer.poll(timeout_s=1) == []
+        connection, request, _ = broker.held.pop()
+        await send(producer, 3)
+        consumer.seek(consumer.queues[0], 1)
+        connection.send_reply(request, broker.refuse())
+        await trio.testing.wait_all_tasks_blocked()
+        assert await read(consumer, 2) == [b"1", b"2"]
+
+
 async def test_an_offset_beyond_the_end_is_corrected_and_logged(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -182,6 +182,31 @@ def test_a_group_that_looks_like_a_field_misleads_nobody() -> None:
         assert (header.producer_group, header.topic, header.flag, header.properties) == (trap, "T", 5, b"p")
 
 
+def test_a_producer_remembers_nothing_of_a_header_that_differs_in_the_next() -> None:
+    encoder = SendMessageRequestEncoder("PG", default_topic="D", default_topic_queue_nums=4)
+    decoder = SendMessageRequestDecoder()
+    for topic, queue_id, sys_flag in [("T", 0, 1), ("T", 0, 0), ("T", 1, 0), ("S", 0, 0), ("T", 0, 1)]:
+        frame = encoder.encode(
+            topic, b"", opaque=1, queue_id=queue_id, sys_flag=sys_flag, flag=0, properties=b"", born_timestamp_ms=10**12
+        )
+        header = decoder.decode(decode_frames(frame)[0][0])
+        assert (header.topic, header.queue_id, header.sys_flag) == (topic, queue_id, sys_flag)
+
+
+def test_properties_that_the_end_cuts_short_are_refused_each_time() -> None:
+    decoder = SendMessageRequestDecoder()
+    whole = encode_send(properties=b"k\1value", flag=0).ext_raw or b""
+    end = whole.index(b"value") + len(b"value")
+    for raw, is_whole in [(whole[:end], True), (whole[: end - 1], False)] * 3:
+        command = encode_send()
+        command.ext_raw = raw
+        if is_whole:
+            assert decoder.decode(command).properties == b"k\1value"
+        else:
+            with pytest.raises(RemoteProtocolError):
+                decoder.decode(command)
+
+
 def test_properties_are_stored_as_valid_text() -> None:
     decoder = SendMessageRequestDecoder()
     for _ in range(3):

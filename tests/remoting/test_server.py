@@ -379,6 +379,21 @@ async def test_a_frame_begun_must_be_completed_in_10_s(autojump_clock: MockClock
         assert "not complete" in echo.ended[0].close_reason
 
 
+async def test_each_frame_has_its_own_time_though_all_arrive_cut(autojump_clock: MockClock) -> None:
+    echo = Echo()
+    async with serving(echo) as (_, connect):
+        client = await connect()
+        frame = request(1).encode()
+        await client.stream.send_all(frame[:5])
+        for _ in range(30):
+            await trio.sleep(1)
+            await client.stream.send_all(frame[5:] + frame[:5])
+        assert len(await client.receive(30)) == 30
+        assert await client.is_closed()
+        assert trio.current_time() == pytest.approx(40), "the last one was never completed"
+        assert "not complete" in echo.ended[0].close_reason
+
+
 async def test_at_the_end_everything_in_flight_is_answered_first(autojump_clock: MockClock) -> None:
     echo = Echo()
     async with serving(echo) as (server, connect):
