@@ -11,9 +11,11 @@ Source: spec: commitlog §11; rocketmq-all-4.9.8 ConfigManager.java, MixAll.java
 """
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final
 
 import structlog
+import trio
 
 from rmqha.codec import java_json
 from rmqha.errors import RemoteProtocolError, StoreReadError
@@ -26,6 +28,18 @@ CONSUMER_OFFSET: Final = "consumerOffset.json"
 QUEUE_ENDS: Final = "queueEnds.json"
 DELAY_OFFSET: Final = "delayOffset.json"
 SUBSCRIPTION_GROUP: Final = "subscriptionGroup.json"
+
+_PARTS_A_TURN: Final = 1000
+"""A millisecond's work, more or less."""
+
+
+async def encode_in_turns(value: Any) -> bytes:
+    """The JSON of a table, of which some have megabytes; it may be changed meanwhile, and everybody else goes on."""
+    parts, texts = java_json.dump_parts(value), list[str]()
+    while text := "".join(islice(parts, _PARTS_A_TURN)):
+        texts.append(text)
+        await trio.lowlevel.checkpoint()
+    return "".join(texts).encode()
 
 
 class ConfigFiles:
@@ -67,7 +81,7 @@ class ConfigFiles:
             StoreWriteError: it was not saved; the former content is untouched.
         """
         path = f"{self._directory}/{name}"
-        data = java_json.dumps(value).encode()
+        data = await encode_in_turns(value)
         self._disk.makedirs(self._directory)
         if self._disk.exists(path):
             former = self._disk.read_bytes(path)

@@ -53,8 +53,8 @@ class ConsumerOffsetManager:
         return self._table.get(topic + TOPIC_GROUP_SEPARATOR + group, {}).get(queue_id)
 
     def to_json(self) -> dict[str, Any]:
-        """The table as ``consumerOffset.json`` and the answer to request 43 hold it: queue ids are integer keys."""
-        return {"offsetTable": {key: dict(sorted(self._table[key].items())) for key in sorted(self._table)}}
+        """The table itself, as ``consumerOffset.json`` and the answer to request 43 hold it: queue ids are integers."""
+        return {"offsetTable": self._table}
 
     def replace_from_json(self, value: dict[str, Any]) -> None:
         """Take over a saved table. Raises RemoteProtocolError if it is none; then nothing has changed."""

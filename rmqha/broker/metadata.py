@@ -16,11 +16,11 @@ from rmqha.broker.config_files import (
     SUBSCRIPTION_GROUP,
     TOPICS,
     ConfigFiles,
+    encode_in_turns,
 )
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.topic_config_manager import TopicConfigManager
-from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import StoreReadError, StoreWriteError
@@ -62,6 +62,8 @@ class MetadataService:
         self._not_saved = ""
         self.on_slave: Callable[[str, str], None] = lambda _peer, _name: None
         """Told who asks for the tables, and how it calls itself: brokerName/brokerId."""
+        self._asking: set[Connection] = set()
+        self._making = trio.Lock()
         self._deadlines = DeadlineService(topics.saved)
         self._changed = trio.Event()
         self._saving = trio.Lock()
@@ -134,23 +136,39 @@ class MetadataService:
         dispatcher.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._answer_subscription_groups)
         self._queue_ends.register(dispatcher)
 
-    def _answer_topics(self, connection: Connection, _request: RemotingCommand) -> RemotingCommand:
-        return _table(connection, self._topics.to_json)
+    def _answer_topics(self, connection: Connection, request: RemotingCommand) -> None:
+        self._answer_table(connection, request, self._topics.to_json)
 
-    def _answer_consumer_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def _answer_consumer_offsets(self, connection: Connection, request: RemotingCommand) -> None:
         if name := request.ext_fields.get("brokerName"):
             self.on_slave(connection.peer, f"{name}/{request.ext_fields.get('brokerId', '?')}")
-        return _table(connection, self._offsets.to_json)
+        self._answer_table(connection, request, self._offsets.to_json)
 
-    def _answer_delay_offsets(self, connection: Connection, _request: RemotingCommand) -> RemotingCommand:
-        return _table(connection, lambda: self._files.load(DELAY_OFFSET) or _NO_DELAYS)
+    def _answer_delay_offsets(self, connection: Connection, request: RemotingCommand) -> None:
+        self._answer_table(connection, request, lambda: self._files.load(DELAY_OFFSET) or _NO_DELAYS)
 
-    def _answer_subscription_groups(self, connection: Connection, _request: RemotingCommand) -> RemotingCommand:
-        return _table(connection, lambda: self._files.load(SUBSCRIPTION_GROUP) or _NO_GROUPS)
+    def _answer_subscription_groups(self, connection: Connection, request: RemotingCommand) -> None:
+        self._answer_table(connection, request, lambda: self._files.load(SUBSCRIPTION_GROUP) or _NO_GROUPS)
 
+    def _answer_table(
+        self, connection: Connection, request: RemotingCommand, make: Callable[[], dict[str, Any]]
+    ) -> None:
+        """A table may have megabytes and be asked for in 25: it is only made for who took the one before."""
+        if connection in self._asking or not connection.takes_answers:
+            remark = "answers wait to be taken: read them, then ask again"
+            connection.respond(request, ResponseCode.SYSTEM_BUSY, remark=remark)
+            return
+        self._asking.add(connection)
+        connection.start_soon(self._send_table, connection, request, make)
 
-def _table(connection: Connection, make: Callable[[], dict[str, Any]]) -> RemotingCommand:
-    """A table may have megabytes and be asked for in 25: it is only made for who took the one before."""
-    if not connection.takes_answers:
-        return RemotingCommand(ResponseCode.SYSTEM_BUSY, remark="answers wait to be taken: read them, then ask again")
-    return RemotingCommand(ResponseCode.SUCCESS, body=java_json.dumps(make()).encode())
+    async def _send_table(
+        self, connection: Connection, request: RemotingCommand, make: Callable[[], dict[str, Any]]
+    ) -> None:
+        """One at a time, whoever asks: together they would take the memory of them all."""
+        try:
+            with connection.fenced(request):
+                async with self._making:
+                    body = await encode_in_turns(make())
+                connection.respond(request, ResponseCode.SUCCESS, body=body)
+        finally:
+            self._asking.discard(connection)

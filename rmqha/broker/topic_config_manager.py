@@ -196,7 +196,7 @@ class TopicConfigManager:
         timestamp, counter = self.data_version
         return {
             "dataVersion": {"counter": counter, "timestamp": timestamp},
-            "topicConfigTable": {name: self._table[name].to_json() for name in sorted(self._table)},
+            "topicConfigTable": dict(self._table),
         }
 
     def replace_from_json(self, value: dict[str, Any]) -> bool:

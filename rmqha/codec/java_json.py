@@ -11,7 +11,10 @@ Source: spec: commitlog §11, remoting.
 
 import json
 import re
+from collections.abc import Iterator
 from math import isfinite
+from operator import methodcaller
+from types import NoneType
 from typing import Any, Final
 
 from rmqha.errors import RemoteProtocolError
@@ -78,8 +81,9 @@ def loads(raw: str | bytes | bytearray | memoryview, *, java_keys: bool = True) 
         raise RemoteProtocolError("JSON is nested too deeply") from None
 
 
-_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-"""As json.dumps, which makes an encoder for each call with other than its defaults."""
+_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=methodcaller("to_json")).encode
+"""As json.dumps, which makes an encoder for each call with other than its defaults; objects say what they are."""
+_LEAVES: Final = (str, int, float, NoneType)
 
 
 _INTEGERS_ONLY: Final = frozenset({int})
@@ -96,9 +100,22 @@ def dumps(value: Any) -> str:
     return _encode(value)
 
 
+def dump_parts(value: Any) -> Iterator[str]:
+    """What :func:`dumps` makes, in small pieces; between two of them dictionaries in ``value`` may grow and change."""
+    if not isinstance(value, dict) or _is_flat(value):
+        yield dumps(value)
+        return
+    before = "{"
+    for key in list(value):
+        yield f"{before}{_key_text(key)}:"
+        yield from dump_parts(value[key])
+        before = ","
+    yield "}"
+
+
 def _is_flat(members: dict[Any, Any]) -> bool:
     """Whether nothing in it needs more than plain JSON."""
-    return all(type(key) is str and not isinstance(item, dict | list | tuple) for key, item in members.items())
+    return all(type(key) is str and isinstance(item, _LEAVES) for key, item in members.items())
 
 
 def _key_text(key: object) -> str:

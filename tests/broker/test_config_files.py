@@ -1,11 +1,14 @@
 """The broker's tables on disk: whatever the power does, the former content or the new one is there (#5905)."""
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.config_files import CONSUMER_OFFSET, TOPICS, ConfigFiles
+from rmqha.broker.config_files import CONSUMER_OFFSET, TOPICS, ConfigFiles, encode_in_turns
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.remoting import RemotingCommand
 from tests.broker.machines import Machine, ask, send_request
@@ -99,3 +102,33 @@ async def test_offsets_beyond_the_end_of_a_log_that_lost_its_tail_are_cut(autoju
         query = {"consumerGroup": "g", "topic": "t", "queueId": "0"}
         answer = await ask(client, RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=query))
         assert answer.ext_fields["offset"] == "0"
+
+
+async def test_a_large_table_is_made_in_turns_and_may_grow_meanwhile() -> None:
+    """To make a quarter of a million offsets at once would keep everybody else waiting for seconds."""
+    table = {f"t@g{number}": {0: number} for number in range(5000)}
+    turns = 0
+
+    async def commit() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+            table[f"t@new{turns}"] = {0: 1}
+            table["t@g4999"][turns] = 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commit)
+        data = await encode_in_turns({"offsetTable": table})
+        nursery.cancel_scope.cancel()
+    saved = java_json.loads(data)["offsetTable"]
+    assert turns > 5
+    assert {key: saved[key][0] for key in list(table)[:5000]} == {f"t@g{number}": number for number in range(5000)}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{}, {"a": {}}, {"t": {"x@y": {}, "z@y": {0: 5, 1: 6}}, "n": None, "l": [1, {2: 3}]}, {"a": {"b": {"c": 1}}}],
+)
+def test_the_parts_of_a_table_are_the_table(value: dict[str, Any]) -> None:
+    assert "".join(java_json.dump_parts(value)) == java_json.dumps(value)

@@ -19,6 +19,7 @@ from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
+from rmqha.remoting.response_table import Outcome
 from rmqha.store.message_store import DefaultMessageStore
 from tests.broker.machines import Machine, ask, send_request
 from tests.sim.sim_disk import SimDisk
@@ -223,3 +224,20 @@ async def test_each_reason_for_not_saving_is_told_once_until_a_save_succeeds(aut
     assert told == ["28)", "30)"]
     saved = json.loads(disk.files["/store/config/topics.json"].durable)
     assert "orders" in saved["topicConfigTable"]
+
+
+async def test_a_table_is_made_for_one_at_a_time_and_once_for_who_asks_again(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as first, machine.client() as second:
+        for number in range(3000):
+            broker.offsets.commit_offset(f"g{number}", "t", 0, offset=number)
+        answers: list[Outcome] = []
+        for client in (first, first, second):
+            request = RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET)
+            client.invoke_nowait(request, deadline=trio.current_time() + 10, on_outcome=answers.append)
+        await trio.sleep(1)
+        answered = [answer for answer in answers if isinstance(answer, RemotingCommand)]
+        assert sorted(answer.code for answer in answered) == [ResponseCode.SUCCESS] * 2 + [ResponseCode.SYSTEM_BUSY]
+        assert broker.server is not None
+        assert [connection.in_flight for connection in broker.server.connections] == [0, 0]
+        assert (await ask(first, RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET))).code == ResponseCode.SUCCESS
