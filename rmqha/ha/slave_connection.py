@@ -55,6 +55,7 @@ class SlaveConnection:
             log, stream, start=start, silence_max_s=silence_max_s, buffer_size=options.stream_buffer_size
         )
         self._reports: Final = ReportSender(stream, start.first_report, heartbeat_s=options.heartbeat_s)
+        self._has_asked: Final = trio.Event()
         self._appended = trio.Event()
         self._stored_offset = 0
         self._failure: Exception | None = None
@@ -89,7 +90,7 @@ class SlaveConnection:
             trio.BrokenResourceError: the connection ended.
         """
         async with trio.open_nursery() as nursery:
-            for part in (self._receive, self._receiver.watch, self._make_durable, self._reports.run, self._beside):
+            for part in (self._receive, self._receiver.watch, self._make_durable, self._send_reports, self._beside):
                 nursery.start_soon(self._run_part, part, nursery.cancel_scope)
         if self._failure is not None:
             raise self._failure
@@ -108,6 +109,12 @@ class SlaveConnection:
         if self._ack is HaAck.DURABLE:
             await self._log.flush_now(min(self._reports.reported_offset, self._log.max_offset))
         await self._reports.send_first()
+        self._has_asked.set()
+
+    async def _send_reports(self) -> None:
+        """Heartbeats acknowledge, too: none goes before the first report, however long its flush takes."""
+        await self._has_asked.wait()
+        await self._reports.run()
 
     async def _receive(self) -> None:
         await self._send_first_report()

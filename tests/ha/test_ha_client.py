@@ -193,20 +193,21 @@ async def test_receiving_goes_on_while_a_flush_runs_and_the_next_takes_all_that_
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("flush_s", [5.0, 15.0])
 async def test_the_first_report_after_a_reconnect_waits_for_the_flush(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    flush_s: float, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """It acknowledges like any other, and what the connection before has written need not be durable yet."""
-    network, master, log = MemoryNetwork(), RawMaster(), MemoryLog(flush_s=5.0)
+    network, master, log = MemoryNetwork(), RawMaster(), MemoryLog(flush_s=flush_s)
     await nursery.start(master.run, network)
     start_slave(nursery, network, log, master.port, options=HAClientOptions(overlap_size=1))
     await settle()
     await master.send(encode_frame_header(0, 184) + record(0, b"") + record(92, b""))
     master.streams[0].close()
-    await trio.sleep(4.0)
+    await trio.sleep(flush_s - 1.0)
     assert (len(master.streams), log.max_offset, log.flushed.value) == (2, 184, 0)
     assert master.reports(1) == []
-    await trio.sleep(5.0)
+    await trio.sleep(flush_s)
     assert master.reports(1)[:1] == [92]
     nursery.cancel_scope.cancel()
 
