@@ -97,6 +97,32 @@ async def test_what_waits_for_a_segment_is_bounded_also_if_its_senders_have_left
         assert 20 * 1200 < broker.store.max_offset < 60 * 1400
 
 
+async def test_what_was_refused_leaves_room_for_the_next_time(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_message_processor, "BACKLOG_BYTES_MAX", 20 * 2000)
+    machine = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(SEGMENT), "brokerRole": "ASYNC_MASTER"})
+    async with machine.broker(), machine.client() as client:
+
+        async def send_all() -> list[int]:
+            codes: list[int] = []
+
+            async def send() -> None:
+                codes.append((await ask(client, send_request(BODY, topic="t"))).code)
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(20):
+                    nursery.start_soon(send)
+            return codes
+
+        for _ in range(3):
+            machine.disk.faults.hung_until = trio.current_time() + 8
+            assert ResponseCode.SYSTEM_ERROR in await send_all()
+            await trio.sleep(10)
+        machine.disk.faults.hung_until = trio.current_time() + 4
+        assert await send_all() == [ResponseCode.SUCCESS] * 20
+
+
 def oneway(body: bytes) -> bytes:
     request = send_request(body, topic="t")
     request.flag = FLAG_ONEWAY

@@ -112,6 +112,29 @@ async def test_a_save_in_the_middle_of_a_cleaning_notes_what_is_gone(autojump_cl
         assert broker.store.queues.known_ends == {("silent", 0): 1}
 
 
+async def test_what_a_cleaning_takes_while_ends_are_noted_is_noted_by_the_next_save(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as client:
+        segments = broker.store.commit_log.queue
+
+        def delete_first() -> None:
+            segments.disk.unlink(segments.files[0].path)
+            segments.forget_vanished()
+
+        for topic in ("first", "second"):
+            await ask(client, send_request(b"x", topic=topic))
+            for _ in range(2):
+                await ask(client, send_request(bytes(40_000), topic="busy"))
+        await trio.sleep(15)
+        broker.queue_ends.on_learned = delete_first
+        delete_first()
+        await broker.queue_ends.note_gone()
+        assert broker.queue_ends.to_json() == {"queueEnds": {"first": {0: 1}}}
+        broker.queue_ends.on_learned = lambda: None
+        await broker.queue_ends.note_gone()
+        assert broker.queue_ends.to_json() == {"queueEnds": {"first": {0: 1}, "second": {0: 1}}}
+
+
 async def test_what_is_not_dispatched_yet_has_no_ends_to_tell(autojump_clock: MockClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker() as broker, machine.client() as client:
