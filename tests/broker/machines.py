@@ -1,7 +1,7 @@
 """Whole brokers on simulated machines: real code behind a simulated disk and network, in virtual time."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import trio
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.headers import PullMessageRequestHeader, PullSysFlag, encode_header
-from rmqha.codec.remoting import RemotingCommand, SerializeType
+from rmqha.codec.remoting import RemotingCommand, SerializeType, decode_frames
 from rmqha.config import load_config
 from rmqha.remoting.client import RemotingClient, open_remoting_client
 from tests.sim.sim_clock import WallClock
@@ -67,6 +67,21 @@ class Machine:
         network = self.net.host(f"10.9.9.{len(self.net.hosts)}").mount()
         async with open_remoting_client(network, f"{self.address}:{port}") as client:
             yield client
+
+
+class Sender:
+    """A connection to a SendMessageProcessor; remembers the answers by their opaque."""
+
+    peer = "10.9.9.9:9"
+
+    def __init__(self) -> None:
+        self.answers: dict[int, RemotingCommand] = {}
+
+    def send_responses(self, frames: list[bytes]) -> None:
+        self.answers |= {answer.opaque: answer for answer in decode_frames(b"".join(frames))[0]}
+
+    def fenced(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 def send_request(

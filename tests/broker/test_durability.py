@@ -3,12 +3,19 @@
 from collections.abc import Sequence
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from rmqha.broker.durability import Durability, FlushPromise, ReplicaPromise
+from rmqha.broker.send_message_processor import SendMessageProcessor
+from rmqha.broker.sent_records import SendRules
+from rmqha.codec.codes import ResponseCode
 from rmqha.ha.group_transfer_service import GroupTransferService
 from rmqha.replication.in_sync import InSyncReplicas, Replica
 from rmqha.replication.watermark import Watermark
 from rmqha.store.status import PutMessageStatus
+from tests.broker.machines import Machine, Sender, ask, send_request
+from tests.sim.sim_net import SimNet
 
 OK = PutMessageStatus.PUT_OK
 DISK = PutMessageStatus.FLUSH_DISK_TIMEOUT
@@ -124,6 +131,29 @@ def test_nor_is_it_when_the_deadline_comes_before_the_last_message_is_held() -> 
     broker.acknowledge(broker.connect(230), 400)
     broker.acked.expire(3.0)
     assert broker.answers == [[SLAVE, OK, SLAVE]]
+
+
+async def test_what_arrived_with_it_and_does_not_wait_need_not_be_held(autojump_clock: MockClock) -> None:
+    machine, sender = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"}), Sender()
+    async with machine.broker() as broker, machine.client() as client:
+        await ask(client, send_request(b"", topic="t"))
+        store, replicas = broker.store, InSyncReplicas(2, slave_fallbehind_max=1000)
+        transfer = GroupTransferService(replicas, Watermark())
+        durability = Durability(store, clock=trio.current_time, flush=None, replica=ReplicaPromise(transfer, 3.0))
+        rules = SendRules("cluster", bytes(8), 1000)
+        sends = SendMessageProcessor(store, broker.topics, durability, rules=rules, refuse_sends=lambda: "")
+        replicas.add(Replica("10.0.0.2", begins_at=0, reported=0))
+        requests = [send_request(b"x", properties=properties) for properties in ("WAIT\x01false", "WAIT\x01true")]
+        for opaque, request in enumerate(requests):
+            request.opaque = opaque
+        begin = store.max_offset
+        sends.process(sender, requests)  # type: ignore[arg-type]
+        second, end = (begin + store.max_offset) // 2, store.max_offset
+        replica = Replica("10.0.0.3", begins_at=second)
+        replicas.add(replica)
+        replicas.acknowledge(replica, end, begins_at=second)
+        transfer.notify_transfer_some()
+        assert [sender.answers[opaque].code for opaque in (0, 1)] == [ResponseCode.SUCCESS] * 2
 
 
 def test_what_one_slave_showed_is_not_taken_back_by_another() -> None:

@@ -5,11 +5,14 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker import send_message_processor
+from rmqha.broker.durability import Durability
+from rmqha.broker.send_message_processor import SendMessageProcessor
+from rmqha.broker.sent_records import SendRules
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.limits import RemotingLimits
-from tests.broker.machines import Machine, ask, send_request
+from tests.broker.machines import Machine, Sender, ask, send_request
 from tests.sim.sim_net import SimNet
 
 SEGMENT = 4096
@@ -121,6 +124,32 @@ async def test_what_was_refused_leaves_room_for_the_next_time(
             await trio.sleep(10)
         machine.disk.faults.hung_until = trio.current_time() + 4
         assert await send_all() == [ResponseCode.SUCCESS] * 20
+
+
+async def test_a_send_does_not_overtake_those_that_wait_for_the_next_segment(autojump_clock: MockClock) -> None:
+    """It arrives when the segment is there, and those that wait have not been told yet."""
+    machine = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(SEGMENT), "brokerRole": "ASYNC_MASTER"})
+    async with machine.broker() as broker, machine.client() as client, trio.open_nursery() as nursery:
+        store, sender = broker.store, Sender()
+        durability = Durability(store, clock=trio.current_time, flush=None, replica=None)
+        rules = SendRules("cluster", bytes(8), SEGMENT)
+        sends = SendMessageProcessor(store, broker.topics, durability, rules=rules, refuse_sends=lambda: "")
+
+        def send(opaque: int) -> None:
+            request = send_request(BODY, topic="t")
+            request.opaque = opaque
+            sends.process(sender, [request])  # type: ignore[arg-type]
+
+        await ask(client, send_request(b"", topic="t"))
+        nursery.start_soon(sends.run)
+        machine.disk.faults.hung_until = trio.current_time() + 4
+        for number in range(12):
+            send(number)
+        store.when_allocated(lambda: send(12))
+        await trio.sleep(10)
+        offsets = {opaque: decode_send_response(answer).queue_offset for opaque, answer in sender.answers.items()}
+        assert offsets == {number: 1 + number for number in range(13)}
+        nursery.cancel_scope.cancel()
 
 
 def oneway(body: bytes) -> bytes:
