@@ -154,7 +154,7 @@ async def test_the_next_segment_can_be_made_in_a_thread(disk: SimMount) -> None:
     assert (mapped.file_from_offset, mapped.end_offset, mapped.wrote_offset) == (SIZE, 2 * SIZE, SIZE)
 
 
-def test_a_failed_append_does_not_move_the_position(disk: SimMount) -> None:
+async def test_a_failed_append_does_not_move_the_position(disk: SimMount) -> None:
     mapped = queue_of(disk, files=0).create_next()
     disk.disk.faults.write_errors = 1
     with pytest.raises(StoreWriteError, match="errno 5"):
