@@ -27,6 +27,7 @@ async def test_group_commit_flushes_what_was_written_before_it(autojump_clock: M
         await put(store, message())
         await store.flush_now(first + 1)
         assert store.flushed_offset == 2 * first, "not what was written after the fdatasync was issued"
+        assert store.flush_service.flushed_boundary == 2 * first, "nor does the checkpoint hear of it"
         await store.flush_now(store.max_offset)
         assert store.flushed_offset == 3 * first
 

@@ -13,6 +13,7 @@ from rmqha.errors import CorruptLogError
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.os_disk import OsDisk
+from tests.sim.sim_disk import SimDisk
 
 FILE_SIZE = 1024
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -191,6 +192,12 @@ def test_older_records_behind_the_end_are_leftovers(log: Log) -> None:
     assert log.bytes()[200:] == bytes(824)
 
 
+def test_records_of_the_same_millisecond_are_no_leftovers(log: Log) -> None:
+    log.put(damaged(records(0, [1_000] * 4), 2 * SIZE + 100))
+    with pytest.raises(CorruptLogError, match="good records follow at 600"):
+        log.recover(CLEAN)
+
+
 def test_a_wrong_physical_offset_alone_is_no_torn_write(log: Log) -> None:
     log.put(damaged(records(0, [1, 2, 3]), 200 + 28, (4711).to_bytes(8, "big")))
     with pytest.raises(CorruptLogError, match=r"claims PHYSICALOFFSET 4711.*whole and good otherwise"):
@@ -219,6 +226,18 @@ def test_after_a_clean_stop_only_the_last_three_segments_are_read(log: Log) -> N
     log.put(*(segment(i * 1024, 1_000 * (i + 1)) for i in range(5)))
     recovery = log.recover(CLEAN)
     assert (recovery.scanned_from, recovery.records) == (2048, 15)
+
+
+def test_after_a_crash_all_that_was_verified_is_durable() -> None:
+    device = SimDisk()
+    disk = device.mount()
+    disk.makedirs("/log")
+    for offset, data in ((0, segment(0)), (1024, segment(1024)), (2048, records(2048, [2_000]))):
+        disk.create(f"/log/{offset:020d}", FILE_SIZE).pwrite([data], 0)
+    queue = MappedFileQueue(disk, "/log", file_size=FILE_SIZE)
+    queue.load()
+    recover_commit_log(queue, known=CRASH)
+    assert device.dirty_sectors() == [], "who was killed before a flush had written all of it"
 
 
 def test_after_a_crash_the_checkpoint_tells_where_to_begin(log: Log) -> None:

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from rmqha.errors import CorruptLogError, StoreWriteError
 from rmqha.store.mapped_file import file_name, parse_file_name
@@ -168,3 +170,19 @@ def test_a_failed_delete_keeps_the_segment(disk: SimMount) -> None:
     with pytest.raises(StoreWriteError):
         queue.truncate(0)
     assert queue.max_offset == 2 * SIZE
+
+
+async def test_a_segment_stays_pinned_until_what_came_during_its_flush_is_durable(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    disk = SimDisk(latency_s=(1, 1)).mount()
+    disk.makedirs(DIRECTORY)
+    mapped = queue_of(disk, files=0).create_next()
+    mapped.append([b"abc"], 3)
+    nursery.start_soon(mapped.sync_in_thread)
+    await trio.sleep(0.5)
+    mapped.append([bytes(SIZE - 3)], SIZE - 3)
+    await trio.sleep(1)
+    assert mapped.is_pinned
+    await mapped.sync_in_thread()
+    assert not mapped.is_pinned
