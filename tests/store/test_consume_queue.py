@@ -1,5 +1,7 @@
 """One queue: bytes, recovery, cutting, fillers, and the lookup by time."""
 
+from collections.abc import Callable
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -153,6 +155,20 @@ async def test_what_comes_during_a_flush_waits_for_the_next(nursery: trio.Nurser
     assert queue.flushed_offset == 260
     device.lose_power(lambda _path, _sector, old, _new: old)
     assert loaded(device.mount()).max_offset_in_queue == 13
+
+
+@pytest.mark.parametrize("take_back", [ConsumeQueue.take_back, ConsumeQueue.cut])
+async def test_what_is_dispatched_again_is_flushed_again(
+    disk: SimMount, take_back: Callable[[ConsumeQueue, int], None]
+) -> None:
+    queue = queue_of(disk)
+    fill(queue, 8)
+    await queue.flush_in_thread()
+    take_back(queue, 300)
+    fill(queue, 5, first=3)
+    await queue.flush_in_thread()
+    disk.disk.lose_power(lambda _path, _sector, old, _new: old)
+    assert [unit[2] for unit in loaded(disk.disk.mount()).units(0, 10)] == [0, 1, 2, 0, 1, 2, 3, 4]
 
 
 def test_a_failed_append_takes_nothing(disk: SimMount) -> None:

@@ -1,0 +1,52 @@
+"""FlushConsumeQueueService: what comes while it flushes is neither vouched for nor forgotten."""
+
+from math import inf
+
+import trio
+from trio.testing import MockClock
+
+from rmqha.codec.checkpoint import decode_checkpoint
+from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
+from rmqha.store.message_store import DefaultMessageStore
+from tests.sim.sim_disk import SimDisk
+from tests.store.helpers import Clock, dispatched, message, put, running
+
+
+def service_of(store: DefaultMessageStore) -> FlushConsumeQueueService:
+    return FlushConsumeQueueService(
+        store.queues,
+        store.checkpoint,
+        flush_service=store.flush_service,
+        reput=store.reput,
+        flags=store.running_flags,
+        interval_s=inf,
+        least_pages=0,
+        thorough_interval_s=inf,
+    )
+
+
+async def test_what_comes_during_a_flush_waits_for_the_next(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    clock = Clock()
+    async with running(SimDisk(latency_s=(1, 1)).mount(), now_ms=clock) as store:
+        service = service_of(store)
+        first_ms = clock.now_ms
+        await put(store, message(), message(queue_id=1))
+        first_end = store.max_offset
+        await store.flush_now(first_end)
+        await dispatched(store)
+        nursery.start_soon(service.flush_all)
+        await trio.sleep(0.5)  # the first of two fdatasyncs is under way
+        clock.now_ms += 10_000
+        await put(store, message(), message(queue_id=1))
+        await store.flush_now(store.max_offset)
+        await dispatched(store)
+        await trio.sleep(5)
+        saved = decode_checkpoint(store.disk.read_bytes("/store/checkpoint"))
+        assert (saved.commit_log_timestamp_ms, saved.consume_queue_timestamp_ms) == (first_ms, first_ms)
+        assert saved.master_flushed_offset == first_end
+        assert await service.flush_all()
+        assert [queue.flushed_offset for queue in store.queues] == [40, 40]
+        assert store.queues.dirty == {}
+        saved = decode_checkpoint(store.disk.read_bytes("/store/checkpoint"))
+        assert saved.consume_queue_timestamp_ms == clock.now_ms
+        assert saved.master_flushed_offset == store.max_offset
