@@ -22,11 +22,16 @@ from rmqha.ha.ha_client import BrokerStartingError, MasterAddress
 from rmqha.remoting.client import RemotingClient, open_remoting_client
 from rmqha.replication.group import GroupMember
 from rmqha.replication.master_session import LogRange
+from rmqha.threads import needing_a_thread
 from rmqha.transport import Network
 
 logger = structlog.get_logger()
 
 RPC_TIMEOUT_S: Final = 3.0
+_TABLE_TIMEOUT_S: Final = 20.0
+"""A busy master takes its time to make a table of megabytes."""
+_READ_AT_ONCE_MAX: Final = 64 * 1024
+"""Bytes of JSON: some 20 milliseconds' work."""
 _FIRST_AFTER_S: Final = 3.0
 _INTERVAL_S: Final = 10.0
 HA_PORT_DISTANCE: Final = 1
@@ -83,7 +88,7 @@ class MasterLink:
             return LogRange(*ends, checks_reports=is_ours, member=member)
         except BrokerStartingError:
             raise
-        except (RemotingError, RemoteProtocolError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (RemotingError, RemoteProtocolError, OSError, AttributeError, KeyError, TypeError, ValueError) as error:
             logger.debug("master_link.range_unknown", address=address, reason=str(error))
             return None
 
@@ -108,24 +113,40 @@ class MasterLink:
         """
         try:
             async with open_remoting_client(self._network, address, timeout_s=RPC_TIMEOUT_S) as client:
-                topics = await _ask(client, RequestCode.GET_ALL_TOPIC_CONFIG)
-                offsets = await _ask(client, RequestCode.GET_ALL_CONSUMER_OFFSET, self._own_name())
+                topics = await _ask(client, RequestCode.GET_ALL_TOPIC_CONFIG, timeout_s=_TABLE_TIMEOUT_S)
+                code = RequestCode.GET_ALL_CONSUMER_OFFSET
+                offsets = await _ask(client, code, self._own_name(), timeout_s=_TABLE_TIMEOUT_S)
             if topics:
                 self._topics.replace_from_json(topics)
             self._offsets.merge_from_master(offsets)
             self._last_failure = ""
-        except (RemotingError, RemoteProtocolError) as error:
+        except (RemotingError, RemoteProtocolError, OSError) as error:
             if str(error) != self._last_failure:
                 logger.warning("master_link.not_synchronized", address=address, reason=str(error))
             self._last_failure = str(error)
 
 
-async def _ask(client: RemotingClient, code: RequestCode, fields: dict[str, str] | None = None) -> dict[str, Any]:
-    """The JSON object that answers ``code``; empty when the broker has nothing to say."""
-    answer = await client.invoke(RemotingCommand(code, ext_fields=fields or {}), timeout_s=RPC_TIMEOUT_S)
+async def _ask(
+    client: RemotingClient,
+    code: RequestCode,
+    fields: dict[str, str] | None = None,
+    *,
+    timeout_s: float = RPC_TIMEOUT_S,
+) -> dict[str, Any]:
+    """The JSON object that answers ``code``; empty when the broker has nothing to say.
+
+    To read a large one may take seconds: a worker thread does it, and replication goes on.
+
+    Raises:
+        OSError: there is no thread.
+    """
+    answer = await client.invoke(RemotingCommand(code, ext_fields=fields or {}), timeout_s=timeout_s)
     if answer.code != ResponseCode.SUCCESS or not answer.body:
         return {}
-    return json_of(answer)
+    if len(answer.body) <= _READ_AT_ONCE_MAX:
+        return json_of(answer)
+    with needing_a_thread():
+        return await trio.to_thread.run_sync(json_of, answer)
 
 
 def json_of(answer: RemotingCommand) -> dict[str, Any]:
