@@ -15,6 +15,7 @@ from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.transfer import OFFSET_MAX
 from rmqha.config import BrokerConfig, split_address
 from rmqha.config.java_properties import parse_properties
 from rmqha.errors import RemoteProtocolError, RemotingError
@@ -84,7 +85,7 @@ class MasterLink:
                 if is_ours and status["ha"]["port"] != ha_port:
                     return None
                 member = _member_of_status(status) if is_ours else await _ask_rocketmq(client)
-            ends = int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
+            ends = _offset(table["commitLogMinOffset"]), _offset(table["commitLogMaxOffset"])
             return LogRange(*ends, checks_reports=is_ours, member=member)
         except BrokerStartingError:
             raise
@@ -155,6 +156,14 @@ def json_of(answer: RemotingCommand) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RemoteProtocolError("the answer is no JSON object")
     return value
+
+
+def _offset(text: str) -> int:
+    """Where a log begins or ends; RocketMQ's that has no file begins at -1. Raises ValueError."""
+    offset = int(text)
+    if not -1 <= offset <= OFFSET_MAX:
+        raise ValueError(f"no log begins or ends at {offset}")
+    return offset
 
 
 def _check_serving(address: str, status: dict[str, Any]) -> None:

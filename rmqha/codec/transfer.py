@@ -34,6 +34,10 @@ BODY_SIZE_MAX: Final = 4 * 1024 * 1024 - FRAME_HEADER_SIZE
 """4,194,292: a Java slave reads header and body into one buffer of 4 MiB and stalls for ever on more (spec: ha §3)."""
 
 
+OFFSET_MAX: Final = 2**63 - 1
+"""What a report can name: no log ends behind it."""
+
+
 class FrameHeader(NamedTuple):
     """The body belongs at ``[phy_offset, phy_offset + body_size)``; no body means heartbeat."""
 
@@ -45,9 +49,10 @@ def encode_frame_header(phy_offset: int, body_size: int) -> bytes:
     """Make the 12 bytes in front of a body.
 
     Raises:
-        LocalProtocolError: ``body_size`` is outside ``0..BODY_SIZE_MAX`` or ``phy_offset`` is negative.
+        LocalProtocolError: ``body_size`` is outside ``0..BODY_SIZE_MAX``, ``phy_offset`` is negative, or no report can
+            name the end.
     """
-    if not 0 <= body_size <= BODY_SIZE_MAX or phy_offset < 0:
+    if not (0 <= body_size <= BODY_SIZE_MAX and 0 <= phy_offset <= OFFSET_MAX - body_size):
         raise LocalProtocolError(f"a frame cannot carry {body_size} bytes at offset {phy_offset}")
     return _HEADER.pack(phy_offset, body_size)
 
@@ -56,14 +61,16 @@ def decode_frame_header(buffer: bytes | bytearray | memoryview, at: int = 0) -> 
     """Read the 12 bytes at ``at``.
 
     Raises:
-        RemoteProtocolError: ``body_size`` is outside ``0..BODY_SIZE_MAX`` or ``phy_offset`` is negative; the bytes
-            that follow cannot be told apart, so the connection must be closed.
+        RemoteProtocolError: ``body_size`` is outside ``0..BODY_SIZE_MAX``, ``phy_offset`` is negative, or no report
+            can name the end; the bytes that follow cannot be told apart, so the connection must be closed.
     """
     phy_offset, body_size = _HEADER.unpack_from(buffer, at)
     if not 0 <= body_size <= BODY_SIZE_MAX:
         raise RemoteProtocolError(f"frame at offset {phy_offset}: body size {body_size} not in 0..{BODY_SIZE_MAX}")
     if phy_offset < 0:
         raise RemoteProtocolError(f"frame with the negative offset {phy_offset}")
+    if phy_offset > OFFSET_MAX - body_size:
+        raise RemoteProtocolError(f"frame at offset {phy_offset}: its {body_size} bytes end where no log can")
     return FrameHeader(phy_offset, body_size)
 
 

@@ -123,11 +123,13 @@ async def test_a_master_takes_nothing_from_a_peer_of_another_group(mode: str, au
 
 
 @asynccontextmanager
-async def rocketmq(net: SimNet, config: bytes, *, host: str = "10.0.0.1", silent_s: float = 0.0) -> AsyncIterator[None]:
+async def rocketmq(
+    net: SimNet, config: bytes, *, host: str = "10.0.0.1", silent_s: float = 0.0, ends: tuple[int, int] = (0, 0)
+) -> AsyncIterator[None]:
     """A RocketMQ master, as far as it is asked by remoting."""
 
     def runtime_info(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
-        return RemotingCommand(0, body=b'{"table":{"commitLogMinOffset":"0","commitLogMaxOffset":"0"}}')
+        return RemotingCommand(0, body=b'{"table":{"commitLogMinOffset":"%d","commitLogMaxOffset":"%d"}}' % ends)
 
     def broker_config(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
         if trio.current_time() < silent_s:
@@ -185,3 +187,17 @@ async def test_a_master_that_says_only_later_who_it_is_is_left_then(silent_s: fl
             assert broker.ha_client.info().state.value == "misconfigured"
     warned = [line for line in logs if line["event"] == "ha_client.group_unknown"]
     assert len(warned) == (silent_s > 2.0)
+
+
+@pytest.mark.parametrize("ends", [(10**30, 10**31), (2**63 - 1, 2**63), (-(10**30), 5), (0, -(10**30))])
+async def test_a_log_that_cannot_be_is_as_good_as_none_told(ends: tuple[int, int], autojump_clock: MockClock) -> None:
+    """An empty slave asks for the log's begin, which has to fit a report."""
+    net = SimNet()
+    slave = Machine(net, "10.0.0.2", SLAVE | {"haMasterAddress": "10.0.0.3:10912"})
+    ha_port = await net.host("10.0.0.3").mount().listen("10.0.0.3", 10912)
+    async with rocketmq(net, b"brokerName=broker-a", ends=ends), slave.broker() as broker:
+        stream = await ha_port.accept()
+        report = memoryview(bytearray(8))
+        assert (await stream.receive_into(report), bytes(report)) == (8, bytes(8))
+        assert broker.ha_client is not None
+        assert broker.ha_client.info().state.value != "failed"

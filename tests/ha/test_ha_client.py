@@ -1,6 +1,7 @@
 """The receiving side: connecting, coming back, and what an operator sees."""
 
 import errno
+import struct
 from itertools import count, pairwise
 
 import pytest
@@ -8,6 +9,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.codec.layout import encode_blank
 from rmqha.codec.transfer import encode_frame_header
 from rmqha.errors import CorruptLogError
 from rmqha.ha.ha_client import HAClient
@@ -302,3 +304,20 @@ def test_the_first_difference(a: bytes, b: bytes, at: int) -> None:
 
 def test_an_empty_log_has_no_tail() -> None:
     assert own_tail(MemoryLog(start=2 * FILE), overlap_size=10) is None
+
+
+async def test_a_frame_that_ends_where_no_report_reaches_is_refused(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, master, log = MemoryNetwork(), RawMaster(), MemoryLog()
+    await nursery.start(master.run, network)
+    client = start_slave(nursery, network, log, master.port)
+    await settle()
+    begin = 2**63 - FILE
+    one = record(begin, b"x")
+    blank = encode_blank(FILE - len(one)).ljust(FILE - len(one), b"\0")
+    await master.send(struct.pack(">qi", begin, FILE) + one + blank)
+    await trio.sleep(20.0)
+    assert (log.max_offset, master.reports(0)) == (0, [0])
+    assert "end where no log can" in client.info().last_error
+    nursery.cancel_scope.cancel()
