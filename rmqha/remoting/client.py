@@ -27,6 +27,8 @@ _WRITE_TIMEOUT_S = 30.0
 _RECEIVE_SIZE = 256 * 1024
 _REASON_SIZE_MAX = 300
 _FIRST_BYTES: Final = 16
+REFUSED_BEHIND_MAX: Final = 16 * 1024 * 1024
+"""Bytes queued, behind which no more answers to a broker's questions are."""
 _CLOSED: Final = "the peer closed the connection"
 _CLOSED_SILENTLY: Final = f"{_CLOSED} without an answer, as one does that requires TLS"
 _ENDINGS: Final = (trio.BrokenResourceError, RemoteProtocolError)
@@ -150,7 +152,9 @@ class RemotingClient:
                     self._refuse(command)
 
     def _refuse(self, request: RemotingCommand) -> None:
-        """We serve nothing: a broker that asks is told so, and does not wait for its own timeout."""
+        """We serve nothing: a broker that asks is told so, unless it takes too little of what it is told."""
+        if self._outgoing.size >= REFUSED_BEHIND_MAX:
+            return
         remark = f" request type {request.code} not supported"
         code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         response = RemotingCommand(code, request.opaque, FLAG_RESPONSE, remark=remark, serialize=request.serialize)

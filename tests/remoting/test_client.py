@@ -8,8 +8,11 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemotingConnectError, RemotingError, RemotingSendRequestError, RemotingTimeoutError
+from rmqha.remoting import client as remoting_client
 from rmqha.remoting.background import open_background_nursery
 from rmqha.remoting.client import RemotingClient, connect_remoting_client, open_remoting_client
 from rmqha.remoting.connection import Connection
@@ -164,3 +167,24 @@ async def test_a_ctrl_c_that_meets_a_task_leaves_the_block_as_itself() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         await block()
+
+
+async def test_a_broker_that_asks_and_takes_no_answer_fills_no_memory(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(remoting_client, "REFUSED_BEHIND_MAX", 10_000)
+    network = MemoryNetwork(capacity=4096)
+    listener = await network.listen("10.0.0.1", 10911)
+    async with open_remoting_client(network, ADDRESS) as client:
+        broker = await listener.accept()
+        for opaque in range(1000):
+            await broker.send_all(RemotingCommand(9999, opaque).encode())
+        await trio.testing.wait_all_tasks_blocked()
+        answers: list[RemotingCommand] = []
+        decoder, buffer = FrameDecoder(), memoryview(bytearray(4096))
+        with trio.move_on_after(1):
+            while count := await broker.receive_into(decoder.space(buffer)):
+                answers += decoder.on_received(buffer, count)
+        assert 10 < len(answers) < 200
+        assert {answer.code for answer in answers} == {ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
+        assert not client.closed
