@@ -12,7 +12,7 @@ from typing import Final
 import trio
 
 from rmqha.codec.transfer import encode_report
-from rmqha.errors import DivergedLogError, RemoteProtocolError, StoreError
+from rmqha.errors import DivergedLogError, RemoteProtocolError, StoreError, StoreReadError
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress, Meet, ProbeMaster, choose_start_at, trust_anybody
 from rmqha.ha.log_receiver import ComparingReceiver, SilentMasterError, tail_below
 from rmqha.ha.options import HAClientOptions
@@ -27,7 +27,8 @@ from rmqha.transport import Network, Stream
 
 BeforeBeginning = Callable[[MasterAddress, LogRange], Awaitable[None]]
 
-_FAILURES: Final = (RemoteProtocolError, OSError, trio.BrokenResourceError)
+_FAILURES: Final = (RemoteProtocolError, OSError, trio.BrokenResourceError, StoreReadError)
+"""They may pass: ask again later. A file of the log here that cannot be opened now (no descriptor) is among them."""
 
 
 class PeerAsker:

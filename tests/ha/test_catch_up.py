@@ -1,5 +1,6 @@
 """What a master asks its peers before it takes sends (the main road: test_checklist, item 13)."""
 
+import errno
 from collections.abc import Callable
 from functools import partial
 
@@ -9,7 +10,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.codec.transfer import encode_frame_header
-from rmqha.errors import DivergedLogError, StoreError, errors_in
+from rmqha.errors import DivergedLogError, StoreError, StoreReadError, errors_in
 from rmqha.ha.catch_up_service import CatchUpService
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress, ProbeMaster
 from rmqha.ha.options import HAOptions
@@ -365,6 +366,31 @@ async def test_a_peer_that_returns_with_more_ends_the_sends_until_that_is_fetche
     await until(lambda: states(catch_up) == ["settled"])
     assert "holds messages beyond this log's end" in refusals[-2]
     assert (log.content(), refusals[-1]) == (DATA, "")
+    nursery.cancel_scope.cancel()
+
+
+class BusyLog(MemoryLog):
+    """For a while none of its files can be opened: the process has no descriptor left."""
+
+    reads_from_s = 0.0
+
+    def view_range(self, offset: int, size: int) -> memoryview:
+        if trio.current_time() < self.reads_from_s:
+            raise StoreReadError(OSError(errno.EMFILE, "Too many open files"), operation="open", path="memory")
+        return super().view_range(offset, size)
+
+
+async def test_a_log_that_cannot_be_read_for_a_while_is_compared_later(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It ended the asking: sends were refused until a restart, or a peer that returned with more was never seen."""
+    log, peer = BusyLog.holding(PART), Peer()
+    assert isinstance(log, BusyLog)
+    catch_up = await returned(nursery, network, log, holds=DATA, probe=peer.probe)
+    peer.answer, log.reads_from_s = LogRange(0, len(DATA)), trio.current_time() + 60.0
+    await until(lambda: "Too many open files" in catch_up.refusal)
+    await until(lambda: states(catch_up) == ["settled"], within_s=100.0)
+    assert (log.content(), catch_up.refusal) == (DATA, "")
     nursery.cancel_scope.cancel()
 
 
