@@ -175,6 +175,8 @@ async def test_when_the_master_dies_reading_goes_on_at_the_slave(autojump_clock:
         while not reborn.pulls:
             assert await consumer.poll(timeout_s=10) == []
         assert trio.current_time() < begun_at + 100
+        await reborn.die()
+        assert await consumer.poll(timeout_s=10) == [], "that the master fails again is no more than the first time"
 
 
 async def test_among_slaves_alone_reading_goes_on_at_the_next_one(autojump_clock: MockClock) -> None:

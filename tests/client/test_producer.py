@@ -361,6 +361,35 @@ async def test_a_finish_that_is_cancelled_loses_no_outcome(autojump_clock: MockC
         assert [type(outcome) for outcome in await pipeline.finish()] == [RemotingTimeoutError] * 2
 
 
+async def test_a_pipeline_waits_for_an_earlier_send_though_the_last_one_is_answered(autojump_clock: MockClock) -> None:
+    slow, quick = FakeBroker(), FakeBroker("broker-b", 10921)
+    slow.topics["T"] = quick.topics["T"] = 1
+    slow.silent = True
+    async with running(slow, quick) as (producer, _, _network), producer.pipeline(timeout_s=2) as pipeline:
+        outcomes: list[object] = []
+        for _ in range(3):
+            outcomes += await pipeline.send(Message("T", b"x"))
+        outcomes += await pipeline.finish()
+        assert [isinstance(outcome, SendResult) for outcome in outcomes] == [True, False, True]
+
+
+async def test_a_broker_that_goes_and_comes_back_is_found_each_time(autojump_clock: MockClock) -> None:
+    """Its address is asked in the background, as the other one tells the topic's route."""
+    stays, goes = FakeBroker(), FakeBroker("broker-b", 10921)
+    stays.topics["T"] = goes.topics["T"] = 1
+    async with running(stays, goes) as (producer, nursery, network):
+        for _ in range(3):
+            assert len(await producer.queues("T")) == 2
+            await goes.die()
+            for _ in range(2):
+                await trio.sleep(31)
+                assert len(await producer.queues("T")) == 1
+            goes = FakeBroker("broker-b", 10921)
+            goes.topics["T"] = 1
+            nursery.start_soon(goes.run, network)
+            await trio.sleep(31)
+
+
 async def test_a_window_that_lets_nothing_out_is_refused(autojump_clock: MockClock) -> None:
     async with running(FakeBroker()) as (producer, _, _network):
         with pytest.raises(MQClientError, match="window of 0"):

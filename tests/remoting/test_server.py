@@ -394,6 +394,34 @@ async def test_each_frame_has_its_own_time_though_all_arrive_cut(autojump_clock:
         assert "not complete" in echo.ended[0].close_reason
 
 
+async def test_a_frame_is_watched_again_after_a_while_without_any(autojump_clock: MockClock) -> None:
+    async with serving() as (_, connect):
+        client = await connect()
+        frame = request(1).encode()
+        for begun_at in (0, 20, 40):
+            await client.stream.send_all(frame[:5])
+            await trio.sleep(1)
+            await client.stream.send_all(frame[5:])
+            assert len(await client.receive()) == 1
+            await trio.sleep_until(begun_at + 20)
+        await client.stream.send_all(frame[:5])
+        assert await client.is_closed()
+        assert trio.current_time() == pytest.approx(70)
+
+
+async def test_a_frame_begun_before_reading_paused_must_be_completed_after_it(autojump_clock: MockClock) -> None:
+    echo = Echo()
+    async with serving(echo, connection_in_flight_requests_max=1) as (_, connect):
+        client = await connect()
+        await client.stream.send_all(request(2).encode() + request(1).encode()[:5])
+        await trio.sleep(20)
+        assert not echo.ended, "it is the server that does not listen"
+        echo.answer_held()
+        assert len(await client.receive()) == 1
+        assert await client.is_closed()
+        assert trio.current_time() == pytest.approx(30)
+
+
 async def test_at_the_end_everything_in_flight_is_answered_first(autojump_clock: MockClock) -> None:
     echo = Echo()
     async with serving(echo) as (server, connect):
