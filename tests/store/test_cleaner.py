@@ -245,6 +245,21 @@ async def test_segments_removed_by_hand_are_forgotten(autojump_clock: MockClock,
         assert store.running_flags.final_error is None
 
 
+async def test_dispatch_goes_on_behind_segments_removed_by_hand(autojump_clock: MockClock, machine: Machine) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
+        store.limit_confirm_offset = lambda: SEGMENT
+        await put(store, *[message(size=1800) for _ in range(10)])
+        await store.flush_now(store.max_offset)
+        await dispatched(store)
+        for number in range(2):
+            del machine.device.files[f"/store/commitlog/{number * SEGMENT:020d}"]
+        await store.cleaner.clean()
+        store.limit_confirm_offset = lambda: store.max_offset
+        store.confirm()
+        await dispatched(store)
+        assert (store.get_min_offset_in_queue("TopicTest", 0), store.get_max_offset_in_queue("TopicTest", 0)) == (4, 10)
+
+
 async def test_a_directory_that_vanished_is_not_taken_for_expired_segments(
     autojump_clock: MockClock, machine: Machine
 ) -> None:

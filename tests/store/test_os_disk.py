@@ -205,10 +205,12 @@ def test_what_is_created_replaced_or_unlinked_is_synced_and_its_directory_after_
     disk.replace_bytes(path, b"one")
     disk.unlink(path)
     disk.create(path, 10)
+    disk.makedirs(str(directory / "topic" / "0"))
     assert calls == [
         *("fsync a.tmp", "replace a", "fsync config"),
         *("unlink a", "fsync config"),
         *("fsync a", "fsync config"),
+        *("fsync config", "fsync topic"),
     ]
 
 
