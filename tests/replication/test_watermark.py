@@ -86,6 +86,15 @@ def test_fail_all_answers_everyone_and_the_watermark_goes_on() -> None:
     assert log.answers[-1] == ("c", True, 10)
 
 
+def test_who_begins_to_wait_while_everyone_is_failed_waits() -> None:
+    log, mark = Log(), Watermark()
+    mark.add(100, 3.0, lambda _reached, _value: mark.add(100, 4.0, log.waits("again")) and None)
+    mark.fail_all()
+    assert (log.answers, mark.waiting, mark.next_deadline()) == ([], 1, 4.0)
+    mark.advance(100)
+    assert log.answers == [("again", True, 100)]
+
+
 def test_a_callback_may_add_a_waiter() -> None:
     log, mark = Log(), Watermark()
 
