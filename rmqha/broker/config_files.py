@@ -4,8 +4,9 @@
     ROOT/config/consumerOffset.json    every flushConsumerOffsetInterval
     ROOT/config/queueEnds.json         on change (rmqha/broker/queue_ends.py)
 
-Each save writes a temporary file, syncs it and renames it; the former content stays as ``.bak``, which is read when
-the file itself is missing, empty or does not parse. None of it is worth stopping a broker for: the log is the truth.
+Each save writes a temporary file, syncs it and renames it; the former content, if it was good, stays as ``.bak``,
+which is read when the file itself is missing, empty or does not parse. None of it is worth stopping a broker for: the
+log is the truth.
 
 Source: spec: commitlog §11; rocketmq-all-4.9.8 ConfigManager.java, MixAll.java:190-240.
 """
@@ -48,6 +49,8 @@ class ConfigFiles:
     def __init__(self, disk: Disk, store_path_root_dir: str) -> None:
         self._disk = disk
         self._directory = f"{store_path_root_dir}/config"
+        self._unreadable: set[str] = set()
+        """Files that are no tables, or cannot be read: they never become backups."""
 
     def load(self, name: str, take: Callable[[dict[str, Any]], object] = bool) -> dict[str, Any] | None:
         """The table of a file, or of its backup; None if neither is there and good.
@@ -56,13 +59,15 @@ class ConfigFiles:
             name: of the file.
             take: told the table; if it raises RemoteProtocolError, the file is not good.
         """
-        for path in (f"{self._directory}/{name}", f"{self._directory}/{name}.bak"):
+        for file in (name, f"{name}.bak"):
+            path = f"{self._directory}/{file}"
             try:
                 if not self._disk.exists(path):
                     continue
                 value = self._read(path)
                 take(value)
             except (RemoteProtocolError, StoreReadError) as error:
+                self._unreadable.add(file)
                 logger.warning("config_file.unreadable", path=path, reason=str(error))
                 continue
             return value
@@ -87,6 +92,7 @@ class ConfigFiles:
             former = self._disk.read_bytes(path)
             if former == data:
                 return
-            if former:
+            if name not in self._unreadable:
                 await self._disk.replace_bytes_in_thread(f"{path}.bak", former)
         await self._disk.replace_bytes_in_thread(path, data)
+        self._unreadable.discard(name)

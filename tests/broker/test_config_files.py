@@ -62,6 +62,28 @@ async def test_a_file_that_is_no_table_gives_way_to_its_backup(junk: bytes, auto
     assert offset_in(disk) == len(TABLES) - 2
 
 
+@pytest.mark.parametrize("junk", [b"", b"{", b'{"offsetTable":[1]}'])
+async def test_a_file_that_is_no_table_never_takes_the_place_of_its_backup(
+    junk: bytes, autojump_clock: MockClock
+) -> None:
+    for crash_at in range(1, 100):
+        disk = SimDisk()
+        await save_until_the_power_goes(disk)
+        disk.files[PATH].cache[:] = disk.files[PATH].durable[:] = junk
+        disk.files[PATH].size = len(junk)
+        files, offsets = ConfigFiles(disk.mount(), "/store"), ConsumerOffsetManager()
+        files.load(CONSUMER_OFFSET, offsets.replace_from_json)
+        disk.crash_at = disk.calls + crash_at
+        offsets.commit_offset("g", "t", 0, offset=7)
+        try:
+            await files.save(CONSUMER_OFFSET, offsets.to_json())
+        except NodeDied:
+            assert offset_in(disk) in {len(TABLES) - 2, 7}, crash_at
+        else:
+            assert offset_in(disk) == 7
+            return
+
+
 @pytest.mark.parametrize("name", [TOPICS, CONSUMER_OFFSET])
 @pytest.mark.parametrize(
     "junk",

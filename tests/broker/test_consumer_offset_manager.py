@@ -1,11 +1,13 @@
 """Consumer offsets: a commit sets them, forwards or back; only a slave keeps the larger one, of its master's."""
 
+import pytest
 from trio.testing import MockClock
 
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import UpdateConsumerOffsetRequestHeader, encode_header
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import RemoteProtocolError
 from tests.broker.machines import Machine, ask, send_request
 from tests.sim.sim_net import SimNet
 
@@ -31,6 +33,18 @@ def test_a_slave_keeps_the_larger_of_its_own_and_its_masters() -> None:
         assert offsets.query_offset("g", "t", 0) == kept
     offsets.commit_offset("g", "t", 0, offset=1)
     assert offsets.query_offset("g", "t", 0) == 1, "what a consumer commits here counts, too"
+
+
+def test_what_came_from_the_master_counts_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqha.broker.consumer_offset_manager.ENTRIES_MAX", 3)
+    offsets, master = ConsumerOffsetManager(), ConsumerOffsetManager()
+    for queue_id in range(2):
+        master.commit_offset("g", "t", queue_id, offset=5)
+        offsets.merge_from_master(master.to_json())
+    offsets.commit_offset("g", "t", 2, offset=1)
+    with pytest.raises(RemoteProtocolError, match="the offsets of 3 queues are kept, the limit"):
+        offsets.commit_offset("g", "t", 3, offset=1)
+    offsets.commit_offset("g", "t", 1, offset=1)
 
 
 async def test_a_commit_back_is_there_after_a_restart(autojump_clock: MockClock) -> None:
