@@ -8,7 +8,8 @@ import pytest
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
 from rmqha.codec import java_json
-from rmqha.codec.dispatch import read_dispatch
+from rmqha.codec.dispatch import queue_tags_code, read_dispatch
+from rmqha.codec.hashing import tags_code
 from rmqha.codec.heartbeat import HEARTBEAT_SIZE_MAX, TAGS_SIZE_MAX, build_subscription_data, decode_heartbeat
 from rmqha.codec.host import parse_host
 from rmqha.codec.properties import find_property
@@ -123,6 +124,7 @@ def test_a_record_full_of_empty_tags_is_dispatched() -> None:
 )
 def test_the_last_pair_with_a_value_counts(raw: bytes, value: bytes | None) -> None:
     assert find_property(raw, b"TAGS") == value
+    assert queue_tags_code("T", raw, store_timestamp_ms=0) == tags_code((value or b"").decode())
 
 
 def test_references_stand_for_so_much_and_no_more() -> None:

@@ -1,9 +1,11 @@
 """cut_log: exactly what it said, for good, and a store that starts again."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from trio.testing import MockClock
 
 from rmqha.cli.main import run
 from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
@@ -12,7 +14,10 @@ from rmqha.store.log_cut import LogCut, cut_log, plan_cut
 from rmqha.store.log_reader import LogReader
 from rmqha.store.os_disk import OsDisk
 from tests import stores
+from tests.sim.journal import NodeDied
+from tests.sim.sim_disk import SimDisk
 from tests.store.golden import open_store, queues_of
+from tests.store.helpers import ROOT, SEGMENT, message, put, running
 
 OFFSETS = [message["physicalOffset"] for message in stores.expected_messages("rolled")]
 
@@ -92,6 +97,26 @@ def test_a_refused_store_starts_after_the_cut(root: Path, damage: Callable[[Path
     store.load()
     assert store.max_offset == offset
     store.close()
+
+
+async def test_a_cut_that_a_power_cut_ends_leaves_no_hole_and_is_done_again(autojump_clock: MockClock) -> None:
+    for crash_at in range(1, 100):
+        device = SimDisk()
+        async with running(device.mount(), crash=True) as store:
+            await put(store, *[message(size=1800) for _ in range(8)])
+            await store.flush_now(store.max_offset)
+            offset = SEGMENT + 1800
+        device.crash_at = device.calls + crash_at
+        with suppress(NodeDied):
+            cut_log(device.mount(), ROOT, f"{ROOT}/commitlog", offset=offset)
+            if device.calls < device.crash_at:
+                return
+        async with running(device.mount()) as store:
+            assert store.max_offset >= offset
+        cut_log(device.mount(), ROOT, f"{ROOT}/commitlog", offset=offset)
+        async with running(device.mount()) as store:
+            assert store.max_offset == offset
+    raise AssertionError("the cut never ended")
 
 
 def test_a_store_in_use_is_not_cut(root: Path) -> None:
