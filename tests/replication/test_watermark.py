@@ -88,7 +88,11 @@ def test_fail_all_answers_everyone_and_the_watermark_goes_on() -> None:
 
 def test_who_begins_to_wait_while_everyone_is_failed_waits() -> None:
     log, mark = Log(), Watermark()
-    mark.add(100, 3.0, lambda _reached, _value: mark.add(100, 4.0, log.waits("again")) and None)
+
+    def wait_again(_reached: bool, _value: int) -> None:
+        mark.add(100, 4.0, log.waits("again"))
+
+    mark.add(100, 3.0, wait_again)
     mark.fail_all()
     assert (log.answers, mark.waiting, mark.next_deadline()) == ([], 1, 4.0)
     mark.advance(100)
