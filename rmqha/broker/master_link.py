@@ -114,6 +114,7 @@ class MasterLink:
         """
         try:
             async with open_remoting_client(self._network, address, timeout_s=RPC_TIMEOUT_S) as client:
+                await self._check_group(client)
                 topics = await _ask(client, RequestCode.GET_ALL_TOPIC_CONFIG, timeout_s=_TABLE_TIMEOUT_S)
                 code = RequestCode.GET_ALL_CONSUMER_OFFSET
                 offsets = await _ask(client, code, self._own_name(), timeout_s=_TABLE_TIMEOUT_S)
@@ -125,6 +126,20 @@ class MasterLink:
             if str(error) != self._last_failure:
                 logger.warning("master_link.not_synchronized", address=address, reason=str(error))
             self._last_failure = str(error)
+
+    async def _check_group(self, client: RemotingClient) -> None:
+        """Raise RemoteProtocolError if ``masterAddress`` is a broker of another group: its offsets would hide messages.
+
+        It need not be the broker whose log is copied, which is asked for itself.
+        """
+        table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
+        try:
+            is_ours = STATUS_KEY in table
+            member = _member_of_status(java_json.loads(table[STATUS_KEY])) if is_ours else await _ask_rocketmq(client)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise RemoteProtocolError(f"it does not say who it is: {error!r:.100}") from None
+        if member is not None and (why := self._group.why_apart(member)):
+            raise RemoteProtocolError(f"masterAddress is no broker of this group: {why}")
 
 
 async def _ask(

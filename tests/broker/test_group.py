@@ -119,6 +119,21 @@ async def test_a_master_takes_nothing_from_a_peer_of_another_group(mode: str, au
     assert "10.0.0.2:10912 of haPeers: it has brokerName=other" in str(errors_in(raised.value, StoreError)[0])
 
 
+@pytest.mark.parametrize("ha_master", ["10.0.0.1:10912", "10.0.0.3:10912"])
+async def test_a_broker_of_another_group_is_not_asked_for_its_tables(ha_master: str, autojump_clock: MockClock) -> None:
+    """Its consumers' offsets would let ours leave messages out."""
+    net = SimNet()
+    other, own = Machine(net, "10.0.0.1", {"brokerName": "other"}), Machine(net, "10.0.0.3")
+    slave = Machine(net, "10.0.0.2", SLAVE | {"haMasterAddress": ha_master, "masterAddress": "10.0.0.1:10911"})
+    async with other.broker() as theirs, own.broker(), slave.broker() as broker:
+        theirs.offsets.commit_offset("billing", "orders", 0, offset=1_000_000)
+        with capture_logs() as logs:
+            await trio.sleep(30)
+        assert broker.offsets.query_offset("billing", "orders", 0) is None
+        (told,) = [line for line in logs if line["event"] == "master_link.not_synchronized"]
+        assert "brokerName=other" in told["reason"]
+
+
 # ---- RocketMQ's masters
 
 
