@@ -191,6 +191,7 @@ class ConsumeQueue:
             self.queue.delete(self.queue.files[-1])
         self.queue.start_offset = index * UNIT_SIZE - index * UNIT_SIZE % self.queue.file_size
         self.min_offset_in_queue = self._begins_at = index
+        self.flushed_offset = self.queue.start_offset
         self._min_physic_offset, self._seen_end = _UNKNOWN, 0
 
     def append(self, units: memoryview) -> int:

@@ -171,6 +171,20 @@ async def test_what_is_dispatched_again_is_flushed_again(
     assert [unit[2] for unit in loaded(disk.disk.mount()).units(0, 10)] == [0, 1, 2, 0, 1, 2, 3, 4]
 
 
+async def test_a_queue_that_begins_again_further_ahead_is_flushed(disk: SimMount) -> None:
+    queue = queue_of(disk)
+    queue.start_at(25)
+    queue.create_file()
+    fill(queue, 3)
+    await queue.flush_in_thread()
+    queue.cut(0)
+    queue.start_at(0)
+    fill(queue, 12)
+    await queue.flush_in_thread()
+    disk.disk.lose_power(lambda _path, _sector, old, _new: old)
+    assert loaded(disk.disk.mount()).max_offset_in_queue == 12
+
+
 def test_a_failed_append_takes_nothing(disk: SimMount) -> None:
     queue = queue_of(disk)
     fill(queue, 1)
