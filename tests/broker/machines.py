@@ -80,6 +80,9 @@ class Sender:
     def send_responses(self, frames: list[bytes]) -> None:
         self.answers |= {answer.opaque: answer for answer in decode_frames(b"".join(frames))[0]}
 
+    def respond(self, request: RemotingCommand, code: int, *, remark: str | None = None) -> None:
+        self.answers[request.opaque] = RemotingCommand(code, request.opaque, remark=remark)
+
     def fenced(self) -> AbstractContextManager[None]:
         return nullcontext()
 

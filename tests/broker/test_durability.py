@@ -1,6 +1,7 @@
 """SEND_OK only when what the roles promise has come true; otherwise the status says what is missing."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import trio
@@ -131,6 +132,7 @@ def test_nor_is_it_when_the_deadline_comes_before_the_last_message_is_held() -> 
     broker.acknowledge(broker.connect(230), 400)
     broker.acked.expire(3.0)
     assert broker.answers == [[SLAVE, OK, SLAVE]]
+    assert broker.durability.unreplicated == 2, "messages, not sends"
 
 
 async def test_what_arrived_with_it_and_does_not_wait_need_not_be_held(autojump_clock: MockClock) -> None:
@@ -154,6 +156,32 @@ async def test_what_arrived_with_it_and_does_not_wait_need_not_be_held(autojump_
         replicas.acknowledge(replica, end, begins_at=second)
         transfer.notify_transfer_some()
         assert [sender.answers[opaque].code for opaque in (0, 1)] == [ResponseCode.SUCCESS] * 2
+
+
+async def test_what_does_not_wait_is_not_send_ok_either_when_the_store_has_failed(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of two that arrive together fills a segment, and the write of the second to the next one fails."""
+    machine, sender = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"}), Sender()
+    note = machine.disk.note
+
+    def note_and_fail_next(kind: Any, path: str, **facts: Any) -> None:
+        note(kind, path, **facts)
+        machine.disk.faults.write_errors = int("/commitlog/" in path)
+
+    async with machine.broker() as broker, machine.client() as client:
+        await ask(client, send_request(bytes(40_000), topic="t"))
+        await trio.sleep(1)
+        durability = Durability(broker.store, clock=trio.current_time, flush=None, replica=None)
+        rules = SendRules("cluster", bytes(8), 40_000)
+        sends = SendMessageProcessor(broker.store, broker.topics, durability, rules=rules, refuse_sends=lambda: "")
+        requests = [send_request(bytes(20_000), properties="WAIT\x01false") for _ in range(2)]
+        for opaque, request in enumerate(requests):
+            request.opaque = opaque
+        monkeypatch.setattr(machine.disk, "note", note_and_fail_next)
+        sends.process(sender, requests)  # type: ignore[arg-type]
+        codes = [sender.answers[opaque].code for opaque in (0, 1)]
+        assert codes == [ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SERVICE_NOT_AVAILABLE]
 
 
 def test_what_one_slave_showed_is_not_taken_back_by_another() -> None:

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from rmqha.codec.layout import encode_blank
 from rmqha.codec.transfer import encode_frame_header
 from rmqha.errors import CorruptLogError
-from rmqha.ha.ha_client import HAClient
+from rmqha.ha.ha_client import HAClient, MasterAddress
 from rmqha.ha.log_receiver import first_difference, own_tail
 from rmqha.ha.options import HaAck, HAClientOptions
 from rmqha.ha.runtime_info import ClientState
@@ -144,6 +144,26 @@ async def test_a_new_master_address_ends_the_connection_to_the_old_one(
     assert old.ended_at[0] is not None
     assert new.reports() == [0]
     assert client.info().master == f"master:{new.port}"
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_new_master_address_ends_the_attempt_to_reach_the_old_one(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    old, new = RawMaster(), RawMaster()
+    await nursery.start(old.run, network)
+    await nursery.start(new.run, network)
+
+    async def probe(address: MasterAddress) -> None:
+        await trio.sleep(3 if address.port == old.port else 0)
+
+    client = start_slave(nursery, network, MemoryLog(), old.port, probe_master=probe)
+    await trio.sleep(1)
+    client.update_master_address("master", new.port)
+    await trio.sleep(10)
+    assert not old.accepted_at
+    assert new.accepted_at == pytest.approx([1])
     nursery.cancel_scope.cancel()
 
 
