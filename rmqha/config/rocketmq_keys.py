@@ -58,7 +58,7 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
 
 REFUSED: Final[dict[str, str]] = {
     "aclEnable": "access control is not supported, and leaving it out would open the broker to everybody",
-    "useTLS": "TLS is not supported, and leaving it out would send everything in clear text",
+    "useTLS": "it is tlsMode here, with certificates of its own; leaving it out would send everything in clear text",
     "enableDLegerCommitLog": "a DLedger store has another format on disk, which is not supported",
     "enableConsumeQueueExt": "the extended consume queue is not supported",
     "enableLmq": "light message queues are not supported",

@@ -26,7 +26,8 @@ def why_apart(here: GroupMember, there: GroupMember) -> str:
     if _differ(here.file_size, there.file_size):
         return (
             f"it has mappedFileSizeCommitLog={there.file_size}, this broker has {here.file_size}: its log does not fit "
-            "into files of another size. Set its size here, and start with an empty store"
+            "into files of another size. Correct the one that is wrong; a slave whose store has the wrong size "
+            "starts with an empty one, a master's store is never moved away for this"
         )
     if here.broker_id is not None and here.broker_id == there.broker_id:
         return (

@@ -25,3 +25,10 @@ def test_only_what_is_known_to_differ_keeps_them_apart(there: GroupMember, reaso
 
 def test_a_broker_without_a_name_of_its_own_takes_any() -> None:
     assert why_apart(GroupMember(None, 1, 1 << 30), GroupMember("b", 0, 1 << 30)) == ""
+
+
+def test_no_master_is_told_to_empty_its_store() -> None:
+    master, slave = GroupMember("a", 0, 1 << 30), GroupMember("a", 1, 1 << 20)
+
+    for here, there in ((master, slave), (slave, master)):
+        assert "a slave whose store has the wrong size starts with an empty one" in why_apart(here, there)
