@@ -5,6 +5,7 @@ disk is gone, as a machine's would be; in between it meets only errors, and may 
 """
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -57,10 +58,30 @@ def on_images(pair: Pair, directory: Path) -> Iterator[dict[Broker, Image]]:
         yield images
 
 
+async def _stand_still(broker: Broker) -> None:
+    """Stop the process; returns when each of its threads has left the kernel."""
+    broker.running.signal(signal.SIGSTOP)
+    with trio.fail_after(60):
+        while not _stands_still(broker.running.pid):  # noqa: ASYNC110 - nobody tells
+            await trio.sleep(0.001)
+
+
+def _stands_still(pid: int) -> bool:
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+
+
 async def cut_power(victims: list[Broker], images: dict[Broker, Image], load: LoadProducer) -> set[int]:
-    """Cut the power of these brokers, and give it back to their disks; returns what was acknowledged by then."""
+    """Cut the power of these brokers, and give it back to their disks; returns what was acknowledged by then.
+
+    They stand still for the moment of the cut, so that no call is under way in it: an fdatasync that is, may return 0
+    although its pages never reach the device: a bare loop of pwrite and fdatasync lost the last one in 42 of 400 cuts
+    on Linux 6.18. That is how the kernel shuts a file system down, not how a machine loses its power.
+    """
     for broker in victims:
+        await _stand_still(broker)
         images[broker].cut_power()
+        broker.running.signal(signal.SIGCONT)
     for broker in victims:
         await broker.kill()
     acknowledged = set(load.acknowledged)
