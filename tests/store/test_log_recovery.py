@@ -192,6 +192,17 @@ def test_older_records_behind_the_end_are_leftovers(log: Log) -> None:
     assert log.bytes()[200:] == bytes(824)
 
 
+def test_a_torn_blank_behind_which_the_log_never_went_on_is_cut(log: Log) -> None:
+    log.put(damaged(segment(0), 1004), b"")
+    assert log.recover(CRASH).end == 1000
+
+
+def test_the_last_store_time_is_the_last_records(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqha.store.log_recovery.SCAN_BYTES", 2 * SIZE)
+    log.put(records(0, [1_000, 1_001]))
+    assert log.recover(CRASH).last_store_timestamp_ms == 1_001
+
+
 def test_records_of_the_same_millisecond_are_no_leftovers(log: Log) -> None:
     log.put(damaged(records(0, [1_000] * 4), 2 * SIZE + 100))
     with pytest.raises(CorruptLogError, match="good records follow at 600"):

@@ -47,6 +47,16 @@ async def test_a_clean_stop_leaves_nothing_to_repair(autojump_clock: MockClock) 
         assert store.disk.exists("/store/abort")
 
 
+async def test_after_a_clean_stop_all_is_durable(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, *[message() for _ in range(5)])
+        await dispatched(store)
+        await put(store, message())
+    assert not device.mount().exists("/store/abort")
+    assert [path for path, _ in device.dirty_sectors() if path != "/store/lock"] == []
+
+
 async def test_an_unused_segment_does_not_stay_after_a_clean_stop(autojump_clock: MockClock) -> None:
     device = SimDisk()
     async with running(device.mount()) as store:

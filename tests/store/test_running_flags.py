@@ -6,7 +6,7 @@ import structlog
 import trio
 from trio.testing import MockClock
 
-from rmqha.errors import CorruptLogError, StoreWriteError
+from rmqha.errors import CorruptLogError, StoreError, StoreWriteError
 from rmqha.store.running_flags import DISK_FULL, NOT_WRITEABLE, WRITE_LOGICS_QUEUE_ERROR, RunningFlags
 
 
@@ -66,3 +66,12 @@ async def test_a_full_disk_is_waited_for(autojump_clock: MockClock, nursery: tri
         flags.set_disk_full(False)
     await flags.wait_disk_not_full()
     assert ([log["full"] for log in logs], flags.bits) == ([True, False], 0)
+
+
+def test_after_a_final_dispatch_error_nothing_is_released() -> None:
+    flags = RunningFlags()
+    flags.hold_dispatch(StoreError("no space"))
+    flags.fail_dispatch(StoreError("broken"))
+    flags.release_dispatch()
+    assert not flags.is_writeable
+    assert "broken" in flags.refusal()
