@@ -294,9 +294,17 @@ class BrokerController:
         server = RemotingServer(dispatcher, limits=limits, fence=self.fence)
         listeners = [listener]
         if listener.port > _FAST_PORT_DISTANCE:
-            listeners.append(await self._network.listen(config.bind_address, listener.port - _FAST_PORT_DISTANCE))
+            listeners.append(await self._listen_beside(listener))
         nursery.start_soon(self._serve_clients, server, listeners)
         return server
+
+    async def _listen_beside(self, listener: Listener) -> Listener:
+        try:
+            return await self._network.listen(self.config.bind_address, listener.port - _FAST_PORT_DISTANCE)
+        except OSError as error:
+            listener.close()
+            beside = f"clients use listenPort - {_FAST_PORT_DISTANCE}, too: it must be free"
+            raise OSError(error.errno, f"{error.strerror} ({beside})") from error
 
     async def _serve_clients(self, server: RemotingServer, listeners: list[Listener]) -> None:
         with self._clients:

@@ -328,3 +328,14 @@ async def test_too_few_replicas_refuse_before_anything_is_stored(machine: Machin
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert "1 of the 2 replicas" in (answer.remark or "")
         assert broker.store.max_offset == 0
+
+
+async def test_a_second_port_that_is_taken_is_explained(autojump_clock: MockClock) -> None:
+    """The operator named another one."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    await machine.net.host(machine.address).mount().listen("10.0.0.1", 10909)
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(OSError, match="port 10909 is taken.*listenPort - 2"), flatten_subgroups=True
+    ):
+        async with machine.broker():
+            pass
