@@ -1,7 +1,10 @@
 """ConsumerOffsetManager: how far each group has consumed each queue."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, Final
+
+import trio
 
 from rmqha.codec.limits import topic_problem
 from rmqha.errors import RemoteProtocolError
@@ -12,13 +15,18 @@ GROUP_SIZE_MAX: Final = 255
 """Characters of a group's name, as RocketMQ's clients check it."""
 ENTRIES_MAX: Final = 262_144
 """Most offsets that are kept: some 100 MB, and a file of 20 MB."""
+_MERGED_AT_ONCE: Final = 1000
+"""Offsets: less than a millisecond's work."""
+
+OffsetTable = dict[str, dict[int, int]]
+"""``topic@group -> queue -> next offset to consume``."""
 
 
 class ConsumerOffsetManager:
     """``topic@group -> queue -> next offset to consume``. A commit may go backwards: that is how a reset works."""
 
     def __init__(self) -> None:
-        self._table: dict[str, dict[int, int]] = {}
+        self._table: OffsetTable = {}
         self._entries = 0
         self.dirty = False
         """The table has changed since it was saved."""
@@ -58,29 +66,42 @@ class ConsumerOffsetManager:
 
     def replace_from_json(self, value: dict[str, Any]) -> None:
         """Take over a saved table. Raises RemoteProtocolError if it is none; then nothing has changed."""
-        self._table = _decode(value)
+        self._table = decode_offsets(value)
         self._entries = sum(map(len, self._table.values()))
 
-    def merge_from_master(self, value: dict[str, Any]) -> None:
-        """Take over the master's offsets, keeping a larger one of our own.
+    async def merge_from_master(self, table: OffsetTable) -> None:
+        """Take over the master's offsets, keeping a larger one of our own; commits go on meanwhile.
 
         RocketMQ's slave takes the master's value even backwards, so what consumers committed to the slave while
         the master was away is consumed again (#1094; spec: ha §12). The price: a reset to an earlier offset stays
         with the master it was made on.
 
         Raises:
-            RemoteProtocolError: it is no such table, or holds more than is kept; nothing has changed.
+            RemoteProtocolError: there would be more than are kept; the others are taken over.
         """
-        table = _decode(value)
-        if sum(map(len, table.values())) > ENTRIES_MAX:
-            raise RemoteProtocolError(f"consumer offsets of more than {ENTRIES_MAX} queues, the limit")
-        for key, queues in table.items():
-            known = self._table.setdefault(key, {})
-            for queue_id, offset in queues.items():
-                if offset > known.get(queue_id, -1):
-                    self._entries += queue_id not in known
-                    known[queue_id] = offset
-                    self.dirty = True
+        left_out = 0
+        entries = ((key, queue_id, offset) for key, queues in table.items() for queue_id, offset in queues.items())
+        while piece := list(islice(entries, _MERGED_AT_ONCE)):
+            left_out += self._merge(piece)
+            await trio.lowlevel.checkpoint()
+        if left_out:
+            raise RemoteProtocolError(
+                f"{left_out} of the master's consumer offsets are not taken: those of {ENTRIES_MAX} queues are kept, "
+                "the limit"
+            )
+
+    def _merge(self, entries: Iterable[tuple[str, int, int]]) -> int:
+        """Returns how many there was no room for."""
+        left_out = 0
+        for key, queue_id, offset in entries:
+            known = self._table.get(key, {}).get(queue_id)
+            if known is None and self._entries >= ENTRIES_MAX:
+                left_out += 1
+            elif offset > (-1 if known is None else known):
+                self._table.setdefault(key, {})[queue_id] = offset
+                self._entries += known is None
+                self.dirty = True
+        return left_out
 
     def cut(self, next_offset: Callable[[str, int], int]) -> list[str]:
         """Take back what lies beyond the next message of its queue; returns what was, as ``topic@group/queue``.
@@ -99,8 +120,12 @@ class ConsumerOffsetManager:
         return cut
 
 
-def _decode(value: dict[str, Any]) -> dict[str, dict[int, int]]:
-    """The member ``offsetTable``; queue ids are keys, so plain JSON has them as text."""
+def decode_offsets(value: dict[str, Any]) -> OffsetTable:
+    """The member ``offsetTable``; queue ids are keys, so plain JSON has them as text.
+
+    Raises:
+        RemoteProtocolError: it is no such table.
+    """
     try:
         table = {
             _name(key): {int(queue_id): _offset(offset) for queue_id, offset in queues.items()}

@@ -3,15 +3,16 @@
 Source: spec: ha §9 (request 28), §12 (metadata every 10 s, the first time after 3 s).
 """
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import structlog
 import trio
 
 from rmqha.broker.broker_status import STATUS_KEY
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, decode_offsets
 from rmqha.broker.group import ReplicationGroup, member_of
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.topic_config_manager import TopicConfigManager, TopicTable
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
@@ -27,6 +28,8 @@ from rmqha.threads import needing_a_thread
 from rmqha.transport import Network
 
 logger = structlog.get_logger()
+
+_Table = TypeVar("_Table")
 
 RPC_TIMEOUT_S: Final = 3.0
 _TABLE_TIMEOUT_S: Final = 20.0
@@ -115,12 +118,12 @@ class MasterLink:
         try:
             async with open_remoting_client(self._network, address, timeout_s=RPC_TIMEOUT_S) as client:
                 await self._check_group(client)
-                topics = await _ask(client, RequestCode.GET_ALL_TOPIC_CONFIG, timeout_s=_TABLE_TIMEOUT_S)
+                topics = await _ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics)
                 code = RequestCode.GET_ALL_CONSUMER_OFFSET
-                offsets = await _ask(client, code, self._own_name(), timeout_s=_TABLE_TIMEOUT_S)
+                offsets = await _ask_table(client, code, decode_offsets, fields=self._own_name())
             if topics:
-                self._topics.replace_from_json(topics)
-            self._offsets.merge_from_master(offsets)
+                self._topics.replace(topics)
+            await self._offsets.merge_from_master(offsets)
             self._last_failure = ""
         except (RemotingError, RemoteProtocolError, OSError) as error:
             if str(error) != self._last_failure:
@@ -142,27 +145,42 @@ class MasterLink:
             raise RemoteProtocolError(f"masterAddress is no broker of this group: {why}")
 
 
-async def _ask(
+async def _ask(client: RemotingClient, code: RequestCode, fields: dict[str, str] | None = None) -> dict[str, Any]:
+    """The JSON object that answers ``code``; empty when the broker has nothing to say."""
+    return await _ask_table(client, code, dict, fields=fields, timeout_s=RPC_TIMEOUT_S)
+
+
+async def _ask_table(
     client: RemotingClient,
     code: RequestCode,
-    fields: dict[str, str] | None = None,
+    decode: Callable[[dict[str, Any]], _Table],
     *,
-    timeout_s: float = RPC_TIMEOUT_S,
-) -> dict[str, Any]:
-    """The JSON object that answers ``code``; empty when the broker has nothing to say.
+    fields: dict[str, str] | None = None,
+    timeout_s: float = _TABLE_TIMEOUT_S,
+) -> _Table:
+    """What ``decode`` makes of the JSON object that answers ``code``, or of an empty one.
 
-    To read a large one may take seconds: a worker thread does it, and replication goes on.
+    To read and decode a large one may take seconds: a worker thread does it, and replication goes on.
 
     Raises:
         OSError: there is no thread.
+        RemoteProtocolError: it is no JSON object, or ``decode`` does not take it.
     """
+
+    def read() -> _Table:
+        return decode(json_of(answer))
+
     answer = await client.invoke(RemotingCommand(code, ext_fields=fields or {}), timeout_s=timeout_s)
     if answer.code != ResponseCode.SUCCESS or not answer.body:
-        return {}
+        return decode({})
     if len(answer.body) <= _READ_AT_ONCE_MAX:
-        return json_of(answer)
+        return read()
     with needing_a_thread():
-        return await trio.to_thread.run_sync(json_of, answer)
+        return await trio.to_thread.run_sync(read)
+
+
+def _decode_topics(value: dict[str, Any]) -> TopicTable | None:
+    return TopicTable.from_json(value) if value else None
 
 
 def json_of(answer: RemotingCommand) -> dict[str, Any]:

@@ -85,6 +85,24 @@ class TopicConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicTable:
+    """The topics of a broker; ``data_version`` (timestamp ms, counter) tells it from its earlier ones."""
+
+    data_version: tuple[int, int]
+    topics: dict[str, TopicConfig]
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "TopicTable":
+        """Read ``topics.json``, or the answer to request 21. Raises RemoteProtocolError if it is no such table."""
+        try:
+            version = value.get("dataVersion") or {}
+            data_version = (int(version.get("timestamp", 0)), int(version.get("counter", 0)))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise RemoteProtocolError(f"topics do not parse: {error!r:.200}") from None
+        return cls(data_version, decode_topics(value))
+
+
+@dataclass(frozen=True, slots=True)
 class TopicRules:
     """What the broker's configuration says about topics."""
 
@@ -200,23 +218,17 @@ class TopicConfigManager:
         }
 
     def replace_from_json(self, value: dict[str, Any]) -> bool:
-        """Take over a table (our own file, or the master's); False if its version is the one we have.
+        """As :meth:`replace`. Raises RemoteProtocolError if it is no table of topics; nothing has changed."""
+        return self.replace(TopicTable.from_json(value))
 
-        Raises:
-            RemoteProtocolError: it is no such table; nothing has changed.
-        """
-        try:
-            version = value.get("dataVersion") or {}
-            data_version = (int(version.get("timestamp", 0)), int(version.get("counter", 0)))
-            if data_version == self.data_version:
-                return False
-            table = decode_topics(value)
-        except (AttributeError, TypeError, ValueError, RecursionError) as error:
-            raise RemoteProtocolError(f"topics do not parse: {error!r:.200}") from None
+    def replace(self, table: TopicTable) -> bool:
+        """Take over a table (our own file's, or the master's); False if its version is the one we have."""
+        if table.data_version == self.data_version:
+            return False
         built_in = {topic.topic_name: topic for topic in _built_in_topics(self._rules)}
-        self._table = built_in | table
+        self._table = built_in | table.topics
         self._queues = self._count_queues()
-        self.data_version = data_version
+        self.data_version = table.data_version
         self.dirty = True
         return True
 

@@ -1,9 +1,10 @@
 """Consumer offsets: a commit sets them, forwards or back; only a slave keeps the larger one, of its master's."""
 
 import pytest
+import trio
 from trio.testing import MockClock
 
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, decode_offsets
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import UpdateConsumerOffsetRequestHeader, encode_header
 from rmqha.codec.remoting import RemotingCommand
@@ -24,27 +25,59 @@ def test_a_commit_may_go_back() -> None:
     assert again.query_offset("g", "t", 0) == 0
 
 
-def test_a_slave_keeps_the_larger_of_its_own_and_its_masters() -> None:
+async def test_a_slave_keeps_the_larger_of_its_own_and_its_masters() -> None:
     offsets, master = ConsumerOffsetManager(), ConsumerOffsetManager()
     offsets.commit_offset("g", "t", 0, offset=5)
     for offset, kept in ((3, 5), (8, 8), (7, 8)):
         master.commit_offset("g", "t", 0, offset=offset)
-        offsets.merge_from_master(master.to_json())
+        await offsets.merge_from_master(decode_offsets(master.to_json()))
         assert offsets.query_offset("g", "t", 0) == kept
     offsets.commit_offset("g", "t", 0, offset=1)
     assert offsets.query_offset("g", "t", 0) == 1, "what a consumer commits here counts, too"
 
 
-def test_what_came_from_the_master_counts_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_came_from_the_master_counts_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqha.broker.consumer_offset_manager.ENTRIES_MAX", 3)
     offsets, master = ConsumerOffsetManager(), ConsumerOffsetManager()
     for queue_id in range(2):
         master.commit_offset("g", "t", queue_id, offset=5)
-        offsets.merge_from_master(master.to_json())
+        await offsets.merge_from_master(decode_offsets(master.to_json()))
     offsets.commit_offset("g", "t", 2, offset=1)
     with pytest.raises(RemoteProtocolError, match="the offsets of 3 queues are kept, the limit"):
         offsets.commit_offset("g", "t", 3, offset=1)
     offsets.commit_offset("g", "t", 1, offset=1)
+    master.commit_offset("g", "t", 0, offset=6)
+    master.commit_offset("g", "t", 9, offset=6)
+    with pytest.raises(RemoteProtocolError, match="1 of the master's consumer offsets are not taken"):
+        await offsets.merge_from_master(decode_offsets(master.to_json()))
+    assert offsets.query_offset("g", "t", 9) is None
+    assert offsets.query_offset("g", "t", 0) == 6, "what is known already goes on"
+
+
+@pytest.mark.parametrize("groups", [1, 20_000])
+async def test_while_a_large_table_is_merged_consumers_commit(groups: int) -> None:
+    """A full one took a second, in which a slave acknowledged nothing."""
+    offsets, entries = ConsumerOffsetManager(), 20_000
+    table = {f"t@g{group}": dict.fromkeys(range(entries // groups), 5) for group in range(groups)}
+    last = f"g{groups - 1}", "t", entries // groups - 1
+    turns = 0
+
+    async def commit_in_each_turn() -> None:
+        nonlocal turns
+        while offsets.query_offset(*last) != 5:
+            turns += 1
+            offsets.commit_offset("mine", "t", turns, offset=turns)
+            offsets.commit_offset("g0", "t", 1 - turns % 2, offset=7 + turns)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commit_in_each_turn)
+        await trio.lowlevel.checkpoint()
+        await offsets.merge_from_master(table)
+    assert turns > entries // 2000
+    assert [offsets.query_offset("mine", "t", turn) for turn in range(1, turns + 1)] == list(range(1, turns + 1))
+    assert {offsets.query_offset("g0", "t", 0), offsets.query_offset("g0", "t", 1)} == {6 + turns, 7 + turns}
+    assert sum(map(len, offsets.to_json()["offsetTable"].values())) == entries + turns + (groups > 1)
 
 
 async def test_a_commit_back_is_there_after_a_restart(autojump_clock: MockClock) -> None:

@@ -8,6 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker import master_link
+from rmqha.broker.consumer_offset_manager import OffsetTable, decode_offsets
 from rmqha.codec.remoting import RemotingCommand
 from tests.broker.machines import Machine
 from tests.sim.sim_net import SimNet
@@ -21,12 +22,20 @@ async def test_a_large_table_is_read_in_a_thread(
     read_by: set[bool] = set()
     json_of = master_link.json_of
 
-    def noticed(answer: RemotingCommand) -> dict[str, Any]:
+    def note_thread() -> None:
+        read_by.add(threading.current_thread() is threading.main_thread())
+
+    def noticed_json_of(answer: RemotingCommand) -> dict[str, Any]:
         if b"offsetTable" in answer.body:
-            read_by.add(threading.current_thread() is threading.main_thread())
+            note_thread()
         return json_of(answer)
 
-    monkeypatch.setattr(master_link, "json_of", noticed)
+    def noticed_decode_offsets(value: dict[str, Any]) -> OffsetTable:
+        note_thread()
+        return decode_offsets(value)
+
+    monkeypatch.setattr(master_link, "json_of", noticed_json_of)
+    monkeypatch.setattr("rmqha.broker.master_link.decode_offsets", noticed_decode_offsets)
     mock_clock.rate = 50  # a thread works in real time
     net = SimNet()
     group = {"masterAddress": "10.0.0.1:10911", "haMasterAddress": "10.0.0.1:10912"}
@@ -37,8 +46,8 @@ async def test_a_large_table_is_read_in_a_thread(
             master.offsets.commit_offset(f"group{number}", "t", 0, offset=number)
         merged, merge = trio.Event(), slave.offsets.merge_from_master
 
-        def merge_from_master(table: dict[str, Any]) -> None:
-            merge(table)
+        async def merge_from_master(table: OffsetTable) -> None:
+            await merge(table)
             merged.set()
 
         monkeypatch.setattr(slave.offsets, "merge_from_master", merge_from_master)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, decode_offsets
 from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
 from rmqha.codec import java_json
 from rmqha.codec.dispatch import queue_tags_code, read_dispatch
@@ -95,7 +95,7 @@ def test_a_table_whose_names_are_numbers_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="no topic's name"):
         topics({"topicConfigTable": {0: {}}})
     with pytest.raises(RemoteProtocolError, match="no topic@group"):
-        ConsumerOffsetManager().merge_from_master({"offsetTable": {0: {0: 1}}})
+        decode_offsets({"offsetTable": {0: {0: 1}}})
 
 
 def test_a_record_full_of_empty_tags_is_dispatched() -> None:

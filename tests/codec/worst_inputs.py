@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.consumer_offset_manager import decode_offsets
 from rmqha.broker.sent_records import SendRules, records_of
 from rmqha.broker.stored_properties import StoredProperties
 from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
@@ -299,7 +299,7 @@ DECODERS = {
         read_topics, TABLE, [('{"topicConfigTable":{', '"a":{},', '"b":{}}}')], JSON_PIECES, in_a_turn=False
     ),
     "consumer offsets": Decoder(
-        lambda data: ConsumerOffsetManager().merge_from_master(java_json.loads(data)),
+        lambda data: decode_offsets(java_json.loads(data)),
         TABLE,
         [('{"offsetTable":{"t@g":{', "1:1,", "2:2}}}"), ('{"offsetTable":{', '"t@g":{0:1},', '"t@g":{1:1}}}')],
         JSON_PIECES,

@@ -30,7 +30,7 @@ def run_tables(data: bytes) -> None:
             with suppress(RemoteProtocolError):
                 topics.replace_from_json(value)
             java_json.loads(java_json.dumps(topics.to_json()))
-            offsets.merge_from_master(value)
+            offsets.replace_from_json(value)
             java_json.loads(java_json.dumps(offsets.to_json()))
 
 
