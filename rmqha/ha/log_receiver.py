@@ -155,8 +155,11 @@ class ComparingReceiver(LogReceiver):
 
     @property
     def has_passed_end(self) -> bool:
-        """Whether the peer has sent what was appended here since the comparison began: it follows this log."""
-        return self.session.verified_offset > self._start.own_end
+        """Whether the peer has sent what was appended here since the comparison began: it follows this log.
+
+        A stream that begins beyond this log's end shows nothing before its first whole record.
+        """
+        return self._start.own_end < self.session.verified_offset <= self._log.max_offset
 
     async def _append(self, data: memoryview, phy_offset: int) -> None:
         await trio.lowlevel.checkpoint()

@@ -263,6 +263,25 @@ async def test_silence_shorter_than_twenty_seconds_proves_nothing(
     nursery.cancel_scope.cancel()
 
 
+async def test_the_first_part_of_a_record_proves_nothing(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """All was lost here; the peer's log begins later, its remoting port does not answer, the network cuts anywhere."""
+    peer, log, begin = RawMaster(), MemoryLog(), 3 * FILE
+    sent = frames(begin, DATA[begin:])
+    await nursery.start(peer.run, network)
+    catch_up = start_catch_up(nursery, network, log, MasterAddress("peer", peer.port), answers_needed=1)
+    await until(lambda: asked(peer, 0))
+    await peer.send(sent[:40])
+    assert (states(catch_up), catch_up.opened.is_set()) == (["unasked"], False)
+    await peer.send(sent[40:])
+    await until(lambda: asked(peer, 1))
+    await peer.send(sent + 2 * encode_frame_header(len(DATA), 0))
+    assert await opened_within(catch_up, 1.0)
+    assert (log.min_offset, log.max_offset) == (begin, len(DATA))
+    nursery.cancel_scope.cancel()
+
+
 async def test_one_heartbeat_proves_nothing(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
