@@ -258,6 +258,18 @@ def test_one_run_at_a_time(log: LogWriter, tmp_path: Path) -> None:
         run(log.root, tmp_path / "out")
 
 
+def test_a_process_started_meanwhile_does_not_keep_the_next_run_out(tmp_path: Path) -> None:
+    """It has a copy of each descriptor until it becomes another program; here the copy is a duplicate."""
+    output = Output(str(tmp_path / "out"))
+    with output.locked():
+        descriptors = Path("/proc/self/fd")
+        lock = next(one for one in descriptors.iterdir() if str(one.resolve()).endswith("/lock"))
+        copy = os.dup(int(lock.name))
+    with output.locked():
+        pass
+    os.close(copy)
+
+
 @pytest.mark.e2e
 def test_processes_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several workers and many parts: the same rows, every one once."""

@@ -59,7 +59,8 @@ class Output:
         except BlockingIOError:
             problem = f"another replay is writing to {self._uri}: wait for it, or choose another --out"
             raise StoreLockedError(problem) from None
-        finally:
+        finally:  # given up by word: a process that was started meanwhile may hold the descriptor until it is another
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     def last_manifest(self) -> Manifest | None:
