@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rmqha.codec.delay_level import DELAY_LEVELS_MS, delivery_time_ms
-from rmqha.codec.hashing import tags_code
+from rmqha.codec.hashing import REMEMBERED_TAG_MAX, tags_code
 from rmqha.codec.layout import (
     BORN_HOST_AT,
     FIXED_SIZE_V4,
@@ -133,9 +133,10 @@ def _tags_code(record_end: bytes, properties_at: int) -> int:
         tag_at = properties_at + 5
     tag_end = record_end.find(b"\x02", tag_at)
     tag = record_end[tag_at:] if tag_end < 0 else record_end[tag_at:tag_end]
-    return _raw_tags_code(tag or find_property(record_end[properties_at:], b"TAGS") or b"")
+    tag = tag or find_property(record_end[properties_at:], b"TAGS") or b""
+    return _short_tags_code(tag) if len(tag) <= REMEMBERED_TAG_MAX else tags_code(decode_utf8(tag))
 
 
 @lru_cache(maxsize=4096)
-def _raw_tags_code(tag: bytes) -> int:
+def _short_tags_code(tag: bytes) -> int:
     return tags_code(decode_utf8(tag))

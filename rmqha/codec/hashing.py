@@ -4,7 +4,11 @@ Source: spec: commitlog §2.4, §2.7, §10.
 """
 
 from functools import lru_cache
+from typing import Final
 from zlib import crc32
+
+REMEMBERED_TAG_MAX: Final = 256
+"""Characters, or bytes; 4096 tags of 32 KB would take 500 MB, and who has so many never sees one again."""
 
 
 def java_string_hash(text: str) -> int:
@@ -15,10 +19,14 @@ def java_string_hash(text: str) -> int:
     return code - (code >> 31 << 32)
 
 
-@lru_cache(maxsize=4096)
 def tags_code(tag: str | None) -> int:
     """What the consume queue holds for a tag; 0 without one."""
-    return java_string_hash(tag) if tag else 0
+    if not tag:
+        return 0
+    return _short_tags_code(tag) if len(tag) <= REMEMBERED_TAG_MAX else java_string_hash(tag)
+
+
+_short_tags_code = lru_cache(maxsize=4096)(java_string_hash)
 
 
 def key_hash(topic: str, key: str) -> int:

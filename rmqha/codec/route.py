@@ -19,6 +19,8 @@ from rmqha.errors import RemoteProtocolError
 MASTER_ID: Final = 0
 QUEUE_NUMS_MAX: Final = 65_536
 """Queues of a topic on one broker that a client makes room for, whatever a broker says."""
+ROUTE_QUEUE_NUMS_MAX: Final = 2 * QUEUE_NUMS_MAX
+"""The same, on all brokers of a route together: some 20 MB."""
 _STANDARD_JSON_VERSION: Final = 401
 _ACTING_MASTER_VERSION: Final = 413
 
@@ -83,11 +85,11 @@ def decode_route(body: bytes) -> TopicRouteData:
     """A route as any broker or name server sends it.
 
     Raises:
-        RemoteProtocolError: it does not have this shape.
+        RemoteProtocolError: it does not have this shape, or more queues than are taken.
     """
     value = java_json.loads(body)
     try:
-        return TopicRouteData(
+        route = TopicRouteData(
             tuple(
                 BrokerData(
                     str(entry.get("cluster", "")),
@@ -109,6 +111,12 @@ def decode_route(body: bytes) -> TopicRouteData:
         )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise RemoteProtocolError(f"route data does not parse: {error!r:.200}") from None
+    queue_nums = sum(max(queue.read_queue_nums, queue.write_queue_nums, 0) for queue in route.queue_datas)
+    if queue_nums > ROUTE_QUEUE_NUMS_MAX:
+        raise RemoteProtocolError(
+            f"a route with {queue_nums} queues: at most {ROUTE_QUEUE_NUMS_MAX} are taken, of all its brokers together"
+        )
+    return route
 
 
 def _queue_nums(value: Any) -> int:

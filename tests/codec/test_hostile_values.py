@@ -1,5 +1,6 @@
 """Values that peers make up: numbers without end, nests without end, names that are none. Refused, and in words."""
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -145,6 +146,28 @@ def test_what_is_too_large_is_not_even_read() -> None:
     assert decode_route((body % QUEUE_NUMS_MAX).encode()).queue_datas[0].read_queue_nums == QUEUE_NUMS_MAX
     with pytest.raises(RemoteProtocolError, match="7e\\+04 queues"):
         decode_route((body % (QUEUE_NUMS_MAX + 1)).encode())
+
+
+def test_the_queues_of_all_brokers_of_a_route_together_are_bounded() -> None:
+    entry = '{"brokerName":"%s","readQueueNums":%d,"writeQueueNums":%d,"perm":6}'
+    entries = [entry % ("a", QUEUE_NUMS_MAX, 1), entry % ("b", 1, QUEUE_NUMS_MAX), entry % ("c", -9, -9)]
+    body = '{"brokerDatas":[],"queueDatas":[%s]}'
+    assert len(decode_route((body % ",".join(entries)).encode()).queue_datas) == 3
+    with pytest.raises(RemoteProtocolError, match="a route with 131073 queues: at most 131072"):
+        decode_route((body % ",".join([*entries, entry % ("d", 1, 1)])).encode())
+
+
+def test_long_tags_are_not_remembered() -> None:
+    """4096 of 32 KB, the longest, would take hundreds of megabytes."""
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            tag = f"{number}" + "t" * 3000
+            assert queue_tags_code("T", b"TAGS\1" + tag.encode(), store_timestamp_ms=0) == tags_code(tag)
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 60_000
 
 
 def test_a_remark_may_be_a_number() -> None:
