@@ -37,4 +37,4 @@ async def test_rocketmq_starts_with_our_file_and_tells_its_status(broker: JavaBr
     code, _, err = await rmqha("status", "-b", broker.address, "--wait", "in-sync", "--timeout", "3")
     assert (code, "it tells nothing about its replicas" in err) == (1, True)
     code, out, _ = await rmqha("log", "verify", str(broker.store))
-    assert (code, out.startswith("good: 0 records")) == (0, True)
+    assert (code, "good: 0 records" in out) == (0, True)
