@@ -14,7 +14,7 @@ import trio
 from rmqha.broker import durability, metadata, options, send_message_processor
 from rmqha.codec import scan
 from rmqha.codec.scan import scan_records
-from rmqha.errors import CorruptLogError, StoreError, StoreWriteError
+from rmqha.errors import StoreError, StoreWriteError
 from rmqha.ha import ha_client, ha_service, log_receiver, report_sender, slave_connection
 from rmqha.replication import in_sync, master_session
 from rmqha.replication.master_session import LogRange
@@ -23,7 +23,6 @@ from rmqha.store import (
     log_recovery,
     mapped_file,
     message_store,
-    reput_message_service,
     running_flags,
     start,
     store_checkpoint,
@@ -374,19 +373,6 @@ mutant(
     (start, "recover_consume_queues", lambda _table, log, **_: log.max_offset),
 )  # fmt: skip
 
-
-def _without_repeats(self: Any, group: Any, request: Any) -> bool:
-    if not _is_acceptable(self, group, request):
-        raise CorruptLogError(request.commit_log_offset, "this record is in its queue already")
-    return True
-
-
-_is_acceptable = reput_message_service.ReputMessageService._is_acceptable
-
-mutant(
-    "a record that is in its queue already ends dispatch", "found by hand",
-    (reput_message_service.ReputMessageService, "_is_acceptable", _without_repeats),
-)  # fmt: skip
 
 # ---- the operator's promises
 

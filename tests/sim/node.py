@@ -273,6 +273,7 @@ def base_config(swarm: Swarm, *, is_master: bool) -> BrokerConfig:
         "flushConsumerOffsetInterval": _ms(swarm.save_s),
         "haSendHeartbeatInterval": _ms(swarm.ha_heartbeat_s),
         "slaveTimeout": _ms(swarm.slave_timeout_s),
+        "haTransferBatchSize": str(swarm.transfer_batch_size),
         "haAck": "durable" if swarm.ack_durable else "written",
     }
     if not is_master:

@@ -1,17 +1,29 @@
 """Planted bugs that somebody thought of who had not read tests/sim: what survived then has to die now."""
 
 from contextlib import suppress
+from math import inf
 from typing import Any, Final
 
-from rmqha.broker import consumer_offset_manager, metadata, pull_message_processor, topic_config_manager
+import trio
+
+from rmqha.broker import (
+    consumer_offset_manager,
+    durability,
+    metadata,
+    pull_message_processor,
+    send_message_processor,
+    topic_config_manager,
+)
 from rmqha.broker.config_files import TOPICS
+from rmqha.codec.transfer import encode_report
 from rmqha.errors import StoreError
-from rmqha.ha import catch_up, ha_service, slave_connection
+from rmqha.ha import catch_up, ha_connection, ha_service, report_sender, slave_connection
 from rmqha.remoting import connection, response_table
 from rmqha.replication import watermark
+from rmqha.replication.master_session import SendRange
 from rmqha.replication.slave_session import SlaveSession
 from rmqha.store import consume_queue, message_reader, message_store
-from tests.sim.mutant import always, mutant
+from tests.sim.mutant import always, mutant, nothing
 
 Store: Final = message_store.DefaultMessageStore
 Slave: Final = slave_connection.SlaveConnection
@@ -80,6 +92,50 @@ async def _stay_after_a_failed_flush(self: Any) -> None:
 _make_durable = Slave._make_durable
 
 
+def _register_twice(self: Any) -> bool:
+    action = self._next_action()
+    if not isinstance(action, SendRange):
+        return False
+    if action.size > ha_connection._DIRECT_SIZE_MAX:
+        self._frame = action
+        return False
+    if not self._send_directly(action):
+        return False
+    next_offset = self._connection.session.next_transfer_from_where + 1
+    self._waiter = self._connection.service.sendable.add(next_offset, inf, self._send_nowait)
+    return True
+
+
+def _report_into_a_cut_one(self: Any) -> None:
+    self._sent_offset = self.reported_offset
+    report = encode_report(self._sent_offset)
+    taken = self._stream.send_nowait(report)
+    self._last_write_at = trio.current_time()
+    if taken < len(report):
+        self._unsent = report[taken:]
+        self._stalled.set()
+
+
+def _ignore_acked_from_when_expired(self: Any, reached: bool, value: int) -> None:
+    if reached:
+        self.replicated_from = self.replication.acked_from
+    else:
+        self.replicated_to = value
+    self._one_done()
+
+
+def _wait_for_the_first_message(self: Any, begin: int, ends: Any, answer: Any) -> None:
+    _answer_when_durable(self, begin, ends[:1], lambda statuses: answer(statuses * len(ends)))
+
+
+def _encode_answers_to_all(self: Any, stored: Any, statuses: Any) -> Any:
+    return _encode_answers(self, [(*one[:2], False, *one[3:]) for one in stored], statuses)
+
+
+_answer_when_durable = durability.Durability.answer_when_durable
+_encode_answers = send_message_processor.SendMessageProcessor._encode_answers
+
+
 def _skip_one(self: Any, topic: str, queue_id: int, offset: int, **limits: Any) -> Any:
     """Every fourth answer with several messages leads the consumer past one that it did not get."""
     result = _get_message(self, topic, queue_id, offset, **limits)
@@ -124,6 +180,27 @@ def plant() -> None:
         (Slave, "_make_durable", _stay_after_a_failed_flush),
     )  # fmt: skip
     mutant("an answer leads past a message", _SOURCE, (message_reader.MessageReader, "get_message", _skip_one))
+    mutant(
+        "what a slave waits for is registered twice", _SOURCE,
+        (ha_connection.WriteSocketService, "_is_sent_nowait", _register_twice),
+    )  # fmt: skip
+    mutant(
+        "a report is sent into the middle of a cut one", _SOURCE,
+        (report_sender.ReportSender, "_send_now", _report_into_a_cut_one),
+    )  # fmt: skip
+    mutant(
+        "who expires asks not where the proof begins", _SOURCE,
+        (durability._PendingPuts, "on_replicated", _ignore_acked_from_when_expired),
+    )  # fmt: skip
+    mutant(
+        "the first message answers for those that came with it", _SOURCE,
+        (durability.Durability, "answer_when_durable", _wait_for_the_first_message),
+    )  # fmt: skip
+    mutant("a one-way send stays in the account", _SOURCE, (connection.Connection, "finish_oneway", nothing))
+    mutant(
+        "a one-way send is answered", _SOURCE,
+        (send_message_processor.SendMessageProcessor, "_encode_answers", _encode_answers_to_all),
+    )  # fmt: skip
     mutant(
         "held pulls are never told",
         _SOURCE,

@@ -56,6 +56,10 @@ class SimNet:
         """Directions ``(from, to)`` in which nothing arrives; only ever asked for membership."""
         self.delays: dict[tuple[str, str], float] = {}
         """Directions in which everything takes so much longer."""
+        self.narrow: dict[int, int] = {}
+        """So many bytes are under way to a server's port at most, where that is less than :attr:`capacity`."""
+        self.on_connected: Callable[[SimStream, int], None] = lambda _client, _port: None
+        """``on_connected(client, port)``: told of each connection before anything is sent on it."""
         self.reuse = 0.0
         """How often a client gets the port again that its last connection to the same server had."""
         self.listeners: dict[tuple[str, int], SimListener] = {}
@@ -184,7 +188,8 @@ class SimHost:
 class Pipe:
     """One direction of a connection. A chunk is ``(time of arrival, bytes)``; FIN is a chunk without bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int) -> None:
+        self.capacity: Final = capacity
         self.chunks: deque[tuple[float, bytes]] = deque()
         self.size = 0
         self.last_arrival = -inf
@@ -201,7 +206,7 @@ class Connection:
 
     def __init__(self, net: SimNet, client: SimHost, server: SimHost, port: int) -> None:
         self.net: Final = net
-        there, back = Pipe(), Pipe()
+        there, back = Pipe(min(net.capacity, net.narrow.get(port, net.capacity))), Pipe(net.capacity)
         self.ends: Final = (
             SimStream(self, client, incoming=back, outgoing=there, peer=f"{server.address}:{port}"),
             SimStream(self, server, incoming=there, outgoing=back, peer=f"{client.address}:{net.next_port()}"),
@@ -345,7 +350,7 @@ class SimStream:
         self._check_unbroken()
         if self.other.gone and not self.stale:
             self.break_at(trio.current_time() + 2 * self._net.latency())  # the other kernel answers RST
-        taken = min(len(data), self._net.capacity - self.outgoing.size)
+        taken = min(len(data), self.outgoing.capacity - self.outgoing.size)
         if taken <= 0:
             return 0
         self.outgoing.put(bytes(data[:taken]), arrival=trio.current_time() + self._way_s())
@@ -463,6 +468,7 @@ class SimNetwork:
         connection = Connection(net, self.host, server, port)
         if net.is_port_reused():
             net.reuse_port(connection)
+        net.on_connected(connection.ends[0], port)
         listener.offer(connection.ends[1])
         return connection.ends[0]
 

@@ -14,7 +14,7 @@ CHAOS_S: Final = 8.0
 """Faults happen, and messages are sent, in the first so many virtual seconds."""
 _NETWORK_LATENCY_S: Final = {"instant": (0.0, 0.0), "fast": (0.0001, 0.002), "slow": (0.005, 0.2)}
 _INTERVALS_S: Final = (0.3, 2.0, 2.0, 10.0, 10.0, 60.0)
-_OVERHEAD: Final = 200
+RECORD_OVERHEAD: Final = 200
 """A record is so much larger than its body, at most."""
 _PATIENCE_S: Final = 0.01
 
@@ -67,6 +67,12 @@ class Swarm:
     port_reuse: float = 0.0
     cleans: bool = False
     """Segments expire at once when everybody who is connected has them; who was away is rebuilt."""
+    transfer_batch_size: int = 32 * 1024
+    """Most bytes in one frame to a slave that keeps up; with small ones an append leaves in several frames."""
+    report_capacity: int = 65536
+    """So many bytes of reports are under way to a master at most: from 10 on, so that they leave in parts."""
+    mixed: bool = False
+    """Some bursts are sent as a batch, some messages one-way."""
     edges: bool = False
     """Records often end where a segment ends, or some bytes before."""
 
@@ -86,7 +92,7 @@ class Swarm:
         Each byte crosses two disks and the network, and may find one of each at work for somebody else. On a disk it
         waits for the flush that runs and for its own, in each segment, and for the next segment to be made.
         """
-        at_once = burst_bytes + self.producers * self.burst * (self.body_size_max + _OVERHEAD)
+        at_once = burst_bytes + self.producers * self.burst * (self.body_size_max + RECORD_OVERHEAD)
         trips = 5 + 3 * (at_once // self.capacity)
         segments = 2 + at_once // self.segment_size
         disk_s = segments * (3 * self.disk_latency_s[1] + self.creation_s)
@@ -165,4 +171,7 @@ def draw(seed: int) -> Swarm:
         edges=random.random() < 0.2,
         port_reuse=random.choice((0.0, 0.0, 0.3)),
         cleans=random.random() < 0.15,
+        transfer_batch_size=random.choice((150, 600, *[32 * 1024] * 4)),
+        report_capacity=65536 if network == "slow" else random.choice((10, 13, *[65536] * 4)),
+        mixed=random.random() < 0.3,
     )

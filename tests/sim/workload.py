@@ -3,19 +3,21 @@
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.errors import RemotingError
 from rmqha.remoting.response_table import Outcome
 from tests.sim.nemesis import draw_plan
 from tests.sim.sim_client import SimClient, connect
 from tests.sim.sim_clock import stream
-from tests.sim.swarm import CHAOS_S
+from tests.sim.swarm import CHAOS_S, RECORD_OVERHEAD
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -29,6 +31,8 @@ _STORED: Final = (
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE,
 )
+_TAGGED: Final = b"TAGS\x01t\x02"
+_MIXED: Final = 0.4
 _BEFORE_THE_END: Final = (0, 7, 8, 8, 8, 9, 8 + 91, 500)
 _WAY_BACK_S: Final = 1.0
 """An answer may be so long on its way."""
@@ -47,6 +51,8 @@ class Message:
     body: bytes
     code: int | None = None
     """How the broker answered."""
+    how: str = ""
+    """``batch``: with all others of its burst in one request; ``oneway``: nobody is told what became of it."""
 
 
 def _number(number: int) -> bytes:
@@ -54,11 +60,22 @@ def _number(number: int) -> bytes:
     return b"<%06d>" % number
 
 
-def _request(message: Message) -> RemotingCommand:
+def _request(messages: list[Message]) -> RemotingCommand:
+    """One message, or a batch."""
+    message = messages[0]
     fields = {
         "a": "sim", "b": message.topic, "c": "TBW102", "d": str(QUEUES), "e": str(message.queue_id), "f": "0",
         "g": "1700000000000", "h": "0", "i": "TAGS\x01t", "j": "0", "k": "false", "m": "false",
     }  # fmt: skip
+    if message.how == "batch":
+        body = encode_batch(BatchEntry(0, one.body, _TAGGED) for one in messages)
+        fields |= {"i": "", "m": "true"}
+        return RemotingCommand(RequestCode.SEND_BATCH_MESSAGE, ext_fields=fields, body=body)
+    if message.how == "oneway":
+        opaque = -1 - message.number
+        return RemotingCommand(
+            RequestCode.SEND_MESSAGE_V2, opaque=opaque, flag=FLAG_ONEWAY, ext_fields=fields, body=message.body
+        )
     return RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=message.body)
 
 
@@ -81,6 +98,8 @@ def draw_messages(world: "World") -> list[list[Message]]:
             size = random.randint(swarm.body_size_min, swarm.body_size_max)
             burst.append(Message(number, at, topic, queue_id, _number(number) + random.randbytes(size)))
             number += 1
+        if swarm.mixed:
+            _mix(random, burst, segment_size=swarm.segment_size)
         random.choice(bursts).append(burst)
     for fault in faults:
         if fault.kind == "twins":
@@ -88,6 +107,16 @@ def draw_messages(world: "World") -> list[list[Message]]:
                 bursts[0].append([Message(number, fault.at + after_s, "alpha", 0, _number(number) + b"twin")])
                 number += 1
     return [[m for burst in sorted(mine, key=lambda b: b[0].at) for m in burst] for mine in bursts]
+
+
+def _mix(random: Random, burst: list[Message], *, segment_size: int) -> None:
+    """Let this burst be a batch, if a segment has room for it, or some of its messages be one-way."""
+    if random.random() < _MIXED and sum(len(message.body) + RECORD_OVERHEAD for message in burst) < segment_size:
+        for message in burst:
+            message.how = "batch"
+    elif random.random() < _MIXED:
+        for message in burst:
+            message.how = random.choice(("", "oneway"))
 
 
 class Producer:
@@ -114,7 +143,7 @@ class Producer:
         world, client = self.world, await self._connected()
         if client is None:
             return
-        if world.swarm.edges and len(burst) == 1:
+        if world.swarm.edges and len(burst) == 1 and burst[0].how != "batch":
             burst[0].body = self._edged(client, burst[0])
         asked_at, limit_s = trio.current_time(), world.swarm.answer_s(sum(len(message.body) for message in burst))
         is_calm = world.is_calm_until(asked_at + limit_s)
@@ -159,38 +188,47 @@ class Burst:
         self._world: Final = world
         self._client: Final = client
         self._messages: Final = messages
-        self._waiting = dict.fromkeys(messages)
+        self._waiting = dict.fromkeys(message for message in messages if message.how != "oneway")
         self._answered: Final = trio.Event()
         self.answered_at = inf
         """When the last answer left the broker."""
         frames = []
-        for message in messages:
-            request = _request(message)
+        for some in [messages] if messages[0].how == "batch" else [[message] for message in messages]:
+            request = _request(some)
             try:
-                request.opaque = client.expect(
-                    partial(self._take, message), self._on_outcome, timeout_s=self._limit_s() + _WAY_BACK_S
-                )
+                if some[0].how != "oneway":
+                    request.opaque = client.expect(
+                        partial(self._take, some), self._on_outcome, timeout_s=self._limit_s() + _WAY_BACK_S
+                    )
             except RemotingError:  # it ended just now
                 self._answered.set()
                 return
             frames.append(request.encode())
         client.remoting.put(b"".join(frames))
+        if not self._waiting:
+            self.answered_at = trio.current_time()
+            self._answered.set()
 
     def _limit_s(self) -> float:
         hangs = self._world.master.disk.faults.hung_until > self._messages[0].at
         return self._world.swarm.patience_s + (SEGMENT_S if hangs else 0.0)
 
-    def _take(self, message: Message, answer: RemotingCommand) -> None:
-        world = self._world
-        del self._waiting[message]
-        message.code = answer.code
-        world.journal.record("answer", message.number, int(answer.code))
+    def _take(self, messages: list[Message], answer: RemotingCommand) -> None:
+        world, checker, process = self._world, self._world.checker, self._client.process
+        for message in messages:
+            del self._waiting[message]
+            message.code = answer.code
+        world.journal.record("answer", messages[0].number, int(answer.code))
         if answer.code in _STORED:
-            world.checker.on_stored(self._client.process)
+            checker.on_stored(process)
+            offsets = [int(one[16:], 16) for one in decode_send_response(answer).msg_id.split(",")]
+            checker.check_whole(process, messages, offsets)
+        elif messages[0].how == "batch":
+            checker.check_absent(process, messages)
         if answer.code == ResponseCode.SUCCESS:
-            response = decode_send_response(answer)
-            offset = int(response.msg_id[16:], 16)
-            world.checker.on_send_ok(self._client.process, message, offset=offset, queue_offset=response.queue_offset)
+            first = decode_send_response(answer).queue_offset
+            for number, (message, offset) in enumerate(zip(messages, offsets, strict=False)):
+                checker.on_send_ok(process, message, offset=offset, queue_offset=first + number)
         if not self._waiting:
             self.answered_at = trio.current_time()
 

@@ -17,10 +17,11 @@ from tests.sim.consumer import SUSPEND_S, Consumer
 from tests.sim.invariants import COMMIT_LOG, Checker
 from tests.sim.journal import CountingLogger, Journal
 from tests.sim.nemesis import Fault, Nemesis, draw_plan
-from tests.sim.node import SimNode
+from tests.sim.node import HA_PORT, SimNode
 from tests.sim.sim_client import CLIENTS
 from tests.sim.sim_clock import stream
-from tests.sim.sim_net import SimNet, SimNetwork
+from tests.sim.sim_net import SimNet, SimNetwork, SimStream
+from tests.sim.stream_witness import StreamWitness
 from tests.sim.swarm import CHAOS_S, Swarm, draw
 from tests.sim.workload import Message, Producer
 
@@ -87,9 +88,11 @@ class World:
             latency_s=self.swarm.network_latency_s,
         )
         self.net.reuse = self.swarm.port_reuse
+        self.net.narrow[HA_PORT] = self.swarm.report_capacity
         self.random = stream(self.seed, "world")
         self.clients = self.net.host(CLIENTS).mount()
         self.checker = Checker(self)
+        self.net.on_connected = self._watch_stream
         CountingLogger.events.clear()
         self.nodes = {}
         for number in range(self.swarm.slaves + 1):
@@ -116,6 +119,10 @@ class World:
                 node.kill()
             self.nursery.cancel_scope.cancel()
         return outcome
+
+    def _watch_stream(self, client: SimStream, port: int) -> None:
+        if port == HA_PORT:
+            client.on_coming = StreamWitness(self.checker, client.host.address).on_coming
 
     def _outcome(self) -> Outcome:
         return Outcome(
