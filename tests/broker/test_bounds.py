@@ -1,6 +1,5 @@
 """What clients may make a broker remember is bounded, whatever they send; what is known goes on."""
 
-import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -209,6 +208,7 @@ async def test_a_held_pull_for_many_tags_takes_as_much_room_as_it_needs(
 
 async def test_of_a_held_pull_no_more_is_kept_than_what_it_is_for(autojump_clock: MockClock) -> None:
     """A minute long, also for those who left: their requests are in nobody's account any more."""
+    tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy does not count allocations")
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker():
         async with machine.client() as client:

@@ -1,6 +1,5 @@
 """Dispatch: what reaches the queues, when, and what stops it."""
 
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +275,7 @@ async def test_a_stop_while_the_disk_is_full_loses_nothing(autojump_clock: MockC
 
 
 async def test_a_queue_that_begins_late_costs_neither_memory_nor_the_loop(tmp_path: Path) -> None:
+    tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy does not count allocations")
     last, file_size, turns = 299_999, 6_000_000, 0
     changes: dict[str, Any] = {
         "root": str(tmp_path / "store"),
