@@ -32,6 +32,7 @@ _BLANK_MAGIC: Final = BLANK_MAGIC.to_bytes(4, "big", signed=True)
 _LEAVE_S: Final = 0.2
 """So long after its disk failed a slave may still be connected."""
 _SHOWN: Final = Message(-1, 0.0, "", 0, b"")
+_START_EMPTY: Final = "nothing of it is left there to compare with. Move this store away and start empty"
 COMMIT_LOG: Final = f"{STORE}/commitlog/"
 
 
@@ -307,6 +308,9 @@ class Checker:
                 continue
             if isinstance(leaf, DivergedLogError) and self.world.swarm.master_forgets:
                 continue  # the operator rebuilds the other one
+            if self.world.swarm.cleans and self.world.swarm.master_forgets and _START_EMPTY in str(leaf):
+                self.world.rebuild_forgetful(node)
+                continue
             if isinstance(leaf, DivergedLogError) and process.is_master and self.world.usurped:
                 self.world.rebuild_usurped()
                 continue

@@ -110,8 +110,11 @@ def draw_messages(world: "World") -> list[list[Message]]:
 
 
 def _mix(random: Random, burst: list[Message], *, segment_size: int) -> None:
-    """Let this burst be a batch, if a segment has room for it, or some of its messages be one-way."""
-    if random.random() < _MIXED and sum(len(message.body) + RECORD_OVERHEAD for message in burst) < segment_size:
+    """Let this burst be a batch, if one may be so large with such segments, or some of its messages be one-way."""
+    if (
+        random.random() < _MIXED
+        and sum(len(message.body) + RECORD_OVERHEAD for message in burst) < segment_size * 3 // 4
+    ):
         for message in burst:
             message.how = "batch"
     elif random.random() < _MIXED:

@@ -256,6 +256,13 @@ class World:
                 self.checker.on_failed_over()
                 node.boot()
 
+    def rebuild_forgetful(self, node: SimNode) -> None:
+        """A master forgot more than its slave still has in front: it says so, and the operator starts it empty."""
+        self.journal.record("operator.rebuilt", node.name, "forgetful")
+        node.wipe()
+        self.checker.on_failed_over()
+        node.boot()
+
     def _replace(self, node: SimNode) -> None:
         node.gone = False
         node.boot()
