@@ -112,6 +112,8 @@ class Checker:
     def check_whole(self, process: Process, messages: list[Message], offsets: list[int]) -> None:
         """I8: what was stored was stored with all its messages, one behind the other."""
         store, at = process.broker.store, offsets[0]
+        if self.is_expired(at):
+            return  # the answer took so long
         for message, offset in zip_longest(messages, offsets):
             size = int.from_bytes(store.view_range(at, 4), "big")
             if message is None or offset != at or message.body not in bytes(store.view_range(at, size)):
