@@ -3,7 +3,7 @@
 A fault that breaks what the mode promises proves nothing, so the configuration also is the fault budget.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -17,6 +17,7 @@ _INTERVALS_S: Final = (0.3, 2.0, 2.0, 10.0, 10.0, 60.0)
 RECORD_OVERHEAD: Final = 200
 """A record is so much larger than its body, at most."""
 _PATIENCE_S: Final = 0.01
+_SMALL_FRAME: Final = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def draw(seed: int) -> Swarm:
     sync_master = random.random() < 0.85
     sync_flush = random.random() < 0.7
     network = random.choice(("instant", "instant", "fast", "fast", "slow"))
-    return Swarm(
+    swarm = Swarm(
         slaves=slaves,
         sync_master=sync_master,
         sync_flush=sync_flush,
@@ -171,7 +172,11 @@ def draw(seed: int) -> Swarm:
         edges=random.random() < 0.2,
         port_reuse=random.choice((0.0, 0.0, 0.3)),
         cleans=random.random() < 0.15,
-        transfer_batch_size=random.choice((150, 600, *[32 * 1024] * 4)),
+        transfer_batch_size=random.choice((_SMALL_FRAME, 600, *[32 * 1024] * 4)),
         report_capacity=65536 if network == "slow" else random.choice((10, 13, *[65536] * 4)),
         mixed=random.random() < 0.3,
     )
+    if swarm.transfer_batch_size == _SMALL_FRAME:  # who pauses for longer than a heartbeat, and then fills the line
+        capacity = swarm.capacity if network == "slow" else random.choice((200, 500, 1000))
+        return replace(swarm, capacity=capacity, ha_heartbeat_s=0.3, burst=6)
+    return swarm

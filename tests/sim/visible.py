@@ -107,7 +107,10 @@ class Visible:
     def _next(self, queue: tuple[str, int], expected: int, record: bytes) -> int:
         """The queue offset at which a record has to stand: the next one, or behind those that have just expired."""
         own = int.from_bytes(record[20:28], "big")
-        if not self._world.swarm.cleans or not expected < own < expected + len(self._seen) + 1:
+        if (
+            not self._world.swarm.cleans
+            or not expected < own < expected + len(self._seen) + len(self._checker.acked) + 1
+        ):
             return expected
         skipped = ((*queue, offset) for offset in range(expected, own))
         return own if all(place not in self._seen or self._is_expired(place) for place in skipped) else expected
