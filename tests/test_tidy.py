@@ -103,12 +103,7 @@ def test_what_nobody_uses_is_gone() -> None:
         for path in modules()
         if not str(path.relative_to(ROOT)).startswith(PUBLIC)
         for name, node in definitions(path)
-        if not (
-            node.name.startswith("__")
-            or _is_registered(node)
-            or isinstance(node, ast.ClassDef)
-            or name in CALLED_FROM_OUTSIDE | ASKED_BY_TESTS
-        )
+        if not (node.name.startswith("__") or _is_registered(node) or name in CALLED_FROM_OUTSIDE | ASKED_BY_TESTS)
         and not named[node.name]
     ]
     assert unused == []

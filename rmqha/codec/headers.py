@@ -125,111 +125,12 @@ class ViewMessageRequestHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryMessageRequestHeader:
-    """12 QUERY_MESSAGE; a unique-key query carries ``_UNIQUE_KEY_QUERY=true`` besides."""
-
-    topic: str
-    key: str
-    max_num: Int32
-    begin_timestamp: Int64
-    end_timestamp: Int64
-
-
-@dataclass(frozen=True, slots=True)
 class UnregisterClientRequestHeader:
     """35 UNREGISTER_CLIENT."""
 
     client_i_d: str
     producer_group: str | None = None
     consumer_group: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerSendMsgBackRequestHeader:
-    """36 CONSUMER_SEND_MSG_BACK; ``offset`` is physical."""
-
-    offset: Int64
-    group: str
-    delay_level: Int32
-    origin_msg_id: str | None = None
-    origin_topic: str | None = None
-    unit_mode: bool = False
-    max_reconsume_times: Int32 | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupRequestHeader:
-    """38 GET_CONSUMER_LIST_BY_GROUP, 40 NOTIFY_CONSUMER_IDS_CHANGED, 203 GET_CONSUMER_CONNECTION_LIST."""
-
-    consumer_group: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumeStatsRequestHeader:
-    """208 GET_CONSUME_STATS."""
-
-    consumer_group: str
-    topic: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TopicRequestHeader:
-    """202 GET_TOPIC_STATS_INFO, 215 DELETE_TOPIC_IN_BROKER, 300 QUERY_TOPIC_CONSUME_BY_WHO."""
-
-    topic: str
-
-
-@dataclass(frozen=True, slots=True)
-class CreateTopicRequestHeader:
-    """17 UPDATE_AND_CREATE_TOPIC."""
-
-    topic: str
-    default_topic: str
-    read_queue_nums: Int32
-    write_queue_nums: Int32
-    perm: Int32
-    topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: Int32 = 0
-    order: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteSubscriptionGroupRequestHeader:
-    """207 DELETE_SUBSCRIPTIONGROUP."""
-
-    group_name: str
-    remove_offset: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterBrokerRequestHeader:
-    """103 REGISTER_BROKER; ``body_crc32`` 0 means unchecked."""
-
-    broker_name: str
-    broker_addr: str
-    cluster_name: str
-    ha_server_addr: str
-    broker_id: Int64
-    compressed: bool = False
-    body_crc32: Int32 = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterBrokerResponseHeader:
-    """Where a registered slave finds its master; both absent when there is none."""
-
-    ha_server_addr: str | None = None
-    master_addr: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class UnregisterBrokerRequestHeader:
-    """104 UNREGISTER_BROKER, 322 QUERY_DATA_VERSION."""
-
-    broker_name: str
-    broker_addr: str
-    cluster_name: str
-    broker_id: Int64
 
 
 def decode_header(kind: type[Header], command: RemotingCommand) -> Header:

@@ -1,6 +1,7 @@
 """Typed headers: the recorded ones read as recorded, and bad ones are refused with a reason."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.codec.headers import (
-    ConsumerSendMsgBackRequestHeader,
+    Int32,
+    Int64,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     PullSysFlag,
-    RegisterBrokerRequestHeader,
+    QueryConsumerOffsetRequestHeader,
     UnregisterClientRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
     decode_header,
     encode_header,
 )
@@ -57,13 +60,45 @@ def test_a_recorded_pull_request(session: str) -> None:
 
 def test_recorded_headers_of_other_kinds_are_written_as_they_were_read() -> None:
     for session, code, kind in (
-        ("push-consumer", 36, ConsumerSendMsgBackRequestHeader),
+        ("push-consumer", 15, UpdateConsumerOffsetRequestHeader),
+        ("push-consumer", 14, QueryConsumerOffsetRequestHeader),
         ("push-consumer", 35, UnregisterClientRequestHeader),
-        ("slave-sync", 103, RegisterBrokerRequestHeader),
     ):
         command, frame = recorded(session, code=code)[0]
         fields = {name: value for name, value in frame["extFields"].items() if name != "bname"}
         assert encode_header(decode_header(kind, command)) == fields
+
+
+@dataclass(frozen=True, slots=True)
+class EveryKind:
+    """A header with each kind of field there is."""
+
+    name: str
+    offset: Int64
+    queue_id: Int32
+    client_i_d: str | None = None
+    max_times: Int32 | None = None
+    in_order: bool = False
+    sub_version: Int64 = 5
+
+
+def test_every_kind_of_field_is_written_as_it_is_read() -> None:
+    whole = {
+        "name": "n",
+        "offset": str(-(1 << 63)),
+        "queueId": "7",
+        "clientID": "c",
+        "maxTimes": "-1",
+        "inOrder": "true",
+    }
+    header = decode_header(EveryKind, RemotingCommand(0, ext_fields={**whole, "unknown": "x"}))
+    assert header == EveryKind("n", -(1 << 63), 7, "c", -1, in_order=True)
+    assert encode_header(header) == {**whole, "subVersion": "5"}
+    least = decode_header(EveryKind, RemotingCommand(0, ext_fields={"name": "", "offset": "0", "queueId": "0"}))
+    assert least == EveryKind("", 0, 0)
+    assert encode_header(least) == {"name": "", "offset": "0", "queueId": "0", "inOrder": "false", "subVersion": "5"}
+    with pytest.raises(RemoteProtocolError, match="maxTimes is no int32"):
+        decode_header(EveryKind, RemotingCommand(0, ext_fields={**whole, "maxTimes": str(1 << 31)}))
 
 
 def test_an_absent_field_and_a_number_that_is_none_are_named() -> None:
