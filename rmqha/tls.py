@@ -145,6 +145,11 @@ class TlsStream:
         """See :class:`~rmqha.transport.Stream`."""
         return self._stream.peer
 
+    @property
+    def local_port(self) -> int:
+        """See :class:`~rmqha.transport.Stream`."""
+        return self._stream.local_port
+
     async def receive_into(self, buffer: memoryview) -> int:
         """See :class:`~rmqha.transport.Stream`."""
         if not self._ready.is_set():

@@ -50,6 +50,11 @@ class Stream(Protocol):
         """The other side as ``ip:port`` (``[ip]:port`` for IPv6). For eyes: two streams may have the same one."""
         ...
 
+    @property
+    def local_port(self) -> int:
+        """The port at this side; 0 if the connection is gone. With this host's address it names the connection."""
+        ...
+
     async def receive_into(self, buffer: memoryview) -> int:
         """Wait for bytes and put them into ``buffer``; returns how many, 0 at the end of the stream.
 
@@ -120,6 +125,15 @@ class TcpStream:
     def peer(self) -> str:
         """See :class:`Stream`."""
         return self._peer
+
+    @property
+    def local_port(self) -> int:
+        """See :class:`Stream`."""
+        try:
+            port: int = self._socket.getsockname()[1]
+        except OSError:
+            return 0
+        return port
 
     async def receive_into(self, buffer: memoryview) -> int:
         """See :class:`Stream`."""

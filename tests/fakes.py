@@ -51,10 +51,11 @@ class MemoryPipe:
 class MemoryStream:
     """One end of an in-memory connection (rmqha.transport.Stream)."""
 
-    def __init__(self, incoming: MemoryPipe, outgoing: MemoryPipe, peer: str) -> None:
+    def __init__(self, incoming: MemoryPipe, outgoing: MemoryPipe, peer: str, *, local_port: int) -> None:
         self.incoming = incoming
         self.outgoing = outgoing
         self.peer = peer
+        self.local_port = local_port
         self.closed = False
 
     async def receive_into(self, buffer: memoryview) -> int:
@@ -111,7 +112,11 @@ def memory_connection(
 ) -> tuple[MemoryStream, MemoryStream]:
     """Both ends of a connection; each sees the other's address as its peer."""
     there, back = MemoryPipe(capacity), MemoryPipe(capacity)
-    return MemoryStream(back, there, peer_b), MemoryStream(there, back, peer_a)
+    port_a, port_b = (int(peer.rpartition(":")[2]) for peer in (peer_a, peer_b))
+    return (
+        MemoryStream(back, there, peer_b, local_port=port_a),
+        MemoryStream(there, back, peer_a, local_port=port_b),
+    )
 
 
 class MemoryListener:

@@ -112,13 +112,15 @@ class BrokerController:
             self.queue_ends,
             interval_s=config.flush_consumer_offset_interval_s,
         )
-        self.metadata.on_slave = self.ha_service.departed.learn_name
         self.holds: Final = PullRequestHoldService()
         self.fence: Final = Fence()
         self.consumers: Final = ConsumerManager()
-        self.group: Final = ReplicationGroup(config, slave_hosts=self.ha_service.slave_hosts)
+        self.group: Final = ReplicationGroup(
+            config, slave_hosts=self.ha_service.slave_hosts, name_slave=self.ha_service.name_slave
+        )
         self.master_link: Final = MasterLink(self._network, config, self.topics, self.offsets, group=self.group)
         self._probe: Final = probe or self.master_link.probe
+        self._introduce: Final = None if probe else self.master_link.introduce
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
         self.catch_up: Final = self._make_catch_up(chance)
         self._wire_confirm_offset()
@@ -130,6 +132,7 @@ class BrokerController:
             options=options.ha_client_options(self.config, self._tuning),
             chance=chance,
             probe_master=self._probe,
+            introduce=self._introduce,
             meet=self.group.meet,
         )
         client.update_master_address(*split_address(self.config.ha_master_address))

@@ -23,6 +23,8 @@ _PRESENT_S: Final = 30.0
 _DIGITS_MAX: Final = 19
 _NAME_SIZE_MAX: Final = 255
 _PORT: Final = "listenPort"
+_HA_PORT: Final = "haClientPort"
+"""The port at the slave's side of its HA connection: on one host it tells one slave from another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,16 @@ class ReplicationGroup:
     Attributes:
         broker_name: what clients are told; a slave without ``brokerName`` takes its master's.
         slave_hosts: a host for each slave's connection of this moment.
+        name_slave: told host and port of a slave's HA connection, and its ``brokerName/brokerId``.
     """
 
-    def __init__(self, config: BrokerConfig, *, slave_hosts: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        slave_hosts: Callable[[], Iterable[str]],
+        name_slave: Callable[[str, int, str], None],
+    ) -> None:
         self._is_named: Final = "brokerName" in config.origins
         self._broker_id: Final = config.broker_id
         self._file_size: Final = config.mapped_file_size_commit_log
@@ -48,6 +57,7 @@ class ReplicationGroup:
         self._allowance: Final = LogAllowance()
         self.broker_name = config.broker_name
         self.slave_hosts: Final = slave_hosts
+        self.name_slave: Final = name_slave
 
     @property
     def member(self) -> GroupMember:
@@ -66,17 +76,20 @@ class ReplicationGroup:
             self.broker_name = master.broker_name
         return why
 
-    def introduce(self) -> dict[str, str]:
-        """The fields of a request that say who asks."""
+    def introduce(self, ha_client_port: int | None = None) -> dict[str, str]:
+        """The fields of a request that say who asks; a slave that follows also says from which port it does."""
         name = {"brokerName": self.broker_name} if self._is_named else {}
         facts = {"brokerId": self._broker_id, "mappedFileSizeCommitLog": self._file_size, _PORT: self._listen_port}
-        return name | {key: str(value) for key, value in facts.items()}
+        followed_from = {} if ha_client_port is None else {_HA_PORT: ha_client_port}
+        return name | {key: str(value) for key, value in (facts | followed_from).items()}
 
     def on_introduced(self, host: str, fields: Mapping[str, str], *, now: float) -> None:
         """A broker on ``host`` has said who it is. What does not belong together is logged when it is new."""
         if "brokerId" not in fields:
             return
         member, where = member_of(fields), (host, fields.get(_PORT, "")[:_DIGITS_MAX])
+        if (ha_client_port := _number(fields.get(_HA_PORT))) is not None:
+            self.name_slave(host, ha_client_port, f"{member.broker_name or self.broker_name}/{member.broker_id}")
         before = self._introduced.pop(where, None)
         self._introduced[where] = _Introduced(member, now)
         if len(self._introduced) > _MEMBERS_MAX:

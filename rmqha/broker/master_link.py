@@ -69,18 +69,28 @@ class MasterLink:
         Raises:
             BrokerStartingError: it cannot say yet.
         """
-        config = self._config
-        found = None
+        return await self._probe(ha_address, self._group.introduce())
+
+    async def introduce(self, ha_address: MasterAddress, ha_client_port: int) -> LogRange | None:
+        """As :meth:`probe`, and tell a master of ours that the HA connection from this local port is ours.
+
+        RocketMQ does not look at the fields that say so.
+        """
+        return await self._probe(ha_address, self._group.introduce(ha_client_port))
+
+    async def _probe(self, ha_address: MasterAddress, fields: dict[str, str]) -> LogRange | None:
+        config, found = self._config, None
         if ha_address.port > HA_PORT_DISTANCE:
-            found = await self._ask_range(f"{ha_address.host}:{ha_address.port - HA_PORT_DISTANCE}", ha_address.port)
+            beside = f"{ha_address.host}:{ha_address.port - HA_PORT_DISTANCE}"
+            found = await self._ask_range(beside, ha_address.port, fields=fields)
         if found is None and config.master_address and split_address(config.ha_master_address) == tuple(ha_address):
-            found = await self._ask_range(config.master_address, ha_address.port)
+            found = await self._ask_range(config.master_address, ha_address.port, fields=fields)
         return found
 
-    async def _ask_range(self, address: str, ha_port: int) -> LogRange | None:
+    async def _ask_range(self, address: str, ha_port: int, *, fields: dict[str, str]) -> LogRange | None:
         try:
             async with open_remoting_client(self._network, address, timeout_s=RPC_TIMEOUT_S) as client:
-                answer = await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, self._group.introduce())
+                answer = await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, fields)
                 table = answer.get("table") or {}
                 is_ours = STATUS_KEY in table
                 status = java_json.loads(table[STATUS_KEY]) if is_ours else {}
@@ -105,10 +115,6 @@ class MasterLink:
             await self._synchronize(self._config.master_address)
             await trio.sleep(_INTERVAL_S)
 
-    def _own_name(self) -> dict[str, str]:
-        """Tells the master whose status should name us when we are gone; RocketMQ's masters do not look at it."""
-        return {"brokerName": self._group.broker_name, "brokerId": str(self._config.broker_id)}
-
     async def _synchronize(self, address: str) -> None:
         """Take over the tables; a failure is logged when it changes, and the next round tries again.
 
@@ -119,8 +125,7 @@ class MasterLink:
             async with open_remoting_client(self._network, address, timeout_s=RPC_TIMEOUT_S) as client:
                 await self._check_group(client)
                 topics = await _ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics)
-                code = RequestCode.GET_ALL_CONSUMER_OFFSET
-                offsets = await _ask_table(client, code, decode_offsets, fields=self._own_name())
+                offsets = await _ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
             if topics:
                 self._topics.replace(topics)
             await self._offsets.merge_from_master(offsets)

@@ -60,8 +60,6 @@ class MetadataService:
         self._queue_ends = queue_ends
         self._interval_s = interval_s
         self._not_saved = ""
-        self.on_slave: Callable[[str, str], None] = lambda _peer, _name: None
-        """Told who asks for the tables, and how it calls itself: brokerName/brokerId."""
         self._asking: set[Connection] = set()
         self._making = trio.Lock()
         self._deadlines = DeadlineService(topics.saved)
@@ -140,8 +138,6 @@ class MetadataService:
         self._answer_table(connection, request, self._topics.to_json)
 
     def _answer_consumer_offsets(self, connection: Connection, request: RemotingCommand) -> None:
-        if name := request.ext_fields.get("brokerName"):
-            self.on_slave(connection.peer, f"{name}/{request.ext_fields.get('brokerId', '?')}")
         self._answer_table(connection, request, self._offsets.to_json)
 
     def _answer_delay_offsets(self, connection: Connection, request: RemotingCommand) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from itertools import chain, repeat
 from typing import Final, NamedTuple, assert_never
 
 import structlog
@@ -49,6 +50,10 @@ ProbeMaster = Callable[[MasterAddress], Awaitable[LogRange | None]]
 
 Raises BrokerStartingError.
 """
+
+
+Introduce = Callable[[MasterAddress, int], Awaitable[LogRange | None]]
+"""As :data:`ProbeMaster`, and tells the broker that the HA connection from this local port is ours."""
 
 
 async def ask_nobody(_address: MasterAddress) -> LogRange | None:
@@ -110,12 +115,14 @@ class HAClient:
         options: HAClientOptions,
         chance: Callable[[], float],
         probe_master: ProbeMaster = ask_nobody,
+        introduce: Introduce | None = None,
         meet: Meet = trust_anybody,
     ) -> None:
         self._log: Final = log
         self._network: Final = network
         self._options: Final = options
         self._probe_master: Final = probe_master
+        self._introduce: Final = introduce or (lambda address, _port: probe_master(address))
         self._meet: Final = meet
         self._backoff: Final = Backoff(chance)
         self._address: MasterAddress | None = None
@@ -187,8 +194,8 @@ class HAClient:
 
     async def _follow(self, address: MasterAddress) -> None:
         options = self._options
-        master = await self._probe(address)
-        is_known = self._check_group(master)
+        master = await self._ask(self._probe_master(address))
+        self._check_group(master)
         try:
             start = choose_start_at(self._log, master, overlap_size=options.overlap_size)
         except UnfitMasterError:
@@ -204,7 +211,7 @@ class HAClient:
             start=start,
             options=options,
             silence_max_s=options.housekeeping_s,
-            beside=trio.sleep_forever if is_known else partial(self._meet_later, address),
+            beside=partial(self._meet_master, address, stream.local_port),
         )
         log = logger.debug if self._is_told_connected else logger.info
         log("ha_client.connected", master=str(address), first_report=start.first_report)
@@ -219,9 +226,9 @@ class HAClient:
             if self._log.max_offset > end or (has_lasted and not connection.session.is_comparing):
                 self._backoff.on_progress()
 
-    async def _probe(self, address: MasterAddress) -> LogRange | None:
+    async def _ask(self, question: Awaitable[LogRange | None]) -> LogRange | None:
         try:
-            return await self._probe_master(address)
+            return await question
         except BrokerStartingError:
             return None  # perhaps it is a neighbour that starts; whoever has this HA port answers there
 
@@ -233,15 +240,16 @@ class HAClient:
             raise UnfitMasterError(ClientState.MISCONFIGURED, f"this master is not followed: {why}")
         return True
 
-    async def _meet_later(self, address: MasterAddress) -> None:
-        """Ask a master that is followed already who it is, until it says so; one that has just started may not."""
-        await trio.sleep(_MEET_AFTER_S)
-        while not self._check_group(await self._probe(address)):
-            if not self._has_warned:
+    async def _meet_master(self, address: MasterAddress, local_port: int) -> None:
+        """Tell a master that is followed whose connection this is, until it says who it is; at first it may not."""
+        for pause_s in chain((0.0, _MEET_AFTER_S), repeat(_MEET_AGAIN_S)):
+            await trio.sleep(pause_s)
+            if self._check_group(await self._ask(self._introduce(address, local_port))):
+                break
+            if pause_s and not self._has_warned:
                 self._has_warned = True
                 reason = "it does not say by remoting what its brokerName, brokerId and mappedFileSizeCommitLog are"
                 logger.warning("ha_client.group_unknown", master=str(address), reason=reason)
-            await trio.sleep(_MEET_AGAIN_S)
         await trio.sleep_forever()
 
     async def _show_up(self, address: MasterAddress) -> None:

@@ -55,6 +55,8 @@ class HAConnection:
         self.peer: Final = stream.peer
         self.session: Final = MasterSession(service.settings, now=now)
         self.replica: Final = Replica(address_of(stream.peer))
+        self.name = ""
+        """``brokerName/brokerId``, once the slave has said so by remoting."""
         self.first_report_came: Final = trio.Event()
         self.refusal: RefusedSlaveError | None = None
         self._connected_at: Final = now
@@ -150,7 +152,7 @@ class HAConnection:
         eta_s = 0.0 if state is ConnectionState.IN_SYNC else lag_bytes / rate if rate > 0 else None
         return ConnectionInfo(
             peer=self.peer,
-            name=self.service.departed.name_of(self.peer),
+            name=self.name,
             state=state,
             connected_s=now - self._connected_at,
             slave_ack_offset=acked,

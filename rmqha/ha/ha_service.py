@@ -114,22 +114,30 @@ class HAService:
             self._refused.forget(address)
 
     def _on_refused(self, connection: HAConnection, error: RefusedSlaveError) -> None:
-        """A connection was ended from here; of one that went bad while its slave has a new one nobody needs to know."""
-        if error.refusal in _WENT_BAD and self._is_back(connection):
+        """A connection was ended from here. A slave whose connection went bad is departed, or back; not turned away."""
+        went_bad, now = error.refusal in _WENT_BAD and connection.session.is_transferring, trio.current_time()
+        if went_bad and self._is_back(connection):
             return
-        if self._refused.note(address_of(connection.peer), error, now=trio.current_time()):
+        is_news = (
+            self.log_allowance.take(now=now)
+            if went_bad
+            else self._refused.note(address_of(connection.peer), error, now=now)
+        )
+        if is_news:
             logger.warning(
                 "ha_connection.refused", peer=connection.peer, refusal=error.refusal.value, reason=str(error)
             )
 
     def _is_back(self, connection: HAConnection) -> bool:
         """Whether the slave of a connection that ended has another one."""
-        slave = connection.replica.slave
-        return any(c.replica.slave == slave and c.session.is_transferring for c in self.connections.values())
+        return any(
+            _is_same_slave(other, connection) and other.session.is_transferring for other in self.connections.values()
+        )
 
     def on_joined(self, connection: HAConnection) -> None:
         """A slave has reported for the first time over this connection."""
-        self.departed.forget(connection.peer)
+        self.departed.forget(connection.name)
+        self.departed.forget_unnamed(connection.peer)
         self._refused.on_back(address_of(connection.peer))
         self.in_sync_watch.on_joined(self.live_slaves, now=trio.current_time())
 
@@ -142,8 +150,8 @@ class HAService:
         reason = connection.ended
         if not connection.session.has_taken:
             reason += "; it took nothing: if it does not come back, its own status says what it found"
-        self.departed.note(peer, slave_ack_offset=acked, reason=reason, now=now)
-        name = self.departed.name_of(peer)
+        name = connection.name
+        self.departed.note(peer, name=name, slave_ack_offset=acked, reason=reason, now=now)
         self.in_sync_watch.on_left(
             self.live_slaves, peer=peer, name=name, slave_ack_offset=acked, reason=reason, now=now
         )
@@ -163,6 +171,15 @@ class HAService:
     def push2_slave_max_offset(self) -> int:
         """The largest acknowledgement of any live connection; 0 without one."""
         return self._in_sync.push2_slave_max_offset()
+
+    def name_slave(self, host: str, port: int, name: str) -> None:
+        """The slave whose connection comes from ``port`` of ``host`` is called ``name``, as a broker there says."""
+        for connection in self.connections.values():
+            address, _, its_port = connection.peer.rpartition(":")
+            if (address.strip("[]"), its_port) == (host, str(port)):
+                connection.name = name
+                if connection.session.is_transferring:
+                    self.departed.forget(name)
 
     def slave_hosts(self) -> list[str]:
         """The host of each slave's connection."""
@@ -199,3 +216,10 @@ class HAService:
             push2_slave_max_offset=self.push2_slave_max_offset,
             replicated_offset=self._in_sync.value(),
         )
+
+
+def _is_same_slave(one: HAConnection, other: HAConnection) -> bool:
+    """Whether two connections are one slave's: from the same address, and of the same name where both have one."""
+    if one.name and other.name:
+        return one.name == other.name and one.replica.address == other.replica.address
+    return one.replica.slave == other.replica.slave

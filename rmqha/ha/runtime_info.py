@@ -21,7 +21,7 @@ class ConnectionInfo:
 
     peer: str
     name: str
-    """``brokerName/brokerId`` as brokers on its host call themselves; empty if none did."""
+    """``brokerName/brokerId``, if the slave said so by remoting; else empty."""
     state: ConnectionState
     connected_s: float
     slave_ack_offset: int
@@ -53,7 +53,7 @@ class DepartedInfo:
     """A slave that was connected, and is not any more."""
 
     name: str
-    """``brokerName/brokerId`` as brokers on its host call themselves; empty if none did."""
+    """``brokerName/brokerId``, if the slave said so by remoting; else empty."""
     peer: str
     slave_ack_offset: int
     """Its last acknowledgement; -1 if there was none."""

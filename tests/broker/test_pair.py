@@ -18,7 +18,7 @@ from rmqha.codec.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import DivergedLogError
 from rmqha.remoting.client import RemotingClient
-from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.broker.machines import UNSET, Machine, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet
 
 SLAVE = {
@@ -238,18 +238,21 @@ async def test_status_judges_both_sides(pair: Pair, autojump_clock: MockClock) -
         assert judge(await status(client)).level == "degraded"
 
 
-async def test_a_slave_that_is_gone_stays_in_its_masters_status_by_name(pair: Pair, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("master_address", ["10.0.0.1:10911", UNSET])
+async def test_a_slave_that_is_gone_stays_in_its_masters_status_by_name(
+    master_address: str, pair: Pair, autojump_clock: MockClock
+) -> None:
     with capture_logs() as logs:
         async with pair.master.broker() as master, pair.master.client() as client:
-            async with pair.slave.broker():
-                await trio.sleep(15)
+            async with pair.slave.broker(masterAddress=master_address):
+                await trio.sleep(1)
                 (there,) = master.ha_service.info().connections
                 assert there.name == "broker-a/1"
             await trio.sleep(2)
             assert (await ask(client, send_request(b"x"))).code == ResponseCode.SLAVE_NOT_AVAILABLE
             reasons = " ".join(judge(await status(client)).reasons)
             assert "(broker-a/1) left 2 s ago: " in reasons
-            async with pair.slave.broker():
+            async with pair.slave.broker(masterAddress=master_address):
                 await trio.sleep(5)
                 assert judge(await status(client)).level == "ok"
                 assert master.ha_service.info().departed == ()

@@ -131,13 +131,14 @@ class FrameReader:
 class RawSlave:
     """A slave made by hand: says exactly what a test tells it to."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, *, host: str = "") -> None:
         self.stream = stream
+        self.host = host
         self.reader = FrameReader(stream)
 
     @classmethod
     async def connect(cls, nursery: trio.Nursery, network: MemoryNetwork, port: int) -> "RawSlave":
-        slave = cls(await network.connect("master", port, timeout_s=1.0))
+        slave = cls(await network.connect("master", port, timeout_s=1.0), host=network.host)
         nursery.start_soon(slave.reader.run)
         return slave
 
@@ -147,6 +148,11 @@ class RawSlave:
 
     async def report(self, *offsets: int) -> None:
         await self.send(b"".join(map(encode_report, offsets)))
+
+    @property
+    def peer(self) -> str:
+        """The address of this slave, as its master sees it."""
+        return f"{self.host}:{self.stream.local_port}"
 
     @property
     def is_cut(self) -> bool:

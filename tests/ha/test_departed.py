@@ -18,9 +18,14 @@ from tests.memory_log import MemoryLog, records
 DATA = records([b"x" * 100] * 4)
 
 
-async def slave_from(host: str, nursery: trio.Nursery, network: MemoryNetwork, service: HAService) -> RawSlave:
+async def slave_from(
+    host: str, nursery: trio.Nursery, network: MemoryNetwork, service: HAService, *, name: str = ""
+) -> RawSlave:
     network.host = host
     slave = await RawSlave.connect(nursery, network, service.port)
+    await settle()
+    if name:
+        service.name_slave(host, slave.stream.local_port, name)
     await slave.report(0)
     await slave.report(len(DATA))
     await settle()
@@ -40,15 +45,14 @@ async def test_losing_the_only_slave_is_one_warning_and_its_return_one_line(
         unsafe = 0
         service.in_sync_watch.count_unsafe = lambda: unsafe
         await trio.sleep(2)
-        slave = await slave_from("10.0.0.2", nursery, network, service)
-        service.departed.learn_name("10.0.0.2:4711", "pair/1")
+        slave = await slave_from("10.0.0.2", nursery, network, service, name="pair/1")
         slave.stream.close()
         await trio.sleep(3)
         (gone,) = service.info().departed
         assert (gone.name, gone.peer.split(":")[0], gone.slave_ack_offset) == ("pair/1", "10.0.0.2", len(DATA))
         assert gone.last_s_ago == pytest.approx(3, abs=0.2)
         unsafe = 5
-        await slave_from("10.0.0.2", nursery, network, service)
+        await slave_from("10.0.0.2", nursery, network, service, name="pair/1")
         assert service.info().departed == ()
     assert told(logs) == [
         ("ha_service.in_sync", "info"),
@@ -106,6 +110,68 @@ async def test_a_slave_that_has_another_connection_has_not_left(
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("host", ["10.0.0.2", "127.0.0.1"])
+async def test_slaves_that_share_an_address_are_told_apart_by_name(
+    host: str, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Both were called "pair/1 or pair/2", and the return of one made the other forgotten."""
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+    one, two, _ = [await slave_from(host, nursery, network, service, name=f"pair/{number}") for number in (1, 2, 3)]
+    assert [connection.name for connection in service.info().connections] == ["pair/1", "pair/2", "pair/3"]
+    for slave in (one, two):
+        slave.stream.close()
+        await settle()
+    assert [(gone.name, gone.peer) for gone in service.info().departed] == [
+        ("pair/1", one.peer),
+        ("pair/2", two.peer),
+    ]
+    await slave_from(host, nursery, network, service, name="pair/1")
+    assert [gone.name for gone in service.info().departed] == ["pair/2"]
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_that_comes_back_from_another_address_is_no_longer_missed(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+    (await slave_from("10.0.0.2", nursery, network, service, name="pair/1")).stream.close()
+    await settle()
+    back = await slave_from("10.0.0.3", nursery, network, service)
+    assert [gone.name for gone in service.info().departed] == ["pair/1"]
+    service.name_slave("10.0.0.3", back.stream.local_port, "pair/1")
+    assert service.info().departed == ()
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_name_is_taken_only_from_the_host_of_the_connection_it_names(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    slave = await slave_from("10.0.0.2", nursery, network, service)
+    service.name_slave("10.0.0.3", slave.stream.local_port, "other/9")
+    service.name_slave("10.0.0.2", slave.stream.local_port + 1, "other/9")
+    (there,) = service.info().connections
+    assert there.name == ""
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_frozen_slave_is_told_of_once(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """It was in status as departed and, for a minute, as turned away."""
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+    with capture_logs() as logs:
+        await slave_from("10.0.0.2", nursery, network, service)
+        await trio.sleep(25)
+    (gone,) = service.info().departed
+    assert "20 s" in gone.reason
+    assert service.info().refused == ()
+    assert [line["refusal"] for line in logs if line["event"] == "ha_connection.refused"] == ["silent"]
+    nursery.cancel_scope.cancel()
+
+
 async def test_the_end_of_the_master_is_no_loss(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     network = MemoryNetwork()
     with capture_logs() as logs:
@@ -120,13 +186,10 @@ async def test_the_end_of_the_master_is_no_loss(nursery: trio.Nursery, autojump_
 def test_what_is_remembered_is_bounded() -> None:
     departed = DepartedReplicas()
     for number in range(1000):
-        departed.note(f"10.0.{number // 250}.{number % 250}:1", slave_ack_offset=0, reason="x", now=number)
-        departed.learn_name("10.0.0.1:1", f"{number}" * 200)
-        departed.learn_name(f"10.1.{number // 250}.{number % 250}:1", "pair/1")
+        peer = f"10.0.{number // 250}.{number % 250}:1"
+        departed.note(peer, name=f"pair/{number}" if number % 2 else "", slave_ack_offset=0, reason="x", now=number)
     assert [gone.peer for gone in departed.info(now=1000)][-1] == "10.0.3.249:1"
     assert len(departed.info(now=1000)) == 64
-    assert len(departed.name_of("10.0.0.1:1")) < 8 * 260
-    assert departed.name_of("10.1.0.0:1") == ""
 
 
 def test_who_flaps_does_not_fill_the_log() -> None:

@@ -17,6 +17,7 @@ class Stream:
     """Takes up to ``room`` bytes at once, and remembers each call."""
 
     peer = "10.0.0.9:9"
+    local_port = 10911
 
     def __init__(self, room: int = 1 << 30) -> None:
         self.room = room

@@ -253,6 +253,12 @@ class SimStream:
         self._broken_at = inf
         self._readable, self._writable = Bell(), Bell()
 
+    @property
+    def local_port(self) -> int:
+        """See rmqha.transport.Stream: where the other end sends to."""
+        port = self.other.peer.rpartition(":")[2]
+        return int(port) if port.isdigit() else 0
+
     def wake(self) -> None:
         """Whoever waits at this end looks again."""
         self._readable.ring()
