@@ -13,6 +13,7 @@ from rmqha import __version__
 from rmqha.broker.group import ReplicationGroup
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.host import host_of
 from rmqha.codec.remoting import VERSION, RemotingCommand
 from rmqha.config import BrokerConfig
 from rmqha.ha.catch_up_service import CatchUpService
@@ -21,7 +22,6 @@ from rmqha.ha.ha_service import HAService
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
-from rmqha.replication.in_sync import address_of
 from rmqha.store.message_store import DefaultMessageStore
 
 STATUS_KEY: Final = "rmqhaStatus"
@@ -75,7 +75,7 @@ class BrokerStatus:
 
     def get_broker_runtime_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """28: a table of strings. A broker that asks says who it is."""
-        self._group.on_introduced(address_of(connection.peer), request.ext_fields, now=self._clock())
+        self._group.on_introduced(host_of(connection.peer), request.ext_fields, now=self._clock())
         body = java_json.dumps({"table": self.runtime_table()}).encode()
         return RemotingCommand(ResponseCode.SUCCESS, body=body)
 

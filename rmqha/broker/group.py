@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from rmqha.config import BrokerConfig
-from rmqha.ha.refused_peers import LogAllowance
+from rmqha.log_limit import LogLimit
 from rmqha.replication.group import GroupMember, why_apart
 
 logger = structlog.get_logger()
@@ -54,7 +54,7 @@ class ReplicationGroup:
         self._file_size: Final = config.mapped_file_size_commit_log
         self._listen_port: Final = config.listen_port
         self._introduced: Final[dict[tuple[str, str], _Introduced]] = {}
-        self._allowance: Final = LogAllowance()
+        self._log_limit: Final = LogLimit()
         self.broker_name = config.broker_name
         self.slave_hosts: Final = slave_hosts
         self.name_slave: Final = name_slave
@@ -95,7 +95,7 @@ class ReplicationGroup:
         if len(self._introduced) > _MEMBERS_MAX:
             del self._introduced[next(iter(self._introduced))]
         is_new = before is None or before.member != member
-        if is_new and (clashes := self.clashes(now=now)) and self._allowance.take(now=now):
+        if is_new and (clashes := self.clashes(now=now)) and self._log_limit.take(now=now):
             logger.warning("group.mixed_up", clashes=clashes)
 
     def clashes(self, *, now: float) -> list[str]:

@@ -49,6 +49,11 @@ def decode_host(raw: bytes) -> str:
     return f"[{groups}]:{port}"
 
 
+def host_of(peer: str) -> str:
+    """The host of ``ip:port`` or ``[ip]:port``."""
+    return peer.rpartition(":")[0].strip("[]")
+
+
 class Networks:
     """A list of addresses and networks, as ``10.0.0.0/8``; an empty one holds every address."""
 

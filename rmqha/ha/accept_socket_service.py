@@ -1,8 +1,7 @@
-"""AcceptSocketService: the door of the HA port.
+"""AcceptSocketService: accepts slaves at the HA port, and runs a connection for each.
 
-A place here is worth much: whoever holds one may be a replica that sends wait for. So strangers cannot keep a slave
-out for ever. Addresses can be listed (haAllow); and where the places are taken, the connection that has proven nothing
-for the longest time gives way. A slave proves itself at once, by a first report that fits the log, and by
+A place here is worth much: whatever holds one may be a replica that sends wait for. So strangers cannot keep a slave
+out for ever (:mod:`rmqha.door`). A slave proves itself at once, by a first report that fits the log, and by
 acknowledging what it is sent.
 """
 
@@ -13,9 +12,9 @@ from typing import Final
 import structlog
 import trio
 
-from rmqha.codec.host import Networks
+from rmqha.codec.host import host_of
+from rmqha.door import Door
 from rmqha.ha.refused_peers import RefusedPeers
-from rmqha.replication.in_sync import address_of
 from rmqha.replication.master_session import Refusal, RefusedSlaveError
 from rmqha.transport import Listener, Stream
 
@@ -27,7 +26,6 @@ class _Guest:
     """A connection that holds a place."""
 
     stream: Stream
-    address: str
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
@@ -50,15 +48,16 @@ class AcceptSocketService:
         on_bug: Callable[[Exception, str], object],
     ) -> None:
         self._serve: Final = serve
-        self._allow: Final = Networks(allow)
-        self._connections_max: Final = connections_max
-        self._per_address_max: Final = per_address_max
         self._refused: Final = refused
-        self._is_proven: Final = is_proven
-        """Whether the peer at this stream's end has shown that it follows the log."""
         self._on_bug: Final = on_bug
-        self._guests: Final[dict[_Guest, None]] = {}
-        """In order of arrival."""
+        self._door: Final = Door[_Guest](
+            allow=allow,
+            allow_key="haAllow",
+            places_max=connections_max,
+            places_per_host_max=per_address_max,
+            has_proven=lambda guest: is_proven(guest.stream),
+            show_out=_show_out,
+        )
 
     async def run(self, listener: Listener) -> None:
         """Accept until cancelled. Owns the listener, and closes it; connections end with it."""
@@ -72,49 +71,32 @@ class AcceptSocketService:
             listener.close()
 
     def _may_enter(self, stream: Stream) -> bool:
-        address = address_of(stream.peer)
-        refusal = self._why_not(address)
-        if refusal is None:
+        closed = self._door.why_closed(stream.peer)
+        if closed is None:
             return True
         stream.close()
-        if self._refused.note(address, refusal, now=trio.current_time()):
+        refusal = RefusedSlaveError(Refusal.TOO_MANY if closed.is_listed else Refusal.NOT_ALLOWED, closed.reason)
+        if self._refused.note(host_of(stream.peer), refusal, now=trio.current_time()):
             logger.warning("accept_socket_service.refused", peer=stream.peer, reason=str(refusal))
         return False
 
-    def _why_not(self, address: str) -> RefusedSlaveError | None:
-        if address not in self._allow:
-            return RefusedSlaveError(Refusal.NOT_ALLOWED, f"{address} is in none of the networks of haAllow")
-        neighbours = [guest for guest in self._guests if guest.address == address]
-        if len(neighbours) >= self._per_address_max and not self._make_room(neighbours):
-            return RefusedSlaveError(
-                Refusal.TOO_MANY, f"{self._per_address_max} connections from {address} are open, the limit"
-            )
-        if len(self._guests) >= self._connections_max and not self._make_room(list(self._guests)):
-            return RefusedSlaveError(Refusal.TOO_MANY, f"{self._connections_max} connections are open, the limit")
-        return None
-
-    def _make_room(self, guests: list[_Guest]) -> bool:
-        """End the oldest of them that has proven nothing; False if all have."""
-        for guest in guests:
-            if not self._is_proven(guest.stream):
-                del self._guests[guest]
-                guest.stream.close()
-                guest.scope.cancel()
-                return True
-        return False
-
     def _admit(self, stream: Stream) -> _Guest:
-        guest = _Guest(stream, address_of(stream.peer))
-        self._guests[guest] = None
+        guest = _Guest(stream)
+        self._door.admit(guest, stream.peer)
         return guest
 
     async def _serve_one(self, guest: _Guest) -> None:
         try:
             with guest.scope:
-                await trio.sleep_until(self._refused.serve_at(guest.address))
+                await trio.sleep_until(self._refused.serve_at(host_of(guest.stream.peer)))
                 await self._serve(guest.stream)
         except Exception as bug:  # noqa: BLE001 - it ends this connection, not the service
             self._on_bug(bug, guest.stream.peer)
         finally:
             guest.stream.close()
-            self._guests.pop(guest, None)
+            self._door.leave(guest)
+
+
+def _show_out(guest: _Guest) -> None:
+    guest.stream.close()
+    guest.scope.cancel()

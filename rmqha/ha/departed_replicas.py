@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
+from rmqha.codec.host import host_of
 from rmqha.ha.runtime_info import DepartedInfo
-from rmqha.replication.in_sync import address_of, is_loopback
+from rmqha.replication.in_sync import is_loopback
 
 _REPLICAS_MAX: Final = 64
 
@@ -42,9 +43,7 @@ class DepartedReplicas:
 
     def forget_unnamed(self, peer: str) -> None:
         """A slave follows from this address. One that had a name will tell it again."""
-        here = [
-            key for key, gone in self._by_slave.items() if not gone.name and address_of(gone.peer) == address_of(peer)
-        ]
+        here = [key for key, gone in self._by_slave.items() if not gone.name and host_of(gone.peer) == host_of(peer)]
         if here:
             del self._by_slave[here[-1]]
 
@@ -63,5 +62,5 @@ class DepartedReplicas:
 
 
 def _key(peer: str) -> str:
-    address = address_of(peer)
+    address = host_of(peer)
     return peer if is_loopback(address) else address

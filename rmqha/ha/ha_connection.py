@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 import structlog
 import trio
 
+from rmqha.codec.host import host_of
 from rmqha.codec.strangers import describe_on_ha_port, is_open_on_ha_port
 from rmqha.codec.transfer import REPORT_SIZE, ReportDecoder, encode_frame_header
 from rmqha.errors import ProtocolError, StoreError, StoreReadError
 from rmqha.ha.runtime_info import ConnectionInfo, ConnectionState
-from rmqha.replication.in_sync import Replica, address_of
+from rmqha.replication.in_sync import Replica
 from rmqha.replication.master_session import (
     Action,
     LogRange,
@@ -54,7 +55,7 @@ class HAConnection:
         self.stream: Final = stream
         self.peer: Final = stream.peer
         self.session: Final = MasterSession(service.settings, now=now)
-        self.replica: Final = Replica(address_of(stream.peer))
+        self.replica: Final = Replica(host_of(stream.peer))
         self.name = ""
         """``brokerName/brokerId``, once the slave has said so by remoting."""
         self.first_report_came: Final = trio.Event()
@@ -75,7 +76,7 @@ class HAConnection:
         finally:
             self.stream.close()
             session, now = self.session, trio.current_time()
-            allowed = self._was_announced or (session.has_taken and self.service.log_allowance.take(now=now))
+            allowed = self._was_announced or (session.has_taken and self.service.log_limit.take(now=now))
             log = logger.info if allowed else logger.debug
             log(
                 "ha_connection.closed",
@@ -119,7 +120,7 @@ class HAConnection:
             now = trio.current_time()
             self._rate = RateMeter(offset, now=now)
             self.first_report_came.set()
-            self._was_announced = self.service.log_allowance.take(now=now)
+            self._was_announced = self.service.log_limit.take(now=now)
             log = logger.info if self._was_announced else logger.debug
             log(
                 "ha_connection.transfer_started",

@@ -5,16 +5,18 @@ from typing import Final
 import structlog
 import trio
 
+from rmqha.codec.host import host_of
 from rmqha.ha.accept_socket_service import AcceptSocketService
 from rmqha.ha.departed_replicas import DepartedReplicas
 from rmqha.ha.group_transfer_service import GroupTransferService
 from rmqha.ha.ha_connection import HAConnection
 from rmqha.ha.in_sync_watch import InSyncWatch
 from rmqha.ha.options import HAOptions
-from rmqha.ha.refused_peers import LogAllowance, RefusedPeers
+from rmqha.ha.refused_peers import RefusedPeers
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.ha.runtime_info import HAServiceInfo
-from rmqha.replication.in_sync import InSyncReplicas, address_of
+from rmqha.log_limit import LogLimit
+from rmqha.replication.in_sync import InSyncReplicas
 from rmqha.replication.master_session import MasterSettings, Refusal, RefusedSlaveError
 from rmqha.replication.progress import EndHistory
 from rmqha.replication.watermark import Watermark
@@ -57,10 +59,10 @@ class HAService:
         self._in_sync: Final = InSyncReplicas(options.in_sync_replicas, options.slave_fallbehind_max)
         self.in_sync_watch: Final = InSyncWatch(self._in_sync.slaves_needed)
         self.group_transfer: Final = GroupTransferService(self._in_sync, log.flushed)
-        self.log_allowance: Final = LogAllowance()
-        self._refused: Final = RefusedPeers(self.log_allowance)
+        self.log_limit: Final = LogLimit()
+        self._refused: Final = RefusedPeers(self.log_limit)
         self.departed: Final = DepartedReplicas()
-        self._bug_allowance: Final = LogAllowance()
+        self._bug_limit: Final = LogLimit()
         self.bugs = 0
         """How many connections ended by an error that nobody raises on purpose."""
         self._scope: Final = trio.CancelScope()
@@ -97,7 +99,7 @@ class HAService:
 
     async def _serve(self, stream: Stream) -> None:
         connection = HAConnection(self, stream)
-        peer, address = connection.peer, address_of(connection.peer)
+        peer, address = connection.peer, host_of(connection.peer)
         self.connections[stream] = connection
         self._in_sync.add(connection.replica)
         logger.debug("ha_connection.opened", peer=peer)  # a stranger's is not worth a line; see transfer_started
@@ -119,9 +121,7 @@ class HAService:
         if went_bad and self._is_back(connection):
             return
         is_news = (
-            self.log_allowance.take(now=now)
-            if went_bad
-            else self._refused.note(address_of(connection.peer), error, now=now)
+            self.log_limit.take(now=now) if went_bad else self._refused.note(host_of(connection.peer), error, now=now)
         )
         if is_news:
             logger.warning(
@@ -138,7 +138,7 @@ class HAService:
         """A slave has reported for the first time over this connection."""
         self.departed.forget(connection.name)
         self.departed.forget_unnamed(connection.peer)
-        self._refused.on_back(address_of(connection.peer))
+        self._refused.on_back(host_of(connection.peer))
         self.in_sync_watch.on_joined(self.live_slaves, now=trio.current_time())
 
     def _on_left(self, connection: HAConnection) -> None:
@@ -163,7 +163,7 @@ class HAService:
     def on_bug(self, error: Exception, peer: str) -> str:
         """Count an error that is a bug here, log it with its traceback, and return why its connection ends."""
         self.bugs += 1
-        if self._bug_allowance.take(now=trio.current_time()):
+        if self._bug_limit.take(now=trio.current_time()):
             logger.error("ha_connection.broken", peer=peer, reason=repr(error), exc_info=error)
         return f"a bug of this broker, see ha_connection.broken in its log: {error!r}"
 
@@ -183,7 +183,7 @@ class HAService:
 
     def slave_hosts(self) -> list[str]:
         """The host of each slave's connection."""
-        return [address_of(c.peer) for c in self.connections.values() if c.session.is_transferring]
+        return [host_of(c.peer) for c in self.connections.values() if c.session.is_transferring]
 
     @property
     def live_slaves(self) -> int:

@@ -5,7 +5,7 @@ from typing import Final
 
 import structlog
 
-from rmqha.ha.refused_peers import LogAllowance
+from rmqha.log_limit import LogLimit
 
 logger = structlog.get_logger()
 
@@ -19,7 +19,7 @@ class InSyncWatch:
 
     def __init__(self, slaves_needed: int) -> None:
         self._needed: Final = max(slaves_needed, 1)
-        self._allowance: Final = LogAllowance()
+        self._log_limit: Final = LogLimit()
         self._below_since: float | None = 0.0
         self._unsafe_before = 0
         self.count_unsafe: Callable[[], int] = lambda: 0
@@ -33,7 +33,7 @@ class InSyncWatch:
         """A slave has reported for the first time."""
         if self._below_since is None or live < self._needed:
             return
-        if self._allowance.take(now=now):
+        if self._log_limit.take(now=now):
             logger.info(
                 "ha_service.in_sync",
                 slaves=live,
@@ -48,7 +48,7 @@ class InSyncWatch:
         if self._below_since is not None or live >= self._needed:
             return
         self._below_since, self._unsafe_before = now, self.count_unsafe()
-        if self._allowance.take(now=now):
+        if self._log_limit.take(now=now):
             logger.warning(
                 "ha_service.not_in_sync",
                 slaves=live,

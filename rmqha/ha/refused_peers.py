@@ -4,28 +4,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from rmqha.ha.runtime_info import RefusedInfo
+from rmqha.log_limit import LogLimit
 from rmqha.replication.master_session import Refusal, RefusedSlaveError
 
 _ADDRESSES_MAX: Final = 256
 _PAUSE_S: Final = 1.0
-
-
-class LogAllowance:
-    """How many lines about peers may still be logged: some at once, then one a second. Strangers cannot fill a disk."""
-
-    def __init__(self, *, burst: int = 20) -> None:
-        self._burst = burst
-        self._left = float(burst)
-        self._as_of = 0.0
-
-    def take(self, *, now: float) -> bool:
-        """Whether one more may be logged."""
-        self._left = min(self._burst, self._left + now - self._as_of)
-        self._as_of = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
 
 
 @dataclass(slots=True)
@@ -43,8 +26,8 @@ class RefusedPeers:
     that the same, said again, is not news.
     """
 
-    def __init__(self, allowance: LogAllowance | None = None) -> None:
-        self._allowance = allowance or LogAllowance()
+    def __init__(self, limit: LogLimit | None = None) -> None:
+        self._limit = limit or LogLimit()
         self._by_address: dict[str, _Refused] = {}
 
     def note(self, address: str, error: RefusedSlaveError, *, now: float) -> bool:
@@ -54,7 +37,7 @@ class RefusedPeers:
         self._by_address[address] = _Refused(error, 1 if known is None else known.count + 1, now)
         if len(self._by_address) > _ADDRESSES_MAX:
             del self._by_address[next(iter(self._by_address))]
-        return is_new and self._allowance.take(now=now)
+        return is_new and self._limit.take(now=now)
 
     def forget(self, address: str) -> None:
         """A slave at this address was served until it left."""

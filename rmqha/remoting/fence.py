@@ -13,7 +13,7 @@ import structlog
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RmqhaError
-from rmqha.remoting.limits import LogLimit
+from rmqha.log_limit import LogLimit
 
 logger = structlog.get_logger()
 
@@ -43,8 +43,8 @@ class Fence:
 
     def __init__(self) -> None:
         self.bugs = 0
-        self._refusals = LogLimit(burst=20)
-        self._bug_lines = LogLimit(burst=20)
+        self._refusals = LogLimit()
+        self._bug_lines = LogLimit()
 
     def guard(self, peer: Peer, request: RemotingCommand | None) -> "Guard":
         """Keep errors of a block inside it: ``request`` is refused, or, without one, the connection ends."""

@@ -1,9 +1,8 @@
 """What a server grants its clients, and the account of what they take."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import trio
 
@@ -108,25 +107,3 @@ class UnfinishedFrames:
             oldest = next(iter(self._sizes))
             self.size -= self._sizes.pop(oldest)
             oldest.close(f"a request begun was not complete when {self.bytes_max} bytes of such requests were held")
-
-
-class LogLimit:
-    """Some lines at once, then one a second, whatever clients do; each says how many were left out before it."""
-
-    def __init__(self, *, burst: int = 1) -> None:
-        self._burst = burst
-        self._left = float(burst)
-        self._as_of = 0.0
-        self._left_out = 0
-
-    def log(self, say: Callable[..., object], event: str, **facts: Any) -> None:
-        """Say it, or count it."""
-        now = trio.current_time()
-        self._left = min(self._burst, self._left + now - self._as_of)
-        self._as_of = now
-        if self._left < 1:
-            self._left_out += 1
-            return
-        self._left -= 1
-        left_out, self._left_out = self._left_out, 0
-        say(event, **facts, left_out=left_out)

@@ -1,20 +1,22 @@
 """RemotingServer: accepts clients, up to a limit, and serves each of them until it leaves.
 
-At a limit, whoever never asked anything gives way to whoever comes: strangers that only sit there keep nobody out.
+A client proves that it is one by asking something (:mod:`rmqha.door`).
 """
 
+from collections.abc import Collection
 from typing import Final
 
 import structlog
 import trio
 
-from rmqha.codec.host import Networks
 from rmqha.codec.remoting import NoFrameError
 from rmqha.codec.strangers import describe_on_remoting_port
+from rmqha.door import Door
 from rmqha.errors import RemoteProtocolError, errors_in
+from rmqha.log_limit import LogLimit
 from rmqha.remoting.connection import Connection, RequestHandler
 from rmqha.remoting.fence import Fence
-from rmqha.remoting.limits import Capacity, LogLimit, RemotingLimits
+from rmqha.remoting.limits import Capacity, RemotingLimits
 from rmqha.transport import Listener, Stream, UntrustedPeerError
 
 logger = structlog.get_logger()
@@ -33,15 +35,24 @@ class RemotingServer:
         self._handler = handler
         self._fence = fence or Fence()
         self._limits = limits or RemotingLimits()
-        self._allow = Networks(self._limits.allow)
         self._capacity = Capacity(self._limits)
-        self._per_host: dict[str, int] = {}
+        self._door = Door[Connection](
+            allow=self._limits.allow,
+            allow_key="clientAllow",
+            places_max=self._limits.connections_max,
+            places_per_host_max=self._limits.connections_per_host_max,
+            has_proven=lambda connection: connection.requests > 0,
+            show_out=self._show_out,
+        )
         self._listeners: list[Listener] = []
         self._left = trio.lowlevel.ParkingLot()
-        self._warnings = LogLimit()
-        self._goodbyes = LogLimit(burst=20)
-        self.connections: dict[Connection, None] = {}
-        """Whoever is connected, in order of arrival."""
+        self._warnings = LogLimit(burst=1)
+        self._goodbyes = LogLimit()
+
+    @property
+    def connections(self) -> Collection[Connection]:
+        """The clients that are connected, in order of arrival."""
+        return self._door.guests.keys()
 
     @property
     def in_flight_bytes(self) -> int:
@@ -86,35 +97,20 @@ class RemotingServer:
             connection.close("the server is shutting down")
 
     def _is_welcome(self, stream: Stream) -> bool:
-        limits = self._limits
-        host = _host_of(stream.peer)
-        if host.strip("[]") not in self._allow:
-            reason = "its address is in none of the networks of clientAllow"
-        elif self._per_host.get(host, 0) >= limits.connections_per_host_max and not self._make_room(host):
-            reason = f"{limits.connections_per_host_max} clients of this host are connected"
-        elif len(self.connections) >= limits.connections_max and not self._make_room():
-            reason = f"{limits.connections_max} clients are connected"
-        else:
-            return True
-        self._warnings.log(logger.warning, "remoting_connection.refused", peer=stream.peer, reason=reason)
-        return False
+        closed = self._door.why_closed(stream.peer)
+        if closed is not None:
+            self._warnings.log(logger.warning, "remoting_connection.refused", peer=stream.peer, reason=closed.reason)
+        return closed is None
 
-    def _make_room(self, host: str = "") -> bool:
-        """End the oldest connection (of ``host``, if given) that never asked anything; False if all have."""
-        for connection in self.connections:
-            if not connection.requests and (not host or _host_of(connection.peer) == host):
-                connection.close(_ROOM_MADE)
-                self._forget(connection)
-                return True
-        return False
+    def _show_out(self, connection: Connection) -> None:
+        connection.close(_ROOM_MADE)
+        self._left.unpark_all()
 
     def _admit(self, stream: Stream, handler: RequestHandler) -> Connection:
         connection = Connection(
             stream, handler=handler, limits=self._limits, capacity=self._capacity, fence=self._fence
         )
-        host = _host_of(stream.peer)
-        self._per_host[host] = self._per_host.get(host, 0) + 1
-        self.connections[connection] = None
+        self._door.admit(connection, stream.peer)
         return connection
 
     async def _serve_connection(self, connection: Connection) -> None:
@@ -123,7 +119,8 @@ class RemotingServer:
             with connection.fenced():
                 await self._run(connection)
         finally:
-            self._forget(connection)
+            if self._door.leave(connection):
+                self._left.unpark_all()
             if connection.requests:
                 self._goodbyes.log(
                     logger.debug,
@@ -148,20 +145,6 @@ class RemotingServer:
 
     def _warn(self, event: str, connection: Connection) -> None:
         self._warnings.log(logger.warning, event, peer=connection.peer, reason=connection.close_reason)
-
-    def _forget(self, connection: Connection) -> None:
-        if connection not in self.connections:
-            return
-        host = _host_of(connection.peer)
-        del self.connections[connection]
-        self._left.unpark_all()
-        self._per_host[host] -= 1
-        if not self._per_host[host]:
-            del self._per_host[host]
-
-
-def _host_of(peer: str) -> str:
-    return peer.rpartition(":")[0]
 
 
 def _explain(error: BaseException, *, is_stranger: bool) -> str:

@@ -16,11 +16,6 @@ from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 
-def address_of(peer: str) -> str:
-    """The host of ``ip:port`` or ``[ip]:port``."""
-    return peer.rpartition(":")[0].strip("[]")
-
-
 def is_loopback(address: str) -> bool:
     """Whether ``address`` is this very host."""
     try:

@@ -1,6 +1,7 @@
 """Who was turned away is remembered, within bounds."""
 
-from rmqha.ha.refused_peers import LogAllowance, RefusedPeers
+from rmqha.ha.refused_peers import RefusedPeers
+from rmqha.log_limit import LogLimit
 from rmqha.replication.master_session import Refusal, RefusedSlaveError
 
 
@@ -34,16 +35,8 @@ def test_the_oldest_address_is_forgotten_first() -> None:
 
 
 def test_many_addresses_do_not_fill_the_log() -> None:
-    refused = RefusedPeers(LogAllowance(burst=3))
+    refused = RefusedPeers(LogLimit(burst=3))
     error = RefusedSlaveError(Refusal.STRANGER, "x")
     assert [refused.note(f"10.0.0.{n}", error, now=100.0) for n in range(6)] == [True] * 3 + [False] * 3
     assert [refused.note(f"10.0.1.{n}", error, now=102.0) for n in range(3)] == [True, True, False]
     assert len(refused.info(now=102.0)) == 9
-
-
-def test_after_the_first_lines_there_is_one_a_second_however_many_are_asked_for() -> None:
-    allowance = LogAllowance(burst=3)
-    logged = [tenth for tenth in range(100) if allowance.take(now=tenth / 10)]
-    assert len(logged) in {11, 12}
-    assert logged[:3] == [0, 1, 2]
-    assert not allowance.take(now=9.91)

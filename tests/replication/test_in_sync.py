@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.replication.in_sync import InSyncReplicas, Proof, Replica, address_of, is_loopback
+from rmqha.codec.host import host_of
+from rmqha.replication.in_sync import InSyncReplicas, Proof, Replica, is_loopback
 
 
 def connect(made: InSyncReplicas, peer: str, acked: int = -1, *, begins_at: int = -1) -> Replica:
-    replica = Replica(address_of(peer))
+    replica = Replica(host_of(peer))
     made.add(replica)
     if acked >= 0:
         made.acknowledge(replica, acked, begins_at=begins_at)
@@ -143,5 +144,5 @@ def test_exactly_enough_slaves_hold_the_value(n: int, acked: dict[int, int]) -> 
 
 
 def test_addresses() -> None:
-    assert (address_of("10.0.0.1:99"), address_of("[fd00::1]:99")) == ("10.0.0.1", "fd00::1")
+    assert (host_of("10.0.0.1:99"), host_of("[fd00::1]:99")) == ("10.0.0.1", "fd00::1")
     assert [is_loopback(a) for a in ("127.0.0.9", "::1", "10.0.0.1", "unknown")] == [True, True, False, False]

@@ -1,0 +1,96 @@
+"""Door: who may hold one of a port's places, and who gives way when they are taken.
+
+Both ports have one. Addresses can be listed; and at a limit the oldest connection that has proven nothing gives way to
+the next that comes, so strangers that only sit there keep nobody out.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from rmqha.codec.host import Networks, host_of
+
+Guest = TypeVar("Guest", bound=Hashable)
+
+
+class Closed(NamedTuple):
+    """Why a peer does not come in: its address is not listed, or there are too many."""
+
+    is_listed: bool
+    reason: str
+
+
+class Door(Generic[Guest]):
+    """The connections of one port.
+
+    Invariant: at most ``places_max`` guests, at most ``places_per_host_max`` of one host.
+
+    Attributes:
+        guests: in order of arrival, each with its host.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow: tuple[str, ...],
+        allow_key: str,
+        places_max: int,
+        places_per_host_max: int,
+        has_proven: Callable[[Guest], bool],
+        show_out: Callable[[Guest], None],
+    ) -> None:
+        """Nobody is there yet.
+
+        Args:
+            allow: networks whose peers may connect; empty: all.
+            allow_key: the configuration key that lists them.
+            places_max: connections at one time.
+            places_per_host_max: of one host.
+            has_proven: whether this guest has shown that it is what the port is for.
+            show_out: ends a guest's connection; the place is free already.
+        """
+        self.guests: Final[dict[Guest, str]] = {}
+        self._allow: Final = Networks(allow)
+        self._allow_key: Final = allow_key
+        self._places_max: Final = places_max
+        self._places_per_host_max: Final = places_per_host_max
+        self._has_proven: Final = has_proven
+        self._show_out: Final = show_out
+        self._by_host: Final[dict[str, int]] = {}
+
+    def why_closed(self, peer: str) -> Closed | None:
+        """Why ``peer`` may not come in; None if it may, and there is room, which was made if need be."""
+        host = host_of(peer)
+        if host not in self._allow:
+            return Closed(is_listed=False, reason=f"{host} is in none of the networks of {self._allow_key}")
+        if self._by_host.get(host, 0) >= self._places_per_host_max and not self._make_room(host):
+            return Closed(
+                is_listed=True, reason=f"{self._places_per_host_max} connections from {host} are open, the limit"
+            )
+        if len(self.guests) >= self._places_max and not self._make_room():
+            return Closed(is_listed=True, reason=f"{self._places_max} connections are open, the limit")
+        return None
+
+    def admit(self, guest: Guest, peer: str) -> None:
+        """Give ``guest`` the place that there is."""
+        host = host_of(peer)
+        self.guests[guest] = host
+        self._by_host[host] = self._by_host.get(host, 0) + 1
+
+    def leave(self, guest: Guest) -> bool:
+        """The guest's place is free. False if it was already."""
+        host = self.guests.pop(guest, None)
+        if host is None:
+            return False
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+        return True
+
+    def _make_room(self, host: str | None = None) -> bool:
+        """End the oldest connection (of ``host``, if given) that has proven nothing; False if all have."""
+        for guest, guest_host in self.guests.items():
+            if host in {None, guest_host} and not self._has_proven(guest):
+                self.leave(guest)
+                self._show_out(guest)
+                return True
+        return False

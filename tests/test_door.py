@@ -1,0 +1,63 @@
+"""A port's places: who comes in, who gives way."""
+
+from typing import Any
+
+from rmqha.door import Door
+
+
+def door(proven: set[str], out: list[str], **changes: Any) -> Door[str]:
+    rules: dict[str, Any] = {"allow": (), "allow_key": "haAllow", "places_max": 4, "places_per_host_max": 3}
+    return Door(**{**rules, **changes}, has_proven=proven.__contains__, show_out=out.append)
+
+
+def come(at: Door[str], *peers: str) -> list[str]:
+    """Let each peer in that may come; returns why the others may not."""
+    refusals = []
+    for peer in peers:
+        closed = at.why_closed(peer)
+        if closed is None:
+            at.admit(peer, peer)
+        else:
+            refusals.append(closed.reason)
+    return refusals
+
+
+def test_the_oldest_that_has_proven_nothing_gives_way() -> None:
+    proven, out = {"10.0.0.1:1"}, list[str]()
+    at = door(proven, out)
+    assert come(at, "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1", "10.0.0.5:1") == []
+    assert out == ["10.0.0.2:1"]
+    proven.update(at.guests)
+    assert come(at, "10.0.0.6:1") == ["4 connections are open, the limit"]
+    assert list(at.guests) == ["10.0.0.1:1", "10.0.0.3:1", "10.0.0.4:1", "10.0.0.5:1"]
+    assert at.leave("10.0.0.3:1")
+    assert come(at, "10.0.0.6:1") == []
+
+
+def test_a_host_at_its_limit_makes_room_among_its_own_connections() -> None:
+    proven, out = set[str](), list[str]()
+    at = door(proven, out, places_max=10)
+    assert come(at, "10.0.0.9:1", "10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4") == []
+    assert out == ["10.0.0.1:1"]
+    proven.update(at.guests)
+    assert come(at, "10.0.0.1:5", "10.0.0.2:1") == ["3 connections from 10.0.0.1 are open, the limit"]
+
+
+def test_a_place_is_given_back_once() -> None:
+    at = door(set(), [], places_per_host_max=1)
+    assert come(at, "[fd00::1]:7") == []
+    assert [at.leave("[fd00::1]:7"), at.leave("[fd00::1]:7")] == [True, False]
+    assert come(at, "[fd00::1]:8") == []
+    assert at.guests == {"[fd00::1]:8": "fd00::1"}
+
+
+def test_only_listed_networks_come_in_and_nobody_gives_way_to_others() -> None:
+    out = list[str]()
+    at = door(set(), out, allow=("10.0.0.0/8", "fd00::/16"), places_max=1)
+    assert come(at, "10.1.2.3:1", "192.168.0.1:1") == ["192.168.0.1 is in none of the networks of haAllow"]
+    closed = at.why_closed("192.168.0.1:1")
+    assert closed is not None
+    assert not closed.is_listed
+    assert out == []
+    assert come(at, "[fd00::1]:1") == []
+    assert out == ["10.1.2.3:1"]
