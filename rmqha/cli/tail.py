@@ -48,8 +48,7 @@ def tail(ctx: click.Context, /, **options: Any) -> None:
     """Print the messages of TOPIC, without being a consumer of any group: nothing is marked as consumed.
 
     Messages of one queue come in order, those of different queues as they arrive; with --from -N all are in
-    the order of the log. A slave that is named here tells where its master (masterAddress) is, and serves
-    itself while that one does not answer; to see what a slave holds: rmqha log dump.
+    the order of the log. The broker that is named is read, a slave too; it shows what it has on its disk.
     """
     import trio  # noqa: PLC0415
 

@@ -14,7 +14,7 @@ import click
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.tls import client_network
 from rmqha.cli.when import End, Last, Offset, Place, Start, Time
-from rmqha.client import Consumer, MessageExt, MessageQueue, open_consumer
+from rmqha.client import Consumer, ConsumerOptions, MessageExt, MessageQueue, open_consumer
 from rmqha.errors import NoRouteError, RemotingError, RmqhaError, errors_in
 from rmqha.logs import escaped
 
@@ -61,9 +61,10 @@ class _Printer:
 
 async def tail_messages(plan: TailPlan) -> CliError | None:
     """Print what the plan says; returns what went wrong."""
+    tags, options = " || ".join(plan.tags) or "*", ConsumerOptions(named_only=True)
     try:
         async with open_consumer(
-            plan.address, plan.topic, tags=" || ".join(plan.tags) or "*", network=client_network()
+            plan.address, plan.topic, tags=tags, options=options, network=client_network()
         ) as consumer:
             if not consumer.queues:
                 await consumer.refresh()  # says why

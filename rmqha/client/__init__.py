@@ -24,7 +24,8 @@ anywhere, under asyncio by ``asyncio.to_thread``.
 To a broker that speaks TLS: ``network=tls_network(TlsOptions(trust="ca.pem", cert="me.pem", key="me.key"))``.
 """
 
-from rmqha.client.consumer import Consumer, ConsumerOptions, open_consumer
+from rmqha.client.consumer import Consumer, open_consumer
+from rmqha.client.consumer_options import ConsumerOptions
 from rmqha.client.message import Message, MessageExt, MessageQueue
 from rmqha.client.pipeline import Pipeline
 from rmqha.client.producer import Producer, ProducerOptions, open_producer

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from math import inf
 from typing import Final
 
@@ -11,37 +10,22 @@ import trio
 
 from rmqha.client.auto_commit import AutoCommit, check_auto_commit
 from rmqha.client.connections import Connections
+from rmqha.client.consumer_options import ConsumerOptions
 from rmqha.client.environment import check_trio_runs, logger
 from rmqha.client.message import MessageExt, MessageQueue
 from rmqha.client.offset_store import OffsetStore
-from rmqha.client.process_queue import ProcessQueue
+from rmqha.client.process_queue import ProcessQueue, check_offset
 from rmqha.client.pull_api import PullApi
 from rmqha.client.results import PullResult, PullStatus
 from rmqha.client.start import Start, check_start, find_start
 from rmqha.client.topic_routes import PERM_READ, REFRESH_AFTER_S, TopicRoutes, split_addresses
+from rmqha.client.unanswered import Unanswered
 from rmqha.errors import MQClientError, NoRouteError, RemotingError, RmqhaError
 from rmqha.remoting.background import open_background_nursery
 from rmqha.transport import Network, TcpNetwork
 
 _PAUSE_S: Final = 1.0
 """After a refusal, or an answer that brings nothing and nowhere: as long as RocketMQ's own clients wait."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerOptions:
-    """How a consumer works, where RocketMQ's defaults do not fit."""
-
-    batch_size: int = 32
-    """Messages asked for at once in each queue."""
-    suspend_timeout_s: float = 15.0
-    """How long a broker may hold a pull that finds nothing; the answer is awaited 10 s longer."""
-    timeout_s: float = 3.0
-    """For every other request."""
-    connect_timeout_s: float = 3.0
-    body_size_max: int = 64 * 1024 * 1024
-    """Larger bodies are not decompressed."""
-    auto_commit_s: float | None = None
-    """Commit so often, and when the consumer closes, what was handed out before the latest poll; None: never."""
 
 
 class Consumer:
@@ -72,6 +56,7 @@ class Consumer:
         self._states: dict[MessageQueue, ProcessQueue] = {}
         self._received: deque[tuple[MessageQueue, int, list[MessageExt], int]] = deque()
         self._errors: deque[RmqhaError] = deque()
+        self._unanswered = Unanswered()
         self._arrived = trio.Event()
         self._handed_out: ProcessQueue | None = None
         self._refresh_at = -inf
@@ -108,7 +93,7 @@ class Consumer:
             offsets = {queue: state.delivered_offset for queue, state in self._states.items()}
         for queue, offset in offsets.items():
             self._state(queue)
-            _check_offset(offset)
+            check_offset(offset)
         await self._offsets.commit(offsets)
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -128,11 +113,9 @@ class Consumer:
             MQClientError: not a queue of this topic, or a negative offset.
         """
         state = self._state(queue)
-        _check_offset(offset)
-        state.epoch += 1
-        state.pulling = False
-        state.next_offset = state.delivered_offset = state.processed_offset = offset
-        state.not_before = 0.0
+        check_offset(offset)
+        state.seek(offset)
+        self._unanswered.clear(queue)
 
     async def seek_to_begin(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Continue at the first message there is, in ``queues`` or in all."""
@@ -163,10 +146,11 @@ class Consumer:
     async def poll(self, *, timeout_s: float = 3.0) -> list[MessageExt]:
         """The next messages of any queue, at least one unless ``timeout_s`` passes first.
 
-        While the topic does not exist there are none.
+        While the topic does not exist there are none. A broker that restarts is waited for.
 
         Raises:
-            RemotingError: no broker of a queue answers; polling again tries again.
+            RemotingError: no broker of a queue has answered for ``timeout_s``, or answers when it has passed;
+                polling again tries again.
             MQBrokerError: a broker refuses; if ``retryable``, polling again may help.
         """
         if self._handed_out is not None:
@@ -176,12 +160,16 @@ class Consumer:
             while True:
                 if self._errors:
                     raise self._errors.popleft()
+                self._unanswered.raise_after(timeout_s, now=trio.current_time())
                 self._refresh_queues()
                 self._start_pulls()
                 if messages := self._take():
                     return messages
                 await self._wait_arrival()
-        return self._take()
+        messages = self._take()
+        if not messages:
+            self._unanswered.raise_after(0.0, now=trio.current_time())
+        return messages
 
     async def _wait_arrival(self) -> None:
         self._arrived = trio.Event()
@@ -220,7 +208,7 @@ class Consumer:
                 queue,
                 state.next_offset,
                 max_messages=self._options.batch_size,
-                suspend_s=self._options.suspend_timeout_s,
+                suspend_s=0.0 if queue in self._unanswered else self._options.suspend_timeout_s,
                 broker_id=state.broker_id,
             )
         except RmqhaError as error:
@@ -240,14 +228,21 @@ class Consumer:
             state.stay_until = trio.current_time() + REFRESH_AFTER_S
             logger.warning("consumer.moved: %s is read from broker id %d now: %r", queue, state.broker_id, error)
         else:
-            state.failures = 0
-            state.broker_id = 0
+            state.failures = state.broker_id = 0
             state.not_before = trio.current_time() + _PAUSE_S
-            self._errors.append(error)
+            self._tell(queue, error)
         self._refresh_at = -inf
         self._arrived.set()
 
+    def _tell(self, queue: MessageQueue | None, error: RmqhaError) -> None:
+        """Let the caller know: of a refusal now, of a missing answer unless one comes in time."""
+        if isinstance(error, RemotingError):
+            self._unanswered.note(queue, error, now=trio.current_time())
+        else:
+            self._errors.append(error)
+
     def _on_pulled(self, queue: MessageQueue, state: ProcessQueue, result: PullResult) -> None:
+        self._unanswered.clear(queue)
         state.failures = 0
         if trio.current_time() >= state.stay_until:
             state.broker_id = self._suggested(queue, result)
@@ -285,8 +280,12 @@ class Consumer:
         except RmqhaError as error:
             if self._states:
                 logger.warning("consumer.route_unknown: topic %s keeps the addresses it had: %r", self.topic, error)
-            elif not isinstance(error, NoRouteError):
-                self._errors.append(error)
+            elif isinstance(error, NoRouteError):
+                self._unanswered.clear(None)
+            else:
+                self._tell(None, error)
+        else:
+            self._unanswered.clear(None)
         finally:
             self._is_refreshing = False
             self._arrived.set()
@@ -334,11 +333,6 @@ class Consumer:
         return state
 
 
-def _check_offset(offset: int) -> None:
-    if offset < 0:
-        raise MQClientError(f"offset {offset} is negative")
-
-
 @asynccontextmanager
 async def open_consumer(
     addresses: str,
@@ -377,7 +371,13 @@ async def open_consumer(
     check_auto_commit(options.auto_commit_s, group=group)
     async with open_background_nursery() as nursery:
         connections = Connections(network or TcpNetwork(), nursery, connect_timeout_s=options.connect_timeout_s)
-        routes = TopicRoutes(connections, split_addresses(addresses), nursery=nursery, timeout_s=options.timeout_s)
+        routes = TopicRoutes(
+            connections,
+            split_addresses(addresses),
+            nursery=nursery,
+            timeout_s=options.timeout_s,
+            named_only=options.named_only,
+        )
         api = PullApi(
             connections, group=group, tags=tags, timeout_s=options.timeout_s, body_size_max=options.body_size_max
         )

@@ -1,5 +1,7 @@
 """ProcessQueue: where one queue of a consumer stands."""
 
+from rmqha.errors import MQClientError
+
 
 class ProcessQueue:
     """Where one queue stands. At most one pull is under way; its answer counts only if ``epoch`` is unchanged.
@@ -21,3 +23,16 @@ class ProcessQueue:
         self.not_before = 0.0
         self.stay_until = 0.0
         self.failures = 0
+
+    def seek(self, offset: int) -> None:
+        """Go on at ``offset`` at once; the answer to a pull that is under way does not count any more."""
+        self.epoch += 1
+        self.pulling = False
+        self.next_offset = self.delivered_offset = self.processed_offset = offset
+        self.not_before = 0.0
+
+
+def check_offset(offset: int) -> None:
+    """Raise MQClientError for an offset that no queue has."""
+    if offset < 0:
+        raise MQClientError(f"offset {offset} is negative")

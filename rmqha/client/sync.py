@@ -13,7 +13,8 @@ from typing import Generic, Self, TypeVar
 
 import trio
 
-from rmqha.client.consumer import Consumer, ConsumerOptions, open_consumer
+from rmqha.client.consumer import Consumer, open_consumer
+from rmqha.client.consumer_options import ConsumerOptions
 from rmqha.client.environment import check_trio_does_not_run
 from rmqha.client.message import Message, MessageExt, MessageQueue
 from rmqha.client.pipeline import Pipeline

@@ -1,7 +1,7 @@
 """TopicRoutes: which brokers hold a topic's queues, as the given addresses tell."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import trio
@@ -50,12 +50,19 @@ class TopicRoutes:
     """
 
     def __init__(
-        self, connections: Connections, addresses: Sequence[str], *, nursery: trio.Nursery, timeout_s: float
+        self,
+        connections: Connections,
+        addresses: Sequence[str],
+        *,
+        nursery: trio.Nursery,
+        timeout_s: float,
+        named_only: bool = False,
     ) -> None:
         self._connections = connections
         self._addresses = addresses
         self._nursery = nursery
         self._timeout_s = timeout_s
+        self._named_only = named_only
         self._silent: set[str] = set()
         self._probed: set[str] = set()
 
@@ -123,9 +130,16 @@ class TopicRoutes:
         if response.code != ResponseCode.SUCCESS:
             return broker_error(response)
         try:
-            return decode_route(response.body)
+            route = decode_route(response.body)
         except RmqhaError as error:
             return error
+        return self._limited_to(address, route) if self._named_only else route
+
+    def _limited_to(self, address: str, route: TopicRouteData) -> TopicRouteData:
+        """The route as if the broker that was asked were the only one; brokers rank by the order of the addresses."""
+        rank = self._addresses.index(address)
+        brokers = tuple(replace(broker, broker_addrs={rank: address}) for broker in route.broker_datas)
+        return replace(route, broker_datas=brokers)
 
     async def find_publish_info(self, topic: str, *, default_queue_nums: int) -> TopicPublishInfo:
         """Where to send: the topic's own queues, or those it will get when its first message creates it.

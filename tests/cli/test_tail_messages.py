@@ -3,10 +3,13 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
+from trio.testing import MockClock
 
-from rmqha.cli.tail_messages import TailPlan, json_line, read_stored, text_line
+from rmqha.cli.tail_messages import TailPlan, json_line, read_stored, tail_messages, text_line
 from rmqha.cli.when import End, Last, Offset, Place, Start, Time
-from rmqha.client import Consumer, MessageExt, MessageQueue
+from rmqha.client import Consumer, MessageExt, MessageQueue, open_producer
+from tests.client.cluster import cluster_of, send
+from tests.client.fake_broker import FakeBroker, Log
 
 Output = pytest.CaptureFixture[str]
 Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
@@ -73,6 +76,28 @@ async def tail(capsys: Output, start: Place, **more: Any) -> list[str]:
 
 def bodies(queue_id: int, offsets: Iterable[int]) -> list[str]:
     return [f"{queue_id}-{offset}" for offset in offsets]
+
+
+async def test_the_broker_that_is_named_is_read(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """A slave with masterAddress sent its readers to the master, whatever they wanted to see."""
+    master, slave = FakeBroker(), FakeBroker(port=10921, slave=True)
+    slave.addrs = {0: master.address, 1: slave.address}
+    master.topics["T"] = slave.topics["T"] = 1
+    async with cluster_of(slave) as cluster:
+        await cluster.start(master)
+        async with open_producer(master.address, network=cluster.network) as producer:
+            await send(producer, 1)
+            slave.log = Log({queue: list(records) for queue, records in master.log.records.items()})
+            await send(producer, 1, first=1)
+        monkeypatch.setattr("rmqha.cli.tail_messages.client_network", lambda: cluster.network)
+        plan = TailPlan(
+            topic="T", address=slave.address, start=Start(), follow=False, queue_ids=(), tags=(), limit=None,
+            output="text",
+        )  # fmt: skip
+        assert await tail_messages(plan) is None
+    assert [line for line in capsys.readouterr().out.splitlines() if line.isdigit()] == ["0"]
 
 
 async def test_start_is_everything_stored_when_it_began(capsys: Output) -> None:

@@ -179,6 +179,23 @@ async def test_when_the_master_dies_reading_goes_on_at_the_slave(autojump_clock:
         assert await consumer.poll(timeout_s=10) == [], "that the master fails again is no more than the first time"
 
 
+async def test_named_brokers_only_are_read_if_so_wished(autojump_clock: MockClock) -> None:
+    """A slave that names its master is read itself."""
+    master, slave = FakeBroker(), FakeBroker(port=10921, slave=True)
+    slave.log = master.log
+    slave.addrs = {0: master.address, 1: slave.address}
+    master.topics["T"] = slave.topics["T"] = 4
+    async with cluster_of(slave) as cluster:
+        await cluster.start(master)
+        async with open_producer(master.address, network=cluster.network) as producer:
+            await send(producer, 8)
+        async with cluster.consumer(named_only=True) as consumer:
+            assert sorted(await read(consumer, 8)) == numbers(8)
+            await consumer.seek_to_begin()
+        assert slave.pulls
+        assert not master.pulls
+
+
 async def test_among_slaves_alone_reading_goes_on_at_the_next_one(autojump_clock: MockClock) -> None:
     first, second = FakeBroker(slave=True), FakeBroker(port=10921, slave=True)
     second.log = first.log
@@ -215,6 +232,65 @@ async def test_without_any_broker_poll_says_so_and_can_be_called_again(autojump_
             except RemotingError:
                 continue
         assert bodies == [b"1"]
+
+
+async def test_a_poll_bridges_a_restart_of_the_only_broker(autojump_clock: MockClock) -> None:
+    """It raised at once, where a send waits."""
+    broker = FakeBroker()
+    broker.topics["T"] = 4
+    async with cluster_of(broker) as cluster, cluster.consumer() as consumer:
+        assert await consumer.poll(timeout_s=1) == []
+        await broker.die()
+
+        async def restart() -> None:
+            await trio.sleep(2.5)
+            reborn = FakeBroker(log=broker.log)
+            reborn.topics["T"] = 4
+            await cluster.start(reborn)
+            await trio.sleep(7)
+            async with cluster.producer() as producer:
+                await send(producer, 1)
+
+        cluster.nursery.start_soon(restart)
+        assert await consumer.poll(timeout_s=5) == [], "the broker is back, and has nothing new"
+        assert [message.body for message in await consumer.poll(timeout_s=10)] == [b"0"]
+        assert 9 < trio.current_time() < 11.5
+
+
+async def test_a_poll_says_at_its_end_that_no_broker_answers(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.topics["T"] = 1
+    async with cluster_of(broker) as cluster, cluster.consumer() as consumer:
+        await consumer.poll(timeout_s=0.1)
+        await broker.die()
+        for timeout_s in (0.5, 5.0, 5.0):
+            begun_at = trio.current_time()
+            with pytest.raises(RemotingError):
+                await consumer.poll(timeout_s=timeout_s)
+            assert trio.current_time() - begun_at == pytest.approx(timeout_s, abs=0.1)
+
+
+async def test_a_broker_that_does_not_answer_is_told_of_though_another_brings_messages(
+    autojump_clock: MockClock,
+) -> None:
+    busy, dead = FakeBroker(), FakeBroker(name="broker-b", port=10921)
+    busy.topics["T"] = dead.topics["T"] = 1
+    async with (
+        cluster_of(busy, dead) as cluster,
+        cluster.consumer() as consumer,
+        open_producer(busy.address, network=cluster.network) as producer,
+    ):
+        await consumer.poll(timeout_s=0.1)
+        await dead.die()
+        told = 0
+        for n in range(100):
+            await trio.sleep(0.1)
+            await send(producer, 1, first=n)
+            try:
+                await consumer.poll(timeout_s=2)
+            except RemotingError:
+                told += 1
+        assert 3 <= told <= 6
 
 
 async def test_a_slave_that_is_behind_is_asked_once_a_second(autojump_clock: MockClock) -> None:
