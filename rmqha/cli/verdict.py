@@ -6,6 +6,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     version broker_name broker_cluster_name broker_id role address flush_disk_type in_sync_replicas up_s
     min_offset max_offset flushed_offset confirm_offset dispatched_offset
     write_refusal    why sends are refused (write error, disk full), or None; a slave's own role is no reason here
+    lost_queues      which consume queues lost their files and are being built again, in a sentence, or None
     disk_used_percent
     mapped_file_size_commit_log
     group_clashes    what does not belong together among this broker and its slaves, a sentence each
@@ -77,9 +78,10 @@ def judge(facts: dict[str, Any]) -> Verdict:
     if facts.get("starting"):
         return _judge_starting(facts["starting"], name)
     verdict = _judge_slave(facts, name) if facts.get("ha_client") else _judge_master(facts, name)
-    if bugs := _bugs_met(facts):
+    troubles = [*_bugs_met(facts), *filter(None, [facts.get("lost_queues")])]
+    if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level
-        return replace(verdict, level=level, reasons=(*verdict.reasons, *bugs))
+        return replace(verdict, level=level, reasons=(*verdict.reasons, *troubles))
     return verdict
 
 

@@ -62,6 +62,7 @@ class ConsumeQueue:
         open_files: OpenFiles | None = None,
         before_erasing: Callable[[], None] = lambda: None,
         dirty: "dict[ConsumeQueue, None] | None" = None,
+        on_missing: Callable[[str], None] = lambda _directory: None,
     ) -> None:
         """Nothing is read here.
 
@@ -74,11 +75,17 @@ class ConsumeQueue:
             open_files: shared by all that compete for descriptors.
             before_erasing: called before units that can be seen are made zeros.
             dirty: the queue adds itself here when there is something to flush.
+            on_missing: told the directory when a file is missing from it.
         """
         self.topic = topic
         self.queue_id = queue_id
         self.queue = MappedFileQueue(
-            disk, directory, file_size=file_size - file_size % UNIT_SIZE, open_files=open_files, is_derived=True
+            disk,
+            directory,
+            file_size=file_size - file_size % UNIT_SIZE,
+            open_files=open_files,
+            is_derived=True,
+            on_missing=on_missing,
         )
         self.max_physic_offset = 0
         self.min_offset_in_queue = 0
@@ -96,6 +103,11 @@ class ConsumeQueue:
     def max_offset_in_queue(self) -> int:
         """Offset the next message will get."""
         return self.queue.max_offset // UNIT_SIZE
+
+    @property
+    def begins_at_phy_offset(self) -> int:
+        """No record of this queue lies before this offset of the log."""
+        return max(self._min_physic_offset, 0)
 
     @property
     def has_units(self) -> bool:

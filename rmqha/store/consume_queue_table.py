@@ -1,15 +1,17 @@
 """ConsumeQueueTable: all consume queues of a store, ``DIRECTORY/TOPIC/QUEUEID/``."""
 
-from collections.abc import Iterator
+import errno
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Final
 
 import trio
 
 from rmqha.codec.layout import is_legal_topic
-from rmqha.errors import CorruptLogError
+from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.disk import Disk
+from rmqha.store.lost_queue import LostQueue
 from rmqha.store.open_files import OpenFiles
 
 _QUEUES_AT_ONCE: Final = 100
@@ -33,6 +35,12 @@ class ConsumeQueueTable:
         """Where queues ended before this log began: of those without a message in it, nothing else may tell."""
         self.dirty: Final[dict[ConsumeQueue, None]] = {}
         """Those that may have something to flush."""
+        self.lost: Final[dict[QueueKey, LostQueue]] = {}
+        """Those without files, until they are built again: nothing can be read of them, nor written."""
+        self.missing: Final[dict[str, None]] = {}
+        """Directories in which a file turned out to be missing; see :meth:`take_out_missing`."""
+        self.on_missing: Callable[[], None] = lambda: None
+        """Called when ``missing`` has grown."""
         self._erasing = False
         """The file that says so is there."""
 
@@ -66,22 +74,62 @@ class ConsumeQueueTable:
             ) from error
 
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
-        path = f"{self.directory}/{topic}/{queue_id}"
-        queue = ConsumeQueue(
+        queue = self._queues[topic, queue_id] = self.make_empty(topic, queue_id)
+        return queue
+
+    def make_empty(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """A queue that is not in this table; see :meth:`put_back`."""
+        return ConsumeQueue(
             self._disk,
-            path,
+            f"{self.directory}/{topic}/{queue_id}",
             topic=topic,
             queue_id=queue_id,
             file_size=self._file_size,
             open_files=self._open_files,
             before_erasing=self._note_erasing,
             dirty=self.dirty,
+            on_missing=self.note_missing,
         )
-        self._queues[topic, queue_id] = queue
-        return queue
+
+    def note_missing(self, directory: str) -> None:
+        """A file of the queue in ``directory`` is missing, or is none any more."""
+        self.missing[directory] = None
+        self.on_missing()
+
+    def take_out_missing(self) -> list[LostQueue]:
+        """Put aside the queues that lack a file; returns them. Nobody may be writing to them meanwhile."""
+        directories = [*self.missing]
+        self.missing.clear()
+        taken: list[LostQueue] = []
+        for directory in directories:
+            topic, queue_id = directory.rsplit("/", 2)[1:]
+            queue = self._queues.get((topic, int(queue_id)))
+            mapped = None if queue is None else queue.queue.find_missing()
+            if queue is not None and mapped is not None:
+                taken.append(self._take_out(queue, mapped.path))
+        return taken
+
+    def _take_out(self, queue: ConsumeQueue, path: str) -> LostQueue:
+        key = queue.topic, queue.queue_id
+        first, end = self.range_of(*key)
+        lost = LostQueue(*key, path=path, first=first, end=end, begins_at=queue.begins_at_phy_offset)
+        self.lost[key] = lost
+        del self._queues[key]
+        self.dirty.pop(queue, None)
+        queue.queue.abandon()
+        return lost
+
+    def put_back(self, queue: ConsumeQueue) -> None:
+        """Let a queue that was built again take the place of the lost one."""
+        key = queue.topic, queue.queue_id
+        self._queues[key] = queue
+        del self.lost[key]
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if there ever was a message in it."""
+        """The queue, if there ever was a message in it. Raises StoreReadError: at present nothing can be read of it."""
+        if (lost := self.lost.get((topic, queue_id))) is not None:
+            cause = OSError(errno.EAGAIN, "it was missing, and the queue is being built again from the log: try later")
+            raise StoreReadError(cause, operation="open", path=lost.path)
         return self._queues.get((topic, queue_id))
 
     def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -140,6 +188,8 @@ class ConsumeQueueTable:
 
     def range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The first message of a queue that is still there, and the end; twice the end if there is none."""
+        if (lost := self.lost.get((topic, queue_id))) is not None:
+            return lost.first, lost.end
         queue = self._queues.get((topic, queue_id))
         if queue is not None and queue.has_messages:
             return queue.min_offset_in_queue, queue.max_offset_in_queue
@@ -147,18 +197,23 @@ class ConsumeQueueTable:
         return end, end
 
     def ends_before(self, phy_offset: int, *, start: int, count: int) -> dict[QueueKey, int]:
-        """Where each queue ended when the log ended at ``phy_offset``: a page of ``count`` queues from ``start`` on."""
+        """Where each queue ended when the log ended at ``phy_offset``: a page of ``count`` queues from ``start`` on.
+
+        Raises:
+            StoreReadError: one of them cannot be read at present.
+        """
         return {key: self._end_before(key, phy_offset) for key in islice(self._keys(), start, start + count)}
 
     def _end_before(self, key: QueueKey, phy_offset: int) -> int:
-        queue = self._queues.get(key)
+        queue = self.find(*key)
         if queue is not None and queue.has_messages:
             return queue.end_before(phy_offset)
         return self.range_of(*key)[1]
 
     def _keys(self) -> Iterator[QueueKey]:
         """All queues that ever had a message, as far as anything tells."""
-        return chain(self._queues, (key for key in self.known_ends if key not in self._queues))
+        there = self._queues.keys() | self.lost.keys() if self.lost else self._queues.keys()
+        return chain(there, (key for key in self.known_ends if key not in there))
 
     def begin_again(self, queue: ConsumeQueue) -> ConsumeQueue:
         """Drop a queue of which the log holds no message; returns an empty one in its place.

@@ -25,7 +25,7 @@ class FlushConsumeQueueService:
 
     The queues can be built again from the log, so a failing flush stops dispatching and nothing else
     (spec: commitlog §6.3 rule 9, §8.3); the checkpoint then stays where it is. It does so too while there is no space
-    for it, or a queue cannot be opened: the next recovery then begins earlier.
+    for it, a queue cannot be opened, or one is being built again: the next recovery then begins earlier.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class FlushConsumeQueueService:
     async def _flush(self, *, least_pages: int) -> bool:
         if self._flags.dispatch_error is not None:
             return False
-        dirty, all_flushed = self._queues.dirty, True
+        dirty, all_flushed = self._queues.dirty, not self._queues.lost
         for number, queue in enumerate(list(dirty)):
             if number % _LOOKED_AT_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
@@ -108,5 +108,5 @@ class FlushConsumeQueueService:
                 self._flags.fail_dispatch(error)
                 return False
             if queue.flushed_offset == queue.queue.max_offset:
-                del dirty[queue]
+                dirty.pop(queue, None)
         return all_flushed

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from rmqha.errors import StoreReadError, StoreWriteError
@@ -31,6 +32,7 @@ class Home(Protocol):
     open_files: OpenFiles
     is_derived: bool
     writable: bool
+    on_missing: Callable[[str], None]
 
 
 class MappedFile:
@@ -67,8 +69,14 @@ class MappedFile:
 
     def open_file(self) -> DataFile:
         """See :class:`~rmqha.store.open_files.Reopenable`."""
-        file = self._home.disk.open(self.path, writable=self._home.writable)
+        try:
+            file = self._home.disk.open(self.path, writable=self._home.writable)
+        except StoreReadError as error:
+            if error.errno == errno.ENOENT:
+                self._home.on_missing(self._home.directory)
+            raise
         if file.size != self.size:
+            self._home.on_missing(self._home.directory)
             cause = OSError(errno.EIO, f"it has {file.size} bytes now, and had {self.size}")
             raise StoreReadError(cause, operation="open", path=self.path)
         return file

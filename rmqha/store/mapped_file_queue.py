@@ -1,5 +1,7 @@
 """MappedFileQueue: consecutive segments of equal size that together are one log of bytes."""
 
+from collections.abc import Callable
+
 from rmqha.errors import CorruptLogError, StoreWriteError
 from rmqha.store.disk import DataFile, Disk
 from rmqha.store.mapped_file import MappedFile, file_name, parse_file_name
@@ -13,7 +15,17 @@ class MappedFileQueue:
     ``start_offset`` is where an empty log will begin, a multiple of ``file_size``.
     """
 
-    __slots__ = ("directory", "disk", "file_size", "files", "is_derived", "open_files", "start_offset", "writable")
+    __slots__ = (
+        "directory",
+        "disk",
+        "file_size",
+        "files",
+        "is_derived",
+        "on_missing",
+        "open_files",
+        "start_offset",
+        "writable",
+    )
 
     def __init__(
         self,
@@ -23,6 +35,7 @@ class MappedFileQueue:
         file_size: int,
         open_files: OpenFiles | None = None,
         is_derived: bool = False,
+        on_missing: Callable[[str], None] = lambda _directory: None,
     ) -> None:
         """The files are opened when they are used; nothing is read here.
 
@@ -33,12 +46,14 @@ class MappedFileQueue:
             open_files: shared by all that compete for descriptors.
             is_derived: can be built again from another log. Such files are many: they are sparse, and any of them may
                 be closed at any time.
+            on_missing: told ``directory`` when a file turns out to be missing from it, or to have another size.
         """
         self.disk = disk
         self.directory = directory
         self.file_size = file_size
         self.open_files = open_files or OpenFiles()
         self.is_derived = is_derived
+        self.on_missing = on_missing
         self.writable = True
         self.files: list[MappedFile] = []
         self.start_offset = 0
@@ -188,8 +203,22 @@ class MappedFileQueue:
             self._drop(self.files[0])
         return vanished
 
+    def find_missing(self) -> MappedFile | None:
+        """A file that somebody has taken away, or made longer or shorter. Raises StoreReadError."""
+        for mapped in self.files:
+            if not self.disk.exists(mapped.path) or self.disk.file_size(mapped.path) != mapped.size:
+                return mapped
+        return None
+
+    def abandon(self) -> None:
+        """Forget every file: somebody else writes this directory now."""
+        for mapped in self.files:
+            self.open_files.forget(mapped)
+        self.files.clear()
+
     def _drop(self, mapped: MappedFile) -> None:
-        self.files.remove(mapped)
+        if mapped in self.files:
+            self.files.remove(mapped)
         self.open_files.forget(mapped)
 
     def between(self, start: int, end: int) -> list[MappedFile]:

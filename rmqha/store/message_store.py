@@ -24,6 +24,7 @@ from rmqha.store.log_recovery import LogRecovery
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.message_reader import MessageReader
 from rmqha.store.open_files import OpenFiles
+from rmqha.store.queue_rebuild import QueueRebuildService
 from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.running_flags import RunningFlags
@@ -87,6 +88,9 @@ class DefaultMessageStore:
             confirm_offset=self.confirm_offset,
             delay_levels_ms=options.delay_levels_ms,
         )
+        self.queue_rebuild: Final = QueueRebuildService(
+            disk, self.commit_log, self.queues, reput=self.reput, flags=self.running_flags
+        )
         self.reader: Final = MessageReader(
             self.commit_log,
             self.queues,
@@ -119,7 +123,7 @@ class DefaultMessageStore:
             flags=self.running_flags,
             options=options.clean,
             now_ms=now_ms,
-            replicas_need=self._replicas_need,
+            replicas_need=lambda: self.replicas_need(),  # noqa: PLW0108 - it is set later
             done_offset=lambda: min(self.flushed.value, self.reput.reput_from_offset),
         )
         self.recovery: Final = RecoveryProgress()
@@ -181,6 +185,7 @@ class DefaultMessageStore:
                     self.flush_service,
                     self._flush_deadlines,
                     self.reput,
+                    self.queue_rebuild,
                     self._flush_queues,
                     self.cleaner,
                 ):
@@ -225,9 +230,6 @@ class DefaultMessageStore:
         self.commit_log.queue.close()
         if self._lock is not None:
             self._lock.close()
-
-    def _replicas_need(self) -> int:
-        return self.replicas_need()
 
     # ---- writing
 

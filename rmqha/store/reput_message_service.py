@@ -12,15 +12,16 @@ import structlog
 import trio
 
 from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
-from rmqha.codec.dispatch import DispatchRequest, read_dispatch
+from rmqha.codec.dispatch import DispatchRequest
 from rmqha.codec.layout import enters_queue
-from rmqha.codec.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError, StoreError
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
-from rmqha.store.mapped_file import MappedFile
+from rmqha.store.dispatch_reader import DispatchReader
+from rmqha.store.lost_queue import LostQueue
 from rmqha.store.running_flags import RunningFlags, may_pass
+from rmqha.store.unit_group import UnitGroup, write_groups
 
 logger = structlog.get_logger()
 
@@ -29,11 +30,6 @@ ArrivalListener = Callable[[str, int, int], None]
 
 _GATHER_S: Final = 0.005
 """While nobody waits for messages, what comes within this time is dispatched together."""
-
-_ROUND_BYTES: Final = 256 * 1024
-"""How much is dispatched at once: about a millisecond's work."""
-
-_FILES_AT_ONCE: Final = 16
 
 _TRY_AGAIN_S: Final = 1.0
 
@@ -45,27 +41,8 @@ _SHARE_WHEN_BEHIND: Final = 4
 """While the log itself is far behind, dispatch takes one part in this many of the time."""
 
 
-class _Group:
-    """The units of one queue in this round; ``next`` is the queue offset the next one must have."""
-
-    __slots__ = ("next", "queue", "units")
-
-    def __init__(self, queue: ConsumeQueue) -> None:
-        self.queue = queue
-        self.next = queue.max_offset_in_queue
-        self.units = bytearray()
-
-    def append(self) -> bool:
-        """Write what fits into the files that are there; whether that was all. Raises StoreWriteError."""
-        units = memoryview(self.units)
-        while units and (taken := self.queue.append(units)):
-            units = units[taken:]
-        self.units = bytearray(units)
-        return not units
-
-
 class _Round(NamedTuple):
-    groups: list[_Group]
+    groups: list[UnitGroup]
     end: int
     """Where the next round begins."""
     store_timestamp_ms: int
@@ -74,8 +51,8 @@ class _Round(NamedTuple):
 class ReputMessageService:
     """Dispatches the log to the queues; a record that is in its queue already is skipped.
 
-    Invariants: every record before ``reput_from_offset`` is in its queue; that offset was within the confirm offset
-    when it was moved.
+    Invariants: every record before ``reput_from_offset`` is in its queue, unless that is lost; that offset was within
+    the confirm offset when it was moved.
     """
 
     def __init__(
@@ -91,7 +68,7 @@ class ReputMessageService:
         self._queues = queues
         self._flags = flags
         self._confirm_offset = confirm_offset
-        self._delay_levels_ms = delay_levels_ms
+        self.log_reader: Final = DispatchReader(commit_log.queue, delay_levels_ms)
         self._wakeup = trio.Event()
         self._has_started = False
         self.is_awaited: Callable[[], bool] = lambda: False
@@ -103,6 +80,9 @@ class ReputMessageService:
         self.dispatched_timestamp_ms = 0
         """Store time of the last record dispatched; 0 if there is none."""
         self.on_arrival: list[ArrivalListener] = []
+        self.on_lost: Callable[[list[LostQueue]], None] = lambda _queues: None
+        """Told of queues whose files are missing: their records are passed over until they are put back."""
+        queues.on_missing = self.wakeup
 
     def wakeup(self) -> None:
         """The log may have grown, or the confirm offset may have moved."""
@@ -122,7 +102,9 @@ class ReputMessageService:
             try:
                 await self._dispatch()
             except StoreError as error:
-                if may_pass(error):
+                if self._take_out_lost():
+                    self._wakeup.set()
+                elif may_pass(error):
                     self._flags.hold_dispatch(error)
                     self._wakeup.set()
                     await trio.sleep(_TRY_AGAIN_S)
@@ -130,11 +112,13 @@ class ReputMessageService:
                     self._flags.fail_dispatch(error)
 
     async def _dispatch(self) -> None:
+        self._take_out_lost()
         begun_at = trio.current_time()
         while (this := self._next_round()) is not None:
-            await _write(this.groups)
+            await write_groups(this.groups)
             self._finish(this)
             self._flags.release_dispatch()
+            self._take_out_lost()
             if this.end >= self._confirm_offset():
                 break
             took_s = trio.current_time() - begun_at
@@ -149,19 +133,33 @@ class ReputMessageService:
             StoreWriteError: a queue cannot be written.
         """
         while (this := self._next_round()) is not None:
-            for group in this.groups:
-                while not group.append():
-                    group.queue.create_file()
-            self._finish(this)
+            try:
+                for group in this.groups:
+                    while not group.append():
+                        group.queue.create_file()
+            except StoreError:
+                if not self._take_out_lost():
+                    raise
+            else:
+                self._finish(this)
+
+    def _take_out_lost(self) -> bool:
+        """Put aside queues that lack a file, so that all others go on; whether there were any. Between two rounds.
+
+        If the log's newest segment is missing as well, it is rather the whole store, and perhaps for a moment.
+        """
+        log = self._commit_log.queue
+        if not self._queues.missing or not log.files or not log.disk.exists(log.files[-1].path):
+            return False
+        taken = self._queues.take_out_missing()
+        if taken:
+            self.on_lost(taken)
+        return bool(taken)
 
     def _next_round(self) -> _Round | None:
         """Read what comes next and find its places; None if nothing more may be seen now."""
         self.reput_from_offset = max(self.reput_from_offset, self._commit_log.min_offset)
-        segment = self._commit_log.queue.find(self.reput_from_offset)
-        if segment is None:
-            return None
-        requests, position = self._read(segment)
-        end = segment.file_from_offset + position
+        requests, end = self.log_reader.read(self.reput_from_offset, self._confirm_offset())
         if end == self.reput_from_offset:
             return None
         try:
@@ -174,36 +172,8 @@ class ReputMessageService:
         timestamp_ms = requests[-1].store_timestamp_ms if requests else self.dispatched_timestamp_ms
         return _Round(groups, end, timestamp_ms)
 
-    def _read(self, segment: MappedFile) -> tuple[list[DispatchRequest], int]:
-        base = segment.file_from_offset
-        start = self.reput_from_offset - base
-        limit = min(self._confirm_offset() - base, segment.wrote_position)
-        if start >= limit:
-            return [], start
-        for end in (min(start + _ROUND_BYTES, limit), limit):  # the second, if one record is larger than a round
-            requests, position = read_dispatch(
-                segment.view, start, end, phy_offset_base=base, delay_levels_ms=self._delay_levels_ms
-            )
-            if requests:
-                return requests, position
-        return [], self._behind_blank(segment, start, limit)
-
-    def _behind_blank(self, segment: MappedFile, start: int, limit: int) -> int:
-        """Where to go on when no record can be read at ``start``: behind a blank, or there, once more has come.
-
-        Raises:
-            CorruptLogError: it is neither a blank nor the beginning of a record.
-        """
-        base = segment.file_from_offset
-        scan = scan_records(segment.view, start, limit, phy_offset_base=base, file_end=segment.size, check_crc=False)
-        if scan.stop is Stop.INCOMPLETE or scan.end > start:
-            return start
-        if scan.stop is Stop.BLANK:
-            return segment.size if limit == segment.size else start
-        raise CorruptLogError(base + start, scan.reason or "zeros where a record should be")
-
-    def _group(self, requests: Iterable[DispatchRequest]) -> list[_Group]:
-        groups: dict[QueueKey, _Group] = {}
+    def _group(self, requests: Iterable[DispatchRequest]) -> list[UnitGroup]:
+        groups: dict[QueueKey, UnitGroup] = {}
         pack = UNIT.pack
         for request in requests:
             topic, queue_id, phy_offset, size, tags_code, _, queue_offset, sys_flag = request
@@ -211,14 +181,17 @@ class ReputMessageService:
                 continue
             group = groups.get((topic, queue_id))
             if group is None:
-                group = groups[topic, queue_id] = _Group(self._queues.find_or_create(topic, queue_id))
+                if (lost := self._queues.lost.get((topic, queue_id))) is not None:
+                    lost.pass_over(queue_offset, ends_at=phy_offset + size)
+                    continue
+                group = groups[topic, queue_id] = UnitGroup(self._queues.find_or_create(topic, queue_id))
             if queue_offset != group.next and not self._is_acceptable(group, request):
                 continue
             group.units += pack(phy_offset, size, tags_code)
             group.next += 1
         return [group for group in groups.values() if group.units]
 
-    def _is_acceptable(self, group: _Group, request: DispatchRequest) -> bool:
+    def _is_acceptable(self, group: UnitGroup, request: DispatchRequest) -> bool:
         """A record that is not the queue's next: True if the queue begins with it, False for a repeat.
 
         A queue of which the log holds no message begins wherever the log says: who was master meanwhile may have known
@@ -261,29 +234,3 @@ class ReputMessageService:
         for listener in self.on_arrival:
             for group in this.groups:
                 listener(group.queue.topic, group.queue.queue_id, group.next)
-
-
-async def _write(groups: list[_Group]) -> None:
-    """Write every group. The files that are needed for it are made side by side: each waits for the device.
-
-    Raises:
-        StoreError: the first that any of them raised.
-    """
-    errors: list[StoreError] = []
-
-    async def create_and_append(group: _Group) -> None:
-        try:
-            while not group.append():
-                async with files_at_once:
-                    await group.queue.create_file_in_thread()
-        except StoreError as error:
-            errors.append(error)
-
-    lacking = [group for group in groups if not group.append()]
-    if lacking:
-        files_at_once = trio.CapacityLimiter(_FILES_AT_ONCE)
-        async with trio.open_nursery() as nursery:
-            for group in lacking:
-                nursery.start_soon(create_and_append, group)
-    if errors:
-        raise errors[0]

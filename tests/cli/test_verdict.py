@@ -23,6 +23,7 @@ from tests.cli.facts import connection, master, slave
             False,
             "sends are refused: fdatasync failed",
         ),
+        (master(connection(), lost_queues="T/0 lost its files"), "degraded", True, "T/0 lost its files"),
         (slave("transfer"), "ok", True, ""),
         (slave("connecting"), "degraded", False, "not connected"),
         (slave("diverged"), "failed", False, "its log differs"),

@@ -1,0 +1,26 @@
+"""LostQueue: a consume queue whose files were taken away, until they are built again (store/queue_rebuild.py)."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class LostQueue:
+    """What memory still knows of it."""
+
+    topic: str
+    queue_id: int
+    path: str
+    """The file that is missing, or is no queue file any more."""
+    first: int
+    """Offset in the queue of its first message."""
+    end: int
+    """Offset in the queue of its next message: dispatch goes on counting."""
+    begins_at: int
+    """No record of this queue lies before this offset of the log."""
+    ends_at: int = 0
+    """Where the last of its records ends that dispatch has passed over."""
+
+    def pass_over(self, queue_offset: int, ends_at: int) -> None:
+        """Dispatch has met a record of this queue, and left it to the rebuilding."""
+        self.end = max(self.end, queue_offset + 1)
+        self.ends_at = max(self.ends_at, ends_at)

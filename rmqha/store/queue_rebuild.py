@@ -1,0 +1,195 @@
+"""QueueRebuildService: builds consume queues again from the log whose files vanish while the broker runs.
+
+They are derived: what is lost is only time. Dispatch passes over their records (:class:`LostQueue`) and serves all
+other queues on; here the log is read a second time, for the lost queues alone, until they are where dispatch is.
+"""
+
+import errno
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.codec.consume_queue import UNIT
+from rmqha.codec.dispatch import DispatchRequest
+from rmqha.codec.layout import enters_queue
+from rmqha.errors import CorruptLogError, StoreError, StoreWriteError
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
+from rmqha.store.disk import Disk
+from rmqha.store.lost_queue import LostQueue
+from rmqha.store.mapped_file import parse_file_name
+from rmqha.store.reput_message_service import ReputMessageService
+from rmqha.store.running_flags import RunningFlags, may_pass
+from rmqha.store.unit_group import UnitGroup, write_groups
+
+logger = structlog.get_logger()
+
+_NAMED_MAX: Final = 10
+_LOOKED_AT_AT_ONCE: Final = 500
+_GATHER_S: Final = 0.1
+"""Queues that vanish together are built together."""
+_TRY_AGAIN_S: Final = 1.0
+_SHARE: Final = 4
+"""Rebuilding takes one part in this many of the time."""
+
+
+class QueueRebuildService:
+    """Heals lost queues, all that are known at one time with one reading of the log."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        commit_log: CommitLog,
+        queues: ConsumeQueueTable,
+        *,
+        reput: ReputMessageService,
+        flags: RunningFlags,
+    ) -> None:
+        self._disk: Final = disk
+        self._commit_log: Final = commit_log
+        self._queues: Final = queues
+        self._reput: Final = reput
+        self._flags: Final = flags
+        self._wakeup = trio.Event()
+        self._position = 0
+        self._held_by = ""
+        reput.on_lost = self._on_lost
+
+    def _on_lost(self, taken: list[LostQueue]) -> None:
+        logger.warning(
+            "consume_queue.lost",
+            count=len(taken),
+            queues=_names(taken),
+            missing=taken[0].path,
+            next="built again from the commitlog; all other queues go on",
+        )
+        self._wakeup.set()
+
+    def describe(self) -> str:
+        """Which queues are lost, and how far they are built again; empty if none is."""
+        lost = [*self._queues.lost.values()]
+        if not lost:
+            return ""
+        left_bytes = max(self._reput.reput_from_offset - self._position, 0)
+        more = f" and {len(lost) - _NAMED_MAX} more" if len(lost) > _NAMED_MAX else ""
+        held = f" (it tries again: {self._held_by})" if self._held_by else ""
+        return (
+            f"consume queues {', '.join(_names(lost))}{more} lost their files ({lost[0].path}) "
+            f"and are built again, {left_bytes} bytes of the log to go{held}"
+        )
+
+    async def run(self) -> None:
+        """Build what is lost until cancelled, or until the log turns out to have gaps, which ends dispatch as well."""
+        while self._flags.dispatch_error is None:
+            await self._wakeup.wait()
+            self._wakeup = trio.Event()
+            try:
+                await self._look_for_more()
+                await trio.sleep(_GATHER_S)
+                await self._build([*self._queues.lost.values()])
+                self._held_by = ""
+            except StoreError as error:
+                if not (may_pass(error) or (isinstance(error, StoreWriteError) and error.errno == errno.EEXIST)):
+                    self._flags.fail_dispatch(error)
+                    return
+                if not self._held_by:
+                    logger.warning("consume_queue.rebuild_held", reason=str(error))
+                self._held_by = str(error)
+                await trio.sleep(_TRY_AGAIN_S)
+            if self._queues.lost:
+                self._wakeup.set()
+
+    async def _look_for_more(self) -> None:
+        """Where one queue is missing, others are, too: somebody has removed a topic, or all."""
+        for number, queue in enumerate([*self._queues]):
+            if number % _LOOKED_AT_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            files = queue.queue.files
+            if files and not self._disk.exists(files[-1].path):
+                self._queues.note_missing(queue.queue.directory)
+
+    async def _build(self, lost: list[LostQueue]) -> None:
+        """Build these queues and put them back. Raises StoreError: none of those that are left is of any use."""
+        begun_at = trio.current_time()
+        groups: dict[QueueKey, UnitGroup] = {}
+        try:
+            for queue in lost:
+                directory = f"{self._queues.directory}/{queue.topic}/{queue.queue_id}"
+                await self._disk.in_thread(lambda path=directory: self._clear(path))  # type: ignore[misc]
+                groups[queue.topic, queue.queue_id] = UnitGroup(self._queues.make_empty(queue.topic, queue.queue_id))
+            self._position = max(min(queue.begins_at for queue in lost), self._commit_log.min_offset)
+            while groups and self._position >= self._commit_log.min_offset:
+                await self._next_round(groups)
+        finally:
+            for group in groups.values():
+                group.queue.queue.close()
+                self._queues.dirty.pop(group.queue, None)
+        if not groups:
+            took_s = round(trio.current_time() - begun_at, 3)
+            logger.info("consume_queue.rebuilt", count=len(lost), queues=_names(lost), took_s=took_s)
+
+    def _clear(self, directory: str) -> None:
+        """Remove what is left of a queue, the newest first, so that a crash in between leaves no hole."""
+        for name in reversed(self._disk.listdir(directory)):
+            if parse_file_name(name) is not None:
+                self._disk.unlink(f"{directory}/{name}")
+
+    async def _next_round(self, groups: dict[QueueKey, UnitGroup]) -> None:
+        begun_at, dispatched = trio.current_time(), self._reput.reput_from_offset
+        requests, self._position = self._reput.log_reader.read(self._position, dispatched)
+        for request in requests:
+            group = groups.get((request.topic, request.queue_id))
+            if group is not None and enters_queue(request.sys_flag):
+                _add(group, request)
+        took_s = trio.current_time() - begun_at
+        await write_groups([group for group in groups.values() if group.units])
+        if self._position < self._reput.reput_from_offset:
+            await trio.sleep((_SHARE - 1) * took_s)
+            return
+        for key, group in [*groups.items()]:
+            if self._position >= self._queues.lost[key].ends_at:
+                await self._keep_end(group, self._queues.lost[key])
+        self._put_back(groups)
+        if groups:
+            await trio.sleep(_GATHER_S)
+
+    async def _keep_end(self, group: UnitGroup, lost: LostQueue) -> None:
+        """A queue of which the log holds no message is left with fillers up to its end, which nothing else may tell."""
+        if lost.end and not group.queue.queue.files:
+            group.queue.start_at(lost.end)
+            await group.queue.create_file_in_thread()
+            group.next = lost.end
+
+    def _put_back(self, groups: dict[QueueKey, UnitGroup]) -> None:
+        """Put back the queues that are where dispatch is. Nothing waits in here."""
+        for key, group in [*groups.items()]:
+            lost = self._queues.lost[key]
+            passed_over = max(self._reput.reput_from_offset, lost.ends_at)
+            if self._position < passed_over or (lost.end and not group.queue.queue.files):
+                continue
+            group.queue.correct_min_offset(self._commit_log.min_offset)
+            self._queues.put_back(group.queue)
+            del groups[key]
+            for listener in self._reput.on_arrival:
+                listener(*key, group.next)
+
+
+def _add(group: UnitGroup, request: DispatchRequest) -> None:
+    """Add the record's unit. Raises CorruptLogError: units before it are missing."""
+    queue, queue_offset = group.queue, request.queue_offset
+    if queue_offset != group.next:
+        if group.units or queue.queue.files or queue_offset < 0:
+            raise CorruptLogError(
+                request.commit_log_offset,
+                f"queue {queue.topic}/{queue.queue_id} ends at {group.next} while it is built again, "
+                f"this record is its {queue_offset}",
+            )
+        queue.start_at(queue_offset)
+        group.next = queue_offset
+    group.units += UNIT.pack(request.commit_log_offset, request.msg_size, request.tags_code)
+    group.next += 1
+
+
+def _names(queues: list[LostQueue]) -> list[str]:
+    return [f"{queue.topic}/{queue.queue_id}" for queue in queues[:_NAMED_MAX]]
