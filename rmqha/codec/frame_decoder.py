@@ -1,6 +1,7 @@
 """FrameDecoder: a connection's bytes, as they come, into commands. Hot path, step 1."""
 
 import struct
+from math import inf
 from typing import Final
 
 from rmqha.codec.remoting import FRAME_SIZE_MAX, HEADER_SIZE_MAX, RemotingCommand, decode_frames
@@ -16,18 +17,32 @@ class FrameDecoder:
     Holds at most one incomplete frame, in not much more memory than its bytes. Who receives into a buffer, which may be
     shared with others, asks for :meth:`space` there before and says :meth:`on_received` at once after it, so that a
     frame is cut out where it arrived; who has bytes gives them to :meth:`receive_data`.
+
+    With ``commands_max`` no more commands are decoded at once; while there is :attr:`more`, nothing else is received.
     """
 
-    def __init__(self, *, frame_size_max: int = FRAME_SIZE_MAX, header_size_max: int = HEADER_SIZE_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        frame_size_max: int = FRAME_SIZE_MAX,
+        header_size_max: int = HEADER_SIZE_MAX,
+        commands_max: float = inf,
+    ) -> None:
         self._frame_size_max = frame_size_max
         self._header_size_max = header_size_max
+        self._commands_max = commands_max
         self._rest = bytearray()
         self._wanted = _PREFIX_SIZE
 
     @property
     def pending_size(self) -> int:
-        """Bytes of a frame that has begun and is not complete."""
+        """Bytes of a frame that has begun and is not complete, and of what is not decoded yet."""
         return len(self._rest)
+
+    @property
+    def more(self) -> bool:
+        """Whether :meth:`decode_more` may find commands in what is held."""
+        return len(self._rest) >= self._wanted
 
     def space(self, buffer: memoryview) -> memoryview:
         """Where in ``buffer`` the next bytes belong: behind room for what is held, unless that is half of it."""
@@ -46,6 +61,14 @@ class FrameDecoder:
         buffer[:held] = self._rest
         return self._decode(buffer[: held + count])
 
+    def put_off(self, buffer: memoryview, count: int) -> None:
+        """As :meth:`on_received`, but only hold the bytes, for :meth:`decode_more`."""
+        self._rest += self.space(buffer)[:count]
+
+    def decode_more(self) -> list[RemotingCommand]:
+        """The next commands of what is held. Raises RemoteProtocolError as :meth:`on_received` does."""
+        return self._decode(self._rest)
+
     def receive_data(self, data: BytesLike) -> list[RemotingCommand]:
         """The commands that ``data`` completes.
 
@@ -60,7 +83,10 @@ class FrameDecoder:
     def _decode(self, stream: BytesLike) -> list[RemotingCommand]:
         """Decode what was held and what came; hold what is left."""
         commands, taken = decode_frames(
-            stream, frame_size_max=self._frame_size_max, header_size_max=self._header_size_max
+            stream,
+            frame_size_max=self._frame_size_max,
+            header_size_max=self._header_size_max,
+            commands_max=self._commands_max,
         )
         self._rest = bytearray(stream[taken:])
         self._wanted = 4 + _LENGTH.unpack_from(self._rest)[0] if len(self._rest) >= _PREFIX_SIZE else _PREFIX_SIZE

@@ -23,6 +23,7 @@ Source: spec: remoting §1.1-1.4; rocketmq-all-4.9.8 RemotingCommand.java, Rocke
 import struct
 from enum import IntEnum
 from json.encoder import encode_basestring
+from math import inf
 from typing import Final
 
 from rmqha.codec.codes import LanguageCode
@@ -39,6 +40,9 @@ FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
 
 HEADER_SIZE_MAX: Final = 128 * 1024
 """Largest header a server accepts: 32767 bytes of short properties still fit in their escaped JSON form."""
+
+_HEADERS_AT_ONCE: Final = 64 * 1024
+"""Bytes of headers: what else is in a frame costs no time."""
 
 FLAG_RESPONSE: Final = 1
 FLAG_ONEWAY: Final = 2
@@ -254,16 +258,23 @@ def decode_ext_fields(raw: bytes) -> dict[str, str]:
 
 
 def decode_frames(
-    buffer: BytesLike, *, frame_size_max: int = FRAME_SIZE_MAX, header_size_max: int = HEADER_SIZE_MAX
+    buffer: BytesLike,
+    *,
+    frame_size_max: int = FRAME_SIZE_MAX,
+    header_size_max: int = HEADER_SIZE_MAX,
+    commands_max: float = inf,
 ) -> tuple[list[RemotingCommand], int]:
-    """All whole frames at the start of ``buffer``, and how many bytes they took. They keep nothing of ``buffer``.
+    """Whole frames at the start of ``buffer``, and how many bytes they took. They keep nothing of ``buffer``.
+
+    With ``commands_max`` no more than so many, and none after 64 KiB of headers: the rest is for another time.
 
     Raises:
         RemoteProtocolError: the stream cannot be followed any further; close the connection.
     """
     commands: list[RemotingCommand] = []
     at, end = 0, len(buffer)
-    while end - at >= 8:
+    headers_left = inf if commands_max == inf else _HEADERS_AT_ONCE
+    while end - at >= 8 and len(commands) < commands_max and headers_left > 0:
         total, word = _PREFIX.unpack_from(buffer, at)
         header_size = word & 0xFFFFFF
         if not 4 <= total <= frame_size_max - 4 or header_size > total - 4 or header_size > header_size_max:
@@ -279,6 +290,7 @@ def decode_frames(
         body_at = at + 8 + header_size
         commands.append(decode(bytes(buffer[at + 8 : body_at]), bytes(buffer[body_at:frame_end]), 4 + total))
         at = frame_end
+        headers_left -= header_size
     return commands, at
 
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from math import inf
-from types import TracebackType
-from typing import Final, Protocol, TypeVarTuple
+from typing import Protocol, TypeVarTuple
 
 import trio
 
@@ -11,40 +10,15 @@ from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rmqha.errors import RemotingError
 from rmqha.memory import BytesLike
+from rmqha.remoting.fence import Fence, Guard
 from rmqha.remoting.limits import Capacity, RemotingLimits
 from rmqha.remoting.outgoing import OutgoingQueue
 from rmqha.remoting.response_table import Outcome, ResponseTable
+from rmqha.remoting.turns import PASS_S, REQUESTS_A_TURN
 from rmqha.transport import Stream
 from rmqha.waiting import wait_overdue
 
 Arguments = TypeVarTuple("Arguments")
-
-REQUESTS_A_TURN: Final = 256
-"""Of what arrived together so many requests are handled before others get their turn."""
-_TURN_S: Final = 0.005
-"""Or fewer, if they take longer."""
-
-
-class Guard(Protocol):
-    """Keeps an error of a block inside it."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool: ...
-
-
-class PeerFence(Protocol):
-    """Keeps what goes wrong over a client's bytes with that client: :class:`~rmqha.remoting.fence.Fence`."""
-
-    def guard(self, peer: "Connection", request: RemotingCommand | None) -> Guard:
-        """Refuse ``request``, or without one end the connection, if the block raises."""
-        ...
-
-    def refuse(self, peer: "Connection", request: RemotingCommand, error: Exception) -> None:
-        """Refuse ``request`` because of ``error``."""
-        ...
 
 
 class RequestHandler(Protocol):
@@ -78,7 +52,7 @@ class Connection:
     """
 
     def __init__(
-        self, stream: Stream, *, handler: RequestHandler, limits: RemotingLimits, capacity: Capacity, fence: PeerFence
+        self, stream: Stream, *, handler: RequestHandler, limits: RemotingLimits, capacity: Capacity, fence: Fence
     ) -> None:
         self.peer = stream.peer
         self.in_flight = 0
@@ -90,6 +64,8 @@ class Connection:
         self._handler = handler
         self._limits = limits
         self._capacity = capacity
+        self._turns = capacity.turns
+        self._undecoded_bytes = 0
         self._fence = fence
         self._outgoing = OutgoingQueue(stream, write_timeout_s=limits.write_timeout_s, account=capacity.outgoing)
         self._responses = ResponseTable(stream.peer)
@@ -223,16 +199,18 @@ class Connection:
         self.closed = True
         self._stream.close()
         self._outgoing.close()
-        self._capacity.release(self.in_flight_bytes)
+        self._capacity.release(self.in_flight_bytes + self._undecoded_bytes)
         self._capacity.unfinished.note(self, 0, begun_anew=True)
-        self.in_flight = self.in_flight_bytes = 0
+        self.in_flight = self.in_flight_bytes = self._undecoded_bytes = 0
         self._answered.unpark_all()
         self._responses.fail_all("the client's connection ended")
         self._handler.connection_closed(self)
 
     async def _read(self) -> None:
         limits = self._limits
-        decoder = FrameDecoder(frame_size_max=limits.frame_size_max, header_size_max=limits.header_size_max)
+        decoder = FrameDecoder(
+            frame_size_max=limits.frame_size_max, header_size_max=limits.header_size_max, commands_max=REQUESTS_A_TURN
+        )
         buffer = self._capacity.receive_buffer
         self._heard_at = trio.current_time()
         while True:
@@ -249,15 +227,44 @@ class Connection:
             self._heard_at = trio.current_time()
             if count == 0:
                 return
-            commands = decoder.on_received(buffer, count)
-            if commands:
+            if self._turns.taken_s >= PASS_S:
+                decoder.put_off(buffer, count)
+                commands = []
+            else:
+                commands = decoder.on_received(buffer, count)
+            completed = bool(commands)
+            if completed:
                 self._frame_begun_at = inf  # of what comes next we hear when these have had their turns
                 await self._take_in_turns(commands, held + count - decoder.pending_size)
+            if decoder.more:
+                completed = await self._take_more(decoder) or completed
+            if completed or not held:
                 self._heard_at = trio.current_time()
-            if commands or not held:
                 self._frame_begun_at = self._heard_at if decoder.pending_size else inf
             if held or decoder.pending_size:
-                self._capacity.unfinished.note(self, decoder.pending_size, begun_anew=bool(commands))
+                self._capacity.unfinished.note(self, decoder.pending_size, begun_anew=completed)
+
+    async def _take_more(self, decoder: FrameDecoder) -> bool:
+        """Decode and handle, in turns, what was received beyond that; returns whether any frame was completed."""
+        completed, begun_at = False, self._frame_begun_at
+        while decoder.more:
+            self._frame_begun_at = inf
+            held = decoder.pending_size
+            if commands := await self._decode_more(decoder):
+                completed = True
+                await self._take_in_turns(commands, held - decoder.pending_size)
+        self._frame_begun_at = begun_at
+        return completed
+
+    async def _decode_more(self, decoder: FrameDecoder) -> list[RemotingCommand]:
+        """Decode what is held when it is this connection's turn; till then it is accounted."""
+        self._undecoded_bytes = decoder.pending_size
+        self._capacity.used_bytes += self._undecoded_bytes
+        await self._wait_turn()
+        self._capacity.release(self._undecoded_bytes)
+        self._undecoded_bytes = 0
+        self._heard_at = trio.current_time()
+        return decoder.decode_more()
 
     async def _watch_idle(self) -> None:
         """End the connection when nothing went over it, in either direction, for too long."""
@@ -280,13 +287,15 @@ class Connection:
     async def _take_in_turns(self, commands: list[RemotingCommand], size: int) -> None:
         """Handle what arrived; between any two turns everybody else has one, and answers not taken are waited for."""
         requests = self._count_in(commands, size)
-        handled = 0
+        turns, begun_at, handled = self._turns, self._heard_at, 0
         try:
             while handled < len(requests):
                 if handled:
                     await self._wait_turn()
-                self._turn_ends_at = trio.current_time() + _TURN_S
-                handled += self._handler.process(self, requests[handled : handled + REQUESTS_A_TURN])
+                    begun_at = trio.current_time()
+                self._turn_ends_at = begun_at + turns.turn_s
+                handled += self._handler.process(self, requests[handled : handled + turns.requests])
+                turns.taken_s += trio.current_time() - begun_at
         finally:
             self._release(len(requests) - handled)
 
@@ -306,7 +315,7 @@ class Connection:
         return requests
 
     async def _wait_turn(self) -> None:
-        await trio.lowlevel.checkpoint()
+        await self._turns.wait()
         while self._outgoing.size >= (size := self._outgoing_bytes_max()):
             await self._outgoing.wait_below(size)
 

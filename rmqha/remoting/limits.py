@@ -9,6 +9,7 @@ import trio
 from rmqha.codec.remoting import FRAME_SIZE_MAX, HEADER_SIZE_MAX
 from rmqha.memory import new_buffer
 from rmqha.remoting.outgoing import OutgoingAccount
+from rmqha.remoting.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Capacity:
         used_bytes: requests in flight, on all connections together.
         unfinished: requests that have begun to arrive.
         outgoing: answers that clients have not taken yet.
+        turns: who is served next.
     """
 
     def __init__(self, limits: RemotingLimits) -> None:
@@ -67,6 +69,7 @@ class Capacity:
         self.used_bytes = 0
         self.released = trio.lowlevel.ParkingLot()
         self.outgoing = OutgoingAccount()
+        self.turns = Turns()
         self.unfinished = UnfinishedFrames(limits.unfinished_bytes_max)
 
     @cached_property

@@ -39,7 +39,7 @@ from rmqha.codec.send_answers import decode_send_response
 from rmqha.codec.send_headers import SendMessageRequestDecoder, SendMessageRequestHeader
 from rmqha.codec.transfer import ReportDecoder
 from rmqha.errors import RemoteProtocolError
-from rmqha.remoting.connection import REQUESTS_A_TURN
+from rmqha.remoting.turns import REQUESTS_A_TURN
 
 RECEIVED = 256 * 1024
 """Bytes that a connection reads at once."""

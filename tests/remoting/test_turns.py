@@ -1,0 +1,155 @@
+"""However many clients have however much to do: whoever comes is served soon, and the event loop goes round."""
+
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from rmqha.codec.frame_decoder import FrameDecoder
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.server import RemotingServer
+from rmqha.remoting.turns import PASS_S, REQUESTS_A_TURN, ROUND_S, TURN_S, Turns
+from tests.fakes import MemoryNetwork
+
+REQUEST_S = 0.0001
+BUSY = 100
+
+
+async def test_a_client_among_a_hundred_busy_ones_waits_for_a_round_not_for_all_their_turns(
+    autojump_clock: MockClock,
+) -> None:
+    network, passes = MemoryNetwork(), list[float]()
+
+    def take_a_while(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        autojump_clock.jump(REQUEST_S)
+        return RemotingCommand(0)
+
+    async def note_passes() -> None:
+        while True:
+            begun_at = trio.current_time()
+            await trio.lowlevel.checkpoint()
+            passes.append(trio.current_time() - begun_at)
+
+    broker = RequestDispatcher()
+    broker.register(1, take_a_while)
+    server = RemotingServer(broker)
+    frames = b"".join(RemotingCommand(1, opaque).encode() for opaque in range(500))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        busy = [await network.connect("10.0.0.1", 10911, timeout_s=1) for _ in range(BUSY)]
+        honest = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        for stream in busy:
+            nursery.start_soon(stream.send_all, frames)
+        nursery.start_soon(note_passes)
+        waits = []
+        for _ in range(10):
+            begun_at = trio.current_time()
+            await honest.send_all(RemotingCommand(1).encode())
+            await honest.receive_into(memoryview(bytearray(1024)))
+            waits.append(trio.current_time() - begun_at)
+        nursery.cancel_scope.cancel()
+    assert max(waits) < 0.15
+    assert max(passes) < 0.04
+
+
+async def test_what_one_client_has_sent_is_decoded_a_turn_at_a_time(autojump_clock: MockClock) -> None:
+    """26,000 of the smallest requests fit into what is received at once."""
+    network, handled = MemoryNetwork(), list[int]()
+    broker = RequestDispatcher()
+    broker.register_batch([1], lambda connection, requests: handled.append(connection.requests))
+    server = RemotingServer(broker)
+    frames = b"".join(RemotingCommand(1, opaque).encode() for opaque in range(1000))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        await stream.send_all(frames)
+        await trio.testing.wait_all_tasks_blocked()
+        assert handled == [256, 512, 768, 1000], "what is not decoded has not arrived yet"
+        assert server.in_flight_bytes == len(frames)
+        nursery.cancel_scope.cancel()
+    assert server.in_flight_bytes == 0
+
+
+async def test_what_is_received_and_not_decoded_is_on_the_account(autojump_clock: MockClock) -> None:
+    network, in_flight = MemoryNetwork(), list[int]()
+    broker = RequestDispatcher()
+    server = RemotingServer(broker)
+
+    def look(connection: Connection, requests: list[RemotingCommand]) -> None:
+        connection.start_soon(note)
+        connection.finish_oneway(len(requests))
+
+    async def note() -> None:
+        in_flight.append(server.in_flight_bytes)
+
+    broker.register_batch([1], look)
+    frames = [RemotingCommand(1, opaque).encode() for opaque in range(2 * REQUESTS_A_TURN)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        await stream.send_all(b"".join(frames))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert in_flight == [len(b"".join(frames[REQUESTS_A_TURN:])), 0]
+
+
+async def test_a_frame_cut_in_its_first_bytes_while_its_client_waits_must_still_be_completed(
+    autojump_clock: MockClock,
+) -> None:
+    network = MemoryNetwork()
+    broker = RequestDispatcher()
+
+    def take_a_while(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        autojump_clock.jump(2 * PASS_S)
+        return RemotingCommand(0)
+
+    broker.register(1, take_a_while)
+    server = RemotingServer(broker)
+    frame = RemotingCommand(1).encode()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        slow = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        await slow.send_all(frame[:5])
+        await trio.testing.wait_all_tasks_blocked()
+        other = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        await other.send_all(frame)
+        await other.receive_into(memoryview(bytearray(1024)))
+        await slow.send_all(frame[5:12])  # while the turns of this pass are taken
+        with trio.fail_after(15):
+            assert await slow.receive_into(memoryview(bytearray(1024))) == 0
+        nursery.cancel_scope.cancel()
+
+
+def test_no_more_commands_are_decoded_at_once_than_asked_for() -> None:
+    """Nor more than 64 KiB of headers; nothing is lost, and all come in order."""
+    small = [RemotingCommand(1, opaque).encode() for opaque in range(10)]
+    large = [RemotingCommand(1, opaque, remark="x" * 30_000).encode() for opaque in range(10, 20)]
+    frames = b"".join(small + large)
+    for cut in (0, 5, 500, len(frames) - 1):
+        decoder, pieces = FrameDecoder(commands_max=4), list[list[int]]()
+        for part in (frames[:cut], frames[cut:]):
+            pieces.append([command.opaque for command in decoder.receive_data(part)])
+            while decoder.more:
+                pieces.append([command.opaque for command in decoder.decode_more()])
+        assert [opaque for piece in pieces for opaque in piece] == list(range(20))
+        assert max(map(len, pieces)) == 4
+        assert all(len(piece) <= 3 for piece in pieces if piece and piece[0] >= 10)
+        assert decoder.pending_size == 0
+
+
+async def test_turns_are_long_while_nobody_waits_and_short_while_many_do(autojump_clock: MockClock) -> None:
+    turns = Turns()
+    seen: list[tuple[float, int]] = []
+
+    async def take_turn() -> None:
+        await turns.wait()
+        seen.append((turns.turn_s, turns.requests))
+
+    for waiting in (1, 10, 1000):
+        seen.clear()
+        async with trio.open_nursery() as nursery:
+            for _ in range(waiting):
+                nursery.start_soon(take_turn)
+        assert seen[0] == (min(TURN_S, ROUND_S / waiting), max(1, min(256, int(2560 / waiting))))
+        assert (turns.turn_s, turns.requests, turns.taken_s) == (TURN_S, REQUESTS_A_TURN, 0)
