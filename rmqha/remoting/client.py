@@ -14,9 +14,8 @@ from rmqha.codec.strangers import describe_answer
 from rmqha.errors import RemoteProtocolError, RemotingConnectError, errors_in
 from rmqha.memory import BytesLike, new_buffer
 from rmqha.remoting.background import open_background_nursery
-from rmqha.remoting.connection import invoke
 from rmqha.remoting.outgoing import OutgoingQueue
-from rmqha.remoting.response_table import OnOutcome, ResponseTable
+from rmqha.remoting.response_table import OnOutcome, ResponseTable, invoke
 from rmqha.transport import Network, Stream
 
 logger: Final = logging.getLogger(__name__)

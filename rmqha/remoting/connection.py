@@ -8,12 +8,11 @@ import trio
 
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
-from rmqha.errors import RemotingError
 from rmqha.memory import BytesLike
 from rmqha.remoting.fence import Fence, Guard
 from rmqha.remoting.limits import Capacity, RemotingLimits
 from rmqha.remoting.outgoing import OutgoingQueue
-from rmqha.remoting.response_table import Outcome, ResponseTable
+from rmqha.remoting.response_table import Outcome, ResponseTable, invoke
 from rmqha.remoting.turns import PASS_S, REQUESTS_A_TURN
 from rmqha.transport import Stream
 from rmqha.waiting import wait_overdue
@@ -369,25 +368,3 @@ class Connection:
 
 def _ignore(_outcome: Outcome) -> None:
     """Nobody awaits it."""
-
-
-async def invoke(
-    responses: ResponseTable, outgoing: OutgoingQueue, request: RemotingCommand, *, timeout_s: float
-) -> RemotingCommand:
-    """Send ``request`` and wait for its answer; see :meth:`Connection.invoke`."""
-    outcomes: list[Outcome] = []
-    finished = trio.Event()
-
-    def on_outcome(outcome: Outcome) -> None:
-        outcomes.append(outcome)
-        finished.set()
-
-    request.opaque = responses.add(trio.current_time() + timeout_s, on_outcome)
-    try:
-        outgoing.put_nowait(request.encode())
-        await finished.wait()
-    finally:
-        responses.discard(request.opaque)
-    if isinstance(outcomes[0], RemotingError):
-        raise outcomes[0]
-    return outcomes[0]

@@ -7,6 +7,7 @@ import trio
 
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemotingError, RemotingSendRequestError, RemotingTimeoutError
+from rmqha.remoting.outgoing import OutgoingQueue
 
 Outcome = RemotingCommand | RemotingError
 OnOutcome = Callable[[Outcome], None]
@@ -63,3 +64,30 @@ class ResponseTable:
             for opaque in late:
                 _, on_outcome = self._pending.pop(opaque)
                 on_outcome(RemotingTimeoutError(self._address, "no answer in time"))
+
+
+async def invoke(
+    responses: ResponseTable, outgoing: OutgoingQueue, request: RemotingCommand, *, timeout_s: float
+) -> RemotingCommand:
+    """Send ``request`` and wait for its answer; as a client, or as a server asks its client.
+
+    Raises:
+        RemotingTimeoutError: no answer in time.
+        RemotingSendRequestError: the connection ended first.
+    """
+    outcomes: list[Outcome] = []
+    finished = trio.Event()
+
+    def on_outcome(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        finished.set()
+
+    request.opaque = responses.add(trio.current_time() + timeout_s, on_outcome)
+    try:
+        outgoing.put_nowait(request.encode())
+        await finished.wait()
+    finally:
+        responses.discard(request.opaque)
+    if isinstance(outcomes[0], RemotingError):
+        raise outcomes[0]
+    return outcomes[0]
