@@ -34,8 +34,10 @@ ASKED_BY_TESTS = {
     *("wait_reached", "DefaultMessageStore.put_messages_when_allocated", "Java.description"),
     *("ConsumeQueueUnit.is_filler", "ConsumeQueueUnit.is_written", "DirectReader.is_direct"),
     *("CleanCommitLogService.execute_delete_files_manually", "RemotingClient.invoke_nowait"),
+    "Role.become",
 }
-"""The other direction of a format that the product reads or writes, and ways to wait that a test needs."""
+"""The other direction of a format that the product reads or writes, ways to wait that a test needs, and the change of a
+role, which no classic broker makes."""
 PUBLIC = ("rmqha/client/",)
 """Used by those who import rmqha."""
 

@@ -99,7 +99,10 @@ class BrokerController:
         self._ha_network = secured(network, *options.ha_tls(config))
         self._now_ms = now_ms
         self._stopping = trio.Event()
-        self.store: Final = DefaultMessageStore(options.store_options(config, self._tuning), disk, now_ms=now_ms)
+        self.role: Final = options.role(config)
+        self.store: Final = DefaultMessageStore(
+            options.store_options(config, self._tuning), disk, now_ms=now_ms, role=self.role
+        )
         self.ha_service: Final = HAService(self.store, self._ha_network, options.ha_options(config))
         self.store.replicas_need = self._replicas_need
         self.topics: Final = TopicConfigManager(options.topic_rules(config), now_ms=now_ms)
@@ -282,7 +285,7 @@ class BrokerController:
 
     def _cut_consumer_offsets(self) -> None:
         """What was committed beyond the end of a log that lost its tail. A slave's log may still come."""
-        if self.config.is_slave:
+        if not self.role.is_master:
             return
         table = self.store.commit_log.topic_queue_table
         cut = self.offsets.cut(lambda topic, queue_id: table.get((topic, queue_id), 0))
@@ -336,7 +339,6 @@ class BrokerController:
         config = self.config
         self._register_send(dispatcher, nursery)
         rules = PullRules(
-            is_slave=config.is_slave,
             readable=bool(config.broker_permission & PERM_READ),
             slave_read_enable=config.slave_read_enable,
             far_behind_bytes=options.memory_share_bytes(config.access_message_in_memory_max_ratio),
@@ -367,7 +369,7 @@ class BrokerController:
 
     def _route_addresses(self) -> dict[int, str]:
         addresses = {self.config.broker_id: self.address}
-        if self.config.is_slave and self.config.master_address:
+        if not self.role.is_master and self.config.master_address:
             addresses[MASTER_ID] = self.config.master_address
         return addresses
 

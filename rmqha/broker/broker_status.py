@@ -125,7 +125,7 @@ class BrokerStatus:
             "flushed_offset": store.flushed_offset,
             "confirm_offset": store.confirm_offset(),
             "dispatched_offset": store.reput_from_offset,
-            "write_refusal": (store.running_flags if config.is_slave else store).refusal() or None,
+            "write_refusal": (store if store.role.is_master else store.running_flags).refusal() or None,
             "lost_queues": store.queue_rebuild.describe() or None,
             "disk_used_percent": store.disk_used_percent,
             "requests_broken": self._fence.bugs,

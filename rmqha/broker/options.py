@@ -9,6 +9,7 @@ from rmqha.config import BrokerConfig, BrokerRole, FlushDiskType, HaCatchUp, HaS
 from rmqha.ha.options import HaAck, HAClientOptions, HAOptions
 from rmqha.remoting.limits import RemotingLimits
 from rmqha.replication.master_session import StartFrom
+from rmqha.replication.role import Role, RoleKind
 from rmqha.store.cleaner import CleanOptions
 from rmqha.store.store_options import StoreOptions
 from rmqha.tls import TlsMode, TlsOptions
@@ -29,7 +30,6 @@ def store_options(config: BrokerConfig, tuning: Tuning) -> StoreOptions:
         mapped_file_size_commit_log=config.mapped_file_size_commit_log,
         mapped_file_size_consume_queue=config.mapped_file_size_consume_queue,
         max_message_size=config.max_message_size,
-        is_slave=config.is_slave,
         sync_flush=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
         flush_interval_commit_log_s=config.flush_interval_commit_log_s,
         flush_commit_log_least_pages=config.flush_commit_log_least_pages,
@@ -145,6 +145,11 @@ def remoting_limits(config: BrokerConfig, tuning: Tuning) -> RemotingLimits:
 def is_sync_master(config: BrokerConfig) -> bool:
     """Whether a send waits for replicas."""
     return config.broker_role is BrokerRole.SYNC_MASTER
+
+
+def role(config: BrokerConfig) -> Role:
+    """What the operator made this broker."""
+    return Role(RoleKind.SLAVE, master=config.ha_master_address) if config.is_slave else Role()
 
 
 def topic_rules(config: BrokerConfig) -> TopicRules:

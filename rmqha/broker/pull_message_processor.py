@@ -53,7 +53,6 @@ class PullRefusedError(RemoteProtocolError):
 class PullRules:
     """What the broker's configuration says about pulls."""
 
-    is_slave: bool = False
     readable: bool = True
     slave_read_enable: bool = False
     far_behind_bytes: int = 0
@@ -76,6 +75,7 @@ class PullMessageProcessor:
         rules: PullRules,
     ) -> None:
         self._store = store
+        self._role = store.role
         self._topics = topics
         self._consumers = consumers
         self._offsets = offsets
@@ -92,7 +92,7 @@ class PullMessageProcessor:
         except PullRefusedError as error:
             connection.respond(request, error.code, remark=str(error))
             return
-        if header.sys_flag & PullSysFlag.COMMIT_OFFSET and not self._rules.is_slave:
+        if header.sys_flag & PullSysFlag.COMMIT_OFFSET and self._role.is_master:
             self._offsets.commit_offset(
                 header.consumer_group, header.topic, header.queue_id, offset=header.commit_offset
             )
@@ -239,7 +239,7 @@ class PullMessageProcessor:
             connection.finish_oneway(1)
             return
         next_begin_offset = result.next_begin_offset
-        if code == ResponseCode.PULL_OFFSET_MOVED and self._rules.is_slave:
+        if code == ResponseCode.PULL_OFFSET_MOVED and not self._role.is_master:
             # A slave may be behind the consumer: it never sends anybody back (spec: remoting §6, trap 33).
             code, next_begin_offset = ResponseCode.PULL_RETRY_IMMEDIATELY, header.queue_offset
         fields = PullMessageResponseHeader(

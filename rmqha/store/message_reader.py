@@ -8,6 +8,7 @@ from typing import Final
 
 from rmqha.codec.layout import MESSAGE_MAGIC, RECORD_SIZE_MIN, fields_struct, physical_offset_at, store_timestamp_at
 from rmqha.errors import CorruptLogError, StoreReadError
+from rmqha.replication.role import Role
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable
@@ -37,14 +38,14 @@ class MessageReader:
         *,
         visible_offset: Callable[[], int],
         in_memory_bytes: int,
-        corrects_offsets: bool,
+        role: Role,
         on_corrupt: Callable[[CorruptLogError], None],
     ) -> None:
         self._commit_log = commit_log
         self._queues = queues
         self._visible_offset = visible_offset
         self._in_memory_bytes = in_memory_bytes
-        self._corrects_offsets = corrects_offsets
+        self._role = role
         self._on_corrupt = on_corrupt
 
     def get_message(
@@ -83,7 +84,7 @@ class MessageReader:
 
     def _corrected(self, offset: int, better: int) -> int:
         """A slave, which may merely be late, does not tell consumers to go elsewhere."""
-        return better if self._corrects_offsets else offset
+        return better if self._role.is_master else offset
 
     def _collect(
         self, queue: ConsumeQueue, offset: int, *, max_msg_nums: int, max_bytes: int, code_set: frozenset[int] | None

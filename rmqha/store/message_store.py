@@ -12,6 +12,7 @@ import trio
 
 from rmqha.errors import StoreError, StoreWriteError
 from rmqha.memory import BytesLike
+from rmqha.replication.role import Role
 from rmqha.replication.watermark import Watermark
 from rmqha.store.allocate_service import AllocateMappedFileService
 from rmqha.store.cleaner import CleanCommitLogService
@@ -46,8 +47,11 @@ class DefaultMessageStore:
     nothing at or beyond ``confirm_offset``.
     """
 
-    def __init__(self, options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], role: Role | None = None
+    ) -> None:
         self.options: Final = options
+        self.role: Final = role or Role()
         self.disk: Final = disk
         self.running_flags: Final = RunningFlags()
         self.limit_confirm_offset: Callable[[], int] = lambda: _NO_LIMIT
@@ -96,7 +100,7 @@ class DefaultMessageStore:
             self.queues,
             visible_offset=lambda: self.reput.reput_from_offset,
             in_memory_bytes=options.in_memory_bytes,
-            corrects_offsets=not options.is_slave,
+            role=self.role,
             on_corrupt=self.running_flags.fail_dispatch,
         )
         self.get_message: Final = self.reader.get_message
@@ -192,7 +196,7 @@ class DefaultMessageStore:
                     services.start_soon(service.run)
                 self._serving = True
                 self.reput.wakeup()
-                if not self.options.is_slave and not self.commit_log.queue.files:
+                if self.role.is_master and not self.commit_log.queue.files:
                     self._allocate.prepare()
                 task_status.started()
                 await self._stopping.wait()
@@ -241,7 +245,7 @@ class DefaultMessageStore:
         :meth:`put_messages_when_allocated`. PUT_OK here means appended: what else SEND_OK promises is waited for by
         ``flushed`` and the replicas' watermark.
         """
-        if not self._serving or self.options.is_slave or not self.running_flags.is_writeable:
+        if not self._serving or not self.role.is_master or not self.running_flags.is_writeable:
             return [self._refused()] * len(requests)
         results = self.commit_log.put_messages(requests)
         self._appended()
@@ -251,9 +255,7 @@ class DefaultMessageStore:
         """Why puts are refused at present; empty if they are not."""
         if not self._serving:
             return "the store is not running, or shutting down"
-        if self.options.is_slave:
-            return "this broker is a slave: send to its master"
-        return self.running_flags.refusal()
+        return self.role.refusal() or self.running_flags.refusal()
 
     def _refused(self) -> AppendResult:
         error = self.write_error

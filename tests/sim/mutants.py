@@ -278,7 +278,7 @@ async def _gives_up(self: Any) -> None:
 
 
 async def _flushes_never(self: Any, offset: int) -> None:
-    if not self.options.is_slave:
+    if self.role.is_master:
         await self.flush_service.wait_flushed(offset)
 
 

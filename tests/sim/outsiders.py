@@ -37,7 +37,7 @@ _get_message = message_reader.MessageReader.get_message
 
 
 def _slaves_show_all(self: Any) -> int:
-    return self.commit_log.queue.max_offset if self.options.is_slave else _confirm_offset(self)
+    return _confirm_offset(self) if self.role.is_master else self.commit_log.queue.max_offset
 
 
 def _fastest_needed(self: Any) -> int | None:

@@ -8,6 +8,7 @@ import trio
 
 from rmqha.codec.host import parse_host
 from rmqha.codec.record_encoder import PreparedRecord, prepare
+from rmqha.replication.role import Role, RoleKind
 from rmqha.store.disk import Disk
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import AppendResult, PutMessageStatus
@@ -63,10 +64,16 @@ class Clock:
 
 @asynccontextmanager
 async def running(
-    disk: Disk, *, now_ms: Callable[[], int] | None = None, crash: bool = False, **changes: Any
+    disk: Disk,
+    *,
+    now_ms: Callable[[], int] | None = None,
+    crash: bool = False,
+    is_slave: bool = False,
+    **changes: Any,
 ) -> AsyncIterator[DefaultMessageStore]:
     """A loaded, serving store; stopped cleanly at the end, or with ``crash`` just dropped."""
-    store = DefaultMessageStore(options(**changes), disk, now_ms=now_ms or Clock())
+    role = Role(RoleKind.SLAVE if is_slave else RoleKind.MASTER)
+    store = DefaultMessageStore(options(**changes), disk, now_ms=now_ms or Clock(), role=role)
     store.load()
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

@@ -11,6 +11,7 @@ from rmqha.codec.hashing import tags_code
 from rmqha.codec.host import parse_host
 from rmqha.codec.message import decode_message
 from rmqha.codec.record_encoder import prepare
+from rmqha.replication.role import RoleKind
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import GetMessageStatus
 from tests.sim.sim_disk import SimDisk
@@ -67,7 +68,7 @@ async def test_offsets_outside_the_queue(
     queue.min_offset_in_queue = 2
     result = store.get_message("TopicTest", 0, offset)
     assert result == (status, next_begin_offset, 2, 5, (), 0)
-    store.reader._corrects_offsets = False
+    store.role.become(RoleKind.SLAVE)
     assert store.get_message("TopicTest", 0, offset).next_begin_offset == on_slave
 
 
