@@ -128,6 +128,7 @@ class BrokerStatus:
             "write_refusal": (store if store.role.is_master else store.running_flags).refusal() or None,
             "lost_queues": store.queue_rebuild.describe() or None,
             "disk_used_percent": store.disk_used_percent,
+            "disk_looked_s_ago": round(self._clock() - store.cleaner.disk_looked_at, 3),
             "requests_broken": self._fence.bugs,
             "catch_up": self._catch_up.info(),
             "ha": _plain(asdict(self._ha_service.info())),

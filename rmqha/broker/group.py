@@ -18,8 +18,8 @@ from rmqha.replication.group import GroupMember, why_apart
 logger = structlog.get_logger()
 
 _MEMBERS_MAX: Final = 64
-_PRESENT_S: Final = 30.0
-"""A slave that does not follow asks again every few seconds."""
+_PRESENT_S: Final = 12.0
+"""A slave that does not follow asks again after 5 s at most, and an address that is silent holds it up for 3 s."""
 _DIGITS_MAX: Final = 19
 _NAME_SIZE_MAX: Final = 255
 _PORT: Final = "listenPort"

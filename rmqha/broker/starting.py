@@ -80,8 +80,10 @@ class Starting:
     def describe(self) -> str:
         """The step and its figures, in words."""
         progress = self._progress
-        of = f" of {progress.total_bytes}" if progress.total_bytes else ""
-        return f"{progress.what}, {progress.done_bytes}{of} bytes"
+        done_bytes, total_bytes = progress.done_bytes, progress.total_bytes
+        of = f" of {total_bytes}" if total_bytes else ""
+        counted = f", {done_bytes}{of} bytes" if done_bytes or total_bytes else ""
+        return f"{progress.what}{counted}"
 
     async def tell(self) -> None:
         """Log that it starts, and how far it is every few seconds, until :meth:`finish`."""

@@ -15,7 +15,8 @@ def render_status(facts: dict[str, Any], verdict: Verdict) -> str:
     if offsets := _offsets(facts, _OFFSETS):
         lines.append("  log      " + "  ".join(offsets))
     if facts.get("disk_used_percent") is not None:
-        lines.append(f"  disk     {facts['disk_used_percent']} % used")
+        ago = f", {facts['disk_looked_s_ago']:.0f} s ago" if "disk_looked_s_ago" in facts else ""
+        lines.append(f"  disk     {facts['disk_used_percent']} % used{ago}")
     lines += [f"  replica  {_replica(connection)}" for connection in (facts.get("ha") or {}).get("connections", ())]
     lines += [f"  departed {_departed(gone)}" for gone in (facts.get("ha") or {}).get("departed", ())]
     if facts.get("ha_client"):

@@ -7,7 +7,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     min_offset max_offset flushed_offset confirm_offset dispatched_offset
     write_refusal    why sends are refused (write error, disk full), or None; a slave's own role is no reason here
     lost_queues      which consume queues lost their files and are being built again, in a sentence, or None
-    disk_used_percent
+    disk_used_percent disk_looked_s_ago
     mapped_file_size_commit_log
     group_clashes    what does not belong together among this broker and its slaves, a sentence each
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
@@ -95,8 +95,10 @@ def _bugs_met(facts: dict[str, Any]) -> list[str]:
 
 
 def _judge_starting(starting: dict[str, Any], name: str) -> Verdict:
-    of = f" of {starting['total_bytes']:,}" if starting["total_bytes"] else ""
-    summary = f"{name}, recovering, {starting['done_bytes']:,}{of} bytes"
+    done_bytes, total_bytes = starting["done_bytes"], starting["total_bytes"]
+    of = f" of {total_bytes:,}" if total_bytes else ""
+    counted = f", {done_bytes:,}{of} bytes" if done_bytes or total_bytes else ""
+    summary = f"{name}, recovering{counted}"
     reason = f"it serves nobody yet: {starting['what']}, {starting['for_s']:.0f} s after its start"
     return Verdict("degraded", summary, (reason,), in_sync=False)
 

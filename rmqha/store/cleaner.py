@@ -75,6 +75,8 @@ class CleanCommitLogService:
         self._requested_runs = 0
         self.disk_used_percent = 0
         """Of the log's disk or the queues', whichever is fuller; at the last look, rounded up; 100 if unknown."""
+        self.disk_looked_at = 0.0
+        """When the last look was (trio's clock); the first is the first thing that :meth:`run` does."""
         self.log_disk_used_percent = 0
         """Of the log's disk: only there deleting segments makes room. 0 if unknown."""
 
@@ -98,6 +100,7 @@ class CleanCommitLogService:
         In percent; None if it cannot be told.
         """
         percents = [self._used_percent(path) for path in (self._log.directory, self._queues.directory)]
+        self.disk_looked_at = trio.current_time()
         known = [percent for percent in percents if percent is not None]
         self.log_disk_used_percent = percents[0] or 0
         used_percent = max(known) if len(known) == len(percents) else None

@@ -36,12 +36,14 @@ async def test_a_slave_of_another_group_does_not_follow(
     pair = Pair()
     pair.slave.settings = SLAVE | setting
     with capture_logs() as logs:
-        async with pair.master.broker() as master, pair.slave.broker() as slave:
-            async with pair.master.client() as client, pair.slave.client() as slave_client:
+        async with pair.master.broker() as master, pair.master.client() as client:
+            async with pair.slave.broker() as slave, pair.slave.client() as slave_client:
                 await ask(client, send_request(b"x"))
                 await trio.sleep(20)
                 verdict, at_master = judge(await status(slave_client)), judge(await status(client))
-            assert (slave.store.max_offset, master.ha_service.live_slaves) == (0, 0)
+                assert (slave.store.max_offset, master.ha_service.live_slaves) == (0, 0)
+            await trio.sleep(13)
+            assert (await status(client))["group_clashes"] == [], "it has been stopped"
     assert (verdict.level, reason in verdict.reasons[0]) == ("failed", True), verdict
     assert any("10.0.0.2:10911" in one for one in at_master.reasons), at_master
     assert len([line for line in logs if line["event"] == "ha_client.disconnected"]) == 1

@@ -40,7 +40,7 @@ async def test_it_says_how_far_it_is_and_tells_no_offsets(autojump_clock: MockCl
     assert [key for key in table if "Offset" in key] == []
     verdict = judge(read_status(table))
     assert (verdict.level, verdict.in_sync) == ("degraded", False)
-    assert verdict.summary.endswith("recovering, 0 bytes")
+    assert verdict.summary.endswith(", recovering"), "nothing has been done that is counted in bytes"
     assert "it serves nobody yet: asking haPeers" in verdict.reasons[0]
 
 
@@ -54,7 +54,7 @@ async def test_everything_else_is_put_off_with_the_reason(autojump_clock: MockCl
             for request in (send_request(b"x"), pull_request(0), RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG)):
                 answer = await ask(client, request)
                 assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-                assert "the broker is starting: asking haPeers" in (answer.remark or "")
+                assert (answer.remark or "").endswith("the broker is starting: asking haPeers for what this log lacks")
         broker.stop()
     assert broker.store.max_offset == 0
 

@@ -78,6 +78,23 @@ def test_a_peer_that_holds_other_bytes_is_a_reason() -> None:
     assert (verdict.level, verdict.reasons) == ("degraded", ("b:10912 of haPeers holds other bytes",))
 
 
+@pytest.mark.parametrize(
+    ("done_bytes", "total_bytes", "said"),
+    [(0, 0, "recovering"), (5, 0, "recovering, 5 bytes"), (0, 2000, "recovering, 0 of 2,000 bytes")],
+)
+def test_a_start_tells_bytes_where_they_are_counted(done_bytes: int, total_bytes: int, said: str) -> None:
+    starting = {"what": "x", "done_bytes": done_bytes, "total_bytes": total_bytes, "for_s": 3.0}
+    assert judge(master(starting=starting)).summary == f"SYNC_MASTER a (id 0), {said}"
+
+
+def test_how_full_the_disk_was_comes_with_when() -> None:
+    """It may be ten seconds ago, or longer with another cleanResourceInterval."""
+    facts = master(disk_used_percent=42, disk_looked_s_ago=8.4)
+    assert "  disk     42 % used, 8 s ago" in render_status(facts, judge(facts))
+    facts = master(disk_used_percent=42)
+    assert "  disk     42 % used\n" in render_status(facts, judge(facts)) + "\n"
+
+
 def test_who_left_is_named_with_when_and_why_where_it_is_missed() -> None:
     gone = {"name": "a/1", "peer": "10.0.0.2:5000", "slave_ack_offset": 90, "reason": "no report for 20 s"}
     ha = {"connections": [], "refused": [], "departed": [gone | {"last_s_ago": 12.3}]}
