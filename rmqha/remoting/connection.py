@@ -8,6 +8,7 @@ import trio
 
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from rmqha.errors import RemotingSendRequestError
 from rmqha.memory import BytesLike
 from rmqha.remoting.fence import Fence, Guard
 from rmqha.remoting.limits import Capacity, RemotingLimits
@@ -151,6 +152,8 @@ class Connection:
             RemotingTimeoutError: no answer in time.
             RemotingSendRequestError: the connection ended first.
         """
+        if self.closed:
+            raise RemotingSendRequestError(self.peer, "the client's connection ended")
         if not self._expires:
             self._expires = True
             self.start_soon(self._responses.expire)

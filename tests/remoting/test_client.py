@@ -80,6 +80,17 @@ async def test_each_request_has_its_own_deadline(autojump_clock: MockClock) -> N
         assert (await client.invoke(RemotingCommand(1), timeout_s=3)).code == 0
 
 
+async def test_a_request_that_may_wait_less_than_those_before_is_not_kept_waiting(autojump_clock: MockClock) -> None:
+    async with connected() as (_, _, client):
+        outcomes: list[Outcome] = []
+        client.invoke_nowait(RemotingCommand(2), deadline=trio.current_time() + 30, on_outcome=outcomes.append)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(RemotingTimeoutError):
+            await client.invoke(RemotingCommand(2), timeout_s=3)
+        assert trio.current_time() == pytest.approx(3)
+        assert not outcomes
+
+
 async def test_when_the_connection_ends_everything_pending_fails(autojump_clock: MockClock) -> None:
     async with connected() as (_, server, client):
         outcomes: list[Outcome] = []
@@ -93,6 +104,39 @@ async def test_when_the_connection_ends_everything_pending_fails(autojump_clock:
         assert client.closed
         with pytest.raises(RemotingConnectError):
             await client.invoke(RemotingCommand(1), timeout_s=3)
+
+
+async def test_whoever_is_told_of_the_end_cannot_ask_again_here(autojump_clock: MockClock) -> None:
+    """He would wait for an answer that never comes."""
+    async with connected() as (_, server, client):
+        asked_again: list[bool] = []
+
+        def ask_again(_outcome: Outcome) -> None:
+            with pytest.raises(RemotingConnectError):
+                client.invoke_nowait(RemotingCommand(2), deadline=1e9, on_outcome=lambda _: None)
+            asked_again.append(True)
+
+        client.invoke_nowait(RemotingCommand(2), deadline=1e9, on_outcome=ask_again)
+        await trio.testing.wait_all_tasks_blocked()
+        for connection in server.connections:
+            connection.close("test")
+        await trio.testing.wait_all_tasks_blocked()
+        assert (asked_again, client.in_flight) == ([True], 0)
+
+
+async def test_nothing_is_asked_after_close(autojump_clock: MockClock) -> None:
+    async with connected() as (_, _, client):
+        client.close()
+        assert client.closed
+        with pytest.raises(RemotingConnectError):
+            await client.invoke(RemotingCommand(1), timeout_s=3)
+
+
+async def test_it_remembers_when_the_peer_was_last_heard(autojump_clock: MockClock) -> None:
+    async with connected() as (_, _, client):
+        await trio.sleep(50)
+        await client.invoke(RemotingCommand(1), timeout_s=3)
+        assert client.used_at == trio.current_time()
 
 
 async def test_a_cancelled_request_leaves_nothing_behind(autojump_clock: MockClock) -> None:

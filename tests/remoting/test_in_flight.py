@@ -165,3 +165,68 @@ async def test_requests_that_take_long_do_not_share_a_turn(autojump_clock: MockC
             await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert max(Counter(handled).values()) <= 2, "trio lets tasks go on in no fixed order, but all of them"
+
+
+async def test_who_left_in_the_middle_of_a_request_counts_against_nobody(autojump_clock: MockClock) -> None:
+    """Else those who began before him would give way for bytes that nobody holds any more."""
+    network, begun = MemoryNetwork(), RemotingCommand(HELD, body=bytes(5000)).encode()
+    server = RemotingServer(Broker(), limits=RemotingLimits(unfinished_bytes_max=10_000))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        patient = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        await patient.send_all(begun[:4000])
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(3):
+            leaves = await network.connect("10.0.0.1", 10911, timeout_s=1)
+            await leaves.send_all(begun[:4000])
+            await trio.testing.wait_all_tasks_blocked()
+            leaves.close()
+            await trio.testing.wait_all_tasks_blocked()
+        assert len(server.connections) == 1
+        await patient.send_all(begun[4000:])
+        await trio.testing.wait_all_tasks_blocked()
+        assert server.in_flight_bytes == len(begun)
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_finished_a_request_and_began_another_is_the_youngest(autojump_clock: MockClock) -> None:
+    """He sends honestly; so he does not give way to who began after his first one."""
+    network, frame = MemoryNetwork(), RemotingCommand(HELD, body=bytes(5000)).encode()
+    server = RemotingServer(Broker(), limits=RemotingLimits(unfinished_bytes_max=10_000))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        honest, oldest, latest = [await network.connect("10.0.0.1", 10911, timeout_s=1) for _ in range(3)]
+        for stream, data in (
+            (honest, frame[:4000]),
+            (oldest, frame[:4000]),
+            (honest, frame[4000:] + frame[:4000]),
+            (latest, frame[:4000]),
+        ):
+            await stream.send_all(data)
+            await trio.testing.wait_all_tasks_blocked()
+        assert [stream.incoming.ended for stream in (honest, oldest, latest)] == [False, True, False]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_had_no_turn_before_the_shutdown_is_not_waited_for(autojump_clock: MockClock) -> None:
+    """Nobody will answer it any more."""
+    network = MemoryNetwork()
+
+    def take_long(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        autojump_clock.jump(0.1)
+        return RemotingCommand(0)
+
+    broker = RequestDispatcher()
+    broker.register(1, take_long)
+    server = RemotingServer(broker)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        await stream.send_all(b"".join(RemotingCommand(1, opaque).encode() for opaque in range(100)))
+        while not server.in_flight_bytes:
+            await trio.lowlevel.checkpoint()
+        begun_at = trio.current_time()
+        await server.close(grace_s=60)
+        assert trio.current_time() - begun_at < 1
+        assert not server.connections
+        nursery.cancel_scope.cancel()

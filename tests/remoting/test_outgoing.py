@@ -114,6 +114,15 @@ async def test_an_answer_waits_while_another_is_on_its_way(autojump_clock: MockC
     assert b"".join(stream.sends) == b"firstsecond"
 
 
+async def test_what_is_taken_slowly_is_sent_now_and_not_when_it_was_put(autojump_clock: MockClock) -> None:
+    """Whoever takes a large answer piece by piece is not idle."""
+    async with writing(SlowStream(room=3)) as queue:
+        queue.put(bytes(4 << 20))
+        await queue.wait_below(1)
+        assert trio.current_time() == pytest.approx(4)
+        assert queue.sent_at == trio.current_time()
+
+
 async def test_a_peer_that_takes_nothing_breaks_the_queue_in_time(autojump_clock: MockClock) -> None:
     queue = OutgoingQueue(Stream(room=0), write_timeout_s=5)
     queue.put_nowait(b"x")

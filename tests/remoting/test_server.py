@@ -18,6 +18,7 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.limits import RemotingLimits, UnfinishedFrames
 from rmqha.remoting.server import RemotingServer
 from tests.fakes import MemoryNetwork, MemoryStream
+from tests.reachable import count_entries
 
 PORT = 10911
 
@@ -193,6 +194,48 @@ async def test_who_never_asked_anything_gives_way_the_oldest_first(
         assert len(await asking.receive()) == 1
 
 
+@pytest.mark.parametrize("limits", [{"connections_max": 2}, {"connections_per_host_max": 2}])
+async def test_a_place_that_was_given_up_is_free_at_once(limits: dict[str, Any], autojump_clock: MockClock) -> None:
+    """Two come together: each gets the place of another one, and neither of them the other's."""
+    async with serving(**limits) as (server, connect):
+        silent = [await connect() for _ in range(2)]
+        await trio.testing.wait_all_tasks_blocked()
+        new = [await connect() for _ in range(2)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert [await client.is_closed() for client in silent] == [True, True]
+        assert len(server.connections) == 2
+        for client in new:
+            await client.send(request(1))
+            assert len(await client.receive()) == 1
+
+
+async def test_of_hosts_that_left_nothing_is_kept(autojump_clock: MockClock) -> None:
+    network, server = MemoryNetwork(), RemotingServer(Echo())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", PORT))
+        entries = []
+        for number in range(60):
+            network.host = f"10.0.8.{number}"
+            (await network.connect("10.0.0.1", PORT, timeout_s=1)).close()
+            await trio.testing.wait_all_tasks_blocked()
+            entries.append(count_entries(server))
+        assert entries[-1] < entries[9] + 25
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_never_asked_gives_way_to_his_own_host_only(autojump_clock: MockClock) -> None:
+    network, server = MemoryNetwork(), RemotingServer(Echo(), limits=RemotingLimits(connections_per_host_max=1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", PORT))
+        clients = []
+        for host in ("10.0.0.8", "10.0.0.9", "10.0.0.9"):
+            network.host = host
+            clients.append(await network.connect("10.0.0.1", PORT, timeout_s=1))
+            await trio.testing.wait_all_tasks_blocked()
+        assert [client.incoming.ended for client in clients] == [False, True, False]
+        nursery.cancel_scope.cancel()
+
+
 async def test_strangers_do_not_fill_the_log(logs: list[Any], autojump_clock: MockClock) -> None:
     async with serving() as (_, connect):
         for _ in range(100):
@@ -246,6 +289,20 @@ def test_a_frame_begun_anew_is_the_youngest() -> None:
     assert unfinished.size == 0
 
 
+def test_as_many_give_way_as_there_are_too_many_bytes() -> None:
+    class Peer:
+        closed = False
+
+        def close(self, reason: str) -> None:
+            self.closed = True
+
+    peers = [Peer() for _ in range(4)]
+    unfinished = UnfinishedFrames(100)
+    for peer, size in zip(peers, (10, 20, 30, 70), strict=True):
+        unfinished.note(peer, size, begun_anew=True)
+    assert ([peer.closed for peer in peers], unfinished.size) == ([True, True, False, False], 100)
+
+
 async def test_reading_pauses_while_too_much_is_in_flight(autojump_clock: MockClock) -> None:
     echo = Echo()
     async with serving(echo, connection_in_flight_requests_max=10) as (server, connect):
@@ -278,6 +335,24 @@ async def test_reading_pauses_while_all_clients_together_have_too_much_in_flight
         assert second.stream.incoming.size == 0
         echo.answer_held()
         assert [answer.opaque for answer in await second.receive()] == [3]
+
+
+async def test_when_there_is_room_again_everybody_is_read(autojump_clock: MockClock) -> None:
+    """Whoever paused first may have nothing to say, and wakes nobody."""
+    echo = Echo()
+    async with serving(echo, in_flight_bytes_max=1000) as (_, connect):
+        large, silent, waiting = [await connect() for _ in range(3)]
+        await trio.testing.wait_all_tasks_blocked()
+        await large.send(request(2, 1, body=bytes(2000)))
+        for client in (silent, waiting):
+            await trio.testing.wait_all_tasks_blocked()
+            await client.send(request(1, 2))
+            assert len(await client.receive()) == 1
+        await waiting.send(request(1, 3))
+        await trio.testing.wait_all_tasks_blocked()
+        echo.answer_held()
+        assert [answer.opaque for answer in await waiting.receive()] == [3]
+        assert trio.current_time() == 0
 
 
 async def test_reading_pauses_while_all_clients_together_take_too_little(autojump_clock: MockClock) -> None:
@@ -422,6 +497,70 @@ async def test_a_frame_begun_before_reading_paused_must_be_completed_after_it(au
         assert trio.current_time() == pytest.approx(30)
 
 
+async def test_while_the_server_does_not_listen_nobody_is_late(autojump_clock: MockClock) -> None:
+    """Neither the connection, which would else be idle, nor the frame that follows one that came in pieces."""
+    echo, frame = Echo(), request(2).encode()
+    async with serving(echo, connection_in_flight_requests_max=1) as (_, connect):
+        client = await connect()
+        await client.stream.send_all(frame[:5])
+        await trio.sleep(1)
+        await client.stream.send_all(frame[5:] + frame[:5])
+        await trio.sleep(200)
+        assert not echo.ended
+        echo.answer_held()
+        await client.stream.send_all(frame[5:])
+        await trio.testing.wait_all_tasks_blocked()
+        echo.answer_held()
+        assert len(await client.receive(2)) == 2
+
+
+async def test_reading_goes_on_with_the_first_answer(autojump_clock: MockClock) -> None:
+    """Not with the last: some may take as long as a pull is held."""
+    echo = Echo()
+    async with serving(echo, connection_in_flight_requests_max=2) as (_, connect):
+        client = await connect()
+        for n in range(3):
+            await client.send(request(2, n))
+            await trio.testing.wait_all_tasks_blocked()
+        connection, first = echo.held[0]
+        connection.respond(first, 0)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [held.opaque for _, held in echo.held] == [0, 1, 2]
+
+
+async def test_no_large_answer_is_made_while_all_clients_together_take_too_little(autojump_clock: MockClock) -> None:
+    echo = Echo()
+    async with serving(echo, capacity=4096, outgoing_bytes_max=5_000, outgoing_share_bytes=20_000) as (_, connect):
+        greedy, modest = await connect(), await connect()
+        await modest.send(request(2))
+        await trio.testing.wait_all_tasks_blocked()
+        ((connection, _),) = echo.held
+        assert connection.takes_answers
+        await greedy.send(request(1, body=bytes(12_000)))
+        await trio.testing.wait_all_tasks_blocked()
+        assert not connection.takes_answers
+        await greedy.receive()
+        assert connection.takes_answers
+
+
+@pytest.mark.parametrize("size", [0, 10_000], ids=["at once", "when there is room"])
+async def test_at_the_end_each_answer_is_waited_for_and_taken(size: int, autojump_clock: MockClock) -> None:
+    echo = Echo()
+    async with serving(echo, capacity=4096) as (server, connect):
+        client = await connect()
+        await client.send(request(2, 1), request(2, 2), request(1, 3, body=bytes(size)))
+        await trio.testing.wait_all_tasks_blocked()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: server.close(grace_s=10))
+            for _ in range(2):
+                await trio.sleep(1)
+                connection, held = echo.held.pop(0)
+                connection.respond(held, 0)
+            await trio.sleep(1)
+            assert sorted(answer.opaque for answer in await client.receive(3)) == [1, 2, 3]
+        assert trio.current_time() == pytest.approx(3)
+
+
 async def test_at_the_end_everything_in_flight_is_answered_first(autojump_clock: MockClock) -> None:
     echo = Echo()
     async with serving(echo) as (server, connect):
@@ -495,4 +634,7 @@ async def test_a_push_is_one_way_and_answers_after_the_end_go_nowhere(autojump_c
         assert connection.closed
         connection.respond(held, 0)
         connection.send_oneway(RemotingCommand(40))
+        connection.start_soon(trio.sleep_forever)
+        with pytest.raises(RemotingSendRequestError):
+            await connection.invoke(RemotingCommand(307), timeout_s=3)
         assert server.in_flight_bytes == 0

@@ -95,6 +95,7 @@ def test_two_connections_of_one_slave_count_with_the_better_of_them() -> None:
         (2, [(400, 700), (0, 500)], 300, Proof(0, 500)),  # one that leaves nothing out comes first
         (2, [(400, 700), (0, 500)], 500, Proof(400, 700)),
         (2, [(600, 700), (500, 800)], 300, Proof(500, 800)),  # as little as possible is left out
+        (2, [(600, 800), (500, 700)], 300, Proof(500, 700)),  # even where more is held further on
         (3, [(400, 700), (0, 500)], 400, Proof(400, 500)),
         (3, [(400, 700), (0, 500)], 300, Proof(400, 500)),
         (3, [(400, 700), (0, 300)], 300, None),
@@ -114,6 +115,7 @@ def test_what_is_proven_beyond_an_offset(
 def test_two_connections_of_one_slave_are_not_two_slaves() -> None:
     made = replicas(3, {"10.0.0.1:1": 700, "10.0.0.1:2": 700})
     assert (made.value(), made.live_slaves, made.is_slave_ok(700)) == (-1, 1, False)
+    assert made.proof_beyond(0) is None
 
 
 @pytest.mark.parametrize(
