@@ -261,6 +261,22 @@ async def test_a_slave_that_is_gone_stays_in_its_masters_status_by_name(
     assert (told[1]["name"], told[2]["answers_not_send_ok"]) == ("broker-a/1", 1)
 
 
+async def test_what_no_slave_took_is_seen_once_it_is_flushed(pair: Pair, autojump_clock: MockClock) -> None:
+    """With ASYNC_FLUSH after 10 s at most, or at once when a consumer waits for messages."""
+    ends = RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": "t", "queueId": "0"})
+    async with pair.master.broker(flushDiskType="ASYNC_FLUSH"), pair.master.client() as client:
+        assert (await ask(client, send_request(b"x"))).code == ResponseCode.SLAVE_NOT_AVAILABLE
+        await trio.sleep(0.4)
+        assert (await ask(client, ends)).ext_fields["offset"] == "0"
+        assert (await ask(client, pull_request(0))).code == ResponseCode.PULL_NOT_FOUND
+        await trio.sleep(10.5)
+        assert (await ask(client, ends)).ext_fields["offset"] == "1"
+        await ask(client, send_request(b"y"))
+        sent_at = trio.current_time()
+        assert (await ask(client, pull_request(1, suspend_ms=15_000))).code == ResponseCode.SUCCESS
+        assert trio.current_time() - sent_at < 1
+
+
 async def lose_the_masters_tail(pair: Pair) -> int:
     """Send five messages to both, then put the master's disk back to an older state; returns the slave's end."""
     async with pair.running() as (master, _), pair.master.client() as client:
