@@ -4,7 +4,7 @@
 (:attr:`TlsMode.PERMISSIVE`): the first byte tells, as 0x16 begins a ClientHello and neither a request (0x00 or 0x01)
 nor the report of any log that exists (spec: remoting §4.2). TLS 1.2 is the oldest version spoken.
 
-The handshake is done by whoever first receives, so that accepting never waits for a stranger; nothing can be sent
+The first task that receives does the handshake, so that accepting never waits for a stranger; nothing can be sent
 before it. Our protocols let the connecting side speak first, so nobody needs to.
 """
 
@@ -45,7 +45,7 @@ class TlsOptions:
     """Certificates, as PEM files.
 
     Attributes:
-        cert: the own certificate with its chain; empty: a client without one.
+        cert: this side's certificate with its chain; empty: a client without one.
         key: its private key, not encrypted.
         trust: certificates of the authorities that peers' certificates must come from; empty: the system's.
         peer_names: if not empty, a peer's certificate must carry one of these (DNS name, IP address or common name).

@@ -39,7 +39,7 @@ async def wait_overdue(deadline: Callable[[], float], *, ahead_s: float = inf) -
 
 
 class DeadlineService:
-    """Expires the waiters of a watermark, each at his own deadline.
+    """Expires the waiters of a watermark, each at its own deadline.
 
     It sleeps until the earliest deadline it knows of and is woken only by an earlier one. With equal timeouts
     deadlines come in order, so a busy watermark costs one wake-up per timeout, not one per waiter.
@@ -57,7 +57,7 @@ class DeadlineService:
             self._earlier.set()
 
     async def run(self) -> None:
-        """Expire waiters until cancelled; those left then are answered by whoever stops the service."""
+        """Expire waiters until cancelled; those left then are answered by the code that stops the service."""
         while True:
             self._earlier = trio.Event()
             self._armed = self._watermark.next_deadline()

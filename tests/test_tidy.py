@@ -38,6 +38,8 @@ ASKED_BY_TESTS = {
 }
 """The other direction of a format that the product reads or writes, ways to wait that a test needs, and the change of a
 role, which no classic broker makes."""
+NO_ENGLISH = re.compile(r"\b(whoever|the own|his own|hot path, steps?)\b", re.IGNORECASE)
+"""Words that a native engineer would not write here: things are not persons, and step numbers go stale."""
 PUBLIC = ("rmqha/client/",)
 """Used by those who import rmqha."""
 
@@ -122,6 +124,20 @@ def test_the_drawing_of_the_house_is_true() -> None:
         if path is None or (name and name not in {known for known, _ in definitions(path)}):
             lost.append(f"{file}: {name}")
     assert lost == []
+
+
+def test_the_english_is_plain() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    sources = [path for folder in ("rmqha", "scripts", "tests") for path in (ROOT / folder).rglob("*.py")]
+    assert len(sources) > 300
+    told = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in [*pages, *sources]
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if NO_ENGLISH.search(line)
+    ]
+    assert told == []
 
 
 def test_every_decision_is_listed() -> None:

@@ -106,8 +106,8 @@ class ConsumerOffsetManager:
     def cut(self, next_offset: Callable[[str, int], int]) -> list[str]:
         """Take back what lies beyond the next message of its queue; returns what was, as ``topic@group/queue``.
 
-        The log lost its tail: its offsets will be given again, and whoever went on behind them would never see the
-        messages that get them (#4771).
+        The log lost its tail: its offsets will be given again, and a group that went on behind them would never
+        see the messages that get them (#4771).
         """
         cut: list[str] = []
         for key, queues in self._table.items():

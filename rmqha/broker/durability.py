@@ -1,4 +1,4 @@
-"""Hot path, step 6: answers appended messages when what SEND_OK promises has come true.
+"""Hot path: answers appended messages when what SEND_OK promises has come true.
 
 A put waits for the disk (SYNC_FLUSH) and for the replicas (SYNC_MASTER) at the same time, by two watermarks; a whole
 batch from one connection waits as one, at the end of its last message. When the last wait is over every message of

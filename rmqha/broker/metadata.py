@@ -160,7 +160,7 @@ class MetadataService:
     async def _send_table(
         self, connection: Connection, request: RemotingCommand, make: Callable[[], dict[str, Any]]
     ) -> None:
-        """One at a time, whoever asks: together they would take the memory of them all."""
+        """One at a time, for all connections: made together, all tables would be in memory at once."""
         try:
             with connection.fenced(request):
                 async with self._making:

@@ -109,7 +109,7 @@ class PullRequestHoldService:
         retry(arrived)
 
     def notify_message_arriving(self, topic: str, queue_id: int, queue_end: int) -> None:
-        """The queue now ends at ``queue_end``: whoever waited for that goes on."""
+        """The queue now ends at ``queue_end``: pulls that waited for that go on."""
         end = self._ends.get((topic, queue_id))
         if end is not None:
             end.advance(queue_end)

@@ -1,4 +1,4 @@
-"""SendMessageProcessor. Hot path, step 2: send requests that arrived together become one append and wait as one.
+"""SendMessageProcessor. Hot path: send requests that arrived together become one append and wait as one.
 
 Each request is checked and refused on its own; what is left goes into the log with one write, and is answered when
 :class:`~rmqha.broker.durability.Durability` says what became of it.
@@ -55,7 +55,7 @@ _NO_SEGMENT: Final = AppendResult(
     remark=f"the log's next file is not there after {_SEGMENT_MADE_S:g} s: nothing is stored. Does the disk hang?",
 )
 BACKLOG_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Records that wait for the next segment, whoever sent them, and also if he has left meanwhile."""
+"""Records of all connections that wait for the next segment, also of clients that have left meanwhile."""
 _NO_ROOM: Final = AppendResult(
     PutMessageStatus.CREATE_MAPEDFILE_FAILED,
     remark="too many bytes wait for the log's next file already: this is not stored. Does the disk hang?",
@@ -312,7 +312,7 @@ class SendMessageProcessor:
             self._durability.answer_when_durable(waiting[0][-1].wrote_offset, ends, send_answers)
 
     def _encode_answers(self, stored: list[_Stored], statuses: list[PutMessageStatus]) -> list[bytes]:
-        """Hot path, step 7: one answer a message, in order."""
+        """Hot path: one answer a message, in order."""
         encode, id_prefix = self._encoder.encode, self._id_prefix
         frames = []
         for (opaque, serialize, oneway, queue_id, result), status in zip(stored, statuses, strict=True):

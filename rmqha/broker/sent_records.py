@@ -1,4 +1,4 @@
-"""What the log is to take of a send: a record, or for a batch one for each of its messages. Hot path, step 2.
+"""What the log is to take of a send: a record, or for a batch one for each of its messages. Hot path.
 
 Source: spec: commitlog §3; rocketmq-all-4.9.8 CommitLog.java:1897-1990.
 """

@@ -1,4 +1,4 @@
-"""Which of a send's properties are stored, and what they make of the send. Hot path, step 2.
+"""Which of a send's properties are stored, and what they make of the send. Hot path.
 
 Source: spec: commitlog §2.5, remoting §2.4; rocketmq-all-4.9.8 SendMessageProcessor.java.
 """

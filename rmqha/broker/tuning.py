@@ -1,4 +1,4 @@
-"""Tuning: sizes and times that no operator decides. Whoever runs many small brokers at once makes them small."""
+"""Tuning: sizes and times that no operator decides. Tests that run many brokers at once make them small."""
 
 from dataclasses import dataclass
 

@@ -82,7 +82,7 @@ def _show(error: Exception) -> None:
                 click.echo(f"{click.style('Error:', fg='red')} {problem}", err=True)
             click.echo("Next:  every key is described by 'rmqha config reference'", err=True)
         case BrokenPipeError():
-            pass  # whoever read the output has seen enough
+            pass  # the reader of the output has seen enough
         case OSError():
             CliError(describe_os_error(error)).show()
         case _:

@@ -18,7 +18,7 @@ def flush_output() -> None:
     Raises:
         OSError: it cannot be written.
     """
-    if sys.stdout is not None:  # closed by whoever started us: rmqha ... >&-
+    if sys.stdout is not None:  # closed by the calling shell: rmqha ... >&-
         sys.stdout.flush()
 
 

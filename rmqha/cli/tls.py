@@ -1,7 +1,7 @@
 """TLS for the commands that talk to a broker, from the environment: keys do not belong on a command line.
 
-RMQHA_TLS_TRUST names the authorities of the broker's certificate, as PEM; RMQHA_TLS_CERT and RMQHA_TLS_KEY the own
-certificate. None of them: no TLS.
+RMQHA_TLS_TRUST names the authorities of the broker's certificate, as PEM; RMQHA_TLS_CERT and RMQHA_TLS_KEY the
+command's own certificate. None of them: no TLS.
 """
 
 import os

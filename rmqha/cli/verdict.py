@@ -56,7 +56,7 @@ class Verdict:
 
 
 def read_status(table: dict[str, str]) -> dict[str, Any]:
-    """Return the facts of one broker from its runtime table, whoever wrote it."""
+    """Return the facts of one broker, ours or RocketMQ's, from its runtime table."""
     if STATUS_KEY in table:
         facts: dict[str, Any] = json.loads(table[STATUS_KEY])
         return facts

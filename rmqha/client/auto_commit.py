@@ -17,8 +17,8 @@ _LAST_COMMIT_S: Final = 3.0
 class AutoCommit:
     """Commits every ``every_s`` seconds, and once more when the consumer closes.
 
-    Only what was handed out before the latest poll is committed: whoever polls again has dealt with it. So messages
-    may come twice, after a crash, and none is left out.
+    Only what was handed out before the latest poll is committed: a caller who polls again has dealt with it. So
+    messages may come twice, after a crash, and none is left out.
     """
 
     def __init__(self, consumer: "Consumer", *, every_s: float) -> None:

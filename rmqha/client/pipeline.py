@@ -134,7 +134,7 @@ class Pipeline:
             await self._wait_for(slot)
 
     def on_completed(self, slot: _Slot) -> None:
-        """A send has ended; wake whoever waits for it."""
+        """A send has ended; wake the caller that waits for it."""
         if isinstance(slot.outcome, RemotingError) and slot.queue is not None:
             self._producer.forget_route(slot.queue.topic)
         if slot is self._awaited:

@@ -45,8 +45,8 @@ class TopicPublishInfo:
 class TopicRoutes:
     """Asks every address and joins the answers: a broker speaks for itself, a name server for all.
 
-    Who did not answer the last time is only waited for if the others' answers do not do; otherwise he is asked in the
-    background, and counts again when he answers.
+    An address that did not answer the last time is only waited for if the others' answers do not do; otherwise it is
+    asked in the background, and counts again when it answers.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class TopicRoutes:
             needs_master: a route without any master does not do.
 
         Raises:
-            NoRouteError: whoever answered does not know the topic.
+            NoRouteError: no broker that answered knows the topic.
             RemotingError: nobody answered.
             MQBrokerError: refused for another reason.
         """

@@ -36,7 +36,7 @@ class BatchEntry(NamedTuple):
 
 
 def decode_batch(body: bytes) -> Iterator[BatchEntry]:
-    """Cut a batch's body into its messages, one by one, so that whoever finds them too many can stop.
+    """Cut a batch's body into its messages, one by one, so that the caller can stop when there are too many.
 
     Raises:
         RemoteProtocolError: an entry does not fit into what is left of the body; nothing of the batch may be stored.

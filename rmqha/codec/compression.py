@@ -1,4 +1,4 @@
-"""Bodies that producers have compressed. The store keeps them as they are; whoever wants to read one inflates it here.
+"""Bodies that producers have compressed. The store keeps them as they are; readers inflate them here.
 
     SYSFLAG bits 8-10   body
     0                   zlib stream, by writers before 4.9.4

@@ -1,4 +1,4 @@
-"""FrameDecoder: a connection's bytes, as they come, into commands. Hot path, step 1."""
+"""FrameDecoder: a connection's bytes, as they come, into commands. Hot path."""
 
 import struct
 from math import inf

@@ -24,7 +24,7 @@ _INTEGER_SIZE_MAX: Final = 4000
 """Python itself refuses to read a number of more than 4,300 digits."""
 
 REFERRED_MAX: Final = 16_384
-"""Values that all references of a text together may stand for; it keeps whoever reads them from doing so for ever."""
+"""Values that all references of a text together may stand for; without it, reading them might never end."""
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _INTEGER_KEY: Final = re.compile(r"-?[0-9]+(?=[ \t\r\n]*:)")
@@ -192,7 +192,7 @@ def _key(text: str, at: int, depth: int) -> tuple[int | str, int]:
 
 
 def _refuse_half_pairs(value: Any) -> None:
-    """Half a surrogate pair can be written in JSON, but not in UTF-8: it would fail whoever stores or logs it."""
+    """Half a surrogate pair can be written in JSON, but not in UTF-8: storing or logging it would fail."""
     if isinstance(value, dict):
         for key, item in value.items():
             _refuse_half_pairs(key)

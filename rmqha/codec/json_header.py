@@ -90,7 +90,7 @@ def json_header(raw: bytes) -> dict[str, Any]:
 
 
 def _check_pairs(text: str) -> None:
-    """Half a surrogate pair can be written in JSON, but not in UTF-8: it would fail whoever stores or logs it."""
+    """Half a surrogate pair can be written in JSON, but not in UTF-8: storing or logging it would fail."""
     json.dumps(json.loads(text), ensure_ascii=False).encode()
 
 

@@ -1,4 +1,4 @@
-r"""RemotingCommand: one request or response, and the frames that carry it. Hot path, steps 1 and 9.
+r"""RemotingCommand: one request or response, and the frames that carry it. Hot path.
 
     at  size  field          meaning
      0     4  total_length   bytes after this field: 4 + header + body
@@ -88,7 +88,7 @@ class RemotingCommand:
 
     Attributes:
         code: a RequestCode or a ResponseCode, depending on ``is_response``.
-        opaque: int32 chosen by whoever asks; the answer repeats it.
+        opaque: int32 chosen by the sender of the request; the answer repeats it.
         remark: human text, the reason in an answer that says no.
         ext_raw: the fields as they came, undecoded: pairs of a binary header, or a JSON object; None if they are
             decoded, or absent. Hot decoders read it directly.

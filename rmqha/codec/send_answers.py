@@ -1,4 +1,4 @@
-"""SEND_MESSAGE's answer (codes 0, 10, 11 and 12), written and read. Hot path, step 9.
+"""SEND_MESSAGE's answer (codes 0, 10, 11 and 12), written and read. Hot path.
 
 Source: spec: remoting §2.4; rocketmq-all-4.9.8 SendMessageResponseHeader.java.
 """

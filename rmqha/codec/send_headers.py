@@ -1,4 +1,4 @@
-r"""SEND_MESSAGE's header (10 V1, 310 and 320 V2). Hot path, step 1. The answer is in send_answers.py.
+r"""SEND_MESSAGE's header (10 V1, 310 and 320 V2). Hot path. The answer is in send_answers.py.
 
     V2  V1                     type            V2  V1                 type
     a   producerGroup          text            h   flag               int32

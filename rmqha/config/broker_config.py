@@ -82,7 +82,7 @@ class BrokerConfig(StoreConfig, HAConfig, TlsConfig):
         "false",
         ours=True,
         meaning="Listen on an address other than loopback without TLS, although nobody has to prove who they are: "
-        "whoever reaches the ports can read and write everything.",
+        "anybody who reaches the ports can read and write everything.",
     )
     broker_permission: int = key(
         "brokerPermission",
@@ -124,8 +124,8 @@ class BrokerConfig(StoreConfig, HAConfig, TlsConfig):
         "slaveReadEnable",
         BOOLEAN,
         "false",
-        meaning="Suggest consumers that are far behind to read from a slave. (A slave serves whoever asks "
-        "it in any case.)",
+        meaning="Suggest consumers that are far behind to read from a slave. (A slave serves any consumer "
+        "that asks it.)",
     )
     access_message_in_memory_max_ratio: int = key(
         "accessMessageInMemoryMaxRatio",

@@ -208,8 +208,8 @@ class HAConfig:
         low=1,
         high=10_000,
         ours=True,
-        meaning="Most connections on the HA port at one time. At the limit, whoever has acknowledged nothing for the "
-        "longest time gives way.",
+        meaning="Most connections on the HA port at one time. At the limit, the connection that has acknowledged "
+        "nothing for the longest time gives way.",
     )
     max_ha_connections_per_address: int = key(
         "maxHaConnectionsPerAddress",

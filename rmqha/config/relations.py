@@ -205,7 +205,7 @@ def _tls(config: BrokerConfig) -> Problems:
             yield Problem(
                 "tlsMode",
                 "clients must present a certificate, so tlsTrustCertPath is needed to check it; or set "
-                "tlsNeedClientAuth=false, and whoever reaches the port can read and write everything",
+                "tlsNeedClientAuth=false, and anybody who reaches the port can read and write everything",
             )
     if config.tls_peer_names and not config.tls_need_client_auth:
         yield Problem("tlsPeerNames", "tlsPeerNames has no effect with tlsNeedClientAuth=false")
@@ -229,7 +229,7 @@ def _listeners(config: BrokerConfig) -> Problems:
             decisive = next((key for key in keys if key in config.origins), keys[0])
             yield Problem(
                 decisive,
-                f"{decisive}={address} would listen beyond this machine, where whoever reaches the port can "
+                f"{decisive}={address} would listen beyond this machine, where anybody who reaches the port can "
                 "read and write everything; set allowInsecure=true if the network is trusted, or listen on "
                 "127.0.0.1, or set tlsMode=enforcing (for clients) and haTlsMode=enforcing (for brokers)",
             )

@@ -34,8 +34,8 @@ class TlsConfig:
         BOOLEAN,
         "true",
         ours=True,
-        meaning="Clients must present a certificate from tlsTrustCertPath. false: whoever reaches the port can read "
-        "and write everything, though nobody else can listen.",
+        meaning="Clients must present a certificate from tlsTrustCertPath. false: anybody who reaches the port can "
+        "read and write everything, though nobody else can listen.",
     )
     tls_peer_names: tuple[str, ...] = key(
         "tlsPeerNames",

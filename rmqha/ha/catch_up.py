@@ -1,8 +1,8 @@
 """Asking a peer what a master may have lost: compare its log with the local one, and take what it has more.
 
-The master connects to the peer's HA port as if it were its slave (spec: ha §10.2), so whoever serves one will do, a
-RocketMQ slave included. What proves that a peer holds nothing more is never silence: it has said where its log ends
-(code 28), or it has sent two heartbeats in a row, between which it had nothing to send.
+The master connects to the peer's HA port as if it were its slave (spec: ha §10.2), so any broker that serves one will
+do, a RocketMQ slave included. Silence never proves that a peer holds nothing more: the peer must have said where its
+log ends (code 28), or sent two heartbeats in a row, between which it had nothing to send.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""GroupTransferService: tells whoever waits for replication, each within his own deadline."""
+"""GroupTransferService: answers every send that waits for replication, at its deadline at the latest."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ _NOBODY_IS_NEEDED: Final = 2**63 - 1
 
 
 class GroupTransferService:
-    """Hot path, step 7: an acknowledgement moves :attr:`acked`, and every put at or below it is answered.
+    """Hot path: an acknowledgement moves :attr:`acked`, and every put at or below it is answered.
 
     Put ``acked.add(next_offset, deadline, complete)`` for each put after :meth:`is_slave_ok` said yes. As the
     watermark never falls and every report was at most the log's end, nothing appended later can count as replicated

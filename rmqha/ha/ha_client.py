@@ -75,7 +75,7 @@ def choose_start_at(log: ReplicatedLog, master: LogRange | None, *, overlap_size
 
     Raises:
         UnfitMasterError: the master is shorter, or begins later.
-        CorruptLogError: the own log does not end with a whole record.
+        CorruptLogError: the local log does not end with a whole record.
     """
     start = choose_start(own_tail(log, overlap_size=overlap_size), master)
     match start:
@@ -101,7 +101,7 @@ class HAClient:
     """Follows one master at a time, for the life of a slave.
 
     Start: ``nursery.start_soon(client.run)``, and tell it the master with :meth:`update_master_address`.
-    :meth:`run` returns when replication is over for good because the logs diverged or the own store failed;
+    :meth:`run` returns when replication is over for good because the logs diverged or the local store failed;
     ``final_error`` says why. Stop: cancel it.
 
     Source: rocketmq-all-4.9.8 HAService.java:342-600; spec: ha §3, §8-§11.
@@ -230,7 +230,7 @@ class HAClient:
         try:
             return await question
         except BrokerStartingError:
-            return None  # perhaps it is a neighbour that starts; whoever has this HA port answers there
+            return None  # perhaps a neighbour is starting; the broker with this HA port answers there
 
     def _check_group(self, master: LogRange | None) -> bool:
         """Whether the master has said who it is. Raises UnfitMasterError if it is of another group."""
@@ -264,7 +264,7 @@ class HAClient:
                 stream.close()
 
     def is_far_behind(self) -> bool:
-        """Whether the own log lacks a lot of what the master has, and is getting it."""
+        """Whether the local log lacks a lot of what the master has, and is getting it."""
         return self._connection is not None and self._connection.is_far_behind
 
     def info(self) -> HAClientInfo:

@@ -130,7 +130,7 @@ class HAConnection:
             )
 
     def on_acknowledged(self) -> None:
-        """Pass the newest acknowledgement on to whoever waits."""
+        """Pass the newest acknowledgement on to the sends that wait for it."""
         self._rate.note(self.session.slave_ack_offset, now=trio.current_time())
         self.service.notify_transfer_some(self)
         if not self._has_joined:
@@ -280,7 +280,7 @@ class WriteSocketService:
             await self._send(self._send_frame, frame)
 
     def _send_nowait(self, reached: bool, _value: int) -> None:
-        """Hot path, step 4: called by the append, or the flush, that made more of the log sendable.
+        """Hot path: called by the append, or the flush, that made more of the log sendable.
 
         That one is no business of this slave: what goes wrong here is raised by the task.
         """

@@ -32,7 +32,7 @@ class HAService:
     """Serves the log to slaves and counts their acknowledgements.
 
     Start: ``await nursery.start(service.run)`` returns once slaves are accepted. Stop: :meth:`stop` or cancel it.
-    Whoever then still waits for replication is answered, and all connections are closed.
+    Sends that still wait for replication are then answered, and all connections are closed.
 
     Source: rocketmq-all-4.9.8 HAService.java:40-158.
     """
@@ -94,7 +94,7 @@ class HAService:
         logger.info("ha_service.stopped", port=self.port)
 
     def stop(self) -> None:
-        """Close the port and all connections; answer whoever waits."""
+        """Close the port and all connections; answer the sends that wait."""
         self._scope.cancel()
 
     async def _serve(self, stream: Stream) -> None:
@@ -195,7 +195,7 @@ class HAService:
         return self.group_transfer.is_slave_ok(next_offset)
 
     def notify_transfer_some(self, connection: HAConnection) -> None:
-        """Hot path, step 7: a live connection reported more, or the same again."""
+        """Hot path: a live connection reported more, or the same again."""
         session = connection.session
         self._in_sync.acknowledge(connection.replica, session.slave_ack_offset, begins_at=session.proves_from)
         self.group_transfer.notify_transfer_some()

@@ -1,4 +1,4 @@
-"""LogReceiver: takes a master's stream into the own log, checked and in order. Shared by HAClient and catch-up."""
+"""LogReceiver: takes a master's stream into the local log, checked and in order. Shared by HAClient and catch-up."""
 
 from math import inf
 from typing import Final
@@ -15,7 +15,7 @@ from rmqha.waiting import wait_overdue
 
 
 def own_tail(log: ReplicatedLog, *, overlap_size: int) -> StreamStart | None:
-    """The end of the own log and where to ask for an overlap; None if the log is empty.
+    """The end of the local log and where to ask for an overlap; None if the log is empty.
 
     Raises:
         CorruptLogError: the log does not end with a whole record; it needs recovery first.
@@ -24,7 +24,7 @@ def own_tail(log: ReplicatedLog, *, overlap_size: int) -> StreamStart | None:
 
 
 def tail_below(log: ReplicatedLog, limit: int, *, overlap_size: int) -> StreamStart | None:
-    """The end of the own log as if it ended at ``limit``, even inside a record; None if nothing is below that.
+    """The end of the local log as if it ended at ``limit``, even inside a record; None if nothing is below that.
 
     Raises:
         CorruptLogError: the log does not end with a whole record, or no record leads to ``limit``.
@@ -65,7 +65,7 @@ class LogReceiver:
     to be held back.
 
     Attributes:
-        is_far_behind: what came last is part of a lot that the own log lacks.
+        is_far_behind: what came last is part of a lot that the local log lacks.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class LogReceiver:
 
         Raises:
             RemoteProtocolError: the stream is no replication stream, or holds bytes that are no records.
-            DivergedLogError: other bytes than the own log's; nothing was changed.
-            StoreError: the own store failed.
+            DivergedLogError: other bytes than the local log's; nothing was changed.
+            StoreError: the local store failed.
             trio.BrokenResourceError: the connection failed.
         """
         self._waits_since = trio.current_time()

@@ -59,7 +59,7 @@ class RefusedPeers:
         return known.last_at + _PAUSE_S
 
     def info(self, *, now: float) -> tuple[RefusedInfo, ...]:
-        """Whoever is turned away, the latest last."""
+        """The addresses that are turned away, the latest last."""
         return tuple(
             RefusedInfo(
                 address=address,

@@ -7,7 +7,7 @@ from rmqha.transport import Stream
 
 
 class ReportSender:
-    """Hot path, step 6: sends each new offset at once, and the last one again at least every ``heartbeat_s``.
+    """Hot path: sends each new offset at once, and the last one again at least every ``heartbeat_s``.
 
     Invariant: ``reported_offset`` never falls; everything below it is as safe as the slave promises.
     """

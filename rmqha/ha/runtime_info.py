@@ -97,7 +97,7 @@ class ClientState(Enum):
     DIVERGED = "diverged"
     """Master and slave hold different bytes at the same offsets. Replication has stopped for good."""
     FAILED = "failed"
-    """The own store failed. Replication has stopped for good."""
+    """The local store failed. Replication has stopped for good."""
     STOPPED = "stopped"
 
 

@@ -17,7 +17,7 @@ from rmqha.transport import Stream
 
 
 class UnfitMasterError(RemoteProtocolError):
-    """This master's log does not continue the own one; nothing was changed on either side.
+    """This master's log does not continue the local one; nothing was changed on either side.
 
     Attributes:
         state: how the slave stands while it waits for that to change.
@@ -71,7 +71,7 @@ class SlaveConnection:
 
     @property
     def is_far_behind(self) -> bool:
-        """Whether the own log lacks a lot of what the master has."""
+        """Whether the local log lacks a lot of what the master has."""
         return self._receiver.is_far_behind
 
     @property
@@ -84,9 +84,9 @@ class SlaveConnection:
 
         Raises:
             RemoteProtocolError: the master's bytes cannot be taken, or it was silent.
-            UnfitMasterError: the master has less than the own log.
-            DivergedLogError: the master has other bytes than the own log.
-            StoreError: the own store failed; nothing is acknowledged any more.
+            UnfitMasterError: the master has less than the local log.
+            DivergedLogError: the master has other bytes than the local log.
+            StoreError: the local store failed; nothing is acknowledged any more.
             trio.BrokenResourceError: the connection ended.
         """
         async with trio.open_nursery() as nursery:
@@ -135,7 +135,7 @@ class SlaveConnection:
     async def _wait_for_space(self) -> None:
         """A slave on a full disk stops reading; who cannot wait (a master at its start) gives up."""
         if not self._waits_for_space:
-            raise UnfitMasterError(ClientState.DISK_FULL, "the own disk is too full to take anything")
+            raise UnfitMasterError(ClientState.DISK_FULL, "the local disk is too full to take anything")
         await self._log.wait_writable()
 
     def _why_ended(self) -> str:

@@ -10,8 +10,8 @@ import trio
 async def open_background_nursery() -> AsyncIterator[trio.Nursery]:
     """A nursery whose tasks are cancelled when the block ends.
 
-    An error of the block leaves it as itself, not inside a group: whoever writes ``except MQBrokerError`` around the
-    block means that, and the tasks behind it are none of his business. So does a ctrl-c that met one of those tasks.
+    An error of the block leaves it as itself, not inside a group: a caller who writes ``except MQBrokerError`` around
+    the block knows nothing of the tasks behind it. So does a ctrl-c that met one of those tasks.
     """
     try:
         async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""Connection: one client of a RemotingServer. Hot path, steps 1 and 9."""
+"""Connection: one client of a RemotingServer. Hot path."""
 
 from collections.abc import Awaitable, Callable
 from math import inf

@@ -88,7 +88,7 @@ class Capacity:
 
 
 class UnfinishedFrames:
-    """Bytes of frames that are not complete. Whoever sends honestly soon finishes; so the oldest gives way.
+    """Bytes of frames that are not complete. An honest sender soon finishes its own; so the oldest gives way.
 
     Invariant: ``size <= bytes_max`` after each :meth:`note`; ``_sizes`` is in the order in which the frames began.
     """

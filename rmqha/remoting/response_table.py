@@ -36,11 +36,11 @@ class ResponseTable:
         return opaque
 
     def discard(self, opaque: int) -> None:
-        """Stop awaiting; whoever asked has given up."""
+        """Stop awaiting: the caller has given up."""
         self._pending.pop(opaque, None)
 
     def complete(self, response: RemotingCommand) -> bool:
-        """Hand an answer to whoever asked; False when nobody (any more) awaits it."""
+        """Hand an answer to its caller; False when nobody awaits it, or not any more."""
         entry = self._pending.pop(response.opaque, None)
         if entry is None:
             return False
@@ -54,7 +54,7 @@ class ResponseTable:
             on_outcome(RemotingSendRequestError(self._address, reason))
 
     async def expire(self) -> None:
-        """Fail whoever waits past his deadline, until cancelled. With equal timeouts: one wake-up per timeout."""
+        """Fail callers at their deadlines, until cancelled. With equal timeouts: one wake-up per timeout."""
         while True:
             self._armed = min((deadline for deadline, _ in self._pending.values()), default=inf)
             with trio.CancelScope(deadline=self._armed) as self._timer:

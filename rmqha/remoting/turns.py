@@ -1,8 +1,8 @@
-"""Turns: how the connections of a server share the event loop. Hot path, step 1.
+"""Turns: how the connections of a server share the event loop. Hot path.
 
-Whoever finds the loop free is served at once. When requests have taken :data:`PASS_S` of it, whoever comes, or has more
-to do, waits in a line; a few of its first go on in each pass of the loop. The longer the line, the shorter the turns:
-everybody in it has one within :data:`ROUND_S`, as long as a turn is longer than a request.
+A connection that finds the loop free is served at once. When requests have taken :data:`PASS_S` of it, connections with
+more to do wait in a line; the first few go on in each pass of the loop. The longer the line, the shorter the turns:
+each connection in it has one within :data:`ROUND_S`, as long as a turn is longer than a request.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ class Turns:
     Attributes:
         turn_s: how long a turn is now, and ``requests`` how many may be handled in it.
         taken_s: what turns have taken of this pass of the event loop, or of several in which nobody waited; each adds
-            its own. From :data:`PASS_S` on whoever comes has to :meth:`wait`.
+            its own. From :data:`PASS_S` on a connection has to :meth:`wait`.
     """
 
     def __init__(self) -> None:

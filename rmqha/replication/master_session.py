@@ -64,8 +64,8 @@ class LogRange(NamedTuple):
     """The log holds the bytes ``[min_offset, max_offset)``.
 
     Attributes:
-        checks_reports: whoever serves it turns away, and shows, a slave that is ahead; RocketMQ counts its report.
-        member: who serves it, if that is known.
+        checks_reports: its broker turns away, and shows, a slave that is ahead; RocketMQ counts its report.
+        member: the broker that serves it, if that is known.
     """
 
     min_offset: int

@@ -27,7 +27,7 @@ class StreamStart:
 
     first_report: int
     own_end: int = 0
-    """The own log's end; what comes below it is compared, not appended."""
+    """The local log's end; what comes below it is compared, not appended."""
     comparable_end: int = 0
     """Own bytes from here to ``own_end`` are the arbitrary rest of a blank and need not be equal."""
     boundary: int = 0
@@ -57,7 +57,7 @@ def choose_start(own: StreamStart | None, master: LogRange | None) -> StreamStar
     """Decide how to begin a connection.
 
     Args:
-        own: the own log's tail as :func:`find_overlap` found it, or None for an empty log.
+        own: the local log's tail as :func:`find_overlap` found it, or None for an empty log.
         master: what the master has, asked by remoting (code 28); None if nobody could be asked.
 
     Returns:
@@ -99,7 +99,7 @@ def find_overlap(
         is_whole: ``view`` ends with a whole record; otherwise it may end inside one.
 
     Raises:
-        CorruptLogError: the own log does not end with a whole record; it needs recovery first.
+        CorruptLogError: the local log does not end with a whole record; it needs recovery first.
     """
     highest = max(len(view) - overlap_size, 0)
     while highest > 0:

@@ -44,7 +44,7 @@ class AppendChunk:
 
 @dataclass(frozen=True, slots=True)
 class CompareChunk:
-    """Bytes that must equal the own log's at ``phy_offset``. Valid until the next receive."""
+    """Bytes that must equal the local log's at ``phy_offset``. Valid until the next receive."""
 
     phy_offset: int
     data: memoryview
@@ -91,12 +91,12 @@ class SlaveSession:
 
     @property
     def is_comparing(self) -> bool:
-        """Whether the stream has not yet passed the own end."""
+        """Whether the stream has not yet passed the end of the local log."""
         return self.verified_offset < self._begins.own_end
 
     @property
     def is_master_shorter(self) -> bool:
-        """Whether the master, twice in a row, had nothing more to send although the own log goes on."""
+        """Whether the master, twice in a row, had nothing more to send although the local log goes on."""
         return self.is_comparing and self.heartbeats_in_a_row >= 2
 
     def space(self) -> memoryview:

@@ -1,10 +1,10 @@
-"""Watermark: a number that only grows, and who waits for it to pass which offset.
+"""Watermark: a number that only grows, and the waiters for the offsets it will pass.
 
 The one idea shared by flushing, replication, long-polling pulls and ``--wait``: an offset is appended, flushed,
-acknowledged; whoever waits for an offset is woken when a watermark passes it, or when his own deadline does.
+acknowledged; a waiter is woken when the watermark passes its offset, or at its own deadline.
 
-Hot path, step 5: :meth:`Watermark.advance` answers every satisfied waiter in one pass, so nobody waits behind
-somebody else (RocketMQ's GroupTransferService answers strictly one after the other; spec: ha §6, §15 row 17).
+Hot path: :meth:`Watermark.advance` answers every satisfied waiter in one pass, so none waits behind
+another (RocketMQ's GroupTransferService answers strictly one after the other; spec: ha §6, §15 row 17).
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Hot path, step 4: selected records as a RecordBatch with the wanted columns; what is not wanted is not computed."""
+"""Hot path: selected records as a RecordBatch with the wanted columns; what is not wanted is not computed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

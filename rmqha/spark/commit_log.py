@@ -16,7 +16,7 @@ from rmqha.spark.store_time import find_offset_by_time
 
 @dataclass(frozen=True)
 class CommitLog:
-    """A snapshot of a log, taken once by whoever plans. Files that appear later are not part of it.
+    """A snapshot of a log, taken once when a job is planned. Files that appear later are not part of it.
 
     Attributes:
         uri: the store as it was named; tasks on other machines open the same.

@@ -109,7 +109,7 @@ class _SplitDecoder:
         return 0, self._pass_over(file, position, verdict)
 
     def _look_beyond(self, file: SegmentReader, position: int) -> None:
-        """Damage is reported by whoever walks into it: the next split will begin behind it without knowing."""
+        """Damage is reported by the split that meets it: the next one begins behind it and never sees it."""
         if position < min(self._split.range_end, file.segment.end):
             verdict = judge(file, position, check_crc=False)
             if not verdict.is_record:

@@ -1,4 +1,4 @@
-"""Hot path, step 2: the fixed fields of all records of a block, and whether their lengths add up.
+"""Hot path: the fixed fields of all records of a block, and whether their lengths add up.
 
 Source: spec: commitlog §2.1, §2.2
 """

@@ -48,7 +48,7 @@ def numbers(values: npt.NDArray[np.generic]) -> pa.Array:
 
 
 def text(values: pa.Array) -> pa.Array:
-    """The same bytes as strings, uncopied; whoever calls knows that they are UTF-8."""
+    """The same bytes as strings, uncopied; the caller knows that they are UTF-8."""
     return pa.Array.from_buffers(pa.string(), len(values), values.buffers(), offset=values.offset)
 
 

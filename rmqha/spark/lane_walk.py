@@ -1,4 +1,4 @@
-"""Hot path, step 1: find the records of a block. Many hops at once, because one hop waits for one cache miss.
+"""Hot path: find the records of a block. Many hops at once, because one hop waits for one cache miss.
 
 In each slot of the block a lane is opened at a record that claims its own position; then all lanes hop together,
 one numpy gather a step. Every lane must land exactly on the next lane's start: the first lane starts at a record

@@ -75,7 +75,7 @@ def find_record(file: SegmentReader, position: int, *, end: int, or_blank: bool 
 def open_at(file: SegmentReader, position: int, *, end: int) -> int | None:
     """The first real record starting in ``[position, end)``, whatever bodies contain; None: there is none.
 
-    The file's first byte is always a start, good or bad: whoever begins there reports what is wrong with it.
+    The file's first byte is always a start, good or bad: a reader that begins there reports what is wrong with it.
     Elsewhere, a record image found first could lie inside the body of a record that began earlier, or in the stale
     bytes of a blank. Then that record or blank is itself found when looking back, and the file is walked from its
     start, which decides. When nothing found looking back reaches over the image, it is real.

@@ -1,4 +1,4 @@
-"""CommitLog. Hot path, step 3: encode a whole list of messages behind the log's end and write it at once.
+"""CommitLog. Hot path: encode a whole list of messages behind the log's end and write it at once.
 
 There is one event loop and nothing here waits, so an append needs no lock, and queue offset, physical offset and
 store time are known when a record is encoded: one ``struct.pack`` a record, one write a segment.

@@ -15,7 +15,7 @@ _ZEROS: Final = bytes(READ_SIZE_MAX)
 class DirectReader:
     """A file as its device has it.
 
-    After a failed fdatasync the kernel takes for clean what the device never got, and shows it to whoever reads the
+    After a failed fdatasync the kernel takes for clean what the device never got, and shows it to readers of the
     usual way. A file system without direct reads is one in memory: there is no device to differ from.
     """
 

@@ -42,7 +42,7 @@ class Closable(Protocol):
 class DataFile(Protocol):
     """One open file of fixed size.
 
-    Whoever holds the object may go on reading after the file was unlinked: the last reference closes it.
+    A holder of the object may go on reading after the file was unlinked: the last reference closes it.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Hot path, step 4: flush services turn what is written into what is durable.
+"""Hot path: flush services turn what is written into what is durable.
 
 Rules (spec: commitlog §6.3): the flushed position moves only after a successful fdatasync, and only to what was
 written before that call was issued; the first failure is final, and no flush is tried again after it.

@@ -181,7 +181,7 @@ class MappedFileQueue:
         self._drop(mapped)
 
     async def delete_first_in_thread(self) -> None:
-        """Delete the oldest segment without holding up the event loop; whoever reads from it still can.
+        """Delete the oldest segment without holding up the event loop; readers that hold it go on reading.
 
         One that is not there any more is only forgotten. Raises StoreWriteError, StoreReadError.
         """

@@ -238,7 +238,7 @@ class DefaultMessageStore:
     # ---- writing
 
     def put_messages(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
-        """Hot path, step 3: append a list of messages at once; see :meth:`CommitLog.put_messages`.
+        """Hot path: append a list of messages at once; see :meth:`CommitLog.put_messages`.
 
         Never waits and raises nothing for a refusal. A list of results shorter than ``requests`` means that the next
         segment is still being made: ``await wait_allocated()`` and put the rest, or use

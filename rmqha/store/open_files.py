@@ -2,7 +2,7 @@
 
 Each queue has a file, a long log thousands, and a process may have some hundreds open. So a file is opened when it is
 used, and of more than ``files_max`` one that was not used lately gives its descriptor back. Closing is dropping the
-reference: whoever still reads, sends or syncs it goes on, and the last one closes it.
+reference: a task that still reads, sends or syncs it goes on, and the last one closes it.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""ReputMessageService: hot path, step 7: what may be seen of the log goes into the consume queues.
+"""ReputMessageService: hot path: what may be seen of the log goes into the consume queues.
 
 Read in bulk from the mapped segment, grouped by queue, one write a queue. Two rules: nothing beyond the confirm offset
 is dispatched, as consumers must not see what could still vanish; and a unit is written only at exactly its
@@ -76,7 +76,7 @@ class ReputMessageService:
         self.is_far_behind: Callable[[], bool] = lambda: False
         """Whether this log is catching up with a master's: first the messages must be safe, then visible."""
         self.reput_from_offset = 0
-        """Where dispatch goes on; whoever opens the store sets it."""
+        """Where dispatch goes on; set when the store is opened."""
         self.dispatched_timestamp_ms = 0
         """Store time of the last record dispatched; 0 if there is none."""
         self.on_arrival: list[ArrivalListener] = []

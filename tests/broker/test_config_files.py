@@ -110,7 +110,7 @@ async def test_no_table_prevents_the_start(name: str, junk: bytes, autojump_cloc
 
 
 async def test_offsets_beyond_the_end_of_a_log_that_lost_its_tail_are_cut(autojump_clock: MockClock) -> None:
-    """#4771: the lost offsets are given again; whoever went on behind them would never see what gets them."""
+    """#4771: the lost offsets are given again; a group that went on behind them would never see what gets them."""
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker(), machine.client() as client:
         for _ in range(10):

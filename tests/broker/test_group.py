@@ -190,7 +190,7 @@ async def test_a_rocketmq_master_is_asked_who_it_is(config: bytes, reason: str, 
 
 @pytest.mark.parametrize("silent_s", [1.0, 20.0])
 async def test_a_master_that_says_only_later_who_it_is_is_left_then(silent_s: float, autojump_clock: MockClock) -> None:
-    """RocketMQ may not know it yet when it has just started; whoever follows it would never have asked again."""
+    """RocketMQ may not know it yet when it has just started; a slave that follows it would never have asked again."""
     net = SimNet()
     slave = Machine(net, "10.0.0.2", SLAVE | {"masterAddress": "10.0.0.9:10911"})
     master = Machine(net, "10.0.0.1", {"listenPort": "20911", "haListenPort": "10912"})

@@ -112,6 +112,6 @@ def test_what_is_wrong_is_named(text: str | bytes, reason: str) -> None:
     ],
 )
 def test_what_python_reads_and_nobody_can_use_is_refused(text: str) -> None:
-    """Each of these once left ``loads`` as another error, or failed later whoever stored the value."""
+    """Each of these once left ``loads`` as another error, or failed later where the value was stored."""
     with pytest.raises(RemoteProtocolError):
         loads(text)

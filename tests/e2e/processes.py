@@ -63,7 +63,7 @@ def _is_free(port: int) -> bool:
 
 
 class Child:
-    """One process. Whoever makes it must call :meth:`reap`; ``children()`` does it for all of a block."""
+    """One process. Its maker must call :meth:`reap`; ``children()`` does it for all of a block."""
 
     def __init__(self, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> None:
         self.log = log

@@ -35,7 +35,7 @@ async def test_a_stopped_pair_comes_back_complete(pair: Pair) -> None:
 
 
 async def wait_stored(broker: RmqhaBroker, count: int) -> None:
-    """Wait until the broker's log holds so many messages of the load, whoever else has them."""
+    """Wait until the broker's log holds so many messages of the load, on other brokers or not."""
     while len(HeldMessages(broker.store / "commitlog", "orders").read(torn=True)) < count:  # noqa: ASYNC110 - files
         await trio.sleep(0.05)
 

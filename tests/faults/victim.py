@@ -20,7 +20,7 @@ from tests.faults.tracing import at_start, attached, injected
 MEETING_S: Final = 6
 """So long a running broker has time to make the n-th call."""
 SETTLED_S: Final = 15
-"""Whoever answers nobody for so long hangs."""
+"""A broker that answers nothing for so long hangs."""
 TOLD_S: Final = 2
 """So soon the log says it."""
 NOT_MET: Final = "not met"

@@ -84,7 +84,7 @@ async def test_who_has_proven_nothing_gives_way_to_a_slave(nursery: trio.Nursery
     for number in range(20):
         await connect_from(f"10.0.8.{number}", nursery, network, service.port)
         await settle()
-    assert service.live_slaves == 3, "whoever reported had ten seconds to acknowledge something"
+    assert service.live_slaves == 3, "a slave that reported had ten seconds to acknowledge something"
     await trio.sleep(1.0)
     for number in range(20):
         await connect_from(f"10.0.8.{number}", nursery, network, service.port)

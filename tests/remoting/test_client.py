@@ -106,7 +106,7 @@ async def test_when_the_connection_ends_everything_pending_fails(autojump_clock:
             await client.invoke(RemotingCommand(1), timeout_s=3)
 
 
-async def test_whoever_is_told_of_the_end_cannot_ask_again_here(autojump_clock: MockClock) -> None:
+async def test_a_caller_that_is_told_of_the_end_cannot_ask_again_here(autojump_clock: MockClock) -> None:
     """He would wait for an answer that never comes."""
     async with connected() as (_, server, client):
         asked_again: list[bool] = []

@@ -115,7 +115,7 @@ async def test_an_answer_waits_while_another_is_on_its_way(autojump_clock: MockC
 
 
 async def test_what_is_taken_slowly_is_sent_now_and_not_when_it_was_put(autojump_clock: MockClock) -> None:
-    """Whoever takes a large answer piece by piece is not idle."""
+    """A client that takes a large answer piece by piece is not idle."""
     async with writing(SlowStream(room=3)) as queue:
         queue.put(bytes(4 << 20))
         await queue.wait_below(1)

@@ -338,7 +338,7 @@ async def test_reading_pauses_while_all_clients_together_have_too_much_in_flight
 
 
 async def test_when_there_is_room_again_everybody_is_read(autojump_clock: MockClock) -> None:
-    """Whoever paused first may have nothing to say, and wakes nobody."""
+    """The first that paused may have nothing to say, and wakes no other."""
     echo = Echo()
     async with serving(echo, in_flight_bytes_max=1000) as (_, connect):
         large, silent, waiting = [await connect() for _ in range(3)]
@@ -381,7 +381,7 @@ async def test_reading_pauses_while_all_clients_together_take_too_little(autojum
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("leaves", [True, False])
 async def test_who_takes_too_little_and_is_gone_stops_nobody(leaves: bool, autojump_clock: MockClock) -> None:
-    """Nothing more was read of him; whoever waited for him to take his answers would never let others go on."""
+    """Nothing more was read from it; waiting for it to take its answers would never let the others go on."""
     async with serving(capacity=4096, connection_outgoing_bytes_max=10_000, write_timeout_s=5) as (server, connect):
         greedy = await connect()
         for number in range(5):

@@ -1,4 +1,4 @@
-"""However many clients have however much to do: whoever comes is served soon, and the event loop goes round."""
+"""However many clients have however much to do: a new one is served soon, and the event loop goes round."""
 
 import trio
 import trio.testing

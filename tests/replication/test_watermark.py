@@ -1,4 +1,4 @@
-"""A watermark answers everyone exactly once: when it passes him, or at his own deadline."""
+"""A watermark answers every waiter exactly once: when it passes its offset, or at its own deadline."""
 
 from math import inf
 from random import Random

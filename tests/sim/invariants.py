@@ -178,7 +178,7 @@ class Checker:
     def on_unlinked(self, node: SimNode, process: Process, path: str) -> None:
         """I1: a segment goes when it is durable and dispatched here, and every slave that follows has it.
 
-        Or the disk is full: then the oldest goes, whoever needs it.
+        Or the disk is full: then the oldest goes, needed or not.
         """
         if not path.startswith(COMMIT_LOG):
             return
@@ -330,7 +330,7 @@ class Checker:
     # ---- from time to time
 
     def look(self) -> None:
-        """I2, I4, I7: what holds at any moment, whoever is up."""
+        """I2, I4, I7: what holds at any moment, with any node up or down."""
         world = self.world
         master = world.master.process
         if master is None or not master.recovered:

@@ -78,7 +78,7 @@ class SimClient:
         self.remoting.put(request.encode())
 
     async def invoke(self, request: RemotingCommand, witness: Witness, *, timeout_s: float) -> None:
-        """Ask, and wait for the answer or the end of the connection; whoever waits may be cancelled."""
+        """Ask, and wait for the answer or the end of the connection; the waiting task may be cancelled."""
         self._invoked.append((request, witness))
         try:
             await self.remoting.invoke(request, timeout_s=timeout_s)

@@ -118,14 +118,14 @@ class Bell:
         self._waiters: list[_Waiter] = []
 
     def ring(self) -> None:
-        """Whoever waits now goes on."""
+        """The tasks that wait now go on."""
         if self._waiters:
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:
                 waiter.wake()
 
     def ring_at(self, moment: float) -> None:
-        """Whoever waits now goes on then, at the latest."""
+        """The tasks that wait now go on then, at the latest."""
         if self._waiters:
             timers = Timers.of_this_run()
             for waiter in self._waiters:
@@ -145,7 +145,7 @@ class Bell:
 
 
 class VirtualClock(trio.abc.Clock):
-    """Seconds since a run began, on which nothing takes time: whoever runs the loop lets them jump."""
+    """Seconds since a run began, on which nothing takes time: the loop's runner lets them jump."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -260,7 +260,7 @@ class SimStream:
         return int(port) if port.isdigit() else 0
 
     def wake(self) -> None:
-        """Whoever waits at this end looks again."""
+        """The tasks that wait at this end look again."""
         self._readable.ring()
         self._writable.ring()
 

@@ -123,7 +123,7 @@ def _mix(random: Random, burst: list[Message], *, segment_size: int) -> None:
 
 
 class Producer:
-    """Sends its messages at their times, one burst after the other, to whoever is master then."""
+    """Sends its messages at their times, one burst after the other, to the master of that time."""
 
     def __init__(self, world: "World", messages: list[Message]) -> None:
         self.world: Final = world

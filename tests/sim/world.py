@@ -58,7 +58,7 @@ class World:
     only_messages: frozenset[int] | None = None
     keep_events: bool = False
     is_last: bool = False
-    """Whoever runs this ends his process soon: nothing needs to be ended in order."""
+    """The process ends soon after this: nothing needs to be ended in order."""
     journal: Journal = field(init=False)
     random: Random = field(init=False)
     net: SimNet = field(init=False)

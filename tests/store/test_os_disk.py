@@ -62,7 +62,7 @@ def test_an_allocation_that_is_interrupted_is_tried_again(
 
 
 def test_a_file_that_cannot_be_mapped_is_not_left_behind(disk: OsDisk, tmp_path: Path) -> None:
-    """No address space for the next segment is a failed allocation, not an error of whoever first looks at it."""
+    """No address space for the next segment is a failed allocation, not an error of its first reader."""
     program = """
 import resource, sys
 from rmqha.errors import StoreWriteError
