@@ -12,19 +12,17 @@ import trio
 
 from rmqha.broker import options
 from rmqha.broker.broker_status import BrokerStatus
+from rmqha.broker.classic_replication import ClassicReplication
 from rmqha.broker.client_manage_processor import ClientManageProcessor
 from rmqha.broker.config_files import ConfigFiles
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.durability import Durability, FlushPromise, ReplicaPromise
-from rmqha.broker.group import ReplicationGroup
-from rmqha.broker.master_link import MasterLink
+from rmqha.broker.durability import Durability, FlushPromise
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.pull_message_processor import PullMessageProcessor, PullRules
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.query_processor import QueryProcessor
 from rmqha.broker.queue_ends import QueueEnds
-from rmqha.broker.queue_ends_client import QueueEndsClient, address_behind
 from rmqha.broker.send_message_processor import SendMessageProcessor
 from rmqha.broker.sent_records import SendRules
 from rmqha.broker.starting import Starting
@@ -33,15 +31,11 @@ from rmqha.broker.tuning import Tuning
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.host import parse_host
 from rmqha.codec.route import MASTER_ID, BrokerData
-from rmqha.config import BrokerConfig, FlushDiskType, split_address
-from rmqha.errors import RemoteProtocolError
-from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService
-from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster
-from rmqha.ha.ha_service import HAService
+from rmqha.config import BrokerConfig, FlushDiskType
+from rmqha.ha.ha_client import ProbeMaster
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
 from rmqha.remoting.server import RemotingServer
-from rmqha.replication.master_session import LogRange
 from rmqha.store.disk import Disk
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.tls import secured
@@ -60,10 +54,8 @@ class BrokerController:
 
     Attributes:
         store: the log and the queues.
-        ha_service: serves slaves (a slave's own slaves too).
-        ha_client: follows the master; None on a master.
+        replication: how the log comes to other nodes and from them.
         fence: keeps each client's requests from harming anybody else, and counts the bugs it met.
-        catch_up: asks the peers what this master may have lost, and has sends refused meanwhile.
         server: serves clients; None before it listens.
         address: ``ip:port`` told to clients; the port is the bound one once :meth:`run` has started.
     """
@@ -96,15 +88,12 @@ class BrokerController:
         self._tuning: Final = tuning or Tuning()
         self.address = f"{config.broker_ip1}:{config.listen_port}"
         self._network = secured(network, *options.client_tls(config))
-        self._ha_network = secured(network, *options.ha_tls(config))
         self._now_ms = now_ms
         self._stopping = trio.Event()
         self.role: Final = options.role(config)
         self.store: Final = DefaultMessageStore(
             options.store_options(config, self._tuning), disk, now_ms=now_ms, role=self.role
         )
-        self.ha_service: Final = HAService(self.store, self._ha_network, options.ha_options(config))
-        self.store.replicas_need = self._replicas_need
         self.topics: Final = TopicConfigManager(options.topic_rules(config), now_ms=now_ms)
         self.offsets: Final = ConsumerOffsetManager()
         self.queue_ends: Final = QueueEnds(self.store)
@@ -118,67 +107,17 @@ class BrokerController:
         self.holds: Final = PullRequestHoldService()
         self.fence: Final = Fence()
         self.consumers: Final = ConsumerManager()
-        self.group: Final = ReplicationGroup(
-            config, slave_hosts=self.ha_service.slave_hosts, name_slave=self.ha_service.name_slave
+        self.replication: Final = ClassicReplication(
+            config, self.store, self.metadata, network=network, chance=chance, probe=probe, tuning=self._tuning
         )
-        self.master_link: Final = MasterLink(self._network, config, self.topics, self.offsets, group=self.group)
-        self._probe: Final = probe or self.master_link.probe
-        self._introduce: Final = None if probe else self.master_link.introduce
-        self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
-        self.catch_up: Final = self._make_catch_up(chance)
-        self._wire_confirm_offset()
-
-    def _make_ha_client(self, chance: Callable[[], float]) -> HAClient:
-        client = HAClient(
-            self.store,
-            self._ha_network,
-            options=options.ha_client_options(self.config, self._tuning),
-            chance=chance,
-            probe_master=self._probe,
-            introduce=self._introduce,
-            meet=self.group.meet,
-        )
-        client.update_master_address(*split_address(self.config.ha_master_address))
-        return client
-
-    def _make_catch_up(self, chance: Callable[[], float]) -> CatchUpService:
-        return CatchUpService(
-            self.store,
-            self._ha_network,
-            [MasterAddress(*split_address(peer)) for peer in options.peers_to_ask(self.config)],
-            answers_needed=options.catch_up_answers_needed(self.config),
-            options=options.ha_client_options(self.config, self._tuning),
-            probe_peer=self._probe,
-            chance=chance,
-            why_apart=self.group.why_apart,
-            hooks=CatchUpHooks(
-                refuse_puts=self.store.running_flags.refuse_puts,
-                on_taken=self.store.recover_topic_queue_table,
-                on_open=self._cut_consumer_offsets,
-                before_beginning=self._learn_queue_ends,
-            ),
-        )
-
-    def _wire_confirm_offset(self) -> None:
-        """Consumers see what is flushed here, or what enough live slaves hold (decision 4)."""
-        transfer = self.ha_service.group_transfer
-        if options.is_sync_master(self.config) and self.config.in_sync_replicas > 1:
-            self.store.limit_confirm_offset = lambda: transfer.held_offset
-            transfer.acked.subscribe(self.store.confirm)
-        else:
-            self.store.limit_confirm_offset = lambda: self.store.flushed.value
+        self.store.limit_confirm_offset = self.replication.confirmed_offset
+        self.store.replicas_need = self.replication.kept_from
         self.store.reput.on_arrival.append(self._on_arrival)
         self.store.reput.is_awaited = self.holds.is_holding
-        if self.ha_client is not None:
-            self.store.reput.is_far_behind = self.ha_client.is_far_behind
 
     def _on_arrival(self, topic: str, queue_id: int, queue_end: int) -> None:
         self.topics.learn_queue(topic, queue_id)
         self.holds.notify_message_arriving(topic, queue_id, queue_end)
-
-    def _replicas_need(self) -> int:
-        needed = self.ha_service.oldest_needed_offset()
-        return self.store.max_offset if needed is None else needed
 
     def stop(self) -> None:
         """Begin the shutdown; :meth:`run` returns when everything is answered and safe."""
@@ -202,7 +141,7 @@ class BrokerController:
             async with trio.open_nursery() as storing:
                 await storing.start(self.store.run)
                 async with trio.open_nursery() as catching_up:
-                    catching_up.start_soon(self.catch_up.run)
+                    catching_up.start_soon(self.replication.open)
                     await self._wait_caught_up()
                     if self._stopping.is_set():
                         starting.finish(dispatcher)
@@ -232,32 +171,16 @@ class BrokerController:
             services.cancel_scope.cancel()
 
     async def _start_services(self, nursery: trio.Nursery) -> None:
-        await nursery.start(self.ha_service.run)
+        await nursery.start(self.replication.run)
         nursery.start_soon(self.holds.run)
         nursery.start_soon(self.metadata.run)
-        if self.ha_client is not None:
-            nursery.start_soon(self.ha_client.run)
-            nursery.start_soon(self.master_link.run)
-            address = self.config.master_address or address_behind(split_address(self.config.ha_master_address))
-            nursery.start_soon(self._queue_ends_client(address).run)
-
-    def _queue_ends_client(self, address: str) -> QueueEndsClient:
-        return QueueEndsClient(self._network, address, store=self.store, queue_ends=self.queue_ends)
-
-    async def _learn_queue_ends(self, peer: MasterAddress, there: LogRange) -> None:
-        """Before this log begins like a peer's: afterwards nobody asks any more, and sends come right away."""
-        if not await self._queue_ends_client(address_behind(peer)).learn(before=there.min_offset):
-            raise RemoteProtocolError("it does not say where its queues end (queue_ends.unknown in the log here)")
-        await self.metadata.save()
-        if self.queue_ends.dirty:
-            raise RemoteProtocolError("where its queues end could not be saved (metadata.not_saved in the log here)")
 
     def _log_started(self) -> None:
         logger.info(
             "broker.started",
             role=self.config.broker_role.value,
             address=self.address,
-            ha_port=self.ha_service.port,
+            ha_port=self.replication.ha_service.port,
             store=self.config.store_path_root_dir,
             max_offset=self.store.max_offset,
         )
@@ -280,17 +203,8 @@ class BrokerController:
         with trio.move_on_after(_SERVE_AFTER_S):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(wait_stopping)
-                await self.catch_up.opened.wait()
+                await self.replication.opened.wait()
                 nursery.cancel_scope.cancel()
-
-    def _cut_consumer_offsets(self) -> None:
-        """What was committed beyond the end of a log that lost its tail. A slave's log may still come."""
-        if not self.role.is_master:
-            return
-        table = self.store.commit_log.topic_queue_table
-        cut = self.offsets.cut(lambda topic, queue_id: table.get((topic, queue_id), 0))
-        if cut:
-            logger.warning("consumer_offsets.cut", count=len(cut), queues=cut[:10])
 
     async def _listen(self, nursery: trio.Nursery, dispatcher: RequestDispatcher) -> RemotingServer:
         config = self.config
@@ -330,7 +244,7 @@ class BrokerController:
                 config.max_message_size,
                 writable=bool(config.broker_permission & PERM_WRITE),
             ),
-            refuse_sends=self._refuse_sends,
+            refuse_sends=self.replication.refusal,
         )
         nursery.start_soon(send.run)
         dispatcher.register_batch(_SEND_CODES, send.process)
@@ -354,18 +268,16 @@ class BrokerController:
         BrokerStatus(
             config,
             self.store,
-            self.ha_service,
-            self.ha_client,
+            self.replication,
             fence=self.fence,
-            catch_up=self.catch_up,
-            group=self.group,
+            group=self.replication.group,
             address=self.address,
             clock=trio.current_time,
             now_ms=self._now_ms,
         ).register(dispatcher)
 
     def _broker_data(self) -> BrokerData:
-        return BrokerData(self.config.broker_cluster_name, self.group.broker_name, self._route_addresses())
+        return BrokerData(self.config.broker_cluster_name, self.replication.group.broker_name, self._route_addresses())
 
     def _route_addresses(self) -> dict[int, str]:
         addresses = {self.config.broker_id: self.address}
@@ -374,21 +286,12 @@ class BrokerController:
         return addresses
 
     def _durability(self) -> Durability:
-        config, flush, replica = self.config, None, None
+        config, flush = self.config, None
         if config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             flush = FlushPromise(self.store.flushed, self.store.request_flush, config.sync_flush_timeout_s)
-        if options.is_sync_master(config) and config.in_sync_replicas > 1:
-            replica = ReplicaPromise(self.ha_service.group_transfer, config.slave_timeout_s)
-        durability = Durability(self.store, clock=trio.current_time, flush=flush, replica=replica)
-        self.ha_service.in_sync_watch.count_unsafe = lambda: durability.unreplicated
+        durability = Durability(self.store, clock=trio.current_time, flush=flush, replica=self.replication.promise)
+        self.replication.ha_service.in_sync_watch.count_unsafe = lambda: durability.unreplicated
         return durability
-
-    def _refuse_sends(self) -> str:
-        """Why no message may be stored now; empty if one may."""
-        needed = self.config.min_in_sync_replicas
-        if needed == 1 or needed <= (live := 1 + self.ha_service.live_slaves):
-            return ""
-        return f"{live} of the {needed} replicas that minInSyncReplicas asks for are there"
 
     async def _drain(self) -> None:
         """Let everything in flight be answered, held pulls at once."""

@@ -5,20 +5,16 @@ Source: spec: remoting §2.7 (28); decision 8. The document's members are listed
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
-from enum import Enum
 from typing import Any, Final
 
 from rmqha import __version__
 from rmqha.broker.group import ReplicationGroup
+from rmqha.broker.replication import Replication
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.host import host_of
 from rmqha.codec.remoting import VERSION, RemotingCommand
 from rmqha.config import BrokerConfig
-from rmqha.ha.catch_up_service import CatchUpService
-from rmqha.ha.ha_client import HAClient
-from rmqha.ha.ha_service import HAService
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
@@ -46,11 +42,9 @@ class BrokerStatus:
         self,
         config: BrokerConfig,
         store: DefaultMessageStore,
-        ha_service: HAService,
-        ha_client: HAClient | None,
+        replication: Replication,
         *,
         fence: Fence,
-        catch_up: CatchUpService,
         group: ReplicationGroup,
         address: str,
         clock: Callable[[], float],
@@ -58,10 +52,8 @@ class BrokerStatus:
     ) -> None:
         self._config = config
         self._store = store
-        self._ha_service = ha_service
-        self._ha_client = ha_client
+        self._replication = replication
         self._fence = fence
-        self._catch_up = catch_up
         self._group = group
         self._address = address
         self._clock = clock
@@ -130,16 +122,4 @@ class BrokerStatus:
             "disk_used_percent": store.disk_used_percent,
             "disk_looked_s_ago": round(self._clock() - store.cleaner.disk_looked_at, 3),
             "requests_broken": self._fence.bugs,
-            "catch_up": self._catch_up.info(),
-            "ha": _plain(asdict(self._ha_service.info())),
-            "ha_client": _plain(asdict(self._ha_client.info())) if self._ha_client is not None else None,
-        }
-
-
-def _plain(value: Any) -> Any:
-    """Enums as their values, tuples as lists: what JSON holds."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value.value if isinstance(value, Enum) else value
+        } | self._replication.facts()

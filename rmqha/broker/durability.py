@@ -37,7 +37,7 @@ class FlushPromise:
     timeout_s: float
 
 
-class Replication(Protocol):
+class Acknowledgements(Protocol):
     """What is known of the slaves (rmqha.ha.group_transfer_service)."""
 
     @property
@@ -59,7 +59,7 @@ class Replication(Protocol):
 class ReplicaPromise:
     """SYNC_MASTER: wait until enough live slaves hold the whole message."""
 
-    replication: Replication
+    acknowledgements: Acknowledgements
     timeout_s: float
 
 
@@ -94,7 +94,7 @@ class Durability:
         last = ends[-1]
         replica, flush = self._replica, self._flush
         if replica is not None:
-            if replica.replication.is_slave_ok(last):
+            if replica.acknowledgements.is_slave_ok(last):
                 pending.await_replica(replica, now)
             else:
                 pending.replica_failure = PutMessageStatus.SLAVE_NOT_AVAILABLE
@@ -109,8 +109,8 @@ class _PendingPuts:
     """A batch of appended messages on its way to an answer."""
 
     __slots__ = (
-        "answer", "begin", "durability", "ends", "flushed_to", "outstanding", "replica_failure", "replicated_from",
-        "replicated_to", "replication", "started", "store",
+        "acknowledgements", "answer", "begin", "durability", "ends", "flushed_to", "outstanding", "replica_failure",
+        "replicated_from", "replicated_to", "started", "store",
     )  # fmt: skip
 
     def __init__(
@@ -124,14 +124,14 @@ class _PendingPuts:
         self.flushed_to = self.replicated_to = ends[-1]
         self.replicated_from = 0
         self.replica_failure: PutMessageStatus | None = None
-        self.replication: Replication | None = None
+        self.acknowledgements: Acknowledgements | None = None
         self.outstanding = 0
         self.started = False
 
     def await_replica(self, replica: ReplicaPromise, now: float) -> None:
         self.outstanding += 1
-        self.replication = replica.replication
-        replica.replication.acked.add(self.ends[-1], now + replica.timeout_s, self.on_replicated)
+        self.acknowledgements = replica.acknowledgements
+        replica.acknowledgements.acked.add(self.ends[-1], now + replica.timeout_s, self.on_replicated)
 
     def on_flushed(self, reached: bool, value: int) -> None:
         if not reached:
@@ -141,8 +141,8 @@ class _PendingPuts:
     def on_replicated(self, reached: bool, value: int) -> None:
         if not reached:
             self.replicated_to = value
-        assert self.replication is not None, "it is what was waited for"
-        self.replicated_from = self.replication.acked_from
+        assert self.acknowledgements is not None, "it is what was waited for"
+        self.replicated_from = self.acknowledgements.acked_from
         self._one_done()
 
     def _one_done(self) -> None:

@@ -83,7 +83,8 @@ def exit_code_of(controller: BrokerController) -> int:
     if (error := controller.store.running_flags.final_error) is not None:
         logger.error("broker.store_failed", reason=str(error))
         return EXIT_STORE_FAILED
-    if controller.ha_client is not None and (error := controller.ha_client.final_error) is not None:
+    ha_client = controller.replication.ha_client
+    if ha_client is not None and (error := ha_client.final_error) is not None:
         logger.error("broker.replication_ended", reason=str(error))
         return EXIT_REPLICATION_ENDED
     return EXIT_OK

@@ -43,6 +43,11 @@ class MetadataService:
     """Topics and consumer offsets on disk and on the wire, and the ends of queues without messages.
 
     Delay offsets and subscription groups are kept as a store brought them: this version writes neither.
+
+    Attributes:
+        topics: which there are, with how many queues.
+        offsets: how far consumer groups are.
+        queue_ends: where queues end that hold no message.
     """
 
     def __init__(
@@ -55,9 +60,9 @@ class MetadataService:
         interval_s: float,
     ) -> None:
         self._files = files
-        self._topics = topics
-        self._offsets = offsets
-        self._queue_ends = queue_ends
+        self.topics: Final = topics
+        self.offsets: Final = offsets
+        self.queue_ends: Final = queue_ends
         self._interval_s = interval_s
         self._not_saved = ""
         self._asking: set[Connection] = set()
@@ -72,9 +77,9 @@ class MetadataService:
 
     def load(self) -> None:
         """Read what was saved; a file that is missing or broken costs nothing that the log does not give back."""
-        self._files.load(TOPICS, self._topics.replace_from_json)
-        self._files.load(CONSUMER_OFFSET, self._offsets.replace_from_json)
-        self._files.load(QUEUE_ENDS, self._queue_ends.merge_from_json)
+        self._files.load(TOPICS, self.topics.replace_from_json)
+        self._files.load(CONSUMER_OFFSET, self.offsets.replace_from_json)
+        self._files.load(QUEUE_ENDS, self.queue_ends.merge_from_json)
 
     async def run(self) -> None:
         """Save what changed, every ``interval_s``, and at once topics that are made and ends that are learned.
@@ -97,9 +102,9 @@ class MetadataService:
         try:
             async with self._saving:
                 await self._save_topics()
-                await self._queue_ends.note_gone()
-                await self._save_if_dirty(self._queue_ends, QUEUE_ENDS)
-                await self._save_if_dirty(self._offsets, CONSUMER_OFFSET)
+                await self.queue_ends.note_gone()
+                await self._save_if_dirty(self.queue_ends, QUEUE_ENDS)
+                await self._save_if_dirty(self.offsets, CONSUMER_OFFSET)
         except (StoreWriteError, StoreReadError) as error:
             if self._not_saved != str(error):
                 self._not_saved = str(error)
@@ -108,13 +113,13 @@ class MetadataService:
             self._not_saved = ""
 
     async def _save_topics(self) -> None:
-        made = self._topics.made
+        made = self.topics.made
         try:
-            await self._save_if_dirty(self._topics, TOPICS)
+            await self._save_if_dirty(self.topics, TOPICS)
         except (StoreWriteError, StoreReadError):
-            self._topics.saved.fail_all()
+            self.topics.saved.fail_all()
             raise
-        self._topics.saved.advance(made)
+        self.topics.saved.advance(made)
 
     async def _save_if_dirty(self, table: TopicConfigManager | ConsumerOffsetManager | QueueEnds, name: str) -> None:
         if not table.dirty:
@@ -132,13 +137,13 @@ class MetadataService:
         dispatcher.register(RequestCode.GET_ALL_CONSUMER_OFFSET, self._answer_consumer_offsets)
         dispatcher.register(RequestCode.GET_ALL_DELAY_OFFSET, self._answer_delay_offsets)
         dispatcher.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._answer_subscription_groups)
-        self._queue_ends.register(dispatcher)
+        self.queue_ends.register(dispatcher)
 
     def _answer_topics(self, connection: Connection, request: RemotingCommand) -> None:
-        self._answer_table(connection, request, self._topics.to_json)
+        self._answer_table(connection, request, self.topics.to_json)
 
     def _answer_consumer_offsets(self, connection: Connection, request: RemotingCommand) -> None:
-        self._answer_table(connection, request, self._offsets.to_json)
+        self._answer_table(connection, request, self.offsets.to_json)
 
     def _answer_delay_offsets(self, connection: Connection, request: RemotingCommand) -> None:
         self._answer_table(connection, request, lambda: self._files.load(DELAY_OFFSET) or _NO_DELAYS)

@@ -39,7 +39,7 @@ async def test_a_broker_is_asked_by_the_address_that_is_its_own(autojump_clock: 
     first = Machine(net, "10.0.0.1", {"haListenPort": "20912"})
     follower = Machine(net, "10.0.0.2", SLAVE | {"haMasterAddress": "10.0.0.1:20912", "haListenPort": "30000"})
     async with first.broker(), follower.broker() as slave:
-        probe = slave.master_link.probe
+        probe = slave.replication.master_link.probe
         known = GroupMember("broker-a", 0, FILE)
         by_master_address = await probe(MasterAddress("10.0.0.1", 20912))
         assert by_master_address == LogRange(0, 0, checks_reports=True, member=known)

@@ -34,7 +34,7 @@ async def test_a_slave_shows_nothing_that_its_disk_does_not_hold(
         },
     )
     async with master.broker() as sender, slave.broker() as shower, master.client() as client:
-        while not sender.ha_service.is_slave_ok(0):  # noqa: ASYNC110 - virtual time
+        while not sender.replication.ha_service.is_slave_ok(0):  # noqa: ASYNC110 - virtual time
             await trio.sleep(0.1)
         assert (await ask(client, send_request(b"durable"))).code == ResponseCode.SUCCESS
         async with slave.client() as consumer, trio.open_nursery() as nursery:

@@ -189,7 +189,7 @@ class Checker:
         self.world.journal.mark("segment expired")
         if end > min(store.flushed_offset, store.reput_from_offset):
             self.violation("I1", f"{node.name} deletes {path}, which is not durable or not dispatched")
-        connections = process.broker.ha_service.connections.values()
+        connections = process.broker.replication.ha_service.connections.values()
         following = {c.replica.address for c in connections if c.session.is_transferring}
         for other in self.world.nodes.values():
             slave = other.process
@@ -200,7 +200,9 @@ class Checker:
                 or slave.broker.store.max_offset >= end
             ):
                 continue
-            client = slave.broker.ha_client  # a connection that the master has not missed yet may be another's
+            client = (
+                slave.broker.replication.ha_client
+            )  # a connection that the master has not missed yet may be another's
             if client is not None and client.info().state is ClientState.TRANSFER:
                 self.violation("I1", f"{node.name} deletes {path}, which {other.name} has yet to be sent")
 
@@ -215,7 +217,7 @@ class Checker:
         if not process.recovered:
             return
         dispatch_error = process.broker.store.running_flags.dispatch_error
-        if process.broker.fence.bugs or process.broker.ha_service.bugs:
+        if process.broker.fence.bugs or process.broker.replication.ha_service.bugs:
             self.violation(
                 "I9", f"{node.name} met a bug that only a fence kept from ending it: see *.broken in its log"
             )
@@ -336,7 +338,7 @@ class Checker:
         if master is None or not master.recovered:
             return
         log = master.broker.store
-        connections = len(master.broker.ha_service.connections)
+        connections = len(master.broker.replication.ha_service.connections)
         if connections > HA_CONNECTIONS_MAX:
             self.violation("I9", f"{connections} slave connections are kept at once")
         for node in world.nodes.values():
@@ -359,7 +361,7 @@ class Checker:
         """I6: a slave that acknowledges what is durable leaves its master when that fails: nobody may count on it."""
         if node.disk.failed_in != node.disk.epoch or not self.world.swarm.ack_durable:
             return
-        client = process.broker.ha_client
+        client = process.broker.replication.ha_client
         if client is None or trio.current_time() < node.disk.failed_at + _LEAVE_S:
             return
         if client.info().state in {ClientState.TRANSFER, ClientState.COMPARING}:

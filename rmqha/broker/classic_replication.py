@@ -1,0 +1,193 @@
+"""ClassicReplication: RocketMQ's master and slaves. HAService serves slaves, HAClient follows a master.
+
+Beside the log go the tables that a slave has from its master (topics, consumers' offsets, where queues end), and at a
+master's start the catch-up with what only its slaves still hold.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from enum import Enum
+from typing import Any, Final
+
+import structlog
+import trio
+
+from rmqha.broker import options
+from rmqha.broker.durability import ReplicaPromise
+from rmqha.broker.group import ReplicationGroup
+from rmqha.broker.master_link import MasterLink
+from rmqha.broker.metadata import MetadataService
+from rmqha.broker.queue_ends_client import QueueEndsClient, address_behind
+from rmqha.broker.tuning import Tuning
+from rmqha.config import BrokerConfig, split_address
+from rmqha.errors import RemoteProtocolError
+from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService
+from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster
+from rmqha.ha.ha_service import HAService
+from rmqha.replication.master_session import LogRange
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.tls import secured
+from rmqha.transport import Network
+
+logger = structlog.get_logger()
+
+
+class ClassicReplication:
+    """See :class:`~rmqha.broker.replication.Replication`.
+
+    Attributes:
+        ha_service: serves slaves (a slave's own slaves too).
+        ha_client: follows the master; None on a master.
+        catch_up: asks the peers what this master may have lost, and has sends refused meanwhile.
+        master_link: asks other brokers by remoting, and takes over the master's tables.
+        group: who belongs together, as far as nodes have said who they are.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: DefaultMessageStore,
+        metadata: MetadataService,
+        *,
+        network: Network,
+        chance: Callable[[], float],
+        probe: ProbeMaster | None = None,
+        tuning: Tuning,
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            config: the operator's decisions.
+            store: the log that is copied.
+            metadata: the tables that go with it.
+            network: the door to other nodes; TLS is put before it here.
+            chance: a random number in [0, 1), for pauses between attempts.
+            probe: asks other brokers what their logs hold; None: by remoting.
+            tuning: what no operator decides.
+        """
+        self._config: Final = config
+        self._store: Final = store
+        self._metadata: Final = metadata
+        self._tuning: Final = tuning
+        self._network: Final = secured(network, *options.client_tls(config))
+        self._ha_network: Final = secured(network, *options.ha_tls(config))
+        self.ha_service: Final = HAService(store, self._ha_network, options.ha_options(config))
+        self.group: Final = ReplicationGroup(
+            config, slave_hosts=self.ha_service.slave_hosts, name_slave=self.ha_service.name_slave
+        )
+        self.master_link: Final = MasterLink(self._network, config, metadata.topics, metadata.offsets, group=self.group)
+        self._probe: Final = probe or self.master_link.probe
+        self._introduce: Final = None if probe else self.master_link.introduce
+        self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
+        self.catch_up: Final = self._make_catch_up(chance)
+        self._waits_for_slaves: Final = options.is_sync_master(config) and config.in_sync_replicas > 1
+        transfer = self.ha_service.group_transfer
+        if self._waits_for_slaves:
+            transfer.acked.subscribe(store.confirm)
+        self.promise: Final = ReplicaPromise(transfer, config.slave_timeout_s) if self._waits_for_slaves else None
+        """As :attr:`Replication.promise`."""
+
+    def _make_ha_client(self, chance: Callable[[], float]) -> HAClient:
+        client = HAClient(
+            self._store,
+            self._ha_network,
+            options=options.ha_client_options(self._config, self._tuning),
+            chance=chance,
+            probe_master=self._probe,
+            introduce=self._introduce,
+            meet=self.group.meet,
+        )
+        client.update_master_address(*split_address(self._config.ha_master_address))
+        self._store.reput.is_far_behind = client.is_far_behind
+        return client
+
+    def _make_catch_up(self, chance: Callable[[], float]) -> CatchUpService:
+        return CatchUpService(
+            self._store,
+            self._ha_network,
+            [MasterAddress(*split_address(peer)) for peer in options.peers_to_ask(self._config)],
+            answers_needed=options.catch_up_answers_needed(self._config),
+            options=options.ha_client_options(self._config, self._tuning),
+            probe_peer=self._probe,
+            chance=chance,
+            why_apart=self.group.why_apart,
+            hooks=CatchUpHooks(
+                refuse_puts=self._store.running_flags.refuse_puts,
+                on_taken=self._store.recover_topic_queue_table,
+                on_open=self._cut_consumer_offsets,
+                before_beginning=self._learn_queue_ends,
+            ),
+        )
+
+    @property
+    def opened(self) -> trio.Event:
+        """As :attr:`Replication.opened`."""
+        return self.catch_up.opened
+
+    def confirmed_offset(self) -> int:
+        """What is flushed here, or what enough live slaves hold (decision 4)."""
+        return self.ha_service.group_transfer.held_offset if self._waits_for_slaves else self._store.flushed.value
+
+    def refusal(self) -> str:
+        """As :meth:`Replication.refusal`: too few replicas are there."""
+        needed = self._config.min_in_sync_replicas
+        if needed == 1 or needed <= (live := 1 + self.ha_service.live_slaves):
+            return ""
+        return f"{live} of the {needed} replicas that minInSyncReplicas asks for are there"
+
+    def kept_from(self) -> int:
+        """As :meth:`Replication.kept_from`; the log's end if no slave is connected."""
+        needed = self.ha_service.oldest_needed_offset()
+        return self._store.max_offset if needed is None else needed
+
+    async def open(self) -> None:
+        """As :meth:`Replication.open`."""
+        await self.catch_up.run()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """As :meth:`Replication.run`."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.ha_service.run)
+            if self.ha_client is not None:
+                config = self._config
+                address = config.master_address or address_behind(split_address(config.ha_master_address))
+                for service in (self.ha_client, self.master_link, self._queue_ends_client(address)):
+                    nursery.start_soon(service.run)
+            task_status.started()
+
+    def _queue_ends_client(self, address: str) -> QueueEndsClient:
+        return QueueEndsClient(self._network, address, store=self._store, queue_ends=self._metadata.queue_ends)
+
+    async def _learn_queue_ends(self, peer: MasterAddress, there: LogRange) -> None:
+        """Before this log begins like a peer's: afterwards nobody asks any more, and sends come right away."""
+        if not await self._queue_ends_client(address_behind(peer)).learn(before=there.min_offset):
+            raise RemoteProtocolError("it does not say where its queues end (queue_ends.unknown in the log here)")
+        await self._metadata.save()
+        if self._metadata.queue_ends.dirty:
+            raise RemoteProtocolError("where its queues end could not be saved (metadata.not_saved in the log here)")
+
+    def _cut_consumer_offsets(self) -> None:
+        """What was committed beyond the end of a log that lost its tail. A slave's log may still come."""
+        if not self._store.role.is_master:
+            return
+        table = self._store.commit_log.topic_queue_table
+        cut = self._metadata.offsets.cut(lambda topic, queue_id: table.get((topic, queue_id), 0))
+        if cut:
+            logger.warning("consumer_offsets.cut", count=len(cut), queues=cut[:10])
+
+    def facts(self) -> dict[str, Any]:
+        """``catch_up``, ``ha`` and ``ha_client`` of the status document (rmqha/cli/verdict.py)."""
+        return {
+            "catch_up": self.catch_up.info(),
+            "ha": _plain(asdict(self.ha_service.info())),
+            "ha_client": _plain(asdict(self.ha_client.info())) if self.ha_client is not None else None,
+        }
+
+
+def _plain(value: Any) -> Any:
+    """Enums as their values, tuples as lists: what JSON holds."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.value if isinstance(value, Enum) else value

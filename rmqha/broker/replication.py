@@ -1,0 +1,57 @@
+"""Replication: how the log of this broker comes to other nodes and from them, as far as a broker sees it.
+
+The classic pair is :class:`~rmqha.broker.classic_replication.ClassicReplication`. A Raft group is another one: what is
+confirmed there is what a quorum holds, and sends are refused by all but the leader.
+"""
+
+from typing import Any, Protocol
+
+import trio
+
+from rmqha.broker.durability import ReplicaPromise
+
+
+class Replication(Protocol):
+    """One object a broker, made before anything is opened."""
+
+    @property
+    def opened(self) -> trio.Event:
+        """Set once nothing is known to be missing here that other nodes hold: sends may be accepted."""
+        ...
+
+    @property
+    def promise(self) -> ReplicaPromise | None:
+        """What SEND_OK says about other nodes; None if nothing."""
+        ...
+
+    def confirmed_offset(self) -> int:
+        """Consumers may be shown what lies before it: it cannot vanish any more, as far as the nodes promise."""
+        ...
+
+    def refusal(self) -> str:
+        """Why no message may be stored now; empty if one may."""
+        ...
+
+    def kept_from(self) -> int:
+        """The lowest offset that another node still has to be sent; cleaning spares what follows."""
+        ...
+
+    async def open(self) -> None:
+        """Run beside everything else, from the opened store on: fetch what only other nodes hold. Until cancelled.
+
+        Raises:
+            StoreError: a person must decide whose log is right.
+        """
+        ...
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve other nodes, and follow them, until cancelled; reports when they are served.
+
+        Raises:
+            OSError: an address cannot be bound.
+        """
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """What an operator is shown: members of the status document."""
+        ...
