@@ -18,6 +18,7 @@ PERM_WRITE: Final = 2
 PERM_INHERIT: Final = 1
 
 AUTO_CREATE_TOPIC_KEY_TOPIC: Final = "TBW102"
+_INT32_MAX: Final = 2**31 - 1
 _SCHEDULE_QUEUE_NUMS: Final = 18
 _CLUSTER_TOPIC_QUEUE_NUMS: Final = 16
 _BENCHMARK_QUEUE_NUMS: Final = 1024
@@ -191,12 +192,16 @@ class TopicConfigManager:
         self.unsaved = {topic: number for topic, number in self.unsaved.items() if number > self.saved.value}
 
     def learn_queue(self, topic: str, queue_id: int) -> None:
-        """Take notice that the log holds this queue: the topic exists and has at least that many queues."""
+        """Take notice that the log holds this queue: the topic exists and has at least that many queues.
+
+        A number of queues is an int32: the last queue there can be, which no broker gives to anybody, does not count.
+        """
         known = self._table.get(topic)
+        queue_nums = min(queue_id + 1, _INT32_MAX)
         if known is None:
-            self._put(TopicConfig(topic, queue_id + 1, queue_id + 1))
-        elif known.read_queue_nums <= queue_id:
-            sizes = (queue_id + 1, max(known.write_queue_nums, queue_id + 1))
+            self._put(TopicConfig(topic, queue_nums, queue_nums))
+        elif known.read_queue_nums < queue_nums:
+            sizes = (queue_nums, max(known.write_queue_nums, queue_nums))
             self._put(
                 TopicConfig(topic, *sizes, known.perm, known.topic_filter_type, known.topic_sys_flag, known.order)
             )
@@ -235,7 +240,7 @@ class TopicConfigManager:
 
 def _int32(value: Any) -> int:
     number = int(value)
-    if not -0x80000000 <= number <= 0x7FFFFFFF:
+    if not ~_INT32_MAX <= number <= _INT32_MAX:
         raise ValueError("a number is no int32")
     return number
 

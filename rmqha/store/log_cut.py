@@ -33,12 +33,12 @@ def plan_cut(disk: Disk, commit_log_directory: str, offset: int) -> LogCut:
         StoreReadError: the directory cannot be read.
     """
     reader = LogReader(disk, commit_log_directory)
-    holding = [segment for segment in reader.segments if segment.offset <= offset < segment.end_offset]
+    holding = [segment for segment in reader.segments if segment.offset <= offset <= segment.end_offset]
     if not holding:
-        raise StoreError(f"offset {offset} is in no segment of {commit_log_directory}")
-    _check_boundary(holding[0], offset)
+        raise StoreError(f"offset {offset} is in no segment of {commit_log_directory}, nor at the end of one")
+    _check_boundary(holding[-1], offset)
     behind = [segment for segment in reader.segments if segment.offset > offset]
-    records = _count(holding[0], offset - holding[0].offset) + sum(_count(segment, 0) for segment in behind)
+    records = _count(holding[-1], offset - holding[-1].offset) + sum(_count(segment, 0) for segment in behind)
     return LogCut(offset, records, len(behind))
 
 

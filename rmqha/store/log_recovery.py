@@ -88,12 +88,8 @@ def recover_commit_log(
         StoreWriteError: the cut is not done.
     """
     if not queue.files:
-        if known.queues_end:
-            raise CorruptLogError(
-                queue.start_offset,
-                f"there is no commitlog segment in {queue.directory}, but the consume queues know records up to "
-                f"{known.queues_end}: is the right disk mounted there?",
-            )
+        if known.queues_end or known.durable_offset:
+            raise CorruptLogError(queue.start_offset, _why_not_empty(queue, known))
         return LogRecovery(queue.start_offset, queue.start_offset)
     progress = progress or RecoveryProgress()
     recovery = _walk(queue.files[_first_to_examine(queue.files, known) :], check_crc, known, progress)
@@ -107,6 +103,16 @@ def recover_commit_log(
     if not known.clean:
         _write_again(queue, max(recovery.scanned_from, known.durable_offset), recovery.end, progress)
     return replace(recovery, dropped_records=sum(run.records for run in runs))
+
+
+def _why_not_empty(queue: MappedFileQueue, known: DurableKnowledge) -> str:
+    who, end = ("the consume queues know records", known.queues_end)
+    if not end:
+        who, end = ("the log was durable, says the checkpoint,", known.durable_offset)
+    return (
+        f"there is no commitlog segment in {queue.directory}, but {who} up to {end}: is the right disk mounted there? "
+        "To begin with an empty log, move the whole store away"
+    )
 
 
 def _first_to_examine(files: list[MappedFile], known: DurableKnowledge) -> int:

@@ -77,8 +77,9 @@ class MappedFileQueue:
             if offset is None:
                 raise CorruptLogError(self.max_offset, f"{path} is no segment: move it out of this directory")
             size = self.disk.file_size(path)
-            if size != self.file_size and name == names[-1] and writable and self._is_unborn(path, size):
-                self.disk.unlink(path)
+            if size != self.file_size and name == names[-1] and self._is_unborn(path, size):
+                if writable:
+                    self.disk.unlink(path)
                 continue
             self._check(path, offset, size)
             self.files.append(MappedFile(self, offset, size))

@@ -29,7 +29,7 @@ from rmqha.store.queue_rebuild import QueueRebuildService
 from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.running_flags import RunningFlags
-from rmqha.store.start import load_and_recover, lock_store, next_queue_offsets
+from rmqha.store.start import load_and_recover, lock_store, mark_unused, next_queue_offsets
 from rmqha.store.status import AppendResult, PutMessageStatus
 from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_options import StoreOptions
@@ -223,7 +223,7 @@ class DefaultMessageStore:
         clean = await self._flush_queues.flush_all() and self.write_error is None
         clean = clean and self.reput.reput_from_offset == self.max_offset
         if clean:
-            self.disk.unlink(f"{self.options.store_path_root_dir}/abort")
+            mark_unused(self.disk, self.options)
         logger.info("store.stopped", clean=clean, flushed=self.flushed.value, max_offset=self.max_offset)
 
     def close(self) -> None:

@@ -55,11 +55,15 @@ def verify_queues(disk: Disk, log_directory: str, queue_directory: str) -> Queue
 
 
 def _file_size(disk: Disk, directory: str) -> int:
-    """Size of the queues' files, which are all of one size; 0 if there are none."""
+    """Size of the queues' files, which are all of one size; 0 if there are none.
+
+    An empty one was left by a crash while it was made: it says nothing about the others.
+    """
     for topic in disk.listdir(directory):
         for queue_id in disk.listdir(f"{directory}/{topic}"):
             for name in disk.listdir(f"{directory}/{topic}/{queue_id}"):
-                return disk.file_size(f"{directory}/{topic}/{queue_id}/{name}")
+                if size := disk.file_size(f"{directory}/{topic}/{queue_id}/{name}"):
+                    return size
     return 0
 
 

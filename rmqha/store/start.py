@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import structlog
 
 from rmqha.codec.layout import enters_queue
-from rmqha.errors import CorruptLogError
+from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.disk import Closable, Disk
@@ -69,15 +69,29 @@ def load_and_recover(
             durable_offset=checkpoint.durable.master_flushed_offset,
         )
         recovery = recover_commit_log(log, known=known, check_crc=options.check_crc_on_recover, progress=progress)
-    except CorruptLogError:
-        if clean:  # nothing was cut: the next start, too, must know that the last stop was clean
-            disk.unlink(_abort_path(options))
+        _log_repairs(recovery)
+        if not log.files:
+            checkpoint.forget()
+        on_recovered()
+        rebuild_from = log.max_offset if clean else recovery.scanned_from
+        _recover_queues(queues, log, reput=reput, rebuild_from=rebuild_from, progress=progress)
+        commit_log.topic_queue_table = next_queue_offsets(log, queues, dispatched=reput.reput_from_offset)
+    except (CorruptLogError, StoreReadError):
+        if clean:  # nothing new was written: the next start, too, must know that the last stop was clean
+            mark_unused(disk, options)
         raise
-    _log_repairs(recovery)
-    if not log.files:
-        checkpoint.forget()
-    on_recovered()
-    rebuild_from = log.max_offset if clean else recovery.scanned_from
+    commit_log.note_records(recovery.end, recovery.last_store_timestamp_ms)
+    return recovery
+
+
+def _recover_queues(
+    queues: ConsumeQueueTable,
+    log: MappedFileQueue,
+    *,
+    reput: ReputMessageService,
+    rebuild_from: int,
+    progress: RecoveryProgress,
+) -> None:
     progress.begin("checking the consume queues")
     reput.reput_from_offset = recover_consume_queues(queues, log, rebuild_from=rebuild_from)
     begun_at = reput.reput_from_offset
@@ -89,9 +103,6 @@ def load_and_recover(
     _dispatch_rest(reput, queues, log)
     queues.finish_erasing()
     queues.correct_min_offset(log.min_offset)
-    commit_log.topic_queue_table = next_queue_offsets(log, queues, dispatched=reput.reput_from_offset)
-    commit_log.note_records(recovery.end, recovery.last_store_timestamp_ms)
-    return recovery
 
 
 def _log_repairs(recovery: LogRecovery) -> None:
@@ -127,6 +138,12 @@ def mark_in_use(disk: Disk, options: StoreOptions) -> bool:
         return False
     disk.create(_abort_path(options), 0, sparse=True)
     return True
+
+
+def mark_unused(disk: Disk, options: StoreOptions) -> None:
+    """Take back :func:`mark_in_use`, unless somebody else has done so. Raises StoreWriteError."""
+    if disk.exists(_abort_path(options)):
+        disk.unlink(_abort_path(options))
 
 
 def _abort_path(options: StoreOptions) -> str:

@@ -154,3 +154,7 @@ def test_a_queue_found_in_the_log_is_one_of_its_topic() -> None:
     assert (grown.read_queue_nums, grown.write_queue_nums) == (6, 6)
     topics.learn_queue("new", 2)
     assert topics.select("new") == grown
+    topics.learn_queue("new", 2**31 - 1)
+    again = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 1)
+    again.replace_from_json(java_json.loads(java_json.dumps(topics.to_json()).encode()))
+    assert again.select("new") == topics.select("new"), "the table of a log with a queue of this number is a good one"

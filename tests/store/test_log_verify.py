@@ -201,3 +201,11 @@ def test_progress_is_told_by_segment(rolled: Path) -> None:
 
 def test_a_problem_reads_as_a_sentence() -> None:
     assert str(Problem("/a", 1, 2, "bad")) == "/a, position 1 (offset 2): bad"
+
+
+def test_a_queue_file_that_a_crash_left_empty_does_not_hide_the_others(rolled: Path) -> None:
+    newborn = rolled / "consumequeue" / "another" / "0" / f"{0:020d}"
+    newborn.parent.mkdir(parents=True)
+    newborn.write_bytes(b"")
+    found = queues_of(rolled)
+    assert (found.problems, found.units) == ([], 200), "a start removes it, and nothing is wrong"

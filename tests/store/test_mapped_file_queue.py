@@ -94,8 +94,7 @@ def test_a_last_file_that_was_never_finished_is_deleted(disk: SimMount, size: in
 
 def test_an_unfinished_file_is_left_alone_when_only_reading(disk: SimMount) -> None:
     disk.create(f"{DIRECTORY}/{file_name(0)}", 7)
-    with pytest.raises(CorruptLogError, match="has 7 bytes"):
-        loaded(disk, writable=False)
+    assert loaded(disk, writable=False).files == []
     assert disk.listdir(DIRECTORY) == [file_name(0)]
 
 

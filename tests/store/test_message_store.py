@@ -3,14 +3,15 @@
 import errno
 from pathlib import Path
 from random import Random
+from unittest.mock import Mock
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.codec.checkpoint import decode_checkpoint
+from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from rmqha.codec.message import decode_message
-from rmqha.errors import CorruptLogError, StoreError, StoreLockedError, StoreWriteError
+from rmqha.errors import CorruptLogError, StoreError, StoreLockedError, StoreReadError, StoreWriteError
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk
 from rmqha.store.status import GetMessageStatus, PutMessageStatus
@@ -366,12 +367,29 @@ def test_a_log_that_is_gone_stops_the_start(tmp_path: Path) -> None:
         store.load()
 
 
-async def test_an_emptied_store_forgets_its_checkpoint(autojump_clock: MockClock) -> None:
+async def test_a_log_that_is_gone_with_its_queues_is_known_to_the_checkpoint(autojump_clock: MockClock) -> None:
+    """Both may be on a disk that is not mounted: what a start on nothing takes would be out of sight afterwards."""
     device = SimDisk()
     async with running(device.mount()) as store:
         await put(store, *[message() for _ in range(20)])
-    for path in [path for path in device.files if "commitlog" in path or "consumequeue" in path]:
-        del device.files[path]
+        end = store.max_offset
+    saved = device.mount().read_bytes("/store/checkpoint")
+    device.remove("/store/commitlog")
+    device.remove("/store/consumequeue")
+    for _ in range(2):
+        refused = DefaultMessageStore(options(), device.mount(), now_ms=CLOCK)
+        with pytest.raises(
+            CorruptLogError, match=f"durable, says the checkpoint, up to {end}: is the right disk mounted"
+        ):
+            refused.load()
+    assert device.mount().read_bytes("/store/checkpoint") == saved
+
+
+async def test_an_emptied_store_forgets_its_checkpoint(autojump_clock: MockClock) -> None:
+    """One that RocketMQ wrote, which says nothing about offsets."""
+    device = SimDisk()
+    device.mount().makedirs("/store")
+    device.mount().replace_bytes("/store/checkpoint", encode_checkpoint(Checkpoint(1 << 60, 1 << 60)))
     async with running(device.mount(), crash=True) as store:
         await put(store, message())
     async with running(device.mount()) as store:
@@ -478,3 +496,36 @@ async def test_a_start_that_was_refused_leaves_the_store_as_it_was(autojump_cloc
         with pytest.raises(CorruptLogError, match="nothing was changed"):
             refused.load()
         assert not mount.exists("/store/abort"), "the next start knows that the last stop was clean"
+
+
+@pytest.mark.parametrize("damage", ["a record that no queue knows", "a segment that cannot be read"])
+async def test_whatever_refuses_a_start_the_last_stop_stays_a_clean_one(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """Otherwise the second start takes for a crash's leftover what the first one knew to be damage."""
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, *[message(b"%d" % number, size=1500) for number in range(20)])
+    del device.files["/store/checkpoint"]
+    mount = device.mount()
+    if damage == "a record that no queue knows":  # and that is too far back to be verified after a clean stop
+        device.remove("/store/consumequeue")
+        device.files[f"/store/commitlog/{SEGMENT:020d}"].write(b"\xff", 7)
+    else:
+        error = StoreReadError(OSError(errno.EACCES, "Permission denied"), operation="open", path="segment")
+        monkeypatch.setattr(mount, "open", Mock(side_effect=error))
+    before = bytes(device.files[f"/store/commitlog/{2 * SEGMENT:020d}"].cache)
+    for _ in range(2):
+        refused = DefaultMessageStore(options(), mount, now_ms=CLOCK)
+        with pytest.raises((CorruptLogError, StoreReadError)):
+            refused.load()
+        assert not mount.exists("/store/abort")
+    assert bytes(device.files[f"/store/commitlog/{2 * SEGMENT:020d}"].cache) == before
+
+
+async def test_a_clean_stop_does_not_miss_what_somebody_removed(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, message())
+        store.disk.unlink("/store/abort")
+    assert not device.mount().exists("/store/abort")
