@@ -146,12 +146,16 @@ class _SplitDecoder:
         if not count:
             return None, position
         end = position + int(found.starts[count] if count < found.starts.size else found.end)
-        self._report.records += count
-        self._report.last = (position + int(found.starts[count - 1]), int(sizes[count - 1]))
         rows = Rows(buffer, read, topics, self._options.broker_name)
         if count < read.starts.size:
             rows = rows.take(np.arange(count))
-        return self._check_bodies(self._select(rows)), end
+        rows = self._check_bodies(self._select(rows))
+        if self._stopped:
+            count = int(np.searchsorted(found.starts, self._report.next - position))
+        self._report.records += count
+        if count:
+            self._report.last = (position + int(found.starts[count - 1]), int(sizes[count - 1]))
+        return rows, end
 
     def _select(self, rows: Rows) -> Rows:
         wanted = select_rows(rows.fields, rows.topics, self._options)
@@ -175,11 +179,11 @@ class _SplitDecoder:
         offsets, sizes = read.column("physical_offset"), read.column("total_size")
         for row in np.flatnonzero(~good).tolist():
             start = int(offsets[row])
-            self._report.records -= 1
             self._met_damage(start, start + int(sizes[row]), reason="the body's CRC does not match BODYCRC")
             if self._stopped:
                 self._report.next = start
                 return rows.take(np.arange(row))
+            self._report.records -= 1
         return rows.take(np.flatnonzero(good))
 
     def _deliver(self, rows: Rows) -> Iterator[pa.RecordBatch]:

@@ -42,7 +42,7 @@ def select_by_properties(pairs: PropertyPairs, options: ReadOptions) -> Mask:
     """Rows that pass the filters on key and tag."""
     rows = np.ones(pairs.counts.size, np.bool_)
     if options.tags is not None:
-        rows &= pc.is_in(pairs.values_of("TAGS"), pa.array(options.tags)).to_numpy(zero_copy_only=False)
+        rows &= pc.is_in(pairs.values_of("TAGS"), pa.array(options.tags, pa.string())).to_numpy(zero_copy_only=False)
     if options.keys is not None:
         wanted = set(options.keys)
         keys, unique = pairs.values_of("KEYS").to_pylist(), pairs.values_of("UNIQ_KEY").to_pylist()

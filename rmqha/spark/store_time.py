@@ -19,7 +19,8 @@ def find_offset_by_time(filesystem: fs.FileSystem, segments: tuple[Segment, ...]
     candidates = [segment for segment in segments if segment.base < end]
     for segment in reversed(candidates):
         with SegmentReader(filesystem, segment) as file:
-            if judge(file, segment.base, check_crc=False).is_record and _time_at(file, segment.base) < time_ms:
+            first = find_record(file, segment.base, end=min(end, segment.end))  # the file's head may be damaged
+            if first is not None and _time_at(file, first) < time_ms:
                 found = _find_within(file, time_ms, end=min(end, segment.end))
                 return _next_base(candidates, segment, end=end) if found is None else found
     return segments[0].base if segments else end

@@ -119,6 +119,29 @@ def test_stop_delivers_everything_before_the_damage(log: LogWriter) -> None:
     assert (report.next, report.corrupt[0].start) == (log.offsets[57], log.offsets[57])
 
 
+def test_what_lies_behind_a_damaged_body_is_not_reported_by_who_stops_there(log: LogWriter) -> None:
+    log.write(log.offsets[57] + 88, b"\xff\xfe")
+    report = ReadReport()
+    assert offsets(log.root, report, on_corrupt=OnCorrupt.STOP) == log.offsets[:57]
+    assert (report.next, report.records) == (log.offsets[57], 57)
+    assert report.last == (log.offsets[56], log.offsets[57] - log.offsets[56])
+
+
+def test_a_file_whose_head_is_damaged_is_searched_for_times(tmp_path: Path) -> None:
+    """Where the first record's time cannot be read, the next one's counts; what is before the end is not left out."""
+    log = LogWriter(tmp_path)
+    for index in range(1000):
+        log.append(bytes(300), stored_ms=1_700_000_000_000 + index)
+    head = next(index for index, offset in enumerate(log.offsets) if offset == log.file_size)
+    log.write(log.file_size, b"\xff" * 30)
+    time_ms = 1_700_000_000_000 + head + 60
+    found = offsets(tmp_path, ending_timestamp_ms=time_ms, on_corrupt=OnCorrupt.SKIP)
+    assert found == log.offsets[:head] + log.offsets[head + 1 : head + 60]
+    with pytest.raises(CorruptLogError):
+        read(tmp_path, ending_timestamp_ms=time_ms)
+    assert offsets(tmp_path, starting_timestamp_ms=time_ms) == log.offsets[head + 60 :]
+
+
 @pytest.mark.parametrize("damage", [(4, b"\x00"), (0, bytes(200))])
 def test_damage_at_the_begin_of_a_range_is_met(log: LogWriter, damage: tuple[int, bytes]) -> None:
     """Who goes on where another reader ended must not jump over what is wrong there; a range before it is sound."""
@@ -197,6 +220,7 @@ def test_filters(tmp_path: Path) -> None:
     assert found(starting_offset=writer.offsets[45], include_system_topics=True) == [45, 46, 47, 48, 49]
     assert found(ending_offset=writer.offsets[3] + 1) == [0, 3]
     assert found(topics=()) == []
+    assert found(tags=()) == []
 
 
 def test_only_wanted_columns_are_made(log: LogWriter) -> None:

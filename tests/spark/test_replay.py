@@ -197,6 +197,20 @@ def test_stop_ends_before_the_damage_and_the_next_run_meets_it_again(log: LogWri
     assert offsets(out) == [at for index, at in enumerate(log.offsets) if index != 200]
 
 
+def test_who_stopped_at_a_damaged_body_goes_on_when_the_log_was_cut_there(log: LogWriter, tmp_path: Path) -> None:
+    out, end = tmp_path / "out", log.offsets[200]
+    log.write(end + 88, b"\xff\xfe")
+    assert run(log.root, out, read={"on_corrupt": OnCorrupt.STOP}).end == end
+    os.truncate(log.path(end), end % log.file_size)
+    os.truncate(log.path(end), log.file_size)
+    for at in range(end + log.file_size, log.end + log.file_size, log.file_size):
+        log.path(at).unlink(missing_ok=True)
+    log.end = end
+    later = [log.append(b"written after the cut") for _ in range(50)]
+    assert run(log.root, out).begin == end
+    assert offsets(out) == log.offsets[:200] + later
+
+
 def test_damage_where_the_last_run_ended_is_met(log: LogWriter, tmp_path: Path) -> None:
     run(log.root, tmp_path / "out")
     end = log.end
