@@ -303,6 +303,23 @@ async def test_one_heartbeat_proves_nothing(
     nursery.cancel_scope.cancel()
 
 
+async def test_heartbeats_without_any_data_prove_nothing(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """A slave of RocketMQ whose log ends below that place sends them there; nothing of it was compared."""
+    peer = RawMaster()
+    await nursery.start(peer.run, network)
+    catch_up = start_catch_up(
+        nursery, network, MemoryLog.holding(DATA), MasterAddress("peer", peer.port), answers_needed=1
+    )
+    await until(lambda: len(peer.reports()) > 0)
+    await peer.send(3 * encode_frame_header(peer.reports()[0], 0))
+    await trio.sleep(1.0)
+    assert states(catch_up) == ["unknown"]
+    assert not catch_up.opened.is_set()
+    nursery.cancel_scope.cancel()
+
+
 async def test_try_goes_on_without_a_peer_that_is_not_there(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

@@ -192,6 +192,35 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(departed.info(now=1000)) == 64
 
 
+def test_who_left_again_is_the_last_that_left() -> None:
+    departed = DepartedReplicas()
+    for number, peer in enumerate(["10.0.0.1:1", "10.0.0.2:1", "10.0.0.1:2"]):
+        departed.note(peer, name="", slave_ack_offset=0, reason="x", now=number)
+    assert [gone.peer for gone in departed.info(now=3)] == ["10.0.0.2:1", "10.0.0.1:2"]
+
+
+def test_of_slaves_on_this_host_the_last_that_left_is_taken_for_the_one_that_came() -> None:
+    departed = DepartedReplicas()
+    for port in (1, 2, 3):
+        departed.note(f"127.0.0.1:{port}", name="", slave_ack_offset=0, reason="x", now=port)
+    departed.forget_unnamed("127.0.0.1:4")
+    assert [gone.peer for gone in departed.info(now=4)] == ["127.0.0.1:1", "127.0.0.1:2"]
+
+
+async def test_a_stranger_on_its_host_is_not_the_slave_that_left(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork(host="10.0.0.2")
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+    await RawSlave.connect(nursery, network, service.port)
+    slave = await slave_from("10.0.0.2", nursery, network, service)
+    slave.stream.close()
+    await settle()
+    assert [gone.peer for gone in service.info().departed] == [slave.peer]
+    assert service.slave_hosts() == []
+    nursery.cancel_scope.cancel()
+
+
 def test_who_flaps_does_not_fill_the_log() -> None:
     watch = InSyncWatch(1)
     with capture_logs() as logs:

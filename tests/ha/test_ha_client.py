@@ -107,6 +107,66 @@ async def test_after_progress_it_comes_back_at_once_and_compares_what_it_has(
     nursery.cancel_scope.cancel()
 
 
+async def test_what_a_connection_left_is_shown_until_the_next_one(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, master, log = MemoryNetwork(), RawMaster(), MemoryLog()
+    await nursery.start(master.run, network)
+    client = start_slave(nursery, network, log, master.port, options=HAClientOptions(overlap_size=500))
+    await settle()
+    await master.send(encode_frame_header(0, FILE) + DATA[:FILE])
+    network.listeners.clear()
+    master.streams[0].close()
+    await settle()
+    assert (client.info().state, client.info().reported_offset) == (ClientState.WAITING, FILE)
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_is_here_counts_as_received_while_it_is_compared(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, master, log = MemoryNetwork(), RawMaster(), MemoryLog.holding(DATA[:FILE])
+    await nursery.start(master.run, network)
+    client = start_slave(nursery, network, log, master.port, options=HAClientOptions(overlap_size=500))
+    await settle()
+    assert (client.info().state, client.info().received_offset) == (ClientState.COMPARING, FILE)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_long_comparison_that_brought_nothing_is_no_progress(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, master, log = MemoryNetwork(), RawMaster(), MemoryLog.holding(DATA[:FILE])
+    await nursery.start(master.run, network)
+    start_slave(nursery, network, log, master.port, options=HAClientOptions(overlap_size=500))
+    await settle()
+    asked = master.reports()[0]
+    for at in range(asked, asked + 6):
+        await master.send(encode_frame_header(at, 1) + DATA[at : at + 1])
+        await trio.sleep(5.0)
+    master.streams[0].close()
+    await until(lambda: len(master.accepted_at) == 2)
+    assert master.ended_at[0] is not None
+    assert master.accepted_at[1] - master.ended_at[0] == pytest.approx(1.0, abs=0.1)
+    nursery.cancel_scope.cancel()
+
+
+async def test_it_is_far_behind_only_while_much_comes(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    file_size = 4 << 20
+    data = records([bytes([i]) * 100_000 for i in range(30)], file_size=file_size)
+    network, master = MemoryNetwork(capacity=file_size), RawMaster()
+    await nursery.start(master.run, network)
+    client = start_slave(nursery, network, MemoryLog(file_size), master.port)
+    await settle()
+    assert not client.is_far_behind()
+    await master.send(encode_frame_header(0, len(data) - 1000) + data[:-1000])
+    await until(lambda: client.info().received_offset == len(data) - 1000)
+    assert client.is_far_behind()
+    await master.send(encode_frame_header(len(data) - 1000, 1000) + data[-1000:])
+    assert not client.is_far_behind()
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_corrupt_stream_is_counted_and_asked_for_again_from_the_last_good_record(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

@@ -1,5 +1,6 @@
 """The serving side: who may come in, what an operator sees, and how it ends."""
 
+import errno
 from typing import NoReturn
 
 import pytest
@@ -7,6 +8,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.errors import StoreReadError
 from rmqha.ha.options import HAClientOptions, HAOptions
 from rmqha.ha.runtime_info import ConnectionState
 from rmqha.replication.watermark import Complete
@@ -306,6 +308,110 @@ async def test_a_refusal_is_forgotten_when_the_slave_was_served(
     again.stream.close()
     await settle()
     assert service.info().refused == ()
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_refusal_is_not_forgotten_when_a_stranger_leaves(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    ahead = await RawSlave.connect(nursery, network, service.port)
+    await ahead.report(len(DATA) + 1)
+    stranger = await RawSlave.connect(nursery, network, service.port)
+    await trio.sleep(2.0)
+    stranger.stream.close()
+    await settle()
+    assert [info.reason for info in service.info().refused] == ["slave-ahead"]
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_is_shown_out_before_he_was_looked_at_is_closed(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    ahead = await RawSlave.connect(nursery, network, service.port)
+    await ahead.report(len(DATA) + 1)
+    waiting = await RawSlave.connect(nursery, network, service.port)
+    await settle()
+    service.stop()
+    await settle()
+    assert waiting.is_cut
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_report_in_pieces_must_be_whole_in_time(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """Later ones, too: each byte says that somebody is there, and acknowledges nothing."""
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(0)
+    await trio.sleep(10.0)
+    for _ in range(5):
+        await slave.send(b"\0")
+        await trio.sleep(4.0)
+    assert slave.reader.ended_at == pytest.approx(30.0, abs=0.5)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_large_frame_is_sent_once(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """Not again with the heartbeat after the small ones that followed it."""
+    file_size = 1 << 20
+    data = records([bytes([i]) * 90_000 for i in range(4)] + [b"small"] * 4, file_size=file_size)
+    network, log = MemoryNetwork(), MemoryLog(file_size)
+    service = await start_master(nursery, network, log, HAOptions(transfer_batch_size=file_size))
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(0)
+    await trio.sleep(6.0)
+    log.extend(data[:300_000])
+    await trio.sleep(1.0)
+    for at in range(300_000, len(data), 10_000):
+        log.extend(data[at : at + 10_000])
+    await slave.report(0)
+    await trio.sleep(15.0)
+    assert slave.reader.data == data
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_is_sent_data_needs_no_heartbeat(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network, log = MemoryNetwork(), MemoryLog.holding(DATA[:FILE])
+    service = await start_master(nursery, network, log)
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(FILE)
+    for at in range(FILE, FILE + 1000, 100):
+        log.extend(DATA[at : at + 100])
+        await trio.sleep(2.0)
+    assert slave.reader.data == DATA[FILE : FILE + 1000]
+    assert slave.reader.heartbeats == []
+    nursery.cancel_scope.cancel()
+
+
+class UnreadableLog(MemoryLog):
+    """Cannot be read for a moment: no descriptor is left."""
+
+    is_readable = True
+
+    def view_range(self, offset: int, size: int) -> memoryview:
+        if not self.is_readable:
+            raise StoreReadError(OSError(errno.EMFILE, "too many open files"), operation="open", path="memory")
+        return super().view_range(offset, size)
+
+
+async def test_what_cannot_be_read_at_once_is_not_left_out(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """A slave of RocketMQ's would take what follows for it, and acknowledge both."""
+    network, log = MemoryNetwork(), UnreadableLog.holding(DATA[:FILE])
+    service = await start_master(nursery, network, log)
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(FILE)
+    assert isinstance(log, UnreadableLog)
+    log.is_readable = False
+    log.extend(DATA[FILE : FILE + 100])
+    log.is_readable = True
+    log.extend(DATA[FILE + 100 : FILE + 200])
+    await settle()
+    assert slave.reader.data == DATA[FILE : FILE + 200][: len(slave.reader.data)]
+    assert slave.is_cut or len(slave.reader.data) == 200
     nursery.cancel_scope.cancel()
 
 

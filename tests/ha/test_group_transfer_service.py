@@ -1,0 +1,62 @@
+"""What is known to be held, by how many, and from where on."""
+
+import pytest
+
+from rmqha.ha.group_transfer_service import GroupTransferService
+from rmqha.replication.in_sync import InSyncReplicas, Replica
+from rmqha.replication.watermark import Watermark
+
+
+class Master:
+    """Counts what its slaves report, as HAService does."""
+
+    def __init__(self, in_sync_replicas: int = 2) -> None:
+        self.in_sync = InSyncReplicas(in_sync_replicas, 10_000)
+        self.flushed = Watermark()
+        self.transfer = GroupTransferService(self.in_sync, self.flushed)
+
+    def report(self, host: str, offset: int, *, begins_at: int) -> None:
+        """A new connection of the slave at ``host`` has been sent the log from ``begins_at`` on."""
+        replica = Replica(host)
+        self.in_sync.add(replica)
+        self.in_sync.acknowledge(replica, offset, begins_at=begins_at)
+        self.transfer.notify_transfer_some()
+
+    @property
+    def held(self) -> tuple[int, int, int]:
+        return self.transfer.acked_from, self.transfer.acked.value, self.transfer.held_offset
+
+
+def test_what_is_flushed_here_is_held() -> None:
+    master = Master()
+    master.flushed.advance(300)
+    assert master.held == (0, 0, 300)
+
+
+@pytest.mark.parametrize(("begins_at", "held"), [(399, 600), (400, 600), (401, 400)])
+def test_what_follows_without_a_gap_is_held_together(begins_at: int, held: int) -> None:
+    master = Master()
+    master.report("10.0.0.1", 400, begins_at=0)
+    master.report("10.0.0.2", 600, begins_at=begins_at)
+    assert master.held == (begins_at, 600, held)
+
+
+def test_a_gap_that_was_flushed_meanwhile_is_none() -> None:
+    """What reaches back behind it is held from then on, also if nobody asked between the flush and the next report."""
+    master = Master()
+    master.report("10.0.0.1", 400, begins_at=0)
+    master.report("10.0.0.2", 700, begins_at=500)
+    assert master.held == (500, 700, 400)
+    master.flushed.advance(600)
+    master.report("10.0.0.3", 800, begins_at=650)
+    assert master.held == (650, 800, 800)
+
+
+def test_one_report_may_complete_two_proofs() -> None:
+    """Of one slave the old connection shows the beginning, the new one the end; the other slave has it all."""
+    master = Master(in_sync_replicas=3)
+    master.report("10.0.0.1", 500, begins_at=0)
+    master.report("10.0.0.1", 800, begins_at=400)
+    assert master.held == (0, 0, 0)
+    master.report("10.0.0.2", 900, begins_at=0)
+    assert master.held == (400, 800, 800)
