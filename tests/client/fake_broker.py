@@ -63,6 +63,8 @@ class FakeBroker(RequestDispatcher):
         self.addrs = {1 if slave else 0: self.address}
         self.log = log or Log()
         self.topics: dict[str, int] = {}
+        self.perm = 6
+        """Of every topic: 4 to read, 2 to write."""
         self.auto_create = True
         self.answers: list[int] = []
         """Codes for the next sends, instead of storing them with SUCCESS."""
@@ -94,7 +96,7 @@ class FakeBroker(RequestDispatcher):
         nums = 8 if topic == "TBW102" and self.auto_create else self.topics.get(topic)
         if nums is None:
             return RemotingCommand(ResponseCode.TOPIC_NOT_EXIST, remark=f"no route for {topic}")
-        route = TopicRouteData((BrokerData("c", self.name, self.addrs),), (QueueData(self.name, nums, nums, 6),))
+        route = TopicRouteData((BrokerData("c", self.name, self.addrs),), (QueueData(self.name, nums, nums, self.perm),))
         return RemotingCommand(0, body=encode_route(route, version=request.version))
 
     def _send(self, connection: Connection, requests: list[RemotingCommand]) -> None:
