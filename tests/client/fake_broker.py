@@ -65,6 +65,8 @@ class FakeBroker(RequestDispatcher):
         self.topics: dict[str, int] = {}
         self.perm = 6
         """Of every topic: 4 to read, 2 to write."""
+        self.write_queue_nums: int | None = None
+        """If a topic has not as many queues to write to as to read from."""
         self.auto_create = True
         self.answers: list[int] = []
         """Codes for the next sends, instead of storing them with SUCCESS."""
@@ -96,7 +98,8 @@ class FakeBroker(RequestDispatcher):
         nums = 8 if topic == "TBW102" and self.auto_create else self.topics.get(topic)
         if nums is None:
             return RemotingCommand(ResponseCode.TOPIC_NOT_EXIST, remark=f"no route for {topic}")
-        route = TopicRouteData((BrokerData("c", self.name, self.addrs),), (QueueData(self.name, nums, nums, self.perm),))
+        queues = QueueData(self.name, nums, nums if self.write_queue_nums is None else self.write_queue_nums, self.perm)
+        route = TopicRouteData((BrokerData("c", self.name, self.addrs),), (queues,))
         return RemotingCommand(0, body=encode_route(route, version=request.version))
 
     def _send(self, connection: Connection, requests: list[RemotingCommand]) -> None:

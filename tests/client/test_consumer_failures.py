@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import MQBrokerError, RemotingError
 from rmqha.remoting.connection import Connection
@@ -66,7 +67,7 @@ async def test_one_silence_of_the_only_broker_is_told(autojump_clock: MockClock)
 
 
 async def test_a_slave_is_asked_again_after_all_had_failed(autojump_clock: MockClock) -> None:
-    master, slave, other = brokers = replicas()
+    _, slave, _ = brokers = replicas()
     async with cluster_of(*brokers) as cluster, cluster.producer() as producer, cluster.consumer() as consumer:
         await send(producer, 2)
         for broker in brokers:
@@ -122,3 +123,59 @@ async def test_a_queue_that_is_found_twice_at_a_time_is_read_once(autojump_clock
         await consumer.refresh()
         assert await read(consumer, 2) == numbers(2)
         assert await consumer.poll(timeout_s=5) == []
+
+
+async def test_a_broker_that_was_moved_is_read_at_its_new_address(autojump_clock: MockClock) -> None:
+    here = FakeBroker()
+    there = FakeBroker(port=10921, log=here.log)
+    here.topics["T"] = there.topics["T"] = 1
+    async with cluster_of(here) as cluster:
+        cluster.addresses = f"{here.address};{there.address}"
+        async with cluster.consumer() as consumer, cluster.producer() as producer:
+            await here.die()
+            await cluster.start(there)
+            await send(producer, 2)
+            with pytest.raises(RemotingError):
+                await consumer.poll(timeout_s=60)
+            assert await read(consumer, 2) == numbers(2)
+
+
+async def test_while_the_master_is_starting_a_slave_is_asked(autojump_clock: MockClock) -> None:
+    master, first, _ = brokers = replicas()
+    master.register(11, lambda *_: RemotingCommand(ResponseCode.SERVICE_NOT_AVAILABLE, remark="starting"))
+    async with cluster_of(*brokers) as cluster, cluster.producer() as producer, cluster.consumer() as consumer:
+        await send(producer, 2)
+        assert await read(consumer, 2) == numbers(2)
+        assert first.pulls
+
+
+async def test_without_a_master_a_single_pull_asks_the_first_slave(autojump_clock: MockClock) -> None:
+    _, first, second = replicas()
+    first.addrs = second.addrs = {1: first.address, 2: second.address}
+    async with cluster_of(first, second) as cluster, cluster.consumer() as consumer:
+        await consumer.pull(consumer.queues[0], 0)
+        assert first.pulls
+        assert not second.pulls
+
+
+async def test_who_never_answers_is_asked_for_a_route_once(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda *_: None)
+    async with cluster_of(broker) as cluster:
+        with pytest.raises(RemotingError):
+            async with cluster.consumer(timeout_s=3):
+                pass
+        assert trio.current_time() == pytest.approx(3)
+
+
+async def test_who_does_not_answer_is_asked_by_one_task_in_the_background(autojump_clock: MockClock) -> None:
+    good, silent = FakeBroker(), FakeBroker("broker-b", 10921)
+    good.topics["T"] = 1
+    asked: list[float] = []
+    silent.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda *_: asked.append(trio.current_time()))
+    async with cluster_of(good, silent) as cluster, cluster.consumer() as consumer:
+        for _ in range(5):
+            await consumer.refresh()
+        asked.clear()
+        await trio.sleep(80)
+        assert 8 <= len(asked) <= 11, "3 s it is waited for, and then 5 s till the next try"

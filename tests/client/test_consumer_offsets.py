@@ -207,7 +207,23 @@ async def test_auto_commit_outlives_a_dead_broker_and_says_so_once(
             await trio.sleep(6)
             assert broker.log.committed == {("G", "T", 0): 2}
             await reborn.die()
-        # closing does not wait for ever, nor fail
+            await trio.sleep(60)
+            assert sum("commit_failed" in record.getMessage() for record in caplog.records) == 2, "once each time"
+        # closing does not fail
+
+
+async def test_closing_waits_no_longer_for_the_last_commit_however_many_do_not_answer(
+    autojump_clock: MockClock,
+) -> None:
+    master, slave = FakeBroker(), FakeBroker(port=10921, slave=True)
+    master.addrs = slave.addrs = {0: master.address, 1: slave.address}
+    for broker in (master, slave):
+        broker.topics["T"] = 1
+        broker.register(RequestCode.UPDATE_CONSUMER_OFFSET, lambda *_: None)
+    async with cluster_of(master, slave) as cluster:
+        async with cluster.consumer(group="G", auto_commit_s=500, timeout_s=10):
+            pass
+        assert trio.current_time() == pytest.approx(3)
 
 
 async def test_a_cancelled_consumer_ends_at_once(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,6 +13,7 @@ from trio.testing import MockClock
 
 from rmqha.client import Message, Producer, ProducerOptions, SendResult, SendStatus, open_producer
 from rmqha.codec.codes import RequestCode
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import (
     MQBrokerError,
     MQClientError,
@@ -22,6 +23,7 @@ from rmqha.errors import (
     RemotingSendRequestError,
     RemotingTimeoutError,
 )
+from rmqha.remoting.connection import Connection
 from tests.client.fake_broker import FakeBroker
 from tests.fakes import MemoryNetwork
 
@@ -76,6 +78,35 @@ async def test_a_new_topic_gets_as_many_queues_as_the_producer_asks_for(autojump
         assert (await producer.send(Message("T", b"x"), queue=chosen)).queue == chosen
         with pytest.raises(MQClientError, match="has no queue 9"):
             await producer.send(Message("T", b"x"), queue=chosen._replace(queue_id=9))
+
+
+async def test_only_queues_that_may_be_written_are_sent_to(autojump_clock: MockClock) -> None:
+    some, none = FakeBroker("a", 1), FakeBroker("b", 2)
+    some.topics["T"] = none.topics["T"] = 8
+    some.write_queue_nums = 2
+    none.perm = 4
+    async with running(some, none) as (producer, _, _network):
+        queues = await producer.queues("T")
+        assert [(queue.broker_name, queue.queue_id) for queue in queues] == [("a", 0), ("a", 1)]
+
+
+async def test_a_broker_that_refuses_a_route_keeps_no_topic_from_being_made_by_another(
+    autojump_clock: MockClock,
+) -> None:
+    strict, open_one = FakeBroker("a", 1), FakeBroker("b", 2)
+    strict.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda *_: strict.refuse())
+    async with running(strict, open_one) as (producer, _, _network):
+        assert (await producer.send(Message("T", b"x"))).queue.broker_name == "b"
+
+
+async def test_sends_that_begin_together_share_one_connection(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with running(broker) as (producer, _, network):
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(producer.send, Message("T", b"x"))
+        assert len(broker.sent) == 5
+        assert len(network.connections) == 1
 
 
 async def test_without_a_route_nothing_is_sent(autojump_clock: MockClock) -> None:
@@ -175,6 +206,66 @@ async def test_a_cancelled_send_leaves_nothing_behind(autojump_clock: MockClock)
         assert [client.in_flight for client in producer._connections._clients.values()] == [0]
 
 
+async def test_the_third_try_may_go_to_the_broker_of_the_first(autojump_clock: MockClock) -> None:
+    brokers = FakeBroker("a", 1), FakeBroker("b", 2)
+    answers: list[int] = []
+    for broker in brokers:
+        broker.topics["T"] = 1
+        broker.answers = answers
+    async with running(*brokers) as (producer, _, _network):
+        first = (await producer.send(Message("T", b"x"))).queue
+    answers += [14, 14]
+    async with running(*brokers) as (producer, _, _network):
+        assert (await producer.send(Message("T", b"x"), retries=2)).queue == first
+
+
+@pytest.mark.parametrize("piped", [False, True])
+@pytest.mark.parametrize("is_asked", [False, True])
+async def test_a_broker_that_was_moved_is_found_by_the_send_after_the_one_that_failed(
+    is_asked: bool, piped: bool, autojump_clock: MockClock
+) -> None:
+    here, there = FakeBroker(port=1), FakeBroker(port=2)
+    there.topics["T"] = 4
+    async with running(here, addresses=f"{here.address};{there.address}") as (producer, nursery, network):
+
+        async def send() -> object:
+            if not piped:
+                return await producer.send(Message("T", b"x"))
+            pipeline = producer.pipeline()
+            (outcome,) = await pipeline.send(Message("T", b"x")) or await pipeline.finish()
+            if isinstance(outcome, RemotingError):
+                raise outcome
+            return outcome
+
+        await send()
+        if is_asked:
+            here.silent = True
+            nursery.start_soon(here.die)
+        else:
+            await here.die()
+            await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(RemotingError):
+            await send()
+        nursery.start_soon(there.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        assert isinstance(await send(), SendResult)
+
+
+async def test_a_send_that_waits_for_long_keeps_its_connection(autojump_clock: MockClock) -> None:
+    """Though nothing was asked on it for as long as brokers tolerate of one that waits for nothing."""
+    broker = FakeBroker()
+    async with running(broker) as (producer, _, _network):
+        await producer.send(Message("T", b"x"))
+        broker.silent = True
+        pipeline = producer.pipeline(timeout_s=115)
+        await pipeline.send(Message("T", b"x"))
+        await trio.sleep(110)
+        broker.silent = False
+        assert (await producer.send(Message("T", b"x"))).is_ok
+        assert [type(outcome) for outcome in await pipeline.finish()] == [RemotingTimeoutError]
+        assert trio.current_time() == pytest.approx(115)
+
+
 async def test_after_a_lost_connection_the_next_send_connects_again(autojump_clock: MockClock) -> None:
     broker = FakeBroker()
     async with running(broker) as (producer, nursery, network):
@@ -243,11 +334,28 @@ async def test_a_batch_is_stored_in_order_in_one_queue(autojump_clock: MockClock
         for batch, reason in (
             ([], "without messages"),
             ([Message("T", b"x"), Message("U", b"x")], "one topic"),
+            ([Message("T", b"x"), Message("T", b"x", wait_store_msg_ok=False)], "one wait_store_msg_ok"),
             ([Message("T", b"x", delay_level=1)], "delayed"),
+            ([Message("%RETRY%G", b"x")], "retry"),
             ([Message("T", bytes(3 << 20))] * 2, "a batch of"),
         ):
             with pytest.raises(MQClientError, match=reason):
                 await producer.send_batch(batch)
+
+
+async def test_where_a_message_lies_is_what_the_broker_says(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+
+    def store_in_queue_3(connection: Connection, requests: list[RemotingCommand]) -> None:
+        for request in requests:
+            fields = {"msgId": "id", "queueId": "3", "queueOffset": "7"}
+            connection.respond(request, 0, ext_fields=fields)
+
+    broker.register_batch([RequestCode.SEND_MESSAGE_V2], store_in_queue_3)
+    async with running(broker) as (producer, _, _network):
+        first, *_ = await producer.queues("T")
+        result = await producer.send(Message("T", b"x"), queue=first)
+        assert (result.queue, result.queue_offset) == (first._replace(queue_id=3), 7)
 
 
 async def test_a_oneway_message_is_sent_and_not_answered(autojump_clock: MockClock) -> None:
@@ -295,6 +403,20 @@ async def test_a_pipeline_keeps_its_window(autojump_clock: MockClock) -> None:
         outcomes = await pipeline.finish()
         assert [type(outcome) for outcome in outcomes] == [RemotingTimeoutError] * 10
         assert trio.current_time() == pytest.approx(3)
+
+
+async def test_a_pipeline_holds_little_that_the_network_does_not_take(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with running(broker) as (producer, _, network):
+        await producer.send(Message("T", b"x"))
+        network.connections[0].outgoing.capacity = 0
+        sent = 0
+        pipeline = producer.pipeline(window=1000, timeout_s=5)
+        with trio.move_on_after(1):
+            for _ in range(100):
+                await pipeline.send(Message("T", bytes(1 << 20)))
+                sent += 1
+        assert 1 <= sent <= 6
 
 
 async def test_a_pipeline_survives_the_loss_of_its_connection(autojump_clock: MockClock) -> None:
