@@ -50,3 +50,24 @@ async def test_what_comes_during_a_flush_waits_for_the_next(nursery: trio.Nurser
         saved = decode_checkpoint(store.disk.read_bytes("/store/checkpoint"))
         assert saved.consume_queue_timestamp_ms == clock.now_ms
         assert saved.master_flushed_offset == store.max_offset
+
+
+async def test_a_slave_vouches_for_the_records_that_it_dispatched(autojump_clock: MockClock) -> None:
+    """Bytes come to it cut anywhere; only dispatch tells where a record ends."""
+    async with running(SimDisk().mount()) as master:
+        await put(master, message(b"one"), message(b"two"))
+        data = bytes(master.view_range(0, master.max_offset))
+    async with running(SimDisk().mount(), is_slave=True) as slave:
+        await slave.wait_allocated()
+        assert slave.append_raw(data[:-1], 0) == len(data) - 1
+        await dispatched_to(slave, len(data) // 2)
+        await slave.flush_service.flush()
+        assert await service_of(slave).flush_all()
+        saved = decode_checkpoint(slave.disk.read_bytes("/store/checkpoint"))
+        assert saved.master_flushed_offset == len(data) // 2
+
+
+async def dispatched_to(store: DefaultMessageStore, offset: int) -> None:
+    with trio.fail_after(60):
+        while store.reput_from_offset < offset:  # noqa: ASYNC110 - nobody tells
+            await trio.sleep(0.01)

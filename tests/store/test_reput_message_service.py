@@ -252,6 +252,8 @@ async def test_a_full_disk_of_the_queues_holds_dispatch_until_there_is_space(aut
         assert "tries again: " in refused.remark
         assert "No space left" in refused.remark
         device.faults.full = False
+        await trio.sleep(1.5)
+        assert store.reput_from_offset == store.max_offset, "it is tried again each second"
         await trio.sleep(10)
         await put(store, message(queue_id=1))
         await dispatched(store)
