@@ -298,7 +298,11 @@ class Producer:
             NoRouteError, RemotingError, MQBrokerError: as for :meth:`send`.
         """
         queue, address = await self.select_queue(topic, None)
-        return queue, await self._connections.get(address)
+        try:
+            return queue, await self._connections.get(address)
+        except RmqhaError:
+            self.forget_route(topic)
+            raise
 
     async def select_queue(
         self, topic: str, queue: MessageQueue | None, *, avoid_broker: str | None = None

@@ -56,14 +56,15 @@ async def test_a_refusal_is_answered_by_one_try_a_second(autojump_clock: MockClo
         assert 9 <= trio.current_time() < 12
 
 
-async def test_one_silence_of_the_only_broker_is_told(autojump_clock: MockClock) -> None:
+async def test_the_only_broker_is_asked_again_a_second_after_its_silence(autojump_clock: MockClock) -> None:
     broker = FakeBroker()
     broker.topics["T"] = 1
-    broker.register(11, lambda _, request: None)
+    asked: list[float] = []
+    broker.register(11, lambda *_: asked.append(trio.current_time()))
     async with cluster_of(broker) as cluster, cluster.consumer(suspend_timeout_s=15) as consumer:
         with pytest.raises(RemotingError):
-            await consumer.poll(timeout_s=60)
-        assert trio.current_time() == pytest.approx(25)
+            await consumer.poll(timeout_s=30)
+        assert asked == pytest.approx([0, 26])
 
 
 async def test_a_slave_is_asked_again_after_all_had_failed(autojump_clock: MockClock) -> None:
@@ -135,8 +136,6 @@ async def test_a_broker_that_was_moved_is_read_at_its_new_address(autojump_clock
             await here.die()
             await cluster.start(there)
             await send(producer, 2)
-            with pytest.raises(RemotingError):
-                await consumer.poll(timeout_s=60)
             assert await read(consumer, 2) == numbers(2)
 
 
