@@ -1,4 +1,4 @@
-"""Door: who may hold one of a port's places, and who gives way when they are taken.
+"""Door: which peers may hold the places of a port, and which give way when all are taken.
 
 Both ports have one. Addresses can be listed; and at a limit the oldest connection that has proven nothing gives way to
 the next that comes, so strangers that only sit there keep nobody out.

@@ -238,7 +238,7 @@ class TlsStream:
         return count > 0
 
     async def _flush(self) -> None:
-        """The receiver's part: send what TLS itself had to say, unless a sender is at it, who sends that too.
+        """The receiver's part: send what TLS itself had to say, unless a sender is at work, which sends that as well.
 
         The receiver never waits for a sender, nor sends for one. If it did, two peers that both send much would wait
         for each other for ever.

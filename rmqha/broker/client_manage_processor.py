@@ -17,7 +17,7 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 
 
 class ClientManageProcessor:
-    """Knows who is connected, and answers 105 for its own broker so that no name server is needed."""
+    """Knows which clients are connected, and answers 105 for its own broker so that no name server is needed."""
 
     def __init__(
         self, consumers: ConsumerManager, topics: TopicConfigManager, *, broker: Callable[[], BrokerData]

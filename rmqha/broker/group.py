@@ -114,7 +114,7 @@ class ReplicationGroup:
         ]
 
     def _present(self, now: float) -> Iterator[tuple[str, str]]:
-        """Who spoke a moment ago; and of each host those that spoke last, as many as it has slaves' connections."""
+        """The brokers that spoke a moment ago; and of each host the last, as many as its slaves' connections."""
         connections = Counter(self.slave_hosts())
         for where in reversed(self._introduced):
             connections[where[0]] -= 1

@@ -154,7 +154,7 @@ class MetadataService:
     def _answer_table(
         self, connection: Connection, request: RemotingCommand, make: Callable[[], dict[str, Any]]
     ) -> None:
-        """A table may have megabytes and be asked for in 25: it is only made for who took the one before."""
+        """A request of 25 bytes may ask for megabytes: a connection gets a table after it took the last."""
         if connection in self._asking or not connection.takes_answers:
             remark = "answers wait to be taken: read them, then ask again"
             connection.respond(request, ResponseCode.SYSTEM_BUSY, remark=remark)

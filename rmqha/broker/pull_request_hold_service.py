@@ -55,10 +55,10 @@ class PullRequestHoldService:
     def suspend_pull_request(
         self, topic: str, queue_id: int, *, offset: int, queue_end: int, deadline: float, retry: Retry, tags: int = 0
     ) -> None:
-        """Hold a pull that found nothing until the queue's end (now ``queue_end``) moves on, past ``offset``, too.
+        """Hold a pull that found nothing until the queue's end (now ``queue_end``) moves on, and past ``offset``.
 
-        It goes on then, or at ``deadline``, but never before this returns: who holds again whatever finds nothing
-        would otherwise never come to an end. Where too many are held, those whose time is over next go on now.
+        It goes on then, or at ``deadline``, but never before this returns: a caller that holds again what finds
+        nothing would otherwise never come to an end. Where too many are held, those whose time is over next go on now.
         ``retry`` keeps the codes of so many ``tags``.
         """
         places = 1 + tags // _TAGS_A_PLACE

@@ -45,7 +45,7 @@ class Starting:
         dispatcher.otherwise = self.put_off
 
     def finish(self, dispatcher: RequestDispatcher) -> None:
-        """Put nobody off any more; who serves from now on has registered, for 28 as well."""
+        """Put nobody off any more: the real processors have registered, for 28 as well."""
         dispatcher.otherwise = refuse_unknown
         self._finished.set()
 

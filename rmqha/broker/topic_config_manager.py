@@ -136,7 +136,7 @@ class TopicConfigManager:
         self.unsaved: dict[str, int] = {}
         """Topics that no client is told of yet, each with ``made`` when it was: a restart may not know them."""
         self.saved: Final = Watermark()
-        """So many of them are in ``topics.json``; who waits is told when a save succeeds, and when it fails."""
+        """So many of them are in ``topics.json``; waiters are told when a save succeeds, and when it fails."""
         self.saved.subscribe(self._forget_saved)
         for topic in _built_in_topics(rules):
             self._table[topic.topic_name] = topic

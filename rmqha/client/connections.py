@@ -33,7 +33,7 @@ class Connections:
         return client
 
     async def get(self, address: str) -> RemotingClient:
-        """The connection, made now if need be; those who ask meanwhile wait for the same one.
+        """The connection, made now if need be; callers that ask meanwhile wait for the same one.
 
         Raises:
             RemotingConnectError: there is none to be had.

@@ -31,7 +31,7 @@ _PAUSE_S: Final = 1.0
 class Consumer:
     """Reads all queues of a topic; made by :func:`open_consumer`. Use one from one task.
 
-    How far it has read is kept by the brokers if the caller commits (:meth:`commit`), or by the caller himself
+    How far it has read is kept by the brokers if the caller commits (:meth:`commit`), or by the caller
     (:meth:`position`, :meth:`seek`).
     """
 

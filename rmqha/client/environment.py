@@ -1,4 +1,4 @@
-"""What the client finds around it: the caller's logging, and the event loop he runs."""
+"""What the client finds around it: the caller's logging and event loop."""
 
 import logging
 from typing import Final

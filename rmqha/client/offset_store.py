@@ -8,7 +8,7 @@ from rmqha.errors import MQClientError, RmqhaError
 
 
 class OffsetStore:
-    """Asks each queue's master, or while he does not answer a slave."""
+    """Asks each queue's master, or a slave while it does not answer."""
 
     def __init__(self, api: PullApi, *, group: str | None) -> None:
         self._api = api

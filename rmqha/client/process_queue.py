@@ -9,7 +9,7 @@ class ProcessQueue:
     Attributes:
         next_offset: where the next pull begins: behind everything received.
         delivered_offset: behind everything handed to the caller.
-        processed_offset: behind everything handed to the caller before his latest poll.
+        processed_offset: behind everything handed to the caller before the latest poll.
         broker_id: whom to ask: 0 the master, larger a slave.
         not_before: no pull before this time (trio's clock).
         stay_until: after the master failed, no return to it before this time.

@@ -1,4 +1,4 @@
-"""PullApi: the requests a consumer makes, and who is asked."""
+"""PullApi: the requests a consumer makes, and which broker is asked."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -55,7 +55,7 @@ class PullApi:
             self._brokers[broker.broker_name] = broker.broker_addrs
 
     def broker_ids(self, queue: MessageQueue) -> list[int]:
-        """Who holds the queue: 0 the master, if there is one, then the slaves."""
+        """The brokers that hold the queue: 0 the master, if there is one, then the slaves."""
         return sorted(self._brokers.get(queue.broker_name, ()))
 
     def _address(self, queue: MessageQueue, broker_id: int) -> str:
@@ -148,7 +148,7 @@ class PullApi:
         return _read_offset(await self._ask_any(queue, code, header))
 
     async def _ask_any(self, queue: MessageQueue, code: RequestCode, header: object) -> RemotingCommand:
-        """The answer of the queue's master, or of the first slave that answers while he does not."""
+        """The answer of the queue's master, or of the first slave that answers while it does not."""
         *others, last = self.broker_ids(queue) or [MASTER_ID]
         for broker_id in others:
             with suppress(RemotingError):

@@ -16,7 +16,7 @@ _PLACES: Final = ("committed", "first", "last")
 
 
 def check_start(start: Start | None, *, group: str | None) -> Start:
-    """What a caller asked for, or the default: ``committed`` if he names a group, else ``first``.
+    """What a caller asked for, or the default: ``committed`` if a group is named, else ``first``.
 
     Raises:
         MQClientError: it is none of the places, or needs a group.

@@ -171,7 +171,7 @@ def _does(route: TopicRouteData, needs_master: bool) -> bool:
 
 
 def _worst(errors: list[RmqhaError]) -> RmqhaError:
-    """What to raise when no address gave a route. Who did not answer may know the topic all the same."""
+    """What to raise when no address gave a route. An address that did not answer may know the topic all the same."""
     unknown = next((error for error in errors if isinstance(error, NoRouteError)), None)
     silent = next((error for error in errors if isinstance(error, RemotingError)), None)
     if unknown and silent:

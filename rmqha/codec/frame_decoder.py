@@ -14,9 +14,9 @@ _LENGTH: Final = struct.Struct(">i")
 class FrameDecoder:
     """Cuts a byte stream into commands, however it was chopped. Knows no socket and no clock.
 
-    Holds at most one incomplete frame, in not much more memory than its bytes. Who receives into a buffer, which may be
-    shared with others, asks for :meth:`space` there before and says :meth:`on_received` at once after it, so that a
-    frame is cut out where it arrived; who has bytes gives them to :meth:`receive_data`.
+    Holds at most one incomplete frame, in not much more memory than its bytes. To receive without a copy,
+    read into :meth:`space` of a buffer, which may be shared with others, and call :meth:`on_received` at once after it;
+    bytes that are there already go to :meth:`receive_data`.
 
     With ``commands_max`` no more commands are decoded at once; while there is :attr:`more`, nothing else is received.
     """

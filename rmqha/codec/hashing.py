@@ -8,7 +8,7 @@ from typing import Final
 from zlib import crc32
 
 REMEMBERED_TAG_MAX: Final = 256
-"""Characters, or bytes; 4096 tags of 32 KB would take 500 MB, and who has so many never sees one again."""
+"""Characters, or bytes; 4096 tags of 32 KB would take 500 MB, and a broker with so many never sees one again."""
 
 
 def java_string_hash(text: str) -> int:

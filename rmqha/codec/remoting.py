@@ -75,7 +75,7 @@ class NoFrameError(RemoteProtocolError):
     """The bytes begin no frame.
 
     Attributes:
-        first_bytes: some of them, if nothing came before them; they may show who speaks (see codec/strangers.py).
+        first_bytes: some of them, if nothing came before them; they may show the protocol (see codec/strangers.py).
     """
 
     def __init__(self, message: str, first_bytes: bytes) -> None:

@@ -1,6 +1,6 @@
-"""Who speaks on a port that is not for him, by his connection's first bytes: for the operator, who has to find him.
+"""Identify the protocol of a stranger from its first bytes, so that the log can name it for the operator.
 
-Two protocols of RocketMQ sit on neighbouring ports, so that one digit wrong in a configuration sends the one to the
+Two protocols of RocketMQ sit on neighbouring ports, so that one digit wrong in a configuration sends one to the
 other. Each describes itself in its first bytes; what cannot be told for certain is not told.
 """
 
@@ -35,7 +35,7 @@ _HTTP_METHODS: Final = (
 
 
 def describe_on_ha_port(first_bytes: bytes) -> str | None:
-    """Say who speaks if these are certainly no slave's reports; None if they may be.
+    """Name the protocol if these are certainly no slave's reports; None if they may be.
 
     The hello of RocketMQ 5's controller mode is 16 bytes, sent at once: int32 state 1, int16 and int16 flags, int64
     broker id. Its first half alone could be a slave asking for offset 4 GiB, so both halves are needed (spec: ha §14).
@@ -65,7 +65,7 @@ def is_open_on_ha_port(first_bytes: bytes) -> bool:
 
 
 def describe_on_remoting_port(first_bytes: bytes) -> str | None:
-    """Say who speaks if these bytes begin no request and are known; None if they are not.
+    """Name the protocol if these bytes begin no request and are known; None otherwise.
 
     A report is 8 bytes and so is the length of a request with that of its header; the reports of a log below 16 GiB
     announce a request of fewer than 4 bytes, of which there is none. The header of a frame begins like a report.

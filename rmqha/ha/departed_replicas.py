@@ -1,4 +1,4 @@
-"""DepartedReplicas: which slaves were connected and are not any more, since when, and why. For the operator."""
+"""DepartedReplicas: which slaves were connected and no longer are, since when, and why. For the operator."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -197,7 +197,7 @@ class ReadSocketService:
                 connection.on_acknowledged()
 
     async def _receive_what_tells(self, first_bytes: bytes, buffer: memoryview) -> int:
-        """Wait a moment for more where a stranger may have begun like this: a network may cut his bytes anywhere."""
+        """Wait a moment for more where a stranger may have begun like this: a network may cut its bytes anywhere."""
         count = 0
         with trio.move_on_after(_STRANGER_S):
             while is_open_on_ha_port(first_bytes + bytes(buffer[:count])):
@@ -296,7 +296,7 @@ class WriteSocketService:
     def _is_sent_nowait(self) -> bool:
         """Whether all there is to send is on its way, in small frames, and more is awaited; else the task goes on.
 
-        Nobody is registered twice: who waits for what was sent here already would send beside the task.
+        It is registered once only: a waiter for what was sent here already would send beside the task.
         """
         while isinstance(action := self._next_action(), SendRange):
             if action.size > _DIRECT_SIZE_MAX:

@@ -1,4 +1,4 @@
-"""RefusedPeers: who was turned away and why, remembered for the operator and to keep the log quiet."""
+"""RefusedPeers: the peers that were turned away and why, remembered for the operator and to keep the log quiet."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -133,7 +133,7 @@ class SlaveConnection:
                 )
 
     async def _wait_for_space(self) -> None:
-        """A slave on a full disk stops reading; who cannot wait (a master at its start) gives up."""
+        """A slave on a full disk stops reading; a master at its start cannot wait, and gives up."""
         if not self._waits_for_space:
             raise UnfitMasterError(ClientState.DISK_FULL, "the local disk is too full to take anything")
         await self._log.wait_writable()

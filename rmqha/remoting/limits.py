@@ -60,7 +60,7 @@ class Capacity:
         used_bytes: requests in flight, on all connections together.
         unfinished: requests that have begun to arrive.
         outgoing: answers that clients have not taken yet.
-        turns: who is served next.
+        turns: which connection is served next.
     """
 
     def __init__(self, limits: RemotingLimits) -> None:

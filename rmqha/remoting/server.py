@@ -64,7 +64,7 @@ class RemotingServer:
 
         Args:
             listener: where clients connect.
-            handler: who answers them; None is the server's own.
+            handler: answers them; None is the server's own.
         """
         self._listeners.append(listener)
         try:
@@ -148,7 +148,7 @@ class RemotingServer:
 
 
 def _explain(error: BaseException, *, is_stranger: bool) -> str:
-    """What broke the protocol; of someone who never spoke it also who that may be."""
+    """What broke the protocol; of a peer that never spoke it, also what it may be."""
     if is_stranger and isinstance(error, NoFrameError) and (who := describe_on_remoting_port(error.first_bytes)):
         return f"this is {who} ({error})"
     return str(error)

@@ -14,7 +14,7 @@ TURN_S: Final = 0.005
 REQUESTS_A_TURN: Final = 256
 """So many requests are decoded and handled at once, if they do not take longer than a turn."""
 ROUND_S: Final = 0.05
-"""So long it takes until everybody who waits has had a turn."""
+"""After so long every waiting connection has had a turn."""
 PASS_S: Final = 0.01
 """After so much work on requests the loop goes round: replication, flushes and answers have their go."""
 

@@ -143,7 +143,7 @@ class MasterSession:
     def proves_from(self) -> int:
         """What lies from here to an acknowledgement is what this slave was sent, and took.
 
-        Who asks from 1 needs no proof of byte 0, which is the same in every log.
+        A slave that asks from 1 needs no proof of byte 0, which is the same in every log.
         """
         return 0 if self.stream_start == len(FIRST_BYTE_OF_A_LOG) else self.stream_start
 

@@ -130,7 +130,7 @@ def _lead_to_end(view: memoryview, start: int, file_offset: int, file_size: int,
         boundary = end if end == file_size else scan.end
     else:
         return None
-    # Who reports 0 says that he has nothing, and gets what the master thinks best: ask from 1 for an overlap from 0.
+    # A report of 0 says "nothing here", and gets what the master thinks best: ask from 1 for an overlap from 0.
     prefix = bytes(view[:1]) if file_offset + start == 0 else b""
     return StreamStart(
         first_report=file_offset + start + len(prefix),

@@ -21,7 +21,7 @@ _COMPACT_MIN: Final = 64
 
 
 class Waiter:
-    """Somebody who waits. Invariant: ``complete`` is called at most once, and never after :meth:`cancel`."""
+    """A wait for one offset. Invariant: ``complete`` is called at most once, and never after :meth:`cancel`."""
 
     __slots__ = ("complete", "deadline", "offset")
 
@@ -35,7 +35,7 @@ class Waiter:
         self.complete = None
 
     def finish(self, *, reached: bool, value: int) -> None:
-        """Answer this waiter, unless he was answered or cancelled before."""
+        """Answer this waiter, unless it was answered or cancelled before."""
         complete, self.complete = self.complete, None
         if complete is not None:
             complete(reached, value)
@@ -111,7 +111,7 @@ class Watermark:
         self._forget_finished()
 
     def next_deadline(self) -> float:
-        """The earliest deadline of those who still wait; ``inf`` if there is none."""
+        """The earliest deadline of the waiters that are left; ``inf`` if there is none."""
         self._forget_finished()
         return self._by_deadline[0][0] if self._by_deadline else inf
 

@@ -49,7 +49,7 @@ class Split:
 
     @property
     def is_first(self) -> bool:
-        """Whether the range begins here: then there is nobody before who would report damage at the begin."""
+        """Whether the range begins here: then no earlier range reports damage at the beginning."""
         return self.begin == self.range_begin
 
 

@@ -14,7 +14,7 @@ logger = structlog.get_logger()
 
 
 class _Attempt:
-    """One creation. It is over once ``file`` or ``error`` is set; then everyone who waits is told."""
+    """One creation. It is over once ``file`` or ``error`` is set; then every waiter is told."""
 
     def __init__(self, offset: int) -> None:
         self.offset: Final = offset
@@ -79,7 +79,7 @@ class AllocateMappedFileService:
         await done.wait()
 
     async def run(self) -> None:
-        """Create what is asked for until cancelled; an unused file is then deleted, and who waits is told."""
+        """Create what is asked for until cancelled; an unused file is then deleted, and the waiters are told."""
         try:
             while True:
                 await self._requested.wait()
@@ -104,7 +104,7 @@ class AllocateMappedFileService:
         _tell_all(attempt)
 
     def discard(self) -> None:
-        """Forget what was asked for: a file made for it is deleted, and who waits is told."""
+        """Forget what was asked for: a file made for it is deleted, and the waiters are told."""
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             self._delete(attempt)

@@ -85,8 +85,8 @@ class MappedFile:
     def is_pinned(self) -> bool:
         """Whether it has to stay open, as a segment does that is written, or not durable.
 
-        Its next write needs no descriptor, and the kernel may tell of a page that it could not write only those who
-        had the file open. What is derived needs neither: what is lost there shows at the next start.
+        Its next write needs no descriptor, and the kernel may tell of a page that it could not write only processes
+        that had the file open. What is derived needs neither: what is lost there shows at the next start.
         """
         if self._home.is_derived:
             return False

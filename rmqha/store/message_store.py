@@ -227,7 +227,7 @@ class DefaultMessageStore:
         logger.info("store.stopped", clean=clean, flushed=self.flushed.value, max_offset=self.max_offset)
 
     def close(self) -> None:
-        """Answer who still waits, close every file and release the lock. Idempotent; not a clean shutdown."""
+        """Answer the waiters, close every file and release the lock. Idempotent; not a clean shutdown."""
         self.flushed.fail_all()
         self.wrote.fail_all()
         self.queues.close()

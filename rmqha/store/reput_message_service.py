@@ -194,7 +194,7 @@ class ReputMessageService:
     def _is_acceptable(self, group: UnitGroup, request: DispatchRequest) -> bool:
         """A record that is not the queue's next: True if the queue begins with it, False for a repeat.
 
-        A queue of which the log holds no message begins wherever the log says: who was master meanwhile may have known
+        A queue of which the log holds no message begins wherever the log says: another master may have known
         of a later end, or of none.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Who runs the tasks: this process, a few processes of this machine, or Spark. Results come in any order.
+"""What runs the tasks: this process, a few processes of this machine, or Spark. Results come in any order.
 
 A JVM takes ten seconds to start and be warm; two local processes replay some 5 GB in that time.
 """

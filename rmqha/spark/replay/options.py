@@ -14,7 +14,7 @@ class OutputFormat(StrEnum):
 
 
 class Engine(StrEnum):
-    """Who runs the tasks: ``auto`` takes Spark for large jobs and where a session is already active."""
+    """What runs the tasks: ``auto`` takes Spark for large jobs and where a session is already active."""
 
     AUTO = "auto"
     LOCAL = "local"
@@ -30,7 +30,7 @@ class ReplayOptions:
         out: the output's root, likewise. A later run goes on in the same place.
         read: filters and choices. Start bounds count for the first run only; later ones go on where it ended.
         format: Parquet (zstd) or JSON lines.
-        engine: who runs the tasks.
+        engine: what runs the tasks.
         master: Spark's master; None: spark-submit's, else all cores of this machine.
         workers: processes of the local engine; None: one a core.
         allow_gap: go on although files between the last run's end and the log's start have been deleted.

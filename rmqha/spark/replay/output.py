@@ -1,4 +1,4 @@
-"""The output directory: who may write, what is committed, and how a run becomes visible.
+"""The output directory: which run may write, what is committed, and how a run becomes visible.
 
     OUT/topic=NAME/part-BEGIN-END.parquet     committed messages
     OUT/_rmqha/manifest-BEGIN-END.json        one a run; the commit

@@ -76,7 +76,7 @@ class ReplayReport:
         not_inflated: messages whose body stayed compressed although decompression was asked for.
         unfinished: what follows the log's last whole record, empty if nothing does.
         manifest: its path; None if there was nothing new.
-        engine: who ran the tasks.
+        engine: what ran the tasks.
     """
 
     begin: int
