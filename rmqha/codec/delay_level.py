@@ -13,6 +13,7 @@ _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 UNKNOWN_LEVEL_DELAY_MS: Final = 1_000
 _INT_MAX: Final = 0x7FFFFFFF
+_INT64_HALF: Final = 1 << 63
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
@@ -33,13 +34,15 @@ DELAY_LEVELS_MS: Final = parse_delay_levels(DEFAULT_DELAY_LEVELS)
 
 
 def delivery_time_ms(delay: str, store_timestamp_ms: int, *, levels_ms: Sequence[int]) -> int | None:
-    """When a message with this DELAY property is due; None if the property asks for no delay."""
+    """When a message with this DELAY property is due; None if the property asks for no delay.
+
+    An int64, as in Java, whatever the store time: no checksum covers that.
+    """
     try:
         level = int(delay)
     except ValueError:
         return None
     if not 0 < level <= _INT_MAX:
         return None
-    if not levels_ms:
-        return store_timestamp_ms + UNKNOWN_LEVEL_DELAY_MS
-    return store_timestamp_ms + levels_ms[min(level, len(levels_ms)) - 1]
+    delay_ms = levels_ms[min(level, len(levels_ms)) - 1] if levels_ms else UNKNOWN_LEVEL_DELAY_MS
+    return (store_timestamp_ms + delay_ms + _INT64_HALF) % (2 * _INT64_HALF) - _INT64_HALF

@@ -113,6 +113,8 @@ def test_delay_levels() -> None:
     assert len(DELAY_LEVELS_MS) == 18
     assert parse_delay_levels("1s 2m 3h 4d") == (1_000, 120_000, 10_800_000, 345_600_000)
     assert delivery_time_ms("2", 5, levels_ms=()) == 1_005
+    assert delivery_time_ms("1", 2**63 - 1, levels_ms=(1_000,)) == -(2**63) + 999
+    assert delivery_time_ms("1", -(2**63), levels_ms=(1_000,)) == -(2**63) + 1_000
     assert delivery_time_ms("9999999999", 5, levels_ms=(1,)) is None
     for text in ("1x", "s", "1.5s", "-1s"):
         with pytest.raises(ConfigError, match="messageDelayLevel"):

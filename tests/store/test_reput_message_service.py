@@ -58,6 +58,16 @@ async def test_transactions_and_delays(autojump_clock: MockClock) -> None:
         assert entries(store, SCHEDULE_TOPIC, 2)[0][2] == 1_010_000
 
 
+async def test_a_delay_from_the_end_of_all_time_is_dispatched(autojump_clock: MockClock) -> None:
+    """Of a damaged record, or of a master whose clock is: a sum that is no int64 ended the broker, and each start."""
+    device, clock = SimDisk(), Clock(2**63 - 1)
+    for life in range(2):
+        async with running(device.mount(), now_ms=clock, crash=True) as store:
+            await put(store, message(topic=SCHEDULE_TOPIC, queue_id=2, properties=b"DELAY\x013"))
+            await dispatched(store)
+            assert [unit[2] for unit in entries(store, SCHEDULE_TOPIC, 2)] == [-(2**63) + 9_999] * (life + 1)
+
+
 async def test_sync_flush_shows_nothing_that_is_not_durable(autojump_clock: MockClock) -> None:
     device = SimDisk(latency_s=(0.5, 0.5))
     async with running(device.mount(), sync_flush=True) as store:
