@@ -7,14 +7,14 @@ Source: spec: remoting §2.4, §3; rocketmq-all-4.9.8 AbstractSendMessageProcess
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 import trio
 
 from rmqha.broker.durability import Durability
-from rmqha.broker.sent_records import SendRules, records_of
+from rmqha.broker.sent_records import SendRules, SentBatch, records_of
 from rmqha.broker.stored_properties import SendRefusedError, StoredProperties
 from rmqha.broker.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
 from rmqha.codec.codes import ResponseCode
@@ -60,6 +60,8 @@ _NO_ROOM: Final = AppendResult(
     PutMessageStatus.CREATE_MAPEDFILE_FAILED,
     remark="too many bytes wait for the log's next file already: this is not stored. Does the disk hang?",
 )
+LARGE_BATCHES_MAX: Final = 4
+"""So many large batches are being prepared at one time; with their records each takes some 30 MB."""
 _TOPIC_SAVED_S: Final = 2.0
 """A send to a new topic waits so long for topics.json at most: less than clients wait for the answer."""
 
@@ -103,21 +105,28 @@ class SendMessageProcessor:
         self._decoder = SendMessageRequestDecoder()
         self._encoder = SendMessageResponseEncoder()
         self._next_queue = 0
+        self._large_batches = 0
         self._backlog: deque[list[_Sent]] = deque()
         self._backlog_bytes = 0
         self._backlog_grew = trio.Event()
 
     def process(self, connection: Connection, requests: list[RemotingCommand]) -> None:
-        """Answer every request once, now or when it is durable."""
+        """Answer every request once, now or when it is durable; large batches are prepared in turns."""
         refusal = self._refuse_sends()
         if refusal:
             for request in requests:
                 connection.respond(request, ResponseCode.SERVICE_NOT_AVAILABLE, remark=refusal)
             return
+        connection.work(self._process(connection, requests))
+
+    def _process(self, connection: Connection, requests: list[RemotingCommand]) -> Iterator[bool]:
         accepted: list[_Sent] = []
         for request in requests:
             try:
-                accepted.append(self._accept(connection, request))
+                sent = self._accept(connection, request)
+                if isinstance(sent.request, SentBatch):
+                    yield from self._prepare(sent.request)
+                accepted.append(sent)
             except SendRefusedError as error:
                 connection.respond(request, error.code, remark=str(error))
             except ProtocolError as error:
@@ -128,6 +137,23 @@ class SendMessageProcessor:
             accepted = self._hold_back(accepted)
         if accepted:
             self._put(accepted)
+
+    def _prepare(self, batch: SentBatch) -> Iterator[bool]:
+        """In steps; of large batches only a few at one time, since their records take memory.
+
+        Raises:
+            SendRefusedError: the batch may not be stored.
+            RemoteProtocolError: it does not parse.
+        """
+        while batch.is_large and self._large_batches >= LARGE_BATCHES_MAX:
+            yield True
+        self._large_batches += batch.is_large
+        try:
+            yield from batch.prepare()
+        except LocalProtocolError as error:
+            raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        finally:
+            self._large_batches -= batch.is_large
 
     def _accept(self, connection: Connection, request: RemotingCommand) -> _Sent:
         """Check a request and make of it what the log takes.
@@ -147,12 +173,7 @@ class SendMessageProcessor:
         born_host = _host_of(connection.peer)
         try:
             put = records_of(
-                header,
-                request.body,
-                rules=self._rules,
-                born_host=born_host,
-                queue_id=queue_id,
-                properties=stored,
+                header, request.body, rules=self._rules, born_host=born_host, queue_id=queue_id, properties=stored
             )
         except LocalProtocolError as error:
             raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None

@@ -3,6 +3,7 @@
 Source: spec: commitlog §3; rocketmq-all-4.9.8 CommitLog.java:1897-1990.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -12,10 +13,12 @@ from rmqha.codec.batch import BATCH_MESSAGES_MAX, decode_batch, merge_properties
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record_encoder import PreparedRecord, prepare
 from rmqha.codec.send_headers import SendMessageRequestHeader
-from rmqha.store.commit_log import PutRequest
 
 _BATCH_GROWTH_MAX: Final = 4
 """A batch's records take at most so many times maxMessageSize; in RocketMQ 4.9 they have to fit into that."""
+
+_MESSAGES_A_STEP: Final = 250
+_LARGE_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,8 @@ def records_of(
     born_host: bytes,
     queue_id: int,
     properties: bytes,
-) -> PutRequest:
-    """What to append for a send.
+) -> "PreparedRecord | SentBatch":
+    """What to append for a send; the records of a batch are still to be prepared.
 
     Args:
         header: the producer's.
@@ -50,31 +53,9 @@ def records_of(
         properties: what is stored of the header's; each message of a batch gets them besides its own.
 
     Raises:
-        SendRefusedError: the batch is too large: it would keep everybody else waiting.
-        LocalProtocolError: a message does not fit its record.
-        RemoteProtocolError: the batch does not parse.
+        SendRefusedError: the batch is too large.
+        LocalProtocolError: the message does not fit its record.
     """
-    if not header.batch:
-        return prepare(
-            header.topic,
-            body,
-            queue_id=queue_id,
-            born_timestamp_ms=header.born_timestamp_ms,
-            born_host_raw=born_host,
-            store_host_raw=rules.store_host,
-            properties_raw=properties,
-            flag=header.flag,
-            sys_flag=header.sys_flag,
-            reconsume_times=header.reconsume_times,
-        )
-    if len(body) > rules.message_size_max:
-        raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, f"a batch has at most {rules.message_size_max} bytes")
-    return _records_of_batch(header, body, rules=rules, born_host=born_host, queue_id=queue_id, shared=properties)
-
-
-def _records_of_batch(
-    header: SendMessageRequestHeader, body: bytes, *, rules: SendRules, born_host: bytes, queue_id: int, shared: bytes
-) -> list[PreparedRecord]:
     make = partial(
         prepare,
         header.topic,
@@ -85,16 +66,43 @@ def _records_of_batch(
         sys_flag=header.sys_flag,
         reconsume_times=header.reconsume_times,
     )
-    records: list[PreparedRecord] = []
-    size_left = _BATCH_GROWTH_MAX * rules.message_size_max
-    for flag, message_body, own in decode_batch(body):
-        record = make(message_body, properties_raw=merge_properties(own, shared), flag=flag)
-        size_left -= record.size
-        if len(records) == BATCH_MESSAGES_MAX or size_left < 0:
-            raise SendRefusedError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"a batch has at most {BATCH_MESSAGES_MAX} messages, and their records, with the properties of all, "
-                f"{_BATCH_GROWTH_MAX} times maxMessageSize: send them in several",
-            )
-        records.append(record)
-    return records
+    if not header.batch:
+        return make(body, properties_raw=properties, flag=header.flag)
+    if len(body) > rules.message_size_max:
+        raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, f"a batch has at most {rules.message_size_max} bytes")
+    return SentBatch(make, body, shared=properties, size_max=_BATCH_GROWTH_MAX * rules.message_size_max)
+
+
+class SentBatch(list[PreparedRecord]):
+    """A batch's records, which :meth:`prepare` adds in steps: there may be thousands."""
+
+    def __init__(self, make: Callable[..., PreparedRecord], body: bytes, *, shared: bytes, size_max: int) -> None:
+        self._make = make
+        self._body = body
+        self._shared = shared
+        self._size_max = size_max
+        self.is_large = len(body) > _LARGE_BYTES
+        """Its records take notable memory."""
+
+    def prepare(self) -> Iterator[bool]:
+        """Add the records, less than a millisecond's work a step.
+
+        Raises:
+            SendRefusedError: the batch is too large: its append would keep everybody else waiting.
+            LocalProtocolError: a message does not fit its record.
+            RemoteProtocolError: the batch does not parse.
+        """
+        size_left = self._size_max
+        for flag, message_body, own in decode_batch(self._body):
+            record = self._make(message_body, properties_raw=merge_properties(own, self._shared), flag=flag)
+            size_left -= record.size
+            if len(self) == BATCH_MESSAGES_MAX or size_left < 0:
+                raise SendRefusedError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"a batch has at most {BATCH_MESSAGES_MAX} messages, and their records, with the properties of "
+                    f"all, {_BATCH_GROWTH_MAX} times maxMessageSize: send them in several",
+                )
+            self.append(record)
+            if len(self) % _MESSAGES_A_STEP == 0:
+                yield False
+        self._body = b""

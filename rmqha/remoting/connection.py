@@ -1,6 +1,6 @@
 """Connection: one client of a RemotingServer. Hot path."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from math import inf
 from typing import Protocol, TypeVarTuple
 
@@ -74,6 +74,7 @@ class Connection:
         self._frame_begun_at = inf
         self._turn_ends_at = inf
         self._watches_frame = False
+        self._steps: Iterator[bool] | None = None
         self._answered = trio.lowlevel.ParkingLot()
         self._reader = trio.CancelScope()
         self._draining = False
@@ -163,6 +164,22 @@ class Connection:
         """Run a task that ends, at the latest, with this connection."""
         if self._nursery is not None and not self.closed:
             self._nursery.start_soon(async_fn, *args)
+
+    def work(self, steps: Iterator[bool]) -> None:
+        """Take the ``steps`` now, and those that this turn has no time for in the next ones, before anything else.
+
+        A step that is True has found nothing to do yet, and ends the turn.
+        """
+        self._steps = steps
+        self._take_steps()
+
+    def _take_steps(self) -> None:
+        assert self._steps is not None
+        with self.fenced():
+            for waits in self._steps:
+                if waits or trio.current_time() >= self._turn_ends_at:
+                    return
+        self._steps = None
 
     def close(self, reason: str) -> None:
         """End this connection now; what is queued is dropped."""
@@ -298,8 +315,21 @@ class Connection:
                 self._turn_ends_at = begun_at + turns.turn_s
                 handled += self._handler.process(self, requests[handled : handled + turns.requests])
                 turns.taken_s += trio.current_time() - begun_at
+                if self._steps is not None:
+                    await self._finish_steps()
         finally:
             self._release(len(requests) - handled)
+
+    async def _finish_steps(self) -> None:
+        """What has been begun is finished, also while the server is shutting down."""
+        turns = self._turns
+        with trio.CancelScope(shield=True):
+            while self._steps is not None:
+                await turns.wait()
+                begun_at = trio.current_time()
+                self._turn_ends_at = begun_at + turns.turn_s
+                self._take_steps()
+                turns.taken_s += trio.current_time() - begun_at
 
     def _count_in(self, commands: list[RemotingCommand], size: int) -> list[RemotingCommand]:
         """Complete with the answers what was asked; returns the requests, which are in flight from now on."""
@@ -324,7 +354,7 @@ class Connection:
     @property
     def is_turn_over(self) -> bool:
         """Whether what else arrived waits: it is somebody else's turn, or the answers are to be taken first."""
-        return trio.current_time() >= self._turn_ends_at or not self.takes_answers
+        return trio.current_time() >= self._turn_ends_at or self._steps is not None or not self.takes_answers
 
     def _release(self, requests: int) -> None:
         if requests and self.in_flight:

@@ -159,11 +159,10 @@ class CommitLog:
         return ""
 
     def _batch_problem(self, records: Sequence[PreparedRecord]) -> str:
-        for record in records:
-            if (record.topic, record.queue_id) != (records[0].topic, records[0].queue_id):
-                return "the messages of a batch belong to one queue"
-            if problem := self._problem(record):
-                return problem
+        if len({(record.topic, record.queue_id, record.sys_flag) for record in records}) > 1:
+            return "the messages of a batch belong to one queue"
+        if problem := next(filter(None, map(self._problem, records)), ""):
+            return problem
         size = sum([record.size for record in records])
         if size + BLANK_SIZE_MIN > self.queue.file_size:
             return self._size_problem(0, size)
@@ -180,19 +179,18 @@ class CommitLog:
     def _encode_batch(
         self, records: Sequence[PreparedRecord], parts: list[BytesLike], *, offset: int, now_ms: int
     ) -> AppendResult:
-        offsets, queue_offsets = [], []
-        end = offset
-        try:
-            for record in records:
-                offsets.append(end)
-                queue_offsets.append(self._encode(record, parts, offset=end, now_ms=now_ms))
-                end += record.size
-        except BaseException:
-            self._give_back(records[0], queue_offsets[:1])
-            raise
-        return AppendResult(
-            PutMessageStatus.PUT_OK, offset, end - offset, queue_offsets[0], now_ms, batch_offsets=tuple(offsets)
-        )
+        """As :meth:`_encode` for each, but one look at the table, since there may be thousands."""
+        key, enters = (records[0].topic, records[0].queue_id), enters_queue(records[0].sys_flag)
+        first = queue_offset = self.topic_queue_table.get(key, 0) if enters else 0
+        offsets, end = [], offset
+        for record in records:
+            offsets.append(end)
+            record.append_to(parts, queue_offset=queue_offset, physical_offset=end, store_timestamp_ms=now_ms)
+            queue_offset += enters
+            end += record.size
+        if enters:
+            self.topic_queue_table[key] = queue_offset
+        return AppendResult(PutMessageStatus.PUT_OK, offset, end - offset, first, now_ms, batch_offsets=tuple(offsets))
 
     def _encode(self, record: PreparedRecord, parts: list[BytesLike], *, offset: int, now_ms: int) -> int:
         """Add the record's bytes, to stand at ``offset``, to ``parts``; returns the queue offset it gets here."""

@@ -1,6 +1,6 @@
 """Whole brokers on simulated machines: real code behind a simulated disk and network, in virtual time."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,6 +85,10 @@ class Sender:
 
     def fenced(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def work(self, steps: Iterator[bool]) -> None:
+        for _ in steps:
+            pass
 
 
 def send_request(

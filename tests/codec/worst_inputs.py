@@ -4,13 +4,14 @@ An input is made of a text before, a text that is repeated, and a text after: th
 more than proportion to its size needs. The search puts the pieces of a decoder's own language together at random.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
 from rmqha.broker.consumer_offset_manager import decode_offsets
-from rmqha.broker.sent_records import SendRules, records_of
+from rmqha.broker.sent_records import SendRules, SentBatch, records_of
 from rmqha.broker.stored_properties import StoredProperties
 from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
 from rmqha.client.message import read_message
@@ -147,7 +148,9 @@ def header(*, batch: bool) -> SendMessageRequestHeader:
 
 
 def read_batch(body: bytes) -> None:
-    records_of(header(batch=True), body, rules=RULES, born_host=HOST, queue_id=0, properties=b"K\1" + b"v" * 100)
+    put = records_of(header(batch=True), body, rules=RULES, born_host=HOST, queue_id=0, properties=b"K\1" + b"v" * 100)
+    if isinstance(put, SentBatch):
+        deque(put.prepare())
 
 
 def entry(body: bytes, properties: bytes) -> str:

@@ -1,9 +1,10 @@
 """More targets: what a broker makes of requests, a slave of its master's tables, a consumer of what brokers send."""
 
+from collections import deque
 from contextlib import suppress
 
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.sent_records import SendRules, records_of
+from rmqha.broker.sent_records import SendRules, SentBatch, records_of
 from rmqha.broker.stored_properties import StoredProperties
 from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
 from rmqha.client.message import read_message
@@ -50,6 +51,8 @@ def run_sends(data: bytes) -> None:
             stored, _ = StoredProperties("c").make(decode_utf8(properties).encode(), batch=batch)
             rules = SendRules("c", HOST, 1 << 16)
             put = records_of(header, body, rules=rules, born_host=HOST, queue_id=0, properties=stored)
+            if isinstance(put, SentBatch):
+                deque(put.prepare())
             for record in (put,) if isinstance(put, PreparedRecord) else put:
                 packed = record.pack(queue_offset=0, physical_offset=0, store_timestamp_ms=1)
                 requests, end = read_dispatch(packed, 0, len(packed), phy_offset_base=0)

@@ -1,5 +1,7 @@
 """However many clients have however much to do: a new one is served soon, and the event loop goes round."""
 
+from collections.abc import Iterator
+
 import trio
 import trio.testing
 from trio.testing import MockClock
@@ -153,3 +155,70 @@ async def test_turns_are_long_while_nobody_waits_and_short_while_many_do(autojum
                 nursery.start_soon(take_turn)
         assert seen[0] == (min(TURN_S, ROUND_S / waiting), max(1, min(256, int(2560 / waiting))))
         assert (turns.turn_s, turns.requests, turns.taken_s) == (TURN_S, REQUESTS_A_TURN, 0)
+
+
+async def test_what_takes_many_steps_is_done_in_turns_and_before_anything_else(autojump_clock: MockClock) -> None:
+    network, order, others = MemoryNetwork(), list[str](), 0
+    broker = RequestDispatcher()
+
+    def steps(connection: Connection, request: RemotingCommand) -> Iterator[bool]:
+        for step in range(20):
+            autojump_clock.jump(TURN_S / 2)
+            yield step == 0  # the first finds nothing to do yet
+        order.append(f"long, {others} turns of others meanwhile")
+        connection.respond(request, 0)
+
+    def take_long(connection: Connection, requests: list[RemotingCommand]) -> None:
+        connection.work(steps(connection, requests[0]))
+
+    def take_short(connection: Connection, requests: list[RemotingCommand]) -> None:
+        order.append("short")
+        for request in requests:
+            connection.respond(request, 0)
+
+    async def count_turns() -> None:
+        nonlocal others
+        while True:
+            await trio.lowlevel.checkpoint()
+            others += 1
+
+    broker.register_batch([1], take_long)
+    broker.register_batch([2], take_short)
+    server = RemotingServer(broker)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        await trio.testing.wait_all_tasks_blocked()
+        await stream.send_all(RemotingCommand(1, 1).encode() + RemotingCommand(2, 2).encode())
+        nursery.start_soon(count_turns)
+        while len(order) < 2:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert order[1] == "short"
+    turns = int(order[0].split()[1])
+    assert 10 <= turns <= 40, "ten turns, each of which waits for the next pass"
+
+
+async def test_what_has_been_begun_is_finished_while_the_server_shuts_down(autojump_clock: MockClock) -> None:
+    network, finished = MemoryNetwork(), list[bool]()
+    broker = RequestDispatcher()
+
+    def steps(connection: Connection, request: RemotingCommand) -> Iterator[bool]:
+        for _ in range(20):
+            autojump_clock.jump(TURN_S)
+            yield False
+        finished.append(True)
+        connection.respond(request, 0)
+
+    broker.register_batch([1], lambda connection, requests: connection.work(steps(connection, requests[0])))
+    server = RemotingServer(broker)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        await stream.send_all(RemotingCommand(1, 1).encode())
+        while not server.in_flight_bytes:
+            await trio.lowlevel.checkpoint()
+        assert not finished
+        await server.close(grace_s=10)
+        assert finished
+        assert await stream.receive_into(memoryview(bytearray(1024))), "and answered"
