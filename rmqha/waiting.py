@@ -2,10 +2,14 @@
 
 from collections.abc import Callable
 from math import inf
+from typing import Final
 
 import trio
 
 from rmqha.replication.watermark import Watermark
+
+_EXPIRED_AT_ONCE: Final = 500
+"""Some milliseconds' work."""
 
 
 async def wait_reached(watermark: Watermark, offset: int, *, deadline: float = inf) -> bool:
@@ -63,4 +67,5 @@ class DeadlineService:
             self._armed = self._watermark.next_deadline()
             with trio.move_on_at(self._armed):
                 await self._earlier.wait()
-            self._watermark.expire(trio.current_time())
+            while self._watermark.expire(trio.current_time(), at_most=_EXPIRED_AT_ONCE):
+                await trio.lowlevel.checkpoint()

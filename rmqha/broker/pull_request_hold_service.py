@@ -43,6 +43,8 @@ class PullRequestHoldService:
         self._timer = DeadlineService(self._deadlines)
         self._later: deque[tuple[Retry, int, bool]] = deque()
         self._later_grew = trio.Event()
+        self._passing: dict[Watermark, None] = {}
+        """Ends that have passed more pulls than one turn lets go on."""
         self._at_once_left = 0
         self._turn_ends_at = -inf
         self.held = 0
@@ -67,7 +69,7 @@ class PullRequestHoldService:
         end = self._ends.get((topic, queue_id))
         if end is None:
             end = self._ends[topic, queue_id] = Watermark(queue_end)
-        end.advance(queue_end)
+        self._advance(end, queue_end)
 
         def on_deadline(_reached: bool, _value: int) -> None:
             arrival.cancel()
@@ -88,7 +90,7 @@ class PullRequestHoldService:
             self.held -= places
             retry(False)
         else:
-            self._deadlines.expire(self._deadlines.next_deadline())
+            self._deadlines.expire(self._deadlines.next_deadline(), at_most=1)
 
     def _go_on(self, retry: Retry, places: int, *, arrived: bool) -> None:
         now = trio.current_time()
@@ -112,7 +114,13 @@ class PullRequestHoldService:
         """The queue now ends at ``queue_end``: pulls that waited for that go on."""
         end = self._ends.get((topic, queue_id))
         if end is not None:
-            end.advance(queue_end)
+            self._advance(end, queue_end)
+
+    def _advance(self, end: Watermark, queue_end: int) -> None:
+        end.advance(queue_end, at_most=AT_ONCE_MAX)
+        if end.answer(0):
+            self._passing[end] = None
+            self._later_grew.set()
 
     def release_all(self) -> None:
         """Let every held pull go on now, as if its time were over: the broker is stopping."""
@@ -125,7 +133,14 @@ class PullRequestHoldService:
             while True:
                 await self._later_grew.wait()
                 self._later_grew = trio.Event()
-                while self._later:
+                while self._later or self._passing:
                     for _ in range(min(AT_ONCE_MAX, len(self._later))):
                         self._go_on_later()
+                    if not self._later:
+                        self._pass_more()
                     await trio.lowlevel.checkpoint()
+
+    def _pass_more(self) -> None:
+        end = next(iter(self._passing), None)
+        if end is not None and not end.answer(AT_ONCE_MAX):
+            del self._passing[end]

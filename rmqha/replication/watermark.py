@@ -91,24 +91,38 @@ class Watermark:
                 self.deadline_added(deadline)
         return waiter
 
-    def advance(self, value: int) -> None:
-        """Raise the value and answer everyone at or below it; a lower value changes nothing."""
+    def advance(self, value: int, *, at_most: float = inf) -> None:
+        """Raise the value and answer everyone at or below it; a lower value changes nothing.
+
+        With ``at_most`` no more than so many: the others wait for :meth:`answer`.
+        """
         if value <= self._value:
             return
         self._value = value
-        by_offset = self._by_offset
-        while by_offset and by_offset[0][0] <= self._value:
-            heappop(by_offset)[2].finish(reached=True, value=self._value)
-        self._forget_finished()
+        self.answer(at_most)
         for callback in self._subscribers:
             callback()
 
-    def expire(self, now: float) -> None:
-        """Answer everyone whose deadline is ``now`` or earlier with ``reached=False``."""
-        by_deadline = self._by_deadline
-        while by_deadline and by_deadline[0][0] <= now:
-            heappop(by_deadline)[2].finish(reached=False, value=self._value)
+    def answer(self, at_most: float) -> bool:
+        """Answer so many of those whom the value has passed; returns whether there are more."""
+        by_offset = self._by_offset
+        while by_offset and by_offset[0][0] <= self._value and at_most > 0:
+            heappop(by_offset)[2].finish(reached=True, value=self._value)
+            at_most -= 1
         self._forget_finished()
+        return bool(by_offset) and by_offset[0][0] <= self._value
+
+    def expire(self, now: float, *, at_most: float = inf) -> bool:
+        """Answer everyone whose deadline is ``now`` or earlier with ``reached=False``.
+
+        With ``at_most`` so many of them; returns whether there are more.
+        """
+        by_deadline = self._by_deadline
+        while by_deadline and by_deadline[0][0] <= now and at_most > 0:
+            heappop(by_deadline)[2].finish(reached=False, value=self._value)
+            at_most -= 1
+        self._forget_finished()
+        return bool(by_deadline) and by_deadline[0][0] <= now
 
     def next_deadline(self) -> float:
         """The earliest deadline of the waiters that are left; ``inf`` if there is none."""

@@ -1,0 +1,87 @@
+"""No request holds the event loop: how long a task runs at most before it gives the loop back, by its processor time.
+
+The real clock runs, since turns end by it; nothing here waits for it.
+"""
+
+from time import thread_time
+
+import trio
+
+from rmqha.broker.pull_request_hold_service import HELD_MAX, PullRequestHoldService
+from rmqha.codec.batch import BATCH_MESSAGES_MAX, BatchEntry, encode_batch
+from rmqha.codec.codes import ResponseCode
+from tests.broker.machines import Machine, ask, send_request
+from tests.codec.test_linear_time import seconds_of_a_turn
+from tests.sim.sim_net import SimNet
+
+STEPS_A_TURN = 3
+"""The longest step is at most such a part of what one request may take in tests/codec/test_linear_time.py: 50 ms."""
+
+
+class LongestStep(trio.abc.Instrument):
+    """Measures steps of tasks while it is installed."""
+
+    def __init__(self) -> None:
+        self.s = 0.0
+        self._begun_at = thread_time()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._begun_at = thread_time()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.s = max(self.s, thread_time() - self._begun_at)
+
+    def __enter__(self) -> "LongestStep":
+        trio.lowlevel.add_instrument(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        trio.lowlevel.remove_instrument(self)
+
+
+async def test_a_batch_of_as_many_messages_as_may_be() -> None:
+    machine, longest_s = Machine(SimNet(), "10.0.0.1"), list[float]()
+    body = encode_batch([BatchEntry(0, b"x", b"")] * BATCH_MESSAGES_MAX)
+    async with machine.broker(mappedFileSizeCommitLog=str(64 << 20)), machine.client() as client:
+        await ask(client, send_request(b"x"))
+        for _ in range(2):
+            with LongestStep() as step:
+                answer = await client.invoke(send_request(body, batch=True), timeout_s=60)
+            assert answer.code == ResponseCode.SUCCESS
+            longest_s.append(step.s)
+    assert min(longest_s) < seconds_of_a_turn() / STEPS_A_TURN
+
+
+async def hold_as_many_as_may_be(*, deadline: float) -> tuple[PullRequestHoldService, list[bool]]:
+    holds, ended = PullRequestHoldService(), list[bool]()
+    for number in range(HELD_MAX):
+        holds.suspend_pull_request("t", 0, offset=7, queue_end=7, deadline=deadline, retry=ended.append)
+        if number % 1000 == 0:
+            await trio.lowlevel.checkpoint()
+    return holds, ended
+
+
+async def test_held_pulls_that_one_message_ends(nursery: trio.Nursery) -> None:
+    holds, ended = await hold_as_many_as_may_be(deadline=trio.current_time() + 60)
+    nursery.start_soon(holds.run)
+    await trio.lowlevel.checkpoint()
+    with LongestStep() as step:
+        await trio.lowlevel.checkpoint()
+        holds.notify_message_arriving("t", 0, 8)
+        while len(ended) < HELD_MAX:
+            await trio.lowlevel.checkpoint()
+    assert step.s < seconds_of_a_turn() / STEPS_A_TURN
+    assert ended == [True] * HELD_MAX
+    nursery.cancel_scope.cancel()
+
+
+async def test_held_pulls_whose_time_is_over_at_once(nursery: trio.Nursery) -> None:
+    holds, ended = await hold_as_many_as_may_be(deadline=trio.current_time())
+    with LongestStep() as step:
+        await trio.lowlevel.checkpoint()
+        nursery.start_soon(holds.run)
+        while len(ended) < HELD_MAX:
+            await trio.lowlevel.checkpoint()
+    assert step.s < seconds_of_a_turn() / STEPS_A_TURN
+    assert ended == [False] * HELD_MAX
+    nursery.cancel_scope.cancel()
