@@ -13,7 +13,7 @@ from rmqha.memory import BytesLike
 from rmqha.remoting.fence import Fence, Guard
 from rmqha.remoting.limits import Capacity, RemotingLimits
 from rmqha.remoting.outgoing import OutgoingQueue
-from rmqha.remoting.response_table import Outcome, ResponseTable, invoke
+from rmqha.remoting.response_table import ResponseTable, invoke
 from rmqha.remoting.turns import PASS_S, REQUESTS_A_TURN
 from rmqha.transport import Stream
 from rmqha.waiting import wait_overdue
@@ -141,7 +141,7 @@ class Connection:
 
     def send_oneway(self, request: RemotingCommand) -> None:
         """Tell the client something that it does not answer."""
-        request.opaque = self._responses.add(0.0, _ignore)
+        request.opaque = self._responses.add(0.0, lambda _outcome: None)
         self._responses.discard(request.opaque)
         request.flag = FLAG_ONEWAY
         self._outgoing.put(request.encode())
@@ -397,7 +397,3 @@ class Connection:
                 await self._capacity.released.park()
             else:
                 await self._answered.park()
-
-
-def _ignore(_outcome: Outcome) -> None:
-    """Nobody awaits it."""

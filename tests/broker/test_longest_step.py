@@ -4,6 +4,7 @@ The real clock runs, since turns end by it; nothing here waits for it.
 """
 
 from time import thread_time
+from typing import Self
 
 import trio
 
@@ -14,8 +15,8 @@ from tests.broker.machines import Machine, ask, send_request
 from tests.codec.test_linear_time import seconds_of_a_turn
 from tests.sim.sim_net import SimNet
 
-STEPS_A_TURN = 3
-"""The longest step is at most such a part of what one request may take in tests/codec/test_linear_time.py: 50 ms."""
+STEPS_A_TURN = 2
+"""A step takes at most such a part of what one request may take in tests/codec/test_linear_time.py: some 75 ms."""
 
 
 class LongestStep(trio.abc.Instrument):
@@ -31,7 +32,7 @@ class LongestStep(trio.abc.Instrument):
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         self.s = max(self.s, thread_time() - self._begun_at)
 
-    def __enter__(self) -> "LongestStep":
+    def __enter__(self) -> Self:
         trio.lowlevel.add_instrument(self)
         return self
 
