@@ -9,17 +9,24 @@ import trio
 from rmqha.errors import StoreWriteError
 from rmqha.store.disk import DataFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.passing import is_lack
 
 logger = structlog.get_logger()
 
+_TRY_AGAIN_S: Final = 1.0
+
 
 class _Attempt:
-    """One creation. It is over once ``file`` or ``error`` is set; then every waiter is told."""
+"""One creation. It is over once ``file`` or ``error`` is set; then every waiter is told.
+
+    ``is_held``: it has failed for a reason that may pass, while somebody waited.
+    """
 
     def __init__(self, offset: int) -> None:
         self.offset: Final = offset
         self.file: DataFile | None = None
         self.error: StoreWriteError | None = None
+        self.is_held = False
         self.waiters: list[Callable[[], None]] = []
 
 
@@ -27,13 +34,28 @@ class AllocateMappedFileService:
     """Creates segments of ``queue`` in a worker thread, one at a time.
 
     Invariant: at most one file exists that is not in the queue yet, and it is the queue's next.
-    A creation that fails ahead of its need is only a warning, tried again when the segment is needed; the failure of
-    one that is waited for is final.
+    A creation that fails ahead of its need is only a warning, tried again when the segment is needed. If one fails
+    that is waited for, that is final, unless something is merely lacking: then who waits is told, so that nobody waits
+    long, and it is tried again until it succeeds.
     """
 
-    def __init__(self, queue: MappedFileQueue, *, fail: Callable[[StoreWriteError], None]) -> None:
+    def __init__(
+        self,
+        queue: MappedFileQueue,
+        *,
+        fail: Callable[[StoreWriteError], None],
+        hold: Callable[[StoreWriteError | None], None],
+    ) -> None:
+        """Nothing is made yet.
+
+        Args:
+            queue: the log.
+            fail: told of a failure that is final.
+            hold: told of one that may pass, and None once it has.
+        """
         self._queue = queue
         self._fail = fail
+        self._hold = hold
         self._attempt: _Attempt | None = None
         self._requested = trio.Event()
         self._closed = False
@@ -63,7 +85,7 @@ class AllocateMappedFileService:
         return attempt.file
 
     def when_allocated(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` once, when the next segment is ready, or when it is clear that it never will be."""
+        """Call ``tell`` once, when the next segment is ready, or a try to make it has failed: put, or wait, again."""
         attempt = self._attempt
         if attempt is None or attempt.error is not None:
             attempt = self._request()
@@ -73,7 +95,7 @@ class AllocateMappedFileService:
             attempt.waiters.append(tell)
 
     async def wait_allocated(self) -> None:
-        """Return when the next segment is ready, or when it is clear that it never will be."""
+        """As :meth:`when_allocated`, for a task."""
         done = trio.Event()
         self.when_allocated(done.set)
         await done.wait()
@@ -91,22 +113,43 @@ class AllocateMappedFileService:
             self.discard()
 
     async def _create(self, attempt: _Attempt) -> None:
-        path = self._queue.segment_path(attempt.offset)
-        try:
-            attempt.file = await self._queue.disk.create_in_thread(path, self._queue.file_size)
-        except StoreWriteError as error:
-            attempt.error = error
-            logger.warning("allocate_mapped_file_service.failed", path=path, reason=str(error))
-            if attempt.waiters:
-                self._fail(error)
+        while attempt is self._attempt:
+            if await self._try(attempt):
+                break
+            await trio.sleep(_TRY_AGAIN_S)
         if attempt is not self._attempt:
             self._delete(attempt)
         _tell_all(attempt)
+
+    async def _try(self, attempt: _Attempt) -> bool:
+        """Whether the attempt is over: its file is there, its failure is final, or nobody wants it any more."""
+        path = self._queue.segment_path(attempt.offset)
+        try:
+            attempt.file = await self._queue.make_in_thread(path)
+        except StoreWriteError as error:
+            if not attempt.is_held:
+                logger.warning("allocate_mapped_file_service.failed", path=path, reason=str(error))
+            return self._is_over(attempt, error)
+        self._hold(None)
+        return True
+
+    def _is_over(self, attempt: _Attempt, error: StoreWriteError) -> bool:
+        if not (attempt.waiters or attempt.is_held):
+            attempt.error = error
+        elif not is_lack(error):
+            attempt.error = error
+            self._fail(error)
+        else:
+            attempt.is_held = True
+            self._hold(error)
+            _tell_all(attempt)
+        return attempt.error is not None
 
     def discard(self) -> None:
         """Forget what was asked for: a file made for it is deleted, and the waiters are told."""
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
+            self._hold(None)
             self._delete(attempt)
             _tell_all(attempt)
 

@@ -13,7 +13,7 @@ from typing import Final
 from rmqha.codec.layout import BLANK_SIZE_MIN, RECORD_SIZE_EXTRA_MAX, encode_blank, enters_queue
 from rmqha.codec.limits import size_problem, topic_problem
 from rmqha.codec.record_encoder import PreparedRecord
-from rmqha.errors import StoreError, StoreWriteError
+from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.memory import BytesLike
 from rmqha.store.allocate_service import AllocateMappedFileService
 from rmqha.store.consume_queue_table import QueueKey
@@ -79,9 +79,10 @@ class CommitLog:
             try:
                 if segment is None or not self._fill(segment, requests, results=results, now_ms=now_ms):
                     break
-            except StoreWriteError as error:
+            except (StoreWriteError, StoreReadError) as error:
                 self._take_back(requests, results, first=first)
-                self._fail(error)
+                if isinstance(error, StoreWriteError):
+                    self._fail(error)
                 refusal = AppendResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(error))
                 results += [refusal] * (len(requests) - first)
             except BaseException:  # a bug: as if nothing had been asked, so that the next append finds things in order
@@ -113,6 +114,7 @@ class CommitLog:
 
         Raises:
             StoreWriteError: nothing of it counts as appended; the results added have to be taken back.
+            StoreReadError: the same, but nothing is broken: a later put may succeed.
         """
         parts: list[BytesLike] = []
         position, room = segment.wrote_position, segment.size - BLANK_SIZE_MIN
@@ -229,6 +231,7 @@ class CommitLog:
         Raises:
             StoreError: they do not continue this log.
             StoreWriteError: of what was not taken nothing counts.
+            StoreReadError: the same, but nothing is broken: a later call may succeed.
         """
         if phy_offset != self.max_offset:
             raise StoreError(f"bytes of offset {phy_offset} do not continue a log that ends at {self.max_offset}")

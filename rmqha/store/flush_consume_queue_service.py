@@ -8,8 +8,9 @@ import trio
 from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.flush_service import FlushCommitLogService
+from rmqha.store.passing import may_pass
 from rmqha.store.reput_message_service import ReputMessageService
-from rmqha.store.running_flags import RunningFlags, may_pass
+from rmqha.store.running_flags import RunningFlags
 from rmqha.store.store_checkpoint import StoreCheckpoint
 
 logger = structlog.get_logger()

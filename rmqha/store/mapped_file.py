@@ -9,6 +9,7 @@ from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.memory import BytesLike
 from rmqha.store.disk import DataFile, Disk
 from rmqha.store.open_files import OpenFiles
+from rmqha.store.passing import is_lack
 
 NAME_DIGITS: Final = 20
 
@@ -121,11 +122,14 @@ class MappedFile:
 
         Raises:
             StoreWriteError: the position has not moved; what is behind it on disk is unknown.
+            StoreReadError: nothing is written: the file cannot be opened at present, for want of a descriptor.
         """
         assert size <= self.size - self.wrote_position, "the caller checks what fits"
         try:
             file = self.file
         except StoreReadError as error:
+            if is_lack(error):
+                raise
             cause = OSError(error.errno, os.strerror(error.errno))
             raise StoreWriteError(cause, operation="open", path=self.path) from error
         file.pwrite(buffers, self.wrote_position)

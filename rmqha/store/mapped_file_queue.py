@@ -144,14 +144,16 @@ class MappedFileQueue:
 
     async def create_next_in_thread(self) -> MappedFile:
         """As :meth:`create_next`, without holding up the event loop. Only one task may do so at a time."""
-        path = self.segment_path(self.next_file_offset)
+        return self.add(await self.make_in_thread(self.segment_path(self.next_file_offset)))
+
+    async def make_in_thread(self, path: str) -> DataFile:
+        """Make a file that is to be :meth:`add`-ed; others are closed for it if need be. Raises StoreWriteError."""
         try:
-            file = await self.disk.create_in_thread(path, self.file_size, sparse=self.is_derived)
+            return await self.disk.create_in_thread(path, self.file_size, sparse=self.is_derived)
         except StoreWriteError as error:
             if not self.open_files.make_room(error.errno):
                 raise
-            file = await self.disk.create_in_thread(path, self.file_size, sparse=self.is_derived)
-        return self.add(file)
+        return await self.disk.create_in_thread(path, self.file_size, sparse=self.is_derived)
 
     def set_end(self, offset: int) -> None:
         """Take ``offset`` for the end of the log, in memory only."""

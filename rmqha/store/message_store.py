@@ -69,7 +69,9 @@ class DefaultMessageStore:
             open_files=open_files,
         )
         self.checkpoint: Final = StoreCheckpoint(disk, f"{options.store_path_root_dir}/checkpoint")
-        self._allocate: Final = AllocateMappedFileService(log_files, fail=self.running_flags.fail)
+        self._allocate: Final = AllocateMappedFileService(
+            log_files, fail=self.running_flags.fail, hold=self.running_flags.hold_puts
+        )
         self.commit_log: Final = CommitLog(
             log_files,
             self._allocate,
@@ -258,13 +260,13 @@ class DefaultMessageStore:
         return self.role.refusal() or self.running_flags.refusal()
 
     def _refused(self) -> AppendResult:
-        error = self.write_error
+        error = self.write_error or self.running_flags.put_hold
         if error is not None and error.operation == "create":
             return AppendResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, remark=self.refusal())
         return AppendResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=self.refusal())
 
     def when_allocated(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` once, when a put can go on: the next segment is there, or puts are refused for good."""
+        """Call ``tell`` once, when a put is worth a try: the next segment is there, or puts are refused."""
         self._allocate.when_allocated(tell)
 
     async def wait_allocated(self) -> None:

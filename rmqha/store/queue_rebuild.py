@@ -19,8 +19,9 @@ from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.disk import Disk
 from rmqha.store.lost_queue import LostQueue
 from rmqha.store.mapped_file import parse_file_name
+from rmqha.store.passing import may_pass
 from rmqha.store.reput_message_service import ReputMessageService
-from rmqha.store.running_flags import RunningFlags, may_pass
+from rmqha.store.running_flags import RunningFlags
 from rmqha.store.unit_group import UnitGroup, write_groups
 
 logger = structlog.get_logger()

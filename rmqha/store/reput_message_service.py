@@ -20,7 +20,8 @@ from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.dispatch_reader import DispatchReader
 from rmqha.store.lost_queue import LostQueue
-from rmqha.store.running_flags import RunningFlags, may_pass
+from rmqha.store.passing import may_pass
+from rmqha.store.running_flags import RunningFlags
 from rmqha.store.unit_group import UnitGroup, write_groups
 
 logger = structlog.get_logger()

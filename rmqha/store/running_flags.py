@@ -1,13 +1,12 @@
 """RunningFlags: why a store refuses puts or gets, and the first error, which is final."""
 
-import errno
 from collections.abc import Callable
 from typing import Final
 
 import structlog
 import trio
 
-from rmqha.errors import StoreError, StoreReadError, StoreWriteError
+from rmqha.errors import StoreError, StoreWriteError
 
 logger = structlog.get_logger()
 
@@ -16,31 +15,20 @@ WRITE_LOGICS_QUEUE_ERROR: Final = 1 << 2
 WRITE_INDEX_FILE_ERROR: Final = 1 << 3
 DISK_FULL: Final = 1 << 4
 PEER_LONGER: Final = 1 << 16
-"""Not one of RocketMQ's bits."""
+"""Like the next, not one of RocketMQ's bits."""
+NO_SEGMENT: Final = 1 << 17
 
-_REFUSES_PUTS: Final = NOT_WRITEABLE | WRITE_LOGICS_QUEUE_ERROR | WRITE_INDEX_FILE_ERROR | DISK_FULL | PEER_LONGER
-
-_PASSING: Final = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOENT, errno.EACCES}
+_REFUSES_PUTS: Final = (
+    NOT_WRITEABLE | WRITE_LOGICS_QUEUE_ERROR | WRITE_INDEX_FILE_ERROR | DISK_FULL | PEER_LONGER | NO_SEGMENT
 )
-
-
-def may_pass(error: StoreError) -> bool:
-    """Whether what failed can be done again later: something is lacking, or was taken away, and nothing is broken.
-
-    Never after fdatasync: the kernel has then forgotten what it did not write.
-    """
-    if isinstance(error, StoreWriteError):
-        return error.errno in _PASSING and error.operation != "fdatasync"
-    return isinstance(error, StoreReadError)
 
 
 class RunningFlags:
     """The bits of RocketMQ's class of this name (spec: commitlog §13) with the reasons behind them.
 
     Invariants: ``NOT_WRITEABLE`` is set iff ``write_error`` is; neither is ever taken back by this process, nor is
-    ``dispatch_error``. WRITE_LOGICS_QUEUE_ERROR is set iff that or ``dispatch_hold`` is. The latter, DISK_FULL and
-    PEER_LONGER come and go.
+    ``dispatch_error``. WRITE_LOGICS_QUEUE_ERROR is set iff that or ``dispatch_hold`` is, NO_SEGMENT iff ``put_hold``
+    is. Both holds, DISK_FULL and PEER_LONGER come and go.
     """
 
     def __init__(self) -> None:
@@ -49,6 +37,8 @@ class RunningFlags:
         self.dispatch_error: StoreError | None = None
         self.dispatch_hold: StoreError | None = None
         """Why dispatch waits at present; it tries again."""
+        self.put_hold: StoreWriteError | None = None
+        """Why the log's next segment cannot be made at present; it is tried again."""
         self.on_write_error: list[Callable[[StoreWriteError], None]] = []
         """Called once each, in order, by the first write error."""
         self._has_space = trio.Event()
@@ -93,6 +83,15 @@ class RunningFlags:
                 self.bits &= ~WRITE_LOGICS_QUEUE_ERROR
             logger.info("reput_message_service.goes_on")
 
+    def hold_puts(self, error: StoreWriteError | None) -> None:
+        """The log's next segment cannot be made, for a reason that may pass; None: it is there."""
+        if error is not None and self.put_hold is None:
+            logger.warning("store.held", reason=str(error))
+        elif error is None and self.put_hold is not None:
+            logger.info("store.goes_on")
+        self.put_hold = error
+        self.bits = self.bits & ~NO_SEGMENT if error is None else self.bits | NO_SEGMENT
+
     @property
     def final_error(self) -> StoreError | None:
         """What ended this store's taking of puts for good, if anything did: the process's exit code tells of it."""
@@ -135,6 +134,8 @@ class RunningFlags:
             return f"the store cannot dispatch to its consume queues: {self.dispatch_error}"
         if self.dispatch_hold is not None:
             return f"the store cannot dispatch to its consume queues at present, and tries again: {self.dispatch_hold}"
+        if self.put_hold is not None:
+            return f"the log's next segment cannot be made at present, and is tried again: {self.put_hold}"
         if self._why_refused:
             return self._why_refused
         return "the disk is too full" if self.is_disk_full else ""

@@ -15,7 +15,7 @@ def make(device: SimDisk) -> tuple[AllocateMappedFileService, MappedFileQueue, l
     disk.makedirs("/log")
     failures: list[StoreWriteError] = []
     queue = MappedFileQueue(disk, "/log", file_size=1024)
-    return AllocateMappedFileService(queue, fail=failures.append), queue, failures
+    return AllocateMappedFileService(queue, fail=failures.append, hold=lambda _error: None), queue, failures
 
 
 async def test_an_unused_segment_is_deleted_at_the_end(autojump_clock: MockClock) -> None:

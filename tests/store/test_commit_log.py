@@ -32,7 +32,7 @@ class Bench:
         self.failures: list[StoreWriteError] = []
         self.now_ms = Clock()
         self.queue = MappedFileQueue(self.disk, "/log", file_size=SEGMENT)
-        self.allocate = AllocateMappedFileService(self.queue, fail=self.failures.append)
+        self.allocate = AllocateMappedFileService(self.queue, fail=self.failures.append, hold=lambda _error: None)
         self.log = CommitLog(
             self.queue,
             self.allocate,
@@ -212,15 +212,15 @@ async def test_a_segment_that_cannot_be_made_fails_for_good_only_when_needed(
     autojump_clock: MockClock, bench: Bench
 ) -> None:
     await bench.put(message(size=1000))
-    bench.device.faults.full = True
     await bench.put(message(size=2000))
+    bench.device.faults.read_only = True
     with structlog.testing.capture_logs() as logs:
         await trio.sleep(1)
     assert [log["event"] for log in logs] == ["allocate_mapped_file_service.failed"]
     assert bench.failures == []
     assert len(bench.log.put_messages([message(size=2000)])) == 0
     await bench.allocate.wait_allocated()
-    assert [error.errno for error in bench.failures] == [errno.ENOSPC]
+    assert [error.errno for error in bench.failures] == [errno.EROFS]
 
 
 async def test_a_segment_that_failed_ahead_is_tried_again_when_needed(autojump_clock: MockClock, bench: Bench) -> None:

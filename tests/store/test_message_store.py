@@ -248,11 +248,10 @@ async def test_who_waits_for_a_segment_is_told_that_it_cannot_be_made(autojump_c
             *[PutMessageStatus.CREATE_MAPEDFILE_FAILED] * 3,
         ]
         assert "No space left on device" in results[1].remark
-        assert store.write_error is not None
-        assert store.write_error.errno == errno.ENOSPC
+        assert store.write_error is None
         told: list[int] = []
         store.when_allocated(lambda: told.append(1))
-        await trio.sleep(1)
+        await trio.sleep(2)
         assert told == [1]
 
 
