@@ -55,6 +55,24 @@ async def test_a_damaged_unit_does_not_make_a_queue_look_as_if_its_messages_were
         assert bodies(store) == [b"0", b"1"]
 
 
+async def test_a_damaged_last_unit_behind_deleted_ones_does_not_make_a_queue_look_empty(
+    autojump_clock: MockClock,
+) -> None:
+    """The first unit's message was deleted, the last unit names a deleted place: the one between must not go, too."""
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        others = [message(size=1800, topic="Other") for _ in range(4)]
+        await put(store, message(b"0"), *others, message(b"1"), message(b"2"))
+        await store.flush_now(store.max_offset)
+        await dispatched(store)
+        await store.commit_log.queue.delete_first_in_thread()
+        store.queues.correct_min_offset(store.min_offset)
+        assert bodies(store) == [b"1", b"2"]
+    device.files[QUEUE_FILE.format(0)].write(UNIT.pack(0, 120, 0), 2 * UNIT_SIZE)
+    async with running(device.mount()) as store:
+        assert bodies(store) == [b"1", b"2"]
+
+
 async def test_a_log_that_contradicts_itself_costs_no_queue(autojump_clock: MockClock) -> None:
     device = await two_hundred(crash=True)
     phy_offset, _, _ = UNIT.unpack_from(device.files[QUEUE_FILE.format(3800)].cache)

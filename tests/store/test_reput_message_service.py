@@ -233,6 +233,22 @@ async def test_what_does_not_fit_stops_dispatch_and_is_flagged(
         assert store.reput_from_offset == 105
 
 
+async def test_a_record_that_is_in_its_queue_already_does_not_end_dispatch(autojump_clock: MockClock) -> None:
+    """What a crash, or a full disk, cuts short is dispatched a second time, together with what is new."""
+    async with running(SimDisk().mount()) as store:
+        await put(store, *[message(queue_id=number % 2) for number in range(30)])
+        await dispatched(store)
+        before = [entries(store, queue_id=queue_id) for queue_id in (0, 1)]
+        store.reput.reput_from_offset = 0
+        results = await put(store, message(), message(queue_id=1))
+        await dispatched(store)
+        assert store.running_flags.dispatch_error is None
+        added = [(result.wrote_offset, result.wrote_bytes, 0) for result in results]
+        assert [entries(store, queue_id=queue_id) for queue_id in (0, 1)] == [
+            [*old, new] for old, new in zip(before, added, strict=True)
+        ]
+
+
 async def test_puts_are_refused_once_dispatch_failed(autojump_clock: MockClock) -> None:
     device = SimDisk()
     async with running(device.mount()) as store:
