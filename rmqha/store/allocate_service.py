@@ -10,6 +10,7 @@ from rmqha.errors import StoreWriteError
 from rmqha.store.disk import DataFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.passing import is_lack
+from rmqha.store.running_flags import RunningFlags
 
 logger = structlog.get_logger()
 
@@ -17,7 +18,7 @@ _TRY_AGAIN_S: Final = 1.0
 
 
 class _Attempt:
-"""One creation. It is over once ``file`` or ``error`` is set; then every waiter is told.
+    """One creation. It is over once ``file`` or ``error`` is set; then every waiter is told.
 
     ``is_held``: it has failed for a reason that may pass, while somebody waited.
     """
@@ -39,23 +40,9 @@ class AllocateMappedFileService:
     long, and it is tried again until it succeeds.
     """
 
-    def __init__(
-        self,
-        queue: MappedFileQueue,
-        *,
-        fail: Callable[[StoreWriteError], None],
-        hold: Callable[[StoreWriteError | None], None],
-    ) -> None:
-        """Nothing is made yet.
-
-        Args:
-            queue: the log.
-            fail: told of a failure that is final.
-            hold: told of one that may pass, and None once it has.
-        """
+    def __init__(self, queue: MappedFileQueue, *, flags: RunningFlags) -> None:
         self._queue = queue
-        self._fail = fail
-        self._hold = hold
+        self._flags = flags
         self._attempt: _Attempt | None = None
         self._requested = trio.Event()
         self._closed = False
@@ -130,7 +117,7 @@ class AllocateMappedFileService:
             if not attempt.is_held:
                 logger.warning("allocate_mapped_file_service.failed", path=path, reason=str(error))
             return self._is_over(attempt, error)
-        self._hold(None)
+        self._flags.hold_puts(None)
         return True
 
     def _is_over(self, attempt: _Attempt, error: StoreWriteError) -> bool:
@@ -138,10 +125,10 @@ class AllocateMappedFileService:
             attempt.error = error
         elif not is_lack(error):
             attempt.error = error
-            self._fail(error)
+            self._flags.fail(error)
         else:
             attempt.is_held = True
-            self._hold(error)
+            self._flags.hold_puts(error)
             _tell_all(attempt)
         return attempt.error is not None
 
@@ -149,7 +136,7 @@ class AllocateMappedFileService:
         """Forget what was asked for: a file made for it is deleted, and the waiters are told."""
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
-            self._hold(None)
+            self._flags.hold_puts(None)
             self._delete(attempt)
             _tell_all(attempt)
 

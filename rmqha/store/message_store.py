@@ -69,9 +69,7 @@ class DefaultMessageStore:
             open_files=open_files,
         )
         self.checkpoint: Final = StoreCheckpoint(disk, f"{options.store_path_root_dir}/checkpoint")
-        self._allocate: Final = AllocateMappedFileService(
-            log_files, fail=self.running_flags.fail, hold=self.running_flags.hold_puts
-        )
+        self._allocate: Final = AllocateMappedFileService(log_files, flags=self.running_flags)
         self.commit_log: Final = CommitLog(
             log_files,
             self._allocate,

@@ -7,6 +7,7 @@ from trio.testing import MockClock
 from rmqha.errors import StoreWriteError
 from rmqha.store.allocate_service import AllocateMappedFileService
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.running_flags import RunningFlags
 from tests.sim.sim_disk import SimDisk
 
 
@@ -15,7 +16,9 @@ def make(device: SimDisk) -> tuple[AllocateMappedFileService, MappedFileQueue, l
     disk.makedirs("/log")
     failures: list[StoreWriteError] = []
     queue = MappedFileQueue(disk, "/log", file_size=1024)
-    return AllocateMappedFileService(queue, fail=failures.append, hold=lambda _error: None), queue, failures
+    flags = RunningFlags()
+    flags.on_write_error.append(failures.append)
+    return AllocateMappedFileService(queue, flags=flags), queue, failures
 
 
 async def test_an_unused_segment_is_deleted_at_the_end(autojump_clock: MockClock) -> None:

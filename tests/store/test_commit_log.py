@@ -15,6 +15,7 @@ from rmqha.errors import StoreError, StoreWriteError
 from rmqha.store.allocate_service import AllocateMappedFileService
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.running_flags import RunningFlags
 from rmqha.store.status import AppendResult, PutMessageStatus
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import SEGMENT, Clock, message
@@ -32,7 +33,9 @@ class Bench:
         self.failures: list[StoreWriteError] = []
         self.now_ms = Clock()
         self.queue = MappedFileQueue(self.disk, "/log", file_size=SEGMENT)
-        self.allocate = AllocateMappedFileService(self.queue, fail=self.failures.append, hold=lambda _error: None)
+        flags = RunningFlags()
+        flags.on_write_error.append(self.failures.append)
+        self.allocate = AllocateMappedFileService(self.queue, flags=flags)
         self.log = CommitLog(
             self.queue,
             self.allocate,
