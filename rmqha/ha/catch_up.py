@@ -180,8 +180,10 @@ def _state_after(receiver: ComparingReceiver, there: LogRange | None) -> PeerSta
     session = receiver.session
     if receiver.is_peer_longer:
         return PeerState.LONGER
+    if there is not None and not session.is_comparing:
+        return PeerState.SETTLED
     if there is not None:
-        return None if session.is_comparing else PeerState.SETTLED
+        return PeerState.UNKNOWN if _has_nothing_more(session) else None
     if receiver.has_compared and (_has_nothing_more(session) or receiver.has_passed_end):
         return PeerState.SETTLED
     if _has_nothing_more(session):

@@ -21,6 +21,7 @@ from rmqha.codec.heartbeat import SubscriptionData, build_subscription_data
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemoteProtocolError
 from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.reachable import count_entries
 from tests.sim.sim_net import SimNet
 
 
@@ -149,6 +150,8 @@ def test_the_account_of_heartbeats_is_even_when_all_have_left() -> None:
     for member in members:
         consumers.forget_member(member)
     assert consumers._size == 0
+    assert consumers.find_subscription("a", "t0") is None
+    assert count_entries(consumers) == count_entries(ConsumerManager())
 
 
 async def test_bad_requests_do_not_fill_the_log(logs: list[Any], autojump_clock: MockClock) -> None:

@@ -77,12 +77,30 @@ def test_both_promises_must_hold() -> None:
     assert broker.flush_requests == 1
 
 
+@pytest.mark.parametrize("first", ["disk", "slave"])
+def test_what_holds_already_does_not_answer_for_what_is_still_to_come(first: str) -> None:
+    broker = Broker(sync_flush=True, sync_master=True)
+    held, awaited = (broker.flushed, broker.acked) if first == "disk" else (broker.acked, broker.flushed)
+    held.advance(200)
+    broker.put([100, 200])
+    assert broker.answers == []
+    awaited.advance(200)
+    assert broker.answers == [[OK, OK]]
+
+
 def test_without_a_slave_the_answer_says_so_but_still_waits_for_the_disk() -> None:
     broker = Broker(sync_flush=True, sync_master=True, slave_ok=False)
-    broker.put([100])
+    broker.put([100, 200])
     assert broker.answers == []
-    broker.flushed.advance(100)
-    assert broker.answers == [[NONE]]
+    broker.flushed.advance(200)
+    assert broker.answers == [[NONE, NONE]]
+    assert broker.durability.unreplicated == 2
+
+
+def test_a_slave_must_be_close_to_the_end_of_what_waits() -> None:
+    broker = Broker(sync_flush=False, sync_master=True)
+    broker.put([500, 1000])
+    assert broker.answers == [[NONE, NONE]]
 
 
 def test_at_the_deadline_each_message_gets_its_own_status() -> None:

@@ -126,6 +126,37 @@ async def test_what_was_refused_leaves_room_for_the_next_time(
         assert await send_all() == [ResponseCode.SUCCESS] * 20
 
 
+async def test_what_was_stored_in_parts_is_counted_once(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sends that arrived together take several segments: of each part only that part's bytes are given back."""
+    monkeypatch.setattr(send_message_processor, "BACKLOG_BYTES_MAX", 20 * 2000)
+    machine, sender = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(SEGMENT)}), Sender()
+    async with machine.broker() as broker, machine.client() as client, trio.open_nursery() as nursery:
+        durability = Durability(broker.store, clock=trio.current_time, flush=None, replica=None)
+        rules = SendRules("cluster", bytes(8), SEGMENT)
+        sends = SendMessageProcessor(broker.store, broker.topics, durability, rules=rules, refuse_sends=lambda: "")
+
+        def send(first: int, count: int) -> None:
+            requests = [send_request(BODY, topic="t") for _ in range(count)]
+            for opaque, request in enumerate(requests, first):
+                request.opaque = opaque
+            sends.process(sender, requests)  # type: ignore[arg-type]
+
+        await ask(client, send_request(b"", topic="t"))
+        nursery.start_soon(sends.run)
+        for first in range(0, 100, 20):
+            send(first, 20)
+            await trio.sleep(1)
+        assert {answer.code for answer in sender.answers.values()} == {ResponseCode.SUCCESS}
+        machine.disk.faults.hung_until = trio.current_time() + 4
+        for first in range(100, 140):
+            send(first, 1)
+        refused = [opaque for opaque, answer in sender.answers.items() if answer.code != ResponseCode.SUCCESS]
+        assert 3 < len(refused) < 20, "there is room for some thirty"
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_send_does_not_overtake_those_that_wait_for_the_next_segment(autojump_clock: MockClock) -> None:
     """It arrives when the segment is there, and those that wait have not been told yet."""
     machine = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(SEGMENT), "brokerRole": "ASYNC_MASTER"})

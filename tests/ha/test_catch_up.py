@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -381,10 +382,11 @@ async def returned(
     holds: bytes,
     probe: ProbeMaster,
     refuse_puts: Callable[[str], None] = lambda _reason: None,
+    on_taken: Callable[[], None] = lambda: None,
 ) -> CatchUpService:
     """A master that started without its peer, which is there now."""
     peer = MasterAddress("peer", 20000)
-    catch_up = start_catch_up(nursery, network, log, peer, probe_peer=probe, refuse_puts=refuse_puts)
+    catch_up = start_catch_up(nursery, network, log, peer, probe_peer=probe, refuse_puts=refuse_puts, on_taken=on_taken)
     assert await opened_within(catch_up, 6.0)
     await start_master(nursery, network, MemoryLog.holding(holds), HAOptions(port=20000))
     return catch_up
@@ -402,6 +404,72 @@ async def test_a_peer_that_returns_with_more_ends_the_sends_until_that_is_fetche
     await until(lambda: states(catch_up) == ["settled"])
     assert "holds messages beyond this log's end" in refusals[-2]
     assert (log.content(), refusals[-1]) == (DATA, "")
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_is_fetched_in_life_is_told_before_the_next_send(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The queues' next offsets change with it: a send would be given one that is taken."""
+    log, peer, told = MemoryLog.holding(PART), Peer(), list[str]()
+
+    def refuse_puts(reason: str) -> None:
+        told.append("refused" if reason else "accepted")
+
+    catch_up = await returned(
+        nursery,
+        network,
+        log,
+        holds=DATA,
+        probe=peer.probe,
+        refuse_puts=refuse_puts,
+        on_taken=lambda: told.append(f"taken up to {log.max_offset}"),
+    )
+    peer.answer = LogRange(0, len(DATA))
+    await until(lambda: states(catch_up) == ["settled"])
+    assert told[-3:] == ["refused", f"taken up to {len(DATA)}", "accepted"]
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_ends_where_this_log_does_ends_no_sends(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    log, peer, refusals = MemoryLog.holding(PART), Peer(), list[str]()
+    catch_up = await returned(nursery, network, log, holds=PART, probe=peer.probe, refuse_puts=refusals.append)
+    peer.answer = LogRange(0, len(PART))
+    del refusals[:]
+    await until(lambda: states(catch_up) == ["settled"])
+    await trio.sleep(100.0)
+    assert set(refusals) == {""}
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_sends_less_than_it_says_to_hold_is_asked_again(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It cut its log between the two questions, say. Heartbeats alone kept the asking from ever going on."""
+    peer, log = RawMaster(), MemoryLog.holding(PART)
+    await nursery.start(peer.run, network)
+
+    async def heartbeat() -> None:
+        while True:
+            if peer.streams and peer.reports():
+                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    await peer.send(encode_frame_header(peer.reports()[0], 0))
+            await trio.sleep(1.0)
+
+    nursery.start_soon(heartbeat)
+    catch_up = start_catch_up(
+        nursery,
+        network,
+        log,
+        MasterAddress("peer", peer.port),
+        answers_needed=1,
+        probe_peer=Peer(LogRange(0, len(PART))).probe,
+    )
+    await trio.sleep(60.0)
+    assert len(peer.streams) > 3
+    assert (states(catch_up), catch_up.opened.is_set()) == (["unknown"], False)
     nursery.cancel_scope.cancel()
 
 
