@@ -127,6 +127,32 @@ async def test_files_with_nothing_left_are_deleted_but_never_the_last(disk: SimM
     assert await queue.delete_expired_files_in_thread(pause_s=0) == 0
 
 
+async def test_a_file_that_ends_exactly_where_the_queue_begins_is_deleted(disk: SimMount) -> None:
+    queue = queue_of(disk)
+    fill(queue, 25)
+    queue.correct_min_offset(1000)
+    assert queue.min_offset_in_queue == PER_FILE
+    assert await queue.delete_expired_files_in_thread(pause_s=0) == 1
+    assert disk.listdir(DIRECTORY) == [f"{200:020d}", f"{400:020d}"]
+
+
+def test_a_file_that_was_made_and_not_written_hides_no_end(disk: SimMount) -> None:
+    queue = queue_of(disk)
+    fill(queue, PER_FILE)
+    queue.create_file()
+    again = loaded(disk)
+    assert (again.max_offset_in_queue, again.max_physic_offset) == (PER_FILE, 950)
+
+
+def test_of_what_was_taken_back_nothing_is_left(disk: SimMount) -> None:
+    fill(queue_of(disk), 8)
+    queue = loaded(disk)
+    queue.take_back(300)
+    fill(queue, 2, first=3)
+    queue.erase_leftovers()
+    assert loaded(disk).max_offset_in_queue == 5
+
+
 async def test_flush_makes_durable_what_is_dirty(disk: SimMount) -> None:
     queue = queue_of(disk)
     fill(queue, 12)

@@ -1,5 +1,6 @@
 """FlushConsumeQueueService: what comes while it flushes is neither vouched for nor forgotten."""
 
+import errno
 from math import inf
 
 import trio
@@ -10,6 +11,7 @@ from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
 from rmqha.store.message_store import DefaultMessageStore
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import Clock, dispatched, message, put, running
+from tests.store.test_open_files import Unreadable
 
 
 def service_of(store: DefaultMessageStore) -> FlushConsumeQueueService:
@@ -50,6 +52,23 @@ async def test_what_comes_during_a_flush_waits_for_the_next(nursery: trio.Nurser
         saved = decode_checkpoint(store.disk.read_bytes("/store/checkpoint"))
         assert saved.consume_queue_timestamp_ms == clock.now_ms
         assert saved.master_flushed_offset == store.max_offset
+
+
+async def test_a_queue_that_cannot_be_opened_holds_the_checkpoint(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    disk = Unreadable(device, device.mount().epoch)
+    async with running(disk, open_files_max=1) as store:
+        service = service_of(store)
+        await put(store, message(), message(queue_id=1))
+        await store.flush_now(store.max_offset)
+        await dispatched(store)
+        before = store.checkpoint.durable
+        disk.error = errno.EMFILE
+        assert not await service.flush_all()
+        assert store.checkpoint.durable == before
+        disk.error = 0
+        assert await service.flush_all()
+        assert store.checkpoint.durable.master_flushed_offset == store.max_offset
 
 
 async def test_a_slave_vouches_for_the_records_that_it_dispatched(autojump_clock: MockClock) -> None:

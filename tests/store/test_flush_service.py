@@ -96,6 +96,17 @@ async def test_async_flush_serves_a_request_at_once(autojump_clock: MockClock) -
         assert store.flushed_offset == store.max_offset
 
 
+async def test_async_flush_serves_a_request_that_comes_during_a_flush(autojump_clock: MockClock) -> None:
+    async with running(SimDisk(latency_s=(1.0, 1.0)).mount()) as store, trio.open_nursery() as nursery:
+        await put(store, message())
+        nursery.start_soon(store.flush_now, store.max_offset)
+        await trio.sleep(0.5)
+        await put(store, message())
+        started_at = trio.current_time()
+        await store.flush_now(store.max_offset)
+        assert trio.current_time() - started_at == pytest.approx(1.5)
+
+
 async def test_giving_up_waiting_leaves_nothing_behind(autojump_clock: MockClock) -> None:
     async with running(SimDisk(latency_s=(1.0, 1.0)).mount()) as store:
         await put(store, message())
@@ -128,6 +139,7 @@ async def test_the_first_failed_flush_is_final(autojump_clock: MockClock, sync_f
                 store.append_raw(b"x", store.max_offset)
             store.request_flush()
             await trio.sleep(60)
+            assert not await store.flush_service.flush()
             assert store.flushed_offset == durable, "the device works again, and is not believed"
             await store.flush_now(durable)
             with pytest.raises(StoreWriteError):
