@@ -1,32 +1,50 @@
-"""A progress bar on stderr: rich's where it is installed and stderr is a terminal, otherwise nothing."""
+"""A progress bar on stderr while that is a terminal, otherwise nothing."""
 
+import itertools
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+
+_REDRAW_AFTER_S: Final = 0.1
+_COUNT: Final = "%(label)s  %(info)s"
+_BAR: Final = "%(label)s  [%(bar)s]  %(info)s"
+
+
+class _Advance:
+    """Counts every step and draws ten times a second."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar = bar
+        self._not_drawn = 0
+        self._drawn_at = time.monotonic()
+
+    def __call__(self, count: int) -> None:
+        self._not_drawn += count
+        if time.monotonic() >= self._drawn_at + _REDRAW_AFTER_S:
+            self.draw()
+
+    def draw(self) -> None:
+        self._bar.update(self._not_drawn)
+        self._not_drawn = 0
+        self._drawn_at = time.monotonic()
 
 
 @contextmanager
 def progress(label: str, *, total: int | None = None, unit: str = "messages") -> Iterator[Callable[[int], None]]:
     """Show how far a command is; yields ``advance(count)``. ``total`` None shows a count without an end."""
     if not sys.stderr.isatty():
-        yield _ignore
+        yield lambda _count: None
         return
-    try:
-        from rich import progress as rich_progress  # noqa: PLC0415 - optional, and slow to import
-        from rich.console import Console  # noqa: PLC0415
-    except ImportError:
-        yield _ignore
-        return
-    columns = (
-        rich_progress.TextColumn("{task.description}"),
-        rich_progress.BarColumn(),
-        rich_progress.TextColumn("{task.completed:,.0f} " + unit),
-        rich_progress.TimeElapsedColumn(),
-    )
-    with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda count: bar.advance(task, count)
-
-
-def _ignore(_count: int) -> None:
-    return
+    endless = None if total is not None else itertools.count()
+    template = _COUNT if total is None else _BAR
+    with click.progressbar(
+        endless, length=total, label=label, file=sys.stderr, show_pos=True, item_show_func=lambda _: unit,
+        bar_template=template,
+    ) as bar:  # fmt: skip
+        advance = _Advance(bar)
+        yield advance
+        advance.draw()
