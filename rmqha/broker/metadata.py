@@ -4,7 +4,7 @@ Source: spec: ha §12, remoting §2.6; rocketmq-all-4.9.8 SlaveSynchronize.java,
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 import trio
@@ -37,6 +37,17 @@ _PAUSE_MAX_S: Final = 0.5
 
 _NO_GROUPS: dict[str, Any] = {"dataVersion": {"counter": 0, "timestamp": 0}, "subscriptionGroupTable": {}}
 _NO_DELAYS: dict[str, Any] = {"offsetTable": {}}
+
+
+class SavedTable(Protocol):
+    """A table that has its own file."""
+
+    dirty: bool
+    """It has changed since it was saved."""
+
+    async def to_json_in_turns(self) -> dict[str, Any]:
+        """The table as its file holds it. It may change meanwhile, and is dirty then; everybody else goes on."""
+        ...
 
 
 class MetadataService:
@@ -121,12 +132,12 @@ class MetadataService:
             raise
         self.topics.saved.advance(made)
 
-    async def _save_if_dirty(self, table: TopicConfigManager | ConsumerOffsetManager | QueueEnds, name: str) -> None:
+    async def _save_if_dirty(self, table: SavedTable, name: str) -> None:
         if not table.dirty:
             return
         table.dirty = False
         try:
-            await self._files.save(name, table.to_json())
+            await self._files.save(name, await table.to_json_in_turns())
         except BaseException:  # or cancelled: the last save, at the end, must not miss it
             table.dirty = True
             raise

@@ -73,9 +73,18 @@ class QueueEnds:
             await trio.lowlevel.checkpoint()
         self._noted_up_to = log_begins_at
 
-    def to_json(self) -> dict[str, Any]:
-        """The table, as ``queueEnds.json`` holds it."""
-        return {"queueEnds": _nested(self._known)}
+    async def to_json_in_turns(self) -> dict[str, Any]:
+        """The table, as ``queueEnds.json`` holds it, made a page at a time.
+
+        Ends that are learned meanwhile may be in it or not: the table is dirty then. Each is one that the queue had.
+        """
+        table: dict[str, dict[int, int]] = {}
+        keys = list(self._known)
+        for start in range(0, len(keys), _PAGE):
+            page = keys[start : start + _PAGE]
+            _nest({key: self._known[key] for key in page if key in self._known}, table)
+            await trio.lowlevel.checkpoint()
+        return {"queueEnds": table}
 
     def merge_from_json(self, value: dict[str, Any]) -> int:
         """Take over a table, our own or another broker's; returns how many ends were new or larger.
@@ -101,15 +110,15 @@ class QueueEnds:
         start = min(max(header.start, 0), _START_MAX)
         ends = self._store.queues.ends_before(header.before, start=start, count=_PAGE)
         body = {
-            "queueEnds": _nested({key: end for key, end in ends.items() if end > 0}),
+            "queueEnds": _nest({key: end for key, end in ends.items() if end > 0}, {}),
             "next": start + _PAGE if len(ends) == _PAGE else None,
         }
         return RemotingCommand(ResponseCode.SUCCESS, body=java_json.dumps(body).encode())
 
 
-def _nested(ends: Mapping[QueueKey, int]) -> dict[str, dict[int, int]]:
-    table: dict[str, dict[int, int]] = {}
-    for (topic, queue_id), end in sorted(ends.items()):
+def _nest(ends: Mapping[QueueKey, int], table: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:
+    """Add ends to a table by topic; returns it."""
+    for (topic, queue_id), end in ends.items():
         table.setdefault(topic, {})[queue_id] = end
     return table
 

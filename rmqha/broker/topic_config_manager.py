@@ -222,6 +222,10 @@ class TopicConfigManager:
             "topicConfigTable": dict(self._table),
         }
 
+    async def to_json_in_turns(self) -> dict[str, Any]:
+        """As :meth:`to_json`, which takes one short turn."""
+        return self.to_json()
+
     def replace_from_json(self, value: dict[str, Any]) -> bool:
         """As :meth:`replace`. Raises RemoteProtocolError if it is no table of topics; nothing has changed."""
         return self.replace(TopicTable.from_json(value))

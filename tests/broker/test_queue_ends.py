@@ -30,13 +30,36 @@ async def page(client: RemotingClient, before: int, start: int = 0) -> RemotingC
     return await ask(client, RemotingCommand(RequestCode.GET_QUEUE_ENDS, ext_fields=fields))
 
 
-def test_an_end_never_falls() -> None:
+async def test_an_end_never_falls() -> None:
     ends = queue_ends()
     assert ends.learn({("a", 0): 5, ("b", 1): 7}) == 2
     ends.dirty = False
     assert ends.learn({("a", 0): 4, ("b", 1): 7}) == 0
     assert not ends.dirty
-    assert ends.to_json() == {"queueEnds": {"a": {0: 5}, "b": {1: 7}}}
+    assert await ends.to_json_in_turns() == {"queueEnds": {"a": {0: 5}, "b": {1: 7}}}
+
+
+async def test_a_large_table_is_made_in_turns_and_changes_meanwhile() -> None:
+    """A million of them at once would hold up everybody for seconds."""
+    ends = queue_ends()
+    ends.learn({("t", number): number + 1 for number in range(20_000)})
+    turns = 0
+
+    async def learn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            ends.learn({("t", 19_999): 20_000 + turns, ("new", turns): 1})
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(learn)
+        table = (await ends.to_json_in_turns())["queueEnds"]
+        nursery.cancel_scope.cancel()
+    assert 20 < turns < 200
+    assert [table["t"][number] for number in range(19_999)] == [*range(1, 20_000)]
+    assert 20_000 < table["t"][19_999] <= 20_000 + turns
+    assert ends.dirty
 
 
 @pytest.mark.parametrize(
@@ -129,10 +152,10 @@ async def test_what_a_cleaning_takes_while_ends_are_noted_is_noted_by_the_next_s
         broker.queue_ends.on_learned = delete_first
         delete_first()
         await broker.queue_ends.note_gone()
-        assert broker.queue_ends.to_json() == {"queueEnds": {"first": {0: 1}}}
+        assert await broker.queue_ends.to_json_in_turns() == {"queueEnds": {"first": {0: 1}}}
         broker.queue_ends.on_learned = lambda: None
         await broker.queue_ends.note_gone()
-        assert broker.queue_ends.to_json() == {"queueEnds": {"first": {0: 1}, "second": {0: 1}}}
+        assert await broker.queue_ends.to_json_in_turns() == {"queueEnds": {"first": {0: 1}, "second": {0: 1}}}
 
 
 async def test_what_is_not_dispatched_yet_has_no_ends_to_tell(autojump_clock: MockClock) -> None:

@@ -66,7 +66,7 @@ async def test_rocketmq_is_asked_queue_by_queue(autojump_clock: MockClock) -> No
     answers = {RequestCode.GET_ALL_TOPIC_CONFIG: topics, RequestCode.GET_MAX_OFFSET: max_offset}
     async with slave_of(answers) as (client, ends):
         assert await client.learn(before=4096)
-        assert ends.to_json() == {"queueEnds": {"t": {1: 10, 2: 20}}}
+        assert await ends.to_json_in_turns() == {"queueEnds": {"t": {1: 10, 2: 20}}}
 
 
 @pytest.mark.parametrize(
