@@ -102,8 +102,11 @@ def dumps(value: Any) -> str:
 
 def dump_parts(value: Any) -> Iterator[str]:
     """What :func:`dumps` makes, in small pieces; between two of them dictionaries in ``value`` may grow and change."""
-    if not isinstance(value, dict) or _is_flat(value):
+    if not isinstance(value, dict):
         yield dumps(value)
+        return
+    if _is_flat(value):
+        yield _encode(value)
         return
     before = "{"
     for key in list(value):

@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Final, cast
 import structlog
 from structlog.typing import BindableLogger
 
-from tests.sim import shrink
+from tests.sim import shrink, sim_loop
 from tests.sim.journal import CountingLogger
 from tests.sim.mutants import Mutant
 from tests.sim.world import Outcome, simulate
@@ -22,6 +23,8 @@ CORPUS = Path(__file__).parent / "corpus"
 _CHUNK = 200
 """So many schedules leave some 100 MB of garbage."""
 _COUNTER: Final = CountingLogger()
+_FOR_GOOD: Final = ExitStack()
+"""What a process that runs nothing but schedules has entered, and does not leave."""
 
 
 @dataclass
@@ -64,6 +67,7 @@ def _count_at_once(_: object, method: str) -> object:
 def _prepare_process() -> None:
     """This process runs schedules and nothing else: it never collects garbage, nor makes a logger for each line."""
     gc.disable()
+    _FOR_GOOD.enter_context(sim_loop.installed())
     structlog._config.BoundLoggerLazyProxy.__getattr__ = _count_at_once  # type: ignore[method-assign]
 
 

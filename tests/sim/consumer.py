@@ -53,8 +53,8 @@ class Consumer:
         self._positions: Final[dict[Key, int]] = {(topic, queue): 0 for topic in topics for queue in range(QUEUES)}
         self._turns: Final = dict.fromkeys(self._positions, 0)
         """Counts what made an answer to an earlier pull void."""
-        self._waits: Final = self._random.random() < 0.6
-        """Its pulls are held; else it asks again from time to time."""
+        self.suspend_s: Final = SUSPEND_S if self._random.random() < 0.6 else 0.0
+        """So long its pulls are held; else it asks again from time to time."""
         self._committed: Final[dict[Key, _Commit]] = {}
         self._most_committed: Final = dict.fromkeys(self._positions, 0)
         self._is_over = False
@@ -100,14 +100,14 @@ class Consumer:
     def _pull(self, client: SimClient, key: Key) -> None:
         if self._is_over or client.remoting.closed:
             return
-        asked, suspend_s = self._positions[key], SUSPEND_S if self._waits else 0.0
+        asked, suspend_s = self._positions[key], self.suspend_s
         header = PullMessageRequestHeader(
             consumer_group=self._group,
             topic=key[0],
             queue_id=key[1],
             queue_offset=asked,
             max_msg_nums=self._random.choice((1, 3, 32)),
-            sys_flag=PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if self._waits else 0),
+            sys_flag=PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if suspend_s else 0),
             commit_offset=0,
             suspend_timeout_millis=int(suspend_s * 1000),
             subscription="*",
@@ -124,7 +124,7 @@ class Consumer:
             return
         if outcome.code in {ResponseCode.SUCCESS, ResponseCode.PULL_OFFSET_MOVED}:
             self._positions[key] = decode_header(PullMessageResponseHeader, outcome).next_begin_offset
-        if self._waits and outcome.code in {ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND}:
+        if self.suspend_s and outcome.code in {ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND}:
             self._pull(client, key)
         else:
             self._world.later(self._random.uniform(*_AGAIN_S), partial(self._pull_again, client, key, turn))

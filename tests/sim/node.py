@@ -266,14 +266,6 @@ def base_config(swarm: Swarm, *, is_master: bool) -> BrokerConfig:
         "flushDiskType": "SYNC_FLUSH" if swarm.sync_flush else "ASYNC_FLUSH",
         "mappedFileSizeCommitLog": str(swarm.segment_size),
         "mappedFileSizeConsumeQueue": "2000",
-        "flushIntervalCommitLog": _ms(swarm.flush_s),
-        "flushCommitLogThoroughInterval": _ms(swarm.thorough_s),
-        "flushIntervalConsumeQueue": _ms(swarm.queue_flush_s),
-        "flushConsumeQueueThoroughInterval": _ms(swarm.queue_thorough_s),
-        "flushConsumerOffsetInterval": _ms(swarm.save_s),
-        "haSendHeartbeatInterval": _ms(swarm.ha_heartbeat_s),
-        "slaveTimeout": _ms(swarm.slave_timeout_s),
-        "haTransferBatchSize": str(swarm.transfer_batch_size),
         "haAck": "durable" if swarm.ack_durable else "written",
     }
     if not is_master:
@@ -288,11 +280,17 @@ def base_config(swarm: Swarm, *, is_master: bool) -> BrokerConfig:
         keys |= {"inSyncReplicas": str(swarm.in_sync_replicas)}
     if is_master and swarm.master_forgets:
         keys |= {"haPeers": "10.0.0.2:10912", "haCatchUpAtStart": "require"}
-    return _loaded(tuple(keys.items()))
-
-
-def _ms(seconds: float) -> str:
-    return str(int(seconds * 1000))
+    return _varied(
+        _loaded(tuple(keys.items())),
+        flush_interval_commit_log_s=swarm.flush_s,
+        flush_commit_log_thorough_interval_s=swarm.thorough_s,
+        flush_interval_consume_queue_s=swarm.queue_flush_s,
+        flush_consume_queue_thorough_interval_s=swarm.queue_thorough_s,
+        flush_consumer_offset_interval_s=swarm.save_s,
+        ha_send_heartbeat_interval_s=swarm.ha_heartbeat_s,
+        slave_timeout_s=swarm.slave_timeout_s,
+        ha_transfer_batch_size=swarm.transfer_batch_size,
+    )
 
 
 @lru_cache(maxsize=1024)

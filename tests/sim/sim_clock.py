@@ -3,7 +3,7 @@
 A cancel scope made to wait for a moment costs four times as much as the waiting: here there is none (:class:`Bell`).
 """
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from heapq import heappop, heappush
 from math import inf
 from random import Random
@@ -12,6 +12,8 @@ from typing import Any, Final
 import trio
 import trio._core._run as trio_run
 import trio._core._traps as trio_traps
+
+from tests.sim.sim_trio import NOTHING, Wait, checkpoint
 
 EPOCH_MS: Final = 1_700_000_000_000
 """What a true wall clock shows when a run begins."""
@@ -32,15 +34,29 @@ class _Waiter:
         if task is not None:
             trio_run.GLOBAL_RUN_CONTEXT.runner.reschedule(task)
 
-    def _cancel(self, _: object) -> trio.lowlevel.Abort:
+    def abort_func(self, _: object) -> trio.lowlevel.Abort:
+        """See trio.lowlevel.wait_task_rescheduled."""
         if self._is_shielded:
             return trio.lowlevel.Abort.FAILED
         self.task = None
         return trio.lowlevel.Abort.SUCCEEDED
 
     def __await__(self) -> Generator[object, Any, None]:
-        """As trio.lowlevel.wait_task_rescheduled, whose three coroutines are the most frequent ones of a run."""
-        (yield trio_traps.WaitTaskRescheduled(self._cancel)).unwrap()
+        """As trio.lowlevel.wait_task_rescheduled, with this object for our loop, and no coroutine."""
+        is_ours: bool = trio_traps.WaitTaskRescheduled is Wait  # type: ignore[comparison-overlap]
+        waits_for = self if is_ours else trio_traps.WaitTaskRescheduled(self.abort_func)
+        if (sent := (yield waits_for)) is not NOTHING:
+            sent.unwrap()
+
+
+class _Call:
+    """Something to be done at a moment, by nobody's task."""
+
+    __slots__ = ("task", "wake")
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.task: object = self
+        self.wake = act
 
 
 class Timers(trio_run.Deadlines):
@@ -48,7 +64,7 @@ class Timers(trio_run.Deadlines):
 
     def __init__(self, of_scopes: trio_run.Deadlines) -> None:
         super().__init__(of_scopes._heap, of_scopes._active)
-        self._moments: list[tuple[float, int, _Waiter]] = []
+        self._moments: list[tuple[float, int, _Waiter | _Call]] = []
         self._count = 0
         """Makes each moment unique: what was asked for first comes first."""
 
@@ -61,7 +77,7 @@ class Timers(trio_run.Deadlines):
             timers = runner.deadlines = cls(timers)
         return timers
 
-    def wake_at(self, moment: float, waiter: _Waiter) -> None:
+    def wake_at(self, moment: float, waiter: _Waiter | _Call) -> None:
         """Wake it then, unless it was woken before."""
         if moment != inf:
             self._count += 1
@@ -94,19 +110,21 @@ class Timers(trio_run.Deadlines):
         return has_expired
 
 
-async def sleep_until(deadline: float) -> None:
-    """As trio.sleep_until, at a quarter of its price."""
+def call_at(moment: float, act: Callable[[], object]) -> None:
+    """Do something then, if the run still goes on; it takes no task."""
+    Timers.of_this_run().wake_at(moment, _Call(act))
+
+
+def sleep_until(deadline: float) -> Awaitable[None]:
+    """As trio.sleep_until, at a quarter of its price; to be awaited at once."""
     waiter = _Waiter()
     Timers.of_this_run().wake_at(deadline, waiter)
-    await waiter
+    return waiter
 
 
-async def sleep(seconds: float) -> None:
+def sleep(seconds: float) -> Awaitable[None]:
     """As trio.sleep."""
-    if seconds > 0:
-        await sleep_until(trio.current_time() + seconds)
-    else:
-        await trio.lowlevel.checkpoint()
+    return sleep_until(trio.current_time() + seconds) if seconds > 0 else checkpoint()
 
 
 class Bell:
@@ -129,19 +147,18 @@ class Bell:
         if self._waiters:
             timers = Timers.of_this_run()
             for waiter in self._waiters:
-                timers.wake_at(moment, waiter)
+                if waiter.task is not None:
+                    timers.wake_at(moment, waiter)
 
-    async def wait(self, moment: float = inf, *, shield: bool = False) -> None:
-        """Return at the next ring, or at this moment."""
+    def wait(self, moment: float = inf, *, shield: bool = False) -> Awaitable[None]:
+        """Return at the next ring, or at this moment; to be awaited at once."""
         waiter = _Waiter(is_shielded=shield)
         if moment != inf:
             Timers.of_this_run().wake_at(moment, waiter)
+        if self._waiters:
+            self._waiters = [other for other in self._waiters if other.task is not None]
         self._waiters.append(waiter)
-        try:
-            await waiter
-        finally:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
+        return waiter
 
 
 class VirtualClock(trio.abc.Clock):

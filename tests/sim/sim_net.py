@@ -297,17 +297,19 @@ class SimStream:
 
     async def receive_into(self, buffer: memoryview) -> int:
         """See rmqha.transport.Stream."""
-        has_waited = False
+        has_waited, chunks = False, self.incoming.chunks
         while True:
             self._check_usable()
-            self._check_unbroken()
-            now = trio.current_time()
-            deadline = self._broken_at if self._broken_at > now else inf
-            if self.incoming.chunks and self._net.passes(self.other.host.address, self.host.address):
-                arrival = self.incoming.chunks[0][0]
+            now, deadline = trio.current_time(), self._broken_at
+            if deadline <= now:
+                self._check_unbroken()
+                deadline = inf
+            if chunks and self._net.passes(self.other.host.address, self.host.address):
+                arrival = chunks[0][0]
                 if arrival <= now and has_waited:
                     return self._take(buffer)
-                deadline = min(deadline, arrival)
+                if arrival < deadline:
+                    deadline = arrival
             if deadline <= now:
                 await trio.lowlevel.checkpoint()
             else:
@@ -353,16 +355,19 @@ class SimStream:
     def send_nowait(self, data: BytesLike) -> int:
         """See rmqha.transport.Stream."""
         self._check_usable()
-        self._check_unbroken()
-        if self.other.gone and not self.stale:
-            self.break_at(trio.current_time() + 2 * self._net.latency())  # the other kernel answers RST
+        now, other = trio.current_time(), self.other
+        if self._broken_at <= now:
+            self._check_unbroken()
+        if other.gone and not self.stale:
+            self.break_at(now + 2 * self._net.latency())  # the other kernel answers RST
         taken = min(len(data), self.outgoing.capacity - self.outgoing.size)
         if taken <= 0:
             return 0
-        self.outgoing.put(bytes(data[:taken]), arrival=trio.current_time() + self._way_s())
-        self.other._readable.ring_at(self.outgoing.last_arrival)
-        if self.other.on_coming is not None:
-            self.other.on_coming(bytes(data[:taken]))
+        sent = bytes(data[:taken])
+        self.outgoing.put(sent, arrival=now + self._way_s())
+        other._readable.ring_at(self.outgoing.last_arrival)
+        if other.on_coming is not None:
+            other.on_coming(sent)
         if self.stale and self.other.host.up:
             self.break_at(trio.current_time() + 2 * self._net.latency())
         return taken

@@ -18,7 +18,11 @@ import trio
 import trio._core._run as trio_run
 import trio._core._traps as trio_traps
 
+from tests.sim import sim_nursery
+
 _CONTEXT: Final = trio_run.GLOBAL_RUN_CONTEXT
+_SHARED: Final = copy_context()
+"""Nobody here has context variables."""
 
 
 class _Nothing:
@@ -32,16 +36,16 @@ class _Cancellation:
     """What is sent to a task that is cancelled."""
 
     def unwrap(self) -> None:
-        """See outcome.Error."""
-        raise trio.Cancelled._create(source="unknown")
+        """See outcome.Error. What the exception knows of its reason is for a text that nobody reads."""
+        raise BaseException.__new__(trio.Cancelled)
 
 
-_NOTHING: Final = _Nothing()
+NOTHING: Final = _Nothing()
 _REASON: Final = trio_run.CancelReason(source="unknown")
-_CANCELLATION: Final = _Cancellation()
+CANCELLATION: Final = _Cancellation()
 
 
-class _Wait:
+class Wait:
     """What a task hands to the loop, to wait: as WaitTaskRescheduled, which is frozen."""
 
     __slots__ = ("abort_func",)
@@ -51,26 +55,66 @@ class _Wait:
 
 
 class _EventWait:
-    """trio.Event.wait, without a coroutine of its own, nor two of trio's core."""
+    """trio.Event.wait, without a coroutine of its own, nor two of trio's core; the loop is handed this object."""
 
-    __slots__ = ("_tasks",)
+    __slots__ = ("_task", "_tasks")
 
     def __init__(self, tasks: set[Any]) -> None:
         self._tasks = tasks
 
+    def abort_func(self, _: object) -> trio.lowlevel.Abort:
+        """See trio.lowlevel.wait_task_rescheduled."""
+        self._tasks.remove(self._task)
+        return trio.lowlevel.Abort.SUCCEEDED
+
     def __await__(self) -> Generator[object, Any, None]:
-        tasks, task = self._tasks, _CONTEXT.task
-        tasks.add(task)
-
-        def stop(_: object) -> trio.lowlevel.Abort:
-            tasks.remove(task)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        (yield _Wait(stop)).unwrap()
+        self._task = _CONTEXT.task
+        self._tasks.add(self._task)
+        if (sent := (yield self)) is not NOTHING:
+            sent.unwrap()
 
 
 def _wait(event: Any) -> Awaitable[None]:
-    return trio.lowlevel.checkpoint() if event._flag else _EventWait(event._tasks)  # noqa: ASYNC105
+    return _CHECKPOINT if event._flag else _EventWait(event._tasks)
+
+
+class _Checkpoint:
+    """trio.lowlevel.checkpoint, which has two coroutines inside."""
+
+    def __await__(self) -> Generator[object, Any, None]:
+        yield trio_traps.CancelShieldedCheckpoint
+        task = _CONTEXT.task
+        if task._cancel_status.effectively_cancelled:
+            yield from _be_cancelled().__await__()
+
+
+_CHECKPOINT: Final = _Checkpoint()
+
+
+def checkpoint() -> Awaitable[None]:
+    """As trio.lowlevel.checkpoint."""
+    return _CHECKPOINT
+
+
+class _Passing:
+    """An awaitable that waits for nothing."""
+
+    def __await__(self) -> Generator[object, Any, None]:
+        return
+        yield
+
+
+_PASSING: Final = _Passing()
+
+
+def _checkpoint_if_cancelled() -> Awaitable[None]:
+    return _CHECKPOINT if _CONTEXT.task._cancel_status.effectively_cancelled else _PASSING
+
+
+async def _be_cancelled() -> None:
+    """The rest of trio's checkpoint, when there is a cancellation to deliver."""
+    with trio.CancelScope(deadline=-inf):
+        await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)
 
 
 def _set(event: Any) -> None:
@@ -81,9 +125,9 @@ def _set(event: Any) -> None:
         event._tasks.clear()
 
 
-def _reschedule(runner: Any, task: Any, next_send: Any = _NOTHING) -> None:
+def _reschedule(runner: Any, task: Any, next_send: Any = NOTHING) -> None:
     task._next_send_fn = task.coro.send
-    task._next_send = _NOTHING if next_send is trio_run._NO_SEND else next_send
+    task._next_send = NOTHING if next_send is trio_run._NO_SEND else next_send
     task._abort_func = task.custom_sleep_data = None
     runner.runq.append(task)
 
@@ -106,7 +150,7 @@ def _spawn(
         parent_nursery=nursery,
         runner=runner,
         name=name or async_fn,
-        context=context or copy_context(),
+        context=_SHARED,
         ki_protected=system_task,
     )
     runner.tasks.add(task)
@@ -131,8 +175,8 @@ def _deliver_cancel(task: Any) -> None:
     abort = task._abort_func
     if abort is not None and task._cancel_status.effectively_cancelled:
         task._abort_func = None
-        if abort(_CANCELLATION.unwrap) is trio.lowlevel.Abort.SUCCEEDED:
-            task._runner.reschedule(task, _CANCELLATION)
+        if abort(CANCELLATION.unwrap) is trio.lowlevel.Abort.SUCCEEDED:
+            task._runner.reschedule(task, CANCELLATION)
 
 
 def _is_cancelled(status: Any) -> bool:
@@ -140,11 +184,20 @@ def _is_cancelled(status: Any) -> bool:
     return scope._cancel_called or (parent is not None and parent.effectively_cancelled and not scope._shield)
 
 
-def _made_status(status: Any) -> None:
-    if status._parent is not None:
-        status._parent._children.add(status)
-        if _is_cancelled(status):
+def _make_status(status: Any, scope: Any, *, parent: Any = None) -> None:
+    status._scope, status._parent, status.effectively_cancelled = scope, parent, False
+    status._children, status._tasks, status.abandoned_by_misnesting = set(), set(), False
+    if parent is not None:
+        parent._children.add(status)
+        if scope._cancel_called or (parent.effectively_cancelled and not scope._shield):
             status.recalculate()
+
+
+def _make_scope(scope: Any, *, relative_deadline: float = inf, deadline: float = inf, shield: bool = False) -> None:
+    scope._relative_deadline, scope._deadline, scope._shield = relative_deadline, deadline, shield
+    scope._has_been_entered = scope._cancel_called = scope.cancelled_caught = False
+    scope._cancel_status = scope._cancel_reason = None
+    scope._registered_deadline = inf
 
 
 def _recalculate(status: Any) -> None:
@@ -192,19 +245,32 @@ _close_any: Final = trio.CancelScope._close
 
 def _close_scope(scope: Any, error: BaseException | None) -> BaseException | None:
     status, task = scope._cancel_status, _CONTEXT.task
-    if error is not None or status is None or status._parent is None or status._children:
+    if status is None or status._parent is None or status._children or task._cancel_status is not status:
         return _close_any(scope, error)
-    if task._cancel_status is not status:
+    if len(status._tasks) > 1:
         return _close_any(scope, error)
-    task._activate_cancel_status(status._parent)
-    if status._tasks:
-        task._activate_cancel_status(status)
-        return _close_any(scope, error)
-    status._parent._children.remove(status)
+    parent = status._parent
+    _activate_cancel_status(task, parent)
+    is_ours = status.effectively_cancelled and (scope._shield or not parent.effectively_cancelled)
+    if error is not None and is_ours:
+        error = _without_cancellations(scope, error)
+    parent._children.remove(status)
     status._parent = scope._cancel_status = None
     if scope._registered_deadline != inf:
         _register_deadline(scope)
-    return None
+    return error
+
+
+def _without_cancellations(scope: Any, error: BaseException) -> BaseException | None:
+    if isinstance(error, trio.Cancelled):
+        scope.cancelled_caught = True
+        return None
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    cancelled, rest = error.split(trio.Cancelled)
+    if cancelled is not None:
+        scope.cancelled_caught = True
+    return trio_run.collapse_exception_group(rest) if rest is not None else None
 
 
 def _register_deadline(scope: Any) -> None:
@@ -245,15 +311,19 @@ def replacements() -> list[tuple[Any, str, Any]]:
         (trio_run.Runner, "reschedule", _reschedule),
         (trio_run.Runner, "spawn_impl", _spawn),
         (trio_run, "CancelReason", lambda **_: _REASON),
-        (trio_traps, "WaitTaskRescheduled", _Wait),
+        (trio_traps, "WaitTaskRescheduled", Wait),
+        (trio.lowlevel, "checkpoint", checkpoint),
+        (trio.lowlevel, "checkpoint_if_cancelled", _checkpoint_if_cancelled),
+        *sim_nursery.replacements(),
         (trio.Event, "wait", _wait),
         (trio.Event, "set", _set),
+        (scope, "__init__", _make_scope),
         (scope, "__enter__", _enter_scope),
         (scope, "_close", _close_scope),
         (scope, "cancel", _cancel),
         (scope, "_cancel", _cancel),
         (scope, "_might_change_registered_deadline", _changing_deadline),
-        (status, "__attrs_post_init__", _made_status),
+        (status, "__init__", _make_status),
         (status, "recalculate", _recalculate),
         (task, "_activate_cancel_status", _activate_cancel_status),
         (task, "_attempt_delivery_of_any_pending_cancel", _deliver_cancel),

@@ -13,13 +13,13 @@ import trio
 
 from rmqha.ha.runtime_info import ClientState
 from tests.sim import sim_loop, workload
-from tests.sim.consumer import SUSPEND_S, Consumer
+from tests.sim.consumer import Consumer
 from tests.sim.invariants import COMMIT_LOG, Checker
 from tests.sim.journal import CountingLogger, Journal
 from tests.sim.nemesis import Fault, Nemesis, draw_plan
-from tests.sim.node import HA_PORT, SimNode
+from tests.sim.node import HA_PORT, Process, SimNode
 from tests.sim.sim_client import CLIENTS
-from tests.sim.sim_clock import stream
+from tests.sim.sim_clock import call_at, stream
 from tests.sim.sim_net import SimNet, SimNetwork, SimStream
 from tests.sim.stream_witness import StreamWitness
 from tests.sim.swarm import CHAOS_S, Swarm, draw
@@ -167,12 +167,8 @@ class World:
         self.traceback += "".join(traceback.format_exception(error))
 
     def later(self, delay_s: float, act: Callable[[], object]) -> None:
-        """Do something in a while, unless the world is healed before."""
-        self.nursery.start_soon(self._later, delay_s, act)
-
-    async def _later(self, delay_s: float, act: Callable[[], object]) -> None:
-        await trio.sleep(delay_s)
-        act()
+        """Do something in a while."""
+        call_at(trio.current_time() + delay_s, act)
 
     async def _chaos(self) -> None:
         messages = workload.draw_messages(self)
@@ -293,10 +289,10 @@ class World:
                 await trio.sleep_until(CHAOS_S + SETTLED_S)
                 self.is_formed, self.disturbed_at = True, inf
                 await self._send_promptly()
-                await self._wait_until(self._is_converged)
+                await self._wait_until(self._is_the_same_everywhere)
                 for consumer in self.consumers:
                     consumer.stop()
-                await trio.sleep(SUSPEND_S + REST_S)
+                await trio.sleep(max([consumer.suspend_s for consumer in self.consumers], default=0.0) + REST_S)
                 nursery.cancel_scope.cancel()
         if limit.cancelled_caught and not self.checker.violations:
             self.checker.violation("liveness", f"not in order {limit_s:g} s after healing: {self._standing()}")
@@ -323,13 +319,21 @@ class World:
             await trio.sleep(0.5)
 
     def _is_converged(self) -> bool:
-        ends: set[int] = set()
-        for node in self.nodes.values():
-            if node.process is None or not node.process.is_serving:
-                return False
-            store = node.process.broker.store
-            ends |= {store.max_offset, store.flushed_offset, store.reput.reput_from_offset}
-        return len(ends) == 1
+        """Whether every node has the same on its device: what is flushed from time to time was, too."""
+        return self._is_the_same_everywhere() and all(
+            process.broker.store.flushed_offset == process.broker.store.max_offset for process in self._serving()
+        )
+
+    def _is_the_same_everywhere(self) -> bool:
+        """Whether every node has the same log, and has dispatched it."""
+        serving = self._serving()
+        ends = {process.broker.store.max_offset for process in serving}
+        ends |= {process.broker.store.reput_from_offset for process in serving}
+        return len(serving) == len(self.nodes) and len(ends) == 1
+
+    def _serving(self) -> list[Process]:
+        processes = [node.process for node in self.nodes.values()]
+        return [process for process in processes if process is not None and process.is_serving]
 
     def _standing(self) -> str:
         parts = []
