@@ -114,7 +114,9 @@ class Consumer:
         )
         client.ask(
             RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=encode_header(header)),
-            partial(self._world.checker.visible.on_pulled, client.process, key, asked),
+            partial(
+                self._world.checker.visible.on_pulled, client.process, key, asked, had_started=client.process.is_serving
+            ),
             partial(self._on_pulled, client, key, self._turns[key]),
             timeout_s=suspend_s + self._world.swarm.patience_s,
         )

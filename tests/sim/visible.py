@@ -53,8 +53,13 @@ class Visible:
                     start += 1
                 self._looked_at[node.name, topic, queue_id] = start
 
-    def on_pulled(self, process: "Process", queue: tuple[str, int], asked: int, answer: RemotingCommand) -> None:
-        """An answer leaves for a consumer that asked for the messages from ``asked`` on."""
+    def on_pulled(
+        self, process: "Process", queue: tuple[str, int], asked: int, answer: RemotingCommand, *, had_started: bool
+    ) -> None:
+        """An answer leaves for a consumer that asked for the messages from ``asked`` on.
+
+        It may have lain in a narrow line since before the broker served (``had_started``: it served when asked).
+        """
         match answer.code:
             case ResponseCode.SUCCESS:
                 self._check_found(process, queue, asked, answer)
@@ -67,7 +72,7 @@ class Visible:
                 | ResponseCode.SYSTEM_ERROR
             ):
                 return
-            case ResponseCode.SERVICE_NOT_AVAILABLE if not process.is_serving:
+            case ResponseCode.SERVICE_NOT_AVAILABLE if not (had_started and process.is_serving):
                 return  # it is only starting, and says so
             case _:
                 self._violation(process, f"answers a pull of {queue} from {asked} with {answer.code} {answer.remark}")
