@@ -1,7 +1,7 @@
 """Consumer: pulls messages of one topic, from the master or, while there is none, from a slave."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from math import inf
 from typing import Final
@@ -166,16 +166,19 @@ class Consumer:
                 if messages := self._take():
                     return messages
                 await self._wait_arrival()
-        messages = self._take()
-        if not messages:
+        if not (messages := self._take()):
             self._unanswered.raise_after(0.0, now=trio.current_time())
         return messages
+
+    def take_back(self, messages: Sequence[MessageExt]) -> None:
+        """What a poll returned reached nobody: later ones return it again."""
+        if messages and (state := self._states.get(messages[0].queue)):
+            state.seek(messages[0].queue_offset)
 
     async def _wait_arrival(self) -> None:
         self._arrived = trio.Event()
         paused = [state.not_before for state in self._states.values() if not state.pulling]
-        refresh_at = inf if self._is_refreshing else self._refresh_at
-        with trio.move_on_at(min([*paused, refresh_at])):
+        with trio.move_on_at(min([*paused, inf if self._is_refreshing else self._refresh_at])):
             await self._arrived.wait()
 
     def _take(self) -> list[MessageExt]:

@@ -4,9 +4,11 @@ Each call blocks until its result is there, or raises MQClientError when the cli
 by many threads; a consumer's calls take turns. A process that forks must open its own afterwards.
 """
 
+import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -39,6 +41,8 @@ class _Loop(Generic[Client]):
         self._names = names
         self._started: SimpleQueue[tuple[Client, trio.lowlevel.TrioToken] | BaseException] = SimpleQueue()
         self._stop = trio.Event()
+        self._has_ended = False
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="rmqha-client", daemon=True)
 
     def start(self) -> None:
@@ -50,18 +54,36 @@ class _Loop(Generic[Client]):
             raise started
         self.client, self._token = started
 
-    def call(self, async_fn: Callable[[], Awaitable[Result]]) -> Result:
+    def call(
+        self, async_fn: Callable[[], Awaitable[Result]], *, on_unclaimed: Callable[[Result], None] | None = None
+    ) -> Result:
         """Wait for ``async_fn`` in the loop. If this thread is interrupted meanwhile (ctrl-c), it is cancelled there.
+
+        Args:
+            async_fn: what to call.
+            on_unclaimed: given, in the loop, a result that came all the same, and nobody got.
 
         Raises:
             MQClientError: the client is closed, or was while this waited.
         """
         scope = trio.CancelScope()
+        results: list[Result] = []
 
         async def run() -> Result:
             with scope:
-                return await async_fn()
+                results.append(await async_fn())
+                if scope.cancel_called:
+                    give_back()
+                return results[0]
             raise MQClientError("interrupted: nobody waits for this any more")
+
+        def abandon() -> None:
+            scope.cancel()
+            give_back()
+
+        def give_back() -> None:
+            if results and on_unclaimed is not None:
+                on_unclaimed(results[0])
 
         self._check_open()
         try:
@@ -69,9 +91,13 @@ class _Loop(Generic[Client]):
         except (trio.Cancelled, trio.RunFinishedError, BaseExceptionGroup) as error:
             raise MQClientError(_CLOSED) from error
         except BaseException:
-            with suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(scope.cancel)
+            self.call_soon(abandon)
             raise
+
+    def call_soon(self, fn: Callable[[], object]) -> None:
+        """Call in the loop, before whatever is called later, and do not wait for it."""
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(fn)
 
     def call_sync(self, fn: Callable[[], Result]) -> Result:
         """As :meth:`call`, for what does not wait."""
@@ -83,12 +109,17 @@ class _Loop(Generic[Client]):
 
     def _check_open(self) -> None:
         check_trio_does_not_run(*self._names)
-        if not self._thread.is_alive():  # threads do not come along when a process forks
+        if not self._is_running():
             raise MQClientError(_CLOSED)
 
+    def _is_running(self) -> bool:
+        """Whether the thread runs, in this process. ``Thread.is_alive`` says no for ever once a ctrl-c met it."""
+        return not self._has_ended and self._pid == os.getpid()  # threads do not come along when a process forks
+
     def stop(self) -> None:
-        if self._thread.is_alive():
-            trio.from_thread.run_sync(self._stop.set, trio_token=self._token)
+        if self._is_running():
+            with suppress(trio.RunFinishedError):
+                trio.from_thread.run_sync(self._stop.set, trio_token=self._token)
             self._thread.join()
 
     def _run(self) -> None:
@@ -96,6 +127,8 @@ class _Loop(Generic[Client]):
             trio.run(self._main)
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits in start()
             self._started.put(error)
+        finally:
+            self._has_ended = True
 
     async def _main(self) -> None:
         async with self._opening() as client:
@@ -213,9 +246,17 @@ class SyncConsumer:
         return self._loop.call_sync(lambda: self._loop.client.queues)
 
     def poll(self, *, timeout_s: float = 3.0) -> list[MessageExt]:
-        """See :meth:`Consumer.poll`."""
-        with self._lock:
-            return self._loop.call(lambda: self._loop.client.poll(timeout_s=timeout_s))
+        """See :meth:`Consumer.poll`. What a ctrl-c kept from its caller, the next call returns again."""
+        client = self._loop.client
+        messages = None
+        try:
+            with self._lock:
+                messages = self._loop.call(lambda: client.poll(timeout_s=timeout_s), on_unclaimed=client.take_back)
+        except BaseException:
+            if messages is not None:
+                self._loop.call_soon(partial(client.take_back, messages))
+            raise
+        return messages
 
     def position(self, queue: MessageQueue) -> int:
         """See :meth:`Consumer.position`."""

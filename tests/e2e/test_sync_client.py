@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 import trio
@@ -94,6 +95,36 @@ def test_an_interrupted_poll_takes_no_message_from_those_after_it(broker: FakeBr
                 signal.signal(signal.SIGUSR1, before)
             producer.send(Message("T", b"second"))
             assert [message.body for message in consumer.poll(timeout_s=60)] == [b"second"]
+
+
+def test_what_an_interrupted_poll_took_is_handed_out_by_the_next(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The messages have left the consumer, and the ctrl-c comes before they have reached the caller."""
+    run = trio.from_thread.run
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        assert run(*args, **options)
+        raise KeyboardInterrupt
+
+    with SyncProducer(broker.address) as producer:
+        producer.send(Message("T", b"first"))
+    with SyncConsumer(broker.address, "T") as consumer:
+        with monkeypatch.context() as patch:
+            patch.setattr(trio.from_thread, "run", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.poll(timeout_s=60)
+        assert all(consumer.position(queue) == 0 for queue in consumer.queues)
+        assert [message.body for message in consumer.poll(timeout_s=60)] == [b"first"]
+
+
+def test_a_ctrl_c_that_meets_the_look_whether_the_thread_lives_does_not_end_the_client(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``Thread.is_alive`` says no for ever after that."""
+    with SyncProducer(broker.address) as producer:
+        monkeypatch.setattr(threading.Thread, "is_alive", lambda _thread: False)
+        assert producer.send(Message("T", b"x")).is_ok
 
 
 def test_a_closed_client_says_so_to_who_waits_and_to_who_comes_later(broker: FakeBroker) -> None:
