@@ -57,6 +57,7 @@ class BrokerController:
         replication: how the log comes to other nodes and from them.
         fence: keeps each client's requests from harming anybody else, and counts the bugs it met.
         server: serves clients; None before it listens.
+        is_recovering: whether the store is being recovered: nothing is served, and the process may end at any moment.
         address: ``ip:port`` told to clients; the port is the bound one once :meth:`run` has started.
     """
 
@@ -90,6 +91,7 @@ class BrokerController:
         self._network = secured(network, *options.client_tls(config))
         self._now_ms = now_ms
         self._stopping = trio.Event()
+        self.is_recovering = False
         self.role: Final = options.role(config)
         self.store: Final = DefaultMessageStore(
             options.store_options(config, self._tuning), disk, now_ms=now_ms, role=self.role
@@ -136,7 +138,9 @@ class BrokerController:
         async with trio.open_nursery() as listening:
             server = await self._listen(listening, dispatcher)
             listening.start_soon(starting.tell)
+            self.is_recovering = True
             await self.store.load_in_thread()
+            self.is_recovering = False
             self._load_metadata()
             async with trio.open_nursery() as storing:
                 await storing.start(self.store.run)

@@ -150,6 +150,9 @@ async def _run_until_signalled(controller: BrokerController) -> None:
 
     def stop(name: str) -> None:
         logger.info("broker.stopping", signal=name)
+        if controller.is_recovering:  # by a thread that may take minutes; it can be cut short like any other process
+            logger.info("broker.stopped", write_error=None, recovered=False)
+            os._exit(EXIT_OK)
         controller.stop()
 
     def on_signal(number: int, _frame: object) -> None:

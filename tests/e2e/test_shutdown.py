@@ -114,6 +114,28 @@ async def test_a_second_sigterm_ends_a_start_at_once_too(pair: Pair) -> None:
     assert "broker.stopped_at_once" in starting.output()
 
 
+async def test_the_first_sigterm_ends_a_recovery(pair: Pair) -> None:
+    """A pipe as the checkpoint stands for a recovery that takes minutes; the next start makes up for it."""
+    pair.master.conf["brokerRole"] = "ASYNC_MASTER"
+    await pair.master.start()
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(500)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run)
+        await load.wait_acknowledged(500)
+        await pair.master.kill()
+        nursery.cancel_scope.cancel()
+    checkpoint = pair.master.store / "checkpoint"
+    checkpoint.unlink(missing_ok=True)
+    os.mkfifo(checkpoint)
+    recovering = pair.master.launch()
+    await recovering.wait_output(r"broker\.starting")
+    assert await recovering.stop(timeout_s=20) == 0
+    assert "broker.stopped" in recovering.output()
+    checkpoint.unlink()
+    await pair.master.start()
+    assert load.acknowledged <= HeldMessages(pair.master.store / "commitlog", "orders").read(torn=True)
+
+
 async def test_a_terminal_that_closes_stops_it_in_order_and_nohup_keeps_it(pair: Pair) -> None:
     await pair.master.start()
     pair.master.running.signal(signal.SIGHUP)
