@@ -6,13 +6,11 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.codec.limits import topic_problem
+from rmqha.codec.limits import GROUP_SIZE_MAX, topic_problem
 from rmqha.errors import RemoteProtocolError
 
 _INT64_MAX: Final = 2**63 - 1
 TOPIC_GROUP_SEPARATOR: Final = "@"
-GROUP_SIZE_MAX: Final = 255
-"""Characters of a group's name, as RocketMQ's clients check it."""
 ENTRIES_MAX: Final = 262_144
 """Most offsets that are kept: some 100 MB, and a file of 20 MB."""
 _MERGED_AT_ONCE: Final = 1000

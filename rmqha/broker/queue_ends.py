@@ -52,7 +52,7 @@ class QueueEnds:
     def learn(self, ends: Mapping[QueueKey, int]) -> int:
         """Take over what is new or larger; returns how many were."""
         news = {key: end for key, end in ends.items() if end > self._known.get(key, 0)}
-        self._known.update(news)
+        self._store.queues.note_ends(news)
         if news:
             self.dirty = True
             self.on_learned()

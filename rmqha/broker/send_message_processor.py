@@ -58,7 +58,8 @@ BACKLOG_BYTES_MAX: Final = 256 * 1024 * 1024
 """Records of all connections that wait for the next segment, also of clients that have left meanwhile."""
 _NO_ROOM: Final = AppendResult(
     PutMessageStatus.CREATE_MAPEDFILE_FAILED,
-    remark="too many bytes wait for the log's next file already: this is not stored. Does the disk hang?",
+    remark="too many bytes wait for the log's next file or for topics.json already: this is not stored. "
+    "Does the disk hang?",
 )
 LARGE_BATCHES_MAX: Final = 4
 """So many large batches are being prepared at one time; with their records each takes some 30 MB."""
@@ -225,10 +226,18 @@ class SendMessageProcessor:
             some = held.setdefault(topic, []) if topic in unsaved and not one.oneway else others
             some.append(one)
         for topic, some in held.items():
-            self._topics.when_saved(topic, trio.current_time() + _TOPIC_SAVED_S, partial(self._put_held, some))
+            if self._has_room(some):
+                self._backlog_bytes += _size_of(some)
+                self._topics.when_saved(topic, trio.current_time() + _TOPIC_SAVED_S, partial(self._put_held, some))
+            else:
+                self._answer(some, [_NO_ROOM] * len(some))
         return others
 
+    def _has_room(self, sent: list[_Sent]) -> bool:
+        return self._backlog_bytes + _size_of(sent) <= BACKLOG_BYTES_MAX
+
     def _put_held(self, sent: list[_Sent], saved: bool, _count: int) -> None:
+        self._backlog_bytes -= _size_of(sent)
         with sent[0].connection.fenced():
             if saved:
                 self._put(sent)
@@ -250,12 +259,11 @@ class SendMessageProcessor:
 
     def _put_off(self, sent: list[_Sent]) -> None:
         """Keep what comes from one connection for :meth:`run`, as far as there is room."""
-        size = _size_of(sent)
-        if self._backlog_bytes + size > BACKLOG_BYTES_MAX:
+        if not self._has_room(sent):
             self._answer(sent, [_NO_ROOM] * len(sent))
             return
         self._backlog.append(sent)
-        self._backlog_bytes += size
+        self._backlog_bytes += _size_of(sent)
         self._backlog_grew.set()
 
     async def run(self) -> None:

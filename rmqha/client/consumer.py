@@ -364,8 +364,8 @@ async def open_consumer(
         network: where connections come from; TCP if None.
 
     Raises:
-        MQClientError: no address is given, ``tags`` names no tag, ``start`` is no place, there is no group to commit
-            for, or trio does not run.
+        MQClientError: no address is given, ``tags`` names no tag, ``start`` is no place, ``group`` is no name,
+            there is none to commit for, or trio does not run.
         RemotingError, MQBrokerError: nobody answered, or a refusal.
     """
     check_trio_runs("open_consumer", "SyncConsumer")

@@ -26,6 +26,7 @@ from rmqha.client.topic_routes import (
     split_addresses,
 )
 from rmqha.codec.batch import BatchEntry, encode_batch
+from rmqha.codec.limits import group_problem
 from rmqha.codec.send_headers import SendMessageRequestEncoder
 from rmqha.errors import MQClientError, RemotingConnectError, RemotingError, RmqhaError
 from rmqha.remoting.background import open_background_nursery
@@ -365,9 +366,12 @@ async def open_producer(
         chance: numbers in ``[0, 1)``, for the pauses between tries.
 
     Raises:
-        MQClientError: no address is given, or trio does not run. Nothing is connected before the first send.
+        MQClientError: no address is given, ``group`` is no name, or trio does not run.
+            Nothing is connected before the first send.
     """
     check_trio_runs("open_producer", "SyncProducer")
+    if problem := group_problem(group):
+        raise MQClientError(problem)
     options = options or ProducerOptions()
     async with open_background_nursery() as nursery:
         connections = Connections(network or TcpNetwork(), nursery, connect_timeout_s=options.connect_timeout_s)

@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 from rmqha.client.message import MessageQueue
 from rmqha.client.pull_api import PullApi
+from rmqha.codec.limits import group_problem
 from rmqha.errors import MQClientError
 
 Start = Literal["committed", "first", "last"] | int | datetime
@@ -19,8 +20,10 @@ def check_start(start: Start | None, *, group: str | None) -> Start:
     """What a caller asked for, or the default: ``committed`` if a group is named, else ``first``.
 
     Raises:
-        MQClientError: it is none of the places, or needs a group.
+        MQClientError: it is none of the places, or needs a group; or that is no group's name.
     """
+    if group is not None and (problem := group_problem(group)):
+        raise MQClientError(problem)
     if start is None:
         return "first" if group is None else "committed"
     if start == "committed" and group is None:

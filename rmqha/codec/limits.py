@@ -1,5 +1,8 @@
 """Limits of a put, spec: commitlog §2.9. Each check returns the problem as a sentence, or an empty string."""
 
+import re
+from typing import Final
+
 from rmqha.codec.layout import (
     BLANK_SIZE_MIN,
     PROPERTIES_SIZE_MAX,
@@ -7,6 +10,9 @@ from rmqha.codec.layout import (
     TOPIC_SIZE_MAX,
     is_legal_topic,
 )
+
+GROUP_SIZE_MAX: Final = 255
+_GROUP: Final = re.compile("[%|a-zA-Z0-9_-]+")
 
 
 def topic_problem(topic: str) -> str:
@@ -17,6 +23,17 @@ def topic_problem(topic: str) -> str:
         return f"the topic is longer than {TOPIC_SIZE_MAX} characters"
     if not is_legal_topic(topic.encode("ascii", "replace")):
         return f"the topic {topic!r} may only hold % | a-z A-Z 0-9 _ -"
+    return ""
+
+
+def group_problem(group: str) -> str:
+    """As RocketMQ's clients check the name of a producer's or consumer's group (Validators.java, checkGroup)."""
+    if not group:
+        return "the group's name is empty"
+    if len(group) > GROUP_SIZE_MAX:
+        return f"the group's name is longer than {GROUP_SIZE_MAX} characters"
+    if _GROUP.fullmatch(group) is None:
+        return f"the group's name {group!r} may only hold % | a-z A-Z 0-9 _ -"
     return ""
 
 

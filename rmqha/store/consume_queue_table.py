@@ -1,8 +1,7 @@
 """ConsumeQueueTable: all consume queues of a store, ``DIRECTORY/TOPIC/QUEUEID/``."""
 
 import errno
-from collections.abc import Callable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import trio
@@ -31,6 +30,8 @@ class ConsumeQueueTable:
         self._file_size: Final = file_size
         self._open_files: Final = open_files or OpenFiles()
         self._queues: dict[QueueKey, ConsumeQueue] = {}
+        self._keys: Final[list[QueueKey]] = []
+        """All queues that ever had a message, as far as anything tells, in the order in which that was learned."""
         self.known_ends: Final[dict[QueueKey, int]] = {}
         """Where queues ended before this log began: of those without a message in it, nothing else may tell."""
         self.dirty: Final[dict[ConsumeQueue, None]] = {}
@@ -74,6 +75,7 @@ class ConsumeQueueTable:
             ) from error
 
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
+        self._list((topic, queue_id))
         queue = self._queues[topic, queue_id] = self.make_empty(topic, queue_id)
         return queue
 
@@ -184,7 +186,7 @@ class ConsumeQueueTable:
 
     def next_offsets(self) -> dict[QueueKey, int]:
         """For each queue the offset its next message will get."""
-        return {key: self.range_of(*key)[1] for key in self._keys()}
+        return {key: self.range_of(*key)[1] for key in self._keys}
 
     def range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The first message of a queue that is still there, and the end; twice the end if there is none."""
@@ -202,7 +204,7 @@ class ConsumeQueueTable:
         Raises:
             StoreReadError: one of them cannot be read at present.
         """
-        return {key: self._end_before(key, phy_offset) for key in islice(self._keys(), start, start + count)}
+        return {key: self._end_before(key, phy_offset) for key in self._keys[start : start + count]}
 
     def _end_before(self, key: QueueKey, phy_offset: int) -> int:
         queue = self.find(*key)
@@ -210,10 +212,16 @@ class ConsumeQueueTable:
             return queue.end_before(phy_offset)
         return self.range_of(*key)[1]
 
-    def _keys(self) -> Iterator[QueueKey]:
-        """All queues that ever had a message, as far as anything tells."""
-        there = self._queues.keys() | self.lost.keys() if self.lost else self._queues.keys()
-        return chain(there, (key for key in self.known_ends if key not in there))
+    def note_ends(self, ends: Mapping[QueueKey, int]) -> None:
+        """Keep where queues ended before this log began: :attr:`known_ends`."""
+        for key in ends:
+            self._list(key)
+        self.known_ends.update(ends)
+
+    def _list(self, key: QueueKey) -> None:
+        """Note a queue, before it is put anywhere; pages stay what they are, whatever becomes of it."""
+        if key not in self._queues and key not in self.known_ends and key not in self.lost:
+            self._keys.append(key)
 
     def begin_again(self, queue: ConsumeQueue) -> ConsumeQueue:
         """Drop a queue of which the log holds no message; returns an empty one in its place.
@@ -223,7 +231,7 @@ class ConsumeQueueTable:
         """
         assert not queue.has_messages, "units that lead to messages are not dropped"
         key = queue.topic, queue.queue_id
-        self.known_ends[key] = max(self.known_ends.get(key, 0), queue.max_offset_in_queue)
+        self.note_ends({key: max(self.known_ends.get(key, 0), queue.max_offset_in_queue)})
         while queue.queue.files:
             queue.queue.delete(queue.queue.files[-1])
         return self._new(*key)

@@ -100,6 +100,28 @@ async def test_what_waits_for_a_segment_is_bounded_also_if_its_senders_have_left
         assert 20 * 1200 < broker.store.max_offset < 60 * 1400
 
 
+async def test_what_waits_for_its_topic_is_bounded_also_if_its_senders_have_left(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_message_processor, "BACKLOG_BYTES_MAX", 20 * 2000)
+    machine = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(1 << 20), "brokerRole": "ASYNC_MASTER"})
+    async with machine.broker() as broker:
+        async with machine.client() as client:
+            await ask(client, send_request(BODY, topic="known"))
+        for attempt in range(2):
+            machine.disk.faults.hung_until = trio.current_time() + 4
+            for number in range(20):
+                async with machine.client() as client:
+                    client.put_nowait(send_request(BODY, topic=f"new{attempt}-{number}").encode() * 10)
+                    await trio.sleep(0.01)
+            async with machine.client() as client:
+                answer = await ask(client, send_request(BODY, topic=f"another{attempt}"))
+                assert (answer.code, (answer.remark or "")[:10]) == (ResponseCode.SYSTEM_ERROR, "too many b")
+                await trio.sleep(10)
+                assert (await ask(client, send_request(BODY, topic=f"another{attempt}"))).code == ResponseCode.SUCCESS
+        assert broker.store.max_offset < 100 * 1400
+
+
 async def test_what_was_refused_leaves_room_for_the_next_time(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,13 @@ async def test_under_trio_plain_clients_name_the_function_to_use() -> None:
         SyncConsumer(REFUSED, "T")
 
 
+@pytest.mark.parametrize("group", ["", "bad group!", "g" * 256, "a@b", "gr\u00fcn"])
+def test_a_group_that_rocketmq_would_refuse_is_refused_when_the_client_opens(group: str) -> None:
+    for open_client in (lambda: SyncConsumer(REFUSED, "T", group=group), lambda: SyncProducer(REFUSED, group=group)):
+        with pytest.raises(MQClientError, match="the group's name"):
+            open_client()
+
+
 async def test_a_plain_client_taken_to_trio_says_so() -> None:
     import trio  # noqa: PLC0415 - the other tests run without it
 

@@ -1,5 +1,7 @@
 """What a table of queues knows of those that ended before the log began, and the file that says it is erasing."""
 
+from time import thread_time
+
 import pytest
 
 from rmqha.store.consume_queue_table import ConsumeQueueTable
@@ -26,7 +28,7 @@ def test_a_known_end_and_an_own_one_give_the_later(disk: SimMount) -> None:
     table.correct_min_offset(10**9)
     for known_end, end in ((None, 3), (2, 3), (5, 5)):
         if known_end is not None:
-            table.known_ends[KEY] = known_end
+            table.note_ends({KEY: known_end})
         assert table.range_of(*KEY) == (end, end)
         assert table.next_offsets() == {KEY: end}
         assert table.ends_before(10**9, start=0, count=9) == {KEY: end}
@@ -37,7 +39,7 @@ def test_a_queue_that_begins_again_keeps_the_later_end(disk: SimMount) -> None:
     table = table_of(disk)
     queue = table.find_or_create(*KEY)
     fill(queue, 3)
-    table.known_ends[KEY] = 5
+    table.note_ends({KEY: 5})
     table.correct_min_offset(10**9)
     again = table.begin_again(queue)
     assert table.range_of(*KEY) == (5, 5)
@@ -48,11 +50,33 @@ def test_a_queue_that_begins_again_keeps_the_later_end(disk: SimMount) -> None:
 def test_pages_of_ends_hold_queues_of_which_nothing_else_is_known(disk: SimMount) -> None:
     table = table_of(disk)
     fill(table.find_or_create(*KEY), 3)
-    table.known_ends[OTHER] = 7
-    table.known_ends[KEY] = 1
+    table.note_ends({OTHER: 7})
+    table.note_ends({KEY: 1})
     pages = [table.ends_before(150, start=start, count=1) for start in range(3)]
     assert pages == [{KEY: 2}, {OTHER: 7}, {}]
     assert table.next_offsets() == {KEY: 3, OTHER: 7}
+
+
+def test_pages_stay_what_they_are_when_a_queue_of_which_only_the_end_was_known_gets_a_message(disk: SimMount) -> None:
+    table, keys = table_of(disk), [("t", number) for number in range(6)]
+    table.note_ends(dict.fromkeys(keys, 1))
+    first = table.ends_before(150, start=0, count=3)
+    fill(table.find_or_create(*keys[4]), 3)
+    second = table.ends_before(150, start=3, count=3)
+    assert [*first, *second] == keys, "who asks for the pages learns of every queue"
+
+
+def test_the_last_page_of_ends_costs_what_the_first_does(disk: SimMount) -> None:
+    """Looked at are the queues of the page, not all before it: to skip them made all pages together quadratic."""
+    table, count = table_of(disk), 200_000
+    table.note_ends({("t", number): 1 for number in range(count)})
+
+    def seconds_of(start: int) -> float:
+        begun_at = thread_time()
+        assert len(table.ends_before(150, start=start, count=10)) == 10
+        return thread_time() - begun_at
+
+    assert min(seconds_of(count - 10) for _ in range(5)) < 20 * min(seconds_of(0) for _ in range(5))
 
 
 def test_each_erasing_is_noted_until_it_is_finished(disk: SimMount) -> None:
