@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _BURST_FRAMES_MAX = 64
 _BURST_BYTES_MAX = 128 * 1024
-_QUEUED_BYTES_MAX = 4 * 1024 * 1024
+QUEUED_BYTES_MAX = 4 * 1024 * 1024
+"""Behind which sends that await no answer wait until the broker takes more."""
 
 
 class _Slot:
@@ -107,7 +108,7 @@ class Pipeline:
         rendered = self._producer.render(message)
         chosen = self._producer.select_live(message.topic, now=trio.current_time())
         queue, client = chosen or await self._producer.connect(message.topic)
-        await client.wait_writable(_QUEUED_BYTES_MAX)
+        await client.wait_writable(QUEUED_BYTES_MAX)
         slot = _Slot(self, rendered.msg_id, queue)
         opaque = client.expect(trio.current_time() + self._timeout_s, slot.complete)
         frame = self._producer.encode(rendered, queue, opaque=opaque)

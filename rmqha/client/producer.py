@@ -16,7 +16,7 @@ from rmqha.client.connections import Connections
 from rmqha.client.environment import check_trio_runs
 from rmqha.client.message import Message, MessageQueue, check_message, check_topic, render_properties
 from rmqha.client.message_client_id_setter import MessageClientIDSetter
-from rmqha.client.pipeline import Pipeline
+from rmqha.client.pipeline import QUEUED_BYTES_MAX, Pipeline
 from rmqha.client.results import SendOutcome, SendResult, read_send_outcome
 from rmqha.client.topic_routes import (
     AUTO_CREATE_TOPIC,
@@ -136,7 +136,7 @@ class Producer:
         return await self._send(self._render_batch(messages), queue, timeout_s, retries)
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
-        """Send, and never learn what became of it.
+        """Send, and never learn what became of it. Waits while the broker does not take what was sent before.
 
         Raises:
             RmqhaError: it could not even be handed to the network.
@@ -144,6 +144,7 @@ class Producer:
         rendered = self.render(message)
         queue, address = await self.select_queue(rendered.topic, queue)
         client = await self._connections.get(address)
+        await client.wait_writable(QUEUED_BYTES_MAX)
         client.put_nowait(self.encode(rendered, queue, opaque=0, oneway=True))
 
     def pipeline(self, *, window: int = 1000, timeout_s: float | None = None) -> Pipeline:

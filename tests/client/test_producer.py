@@ -266,6 +266,18 @@ async def test_a_send_that_waits_for_long_keeps_its_connection(autojump_clock: M
         assert trio.current_time() == pytest.approx(115)
 
 
+async def test_oneway_messages_wait_for_a_broker_that_takes_none(autojump_clock: MockClock) -> None:
+    """Nothing answers them, so nothing else would keep them from filling the producer's memory."""
+    broker, sent = FakeBroker(), 0
+    async with running(broker) as (producer, _, _network):
+        broker.silent = True  # and reads no more once it holds 64 MiB of requests
+        with trio.move_on_after(1):
+            while sent < 100:
+                await producer.send_oneway(Message("T", bytes(1 << 20)))
+                sent += 1
+        assert 64 < sent < 80
+
+
 async def test_after_a_lost_connection_the_next_send_connects_again(autojump_clock: MockClock) -> None:
     broker = FakeBroker()
     async with running(broker) as (producer, nursery, network):
