@@ -6,6 +6,7 @@ from typing import Final
 
 import trio
 
+from rmqha.replication.deadlines import Deadlines
 from rmqha.replication.watermark import Watermark
 
 _EXPIRED_AT_ONCE: Final = 500
@@ -43,29 +44,29 @@ async def wait_overdue(deadline: Callable[[], float], *, ahead_s: float = inf) -
 
 
 class DeadlineService:
-    """Expires the waiters of a watermark, each at its own deadline.
+    """Expires deadlines by trio's clock.
 
-    It sleeps until the earliest deadline it knows of and is woken only by an earlier one. With equal timeouts
-    deadlines come in order, so a busy watermark costs one wake-up per timeout, not one per waiter.
+    It sleeps until the earliest one it knows of and is woken only by an earlier one. With equal timeouts deadlines
+    come in order, so a busy watermark costs one wake-up per timeout, not one per waiter.
     """
 
-    def __init__(self, watermark: Watermark) -> None:
-        self._watermark = watermark
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
         self._armed = inf
         self._earlier = trio.Event()
-        watermark.deadline_added = self._on_deadline_added
+        deadlines.added = self._on_added
 
-    def _on_deadline_added(self, deadline: float) -> None:
-        if deadline < self._armed:
-            self._armed = deadline
+    def _on_added(self, at: float) -> None:
+        if at < self._armed:
+            self._armed = at
             self._earlier.set()
 
     async def run(self) -> None:
-        """Expire waiters until cancelled; those left then are answered by the code that stops the service."""
+        """Keep the deadlines until cancelled; what is left then is for the caller to end."""
         while True:
             self._earlier = trio.Event()
-            self._armed = self._watermark.next_deadline()
+            self._armed = self._deadlines.next()
             with trio.move_on_at(self._armed):
                 await self._earlier.wait()
-            while self._watermark.expire(trio.current_time(), at_most=_EXPIRED_AT_ONCE):
+            while self._deadlines.expire(trio.current_time(), at_most=_EXPIRED_AT_ONCE):
                 await trio.lowlevel.checkpoint()

@@ -29,7 +29,7 @@ async def test_wait_reached_gives_up_at_its_deadline(autojump_clock: MockClock) 
 
 async def test_each_waiter_expires_at_his_own_deadline(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     mark = Watermark()
-    nursery.start_soon(DeadlineService(mark).run)
+    nursery.start_soon(DeadlineService(mark.deadlines).run)
     expired: dict[str, float] = {}
     await wait_all_tasks_blocked()
 

@@ -78,7 +78,7 @@ class MetadataService:
         self._not_saved = ""
         self._asking: set[Connection] = set()
         self._making = trio.Lock()
-        self._deadlines = DeadlineService(topics.saved)
+        self._deadlines = DeadlineService(topics.saved.deadlines)
         self._changed = trio.Event()
         self._saving = trio.Lock()
         topics.on_put = queue_ends.on_learned = self._on_change

@@ -1,7 +1,7 @@
 """PullRequestHoldService: pulls that found nothing wait here for the next message or for their time to run out.
 
-Every queue has a watermark, its end; a held pull waits for the end to pass its offset. A second watermark that never
-moves holds nothing but deadlines, so one timer serves all queues. RocketMQ looks at its held pulls every 5 s instead
+Every queue has a watermark, its end; a held pull waits for the end to pass its offset. One timer serves the
+deadlines of all queues. RocketMQ looks at its held pulls every 5 s instead
 (spec: remoting §2.5, long polling).
 
 One message, or one deadline, may end thousands of holds: a few go on at once, the others in turns of the event loop.
@@ -14,6 +14,7 @@ from typing import Final
 
 import trio
 
+from rmqha.replication.deadlines import Deadlines
 from rmqha.replication.watermark import Watermark
 from rmqha.waiting import DeadlineService
 
@@ -39,7 +40,7 @@ class PullRequestHoldService:
 
     def __init__(self) -> None:
         self._ends: dict[tuple[str, int], Watermark] = {}
-        self._deadlines = Watermark()
+        self._deadlines = Deadlines()
         self._timer = DeadlineService(self._deadlines)
         self._later: deque[tuple[Retry, int, bool]] = deque()
         self._later_grew = trio.Event()
@@ -52,7 +53,7 @@ class PullRequestHoldService:
 
     def is_holding(self) -> bool:
         """Whether any pull is waiting."""
-        return self._deadlines.next_deadline() != inf
+        return self._deadlines.next() != inf
 
     def suspend_pull_request(
         self, topic: str, queue_id: int, *, offset: int, queue_end: int, deadline: float, retry: Retry, tags: int = 0
@@ -71,7 +72,7 @@ class PullRequestHoldService:
             end = self._ends[topic, queue_id] = Watermark(queue_end)
         self._advance(end, queue_end)
 
-        def on_deadline(_reached: bool, _value: int) -> None:
+        def on_deadline() -> None:
             arrival.cancel()
             self._go_on(retry, places, arrived=False)
 
@@ -80,7 +81,7 @@ class PullRequestHoldService:
             self._go_on(retry, places, arrived=True)
 
         self.held += places
-        expiry = self._deadlines.add(1, deadline, on_deadline)
+        expiry = self._deadlines.add(deadline, on_deadline)
         arrival = end.add(max(offset, end.value) + 1, inf, on_arrival)
 
     def _make_room(self) -> None:
@@ -90,7 +91,7 @@ class PullRequestHoldService:
             self.held -= places
             retry(False)
         else:
-            self._deadlines.expire(self._deadlines.next_deadline(), at_most=1)
+            self._deadlines.expire(self._deadlines.next(), at_most=1)
 
     def _go_on(self, retry: Retry, places: int, *, arrived: bool) -> None:
         now = trio.current_time()
@@ -124,7 +125,7 @@ class PullRequestHoldService:
 
     def release_all(self) -> None:
         """Let every held pull go on now, as if its time were over: the broker is stopping."""
-        self._deadlines.fail_all()
+        self._deadlines.expire(inf)
 
     async def run(self) -> None:
         """Keep the deadlines, and let go on in turns what could not at once, until cancelled."""

@@ -29,7 +29,7 @@ class GroupTransferService:
         self._held_offset = 0
         self._in_sync: Final = in_sync
         self._flushed: Final = flushed
-        self._deadlines: Final = DeadlineService(self.acked)
+        self._deadlines: Final = DeadlineService(self.acked.deadlines)
 
     def is_slave_ok(self, next_offset: int) -> bool:
         """False: answer SLAVE_NOT_AVAILABLE at once, nobody acceptable is there to wait for."""

