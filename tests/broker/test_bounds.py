@@ -77,6 +77,17 @@ async def test_a_store_with_more_queues_than_the_limit_starts(autojump_clock: Mo
         assert (await ask(client, send_request(b"x", topic="new"))).code == ResponseCode.SYSTEM_ERROR
 
 
+def test_a_topic_that_grows_counts_with_the_queues_it_has() -> None:
+    topics = TopicConfigManager(TopicRules("cluster", "broker", queues_max=20), now_ms=lambda: 0)
+    for queue_id in range(12):
+        topics.learn_queue("grows", queue_id)
+    assert topics.create_topic_in_send_message_method("next", default_topic="TBW102", client_default_topic_queue_nums=8)
+    with pytest.raises(RemoteProtocolError, match="maxQueues"):
+        topics.create_topic_in_send_message_method(
+            "one more", default_topic="TBW102", client_default_topic_queue_nums=1
+        )
+
+
 def test_queues_of_the_log_are_never_refused() -> None:
     topics = TopicConfigManager(TopicRules("cluster", "broker", queues_max=4), now_ms=lambda: 0)
     for number in range(10):

@@ -36,6 +36,22 @@ async def test_a_slave_keeps_the_larger_of_its_own_and_its_masters() -> None:
     assert offsets.query_offset("g", "t", 0) == 1, "what a consumer commits here counts, too"
 
 
+def test_what_was_saved_counts_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqha.broker.consumer_offset_manager.ENTRIES_MAX", 3)
+    offsets = ConsumerOffsetManager()
+    offsets.replace_from_json({"offsetTable": {"t@a": {0: 1, 1: 2}, "t@b": {0: 3}}})
+    with pytest.raises(RemoteProtocolError, match="the limit"):
+        offsets.commit_offset("c", "t", 0, offset=1)
+    offsets.commit_offset("a", "t", 1, offset=5)
+
+
+def test_what_was_cut_is_saved() -> None:
+    offsets = ConsumerOffsetManager()
+    offsets.replace_from_json({"offsetTable": {"t@g": {0: 7, 1: 7}}})
+    assert offsets.cut(lambda _topic, queue_id: 7 - queue_id) == ["t@g/1"]
+    assert (offsets.query_offset("g", "t", 0), offsets.query_offset("g", "t", 1), offsets.dirty) == (7, 6, True)
+
+
 async def test_what_came_from_the_master_counts_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqha.broker.consumer_offset_manager.ENTRIES_MAX", 3)
     offsets, master = ConsumerOffsetManager(), ConsumerOffsetManager()

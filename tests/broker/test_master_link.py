@@ -1,6 +1,9 @@
 """MasterLink: what a slave takes over of its master's tables."""
 
+import json
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -8,8 +11,17 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker import master_link
-from rmqha.broker.consumer_offset_manager import OffsetTable, decode_offsets
+from rmqha.broker.broker_status import STATUS_KEY
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, OffsetTable, decode_offsets
+from rmqha.broker.group import ReplicationGroup
+from rmqha.broker.master_link import MasterLink
+from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.codec.codes import RequestCode
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.ha.ha_client import BrokerStartingError, MasterAddress
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.server import RemotingServer
+from rmqha.replication.master_session import LogRange
 from tests.broker.machines import Machine
 from tests.sim.sim_net import SimNet
 
@@ -54,3 +66,60 @@ async def test_a_large_table_is_read_in_a_thread(
         await merged.wait()
         assert slave.offsets.query_offset("group4", "t", 0) == 4
     assert read_by == {not is_large}
+
+
+def link_of(net: SimNet, host: str, **settings: str) -> MasterLink:
+    """As a broker on ``host`` has one; that broker is not started."""
+    config = Machine(net, host).controller(**settings).config
+    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
+    group = ReplicationGroup(config, slave_hosts=lambda: (), name_slave=lambda _host, _port, _name: None)
+    return MasterLink(net.host(host).mount(), config, topics, ConsumerOffsetManager(), group=group)
+
+
+SLAVE = {
+    "brokerRole": "SLAVE",
+    "brokerId": "1",
+    "masterAddress": "10.0.0.1:10911",
+    "haMasterAddress": "10.0.0.1:10912",
+}
+
+
+async def test_a_broker_is_not_asked_what_another_one_holds(autojump_clock: MockClock) -> None:
+    """Neither is masterAddress for a peer that is not there, nor a neighbour whose HA port is another one."""
+    net = SimNet()
+    async with Machine(net, "10.0.0.1").broker() as master, Machine(net, "10.0.0.3").broker(haListenPort="20000"):
+        link = link_of(net, "10.0.0.2", **SLAVE)
+        assert await link.probe(MasterAddress("10.0.0.4", 10912)) is None
+        assert await link.probe(MasterAddress("10.0.0.3", 10912)) is None
+        found = await link.probe(MasterAddress("10.0.0.1", 10912))
+        assert found is not None
+        assert (found.max_offset, found.checks_reports) == (master.store.max_offset, True)
+
+
+@asynccontextmanager
+async def answering(net: SimNet, table: dict[str, str]) -> AsyncIterator[None]:
+    """A broker at 10.0.0.1 that answers 28, and nothing else."""
+    dispatcher = RequestDispatcher()
+    body = json.dumps({"table": table}).encode()
+    dispatcher.register(RequestCode.GET_BROKER_RUNTIME_INFO, lambda _, __: RemotingCommand(0, body=body))
+    async with trio.open_nursery() as nursery:
+        listener = await net.host("10.0.0.1").mount().listen("10.0.0.1", 10911)
+        nursery.start_soon(RemotingServer(dispatcher).serve, listener)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_that_is_starting_is_told_from_one_that_says_nothing(autojump_clock: MockClock) -> None:
+    net = SimNet()
+    starting = {STATUS_KEY: json.dumps({"starting": {"what": "recovering"}})}
+    async with answering(net, starting):
+        with pytest.raises(BrokerStartingError, match="recovering"):
+            await link_of(net, "10.0.0.2", **SLAVE).probe(MasterAddress("10.0.0.1", 10912))
+
+
+async def test_rocketmq_is_not_taken_for_one_that_checks_reports(autojump_clock: MockClock) -> None:
+    """A slave that is ahead would show up there, and be counted."""
+    net = SimNet()
+    async with answering(net, {"commitLogMinOffset": "-1", "commitLogMaxOffset": "500"}):
+        found = await link_of(net, "10.0.0.2", **SLAVE).probe(MasterAddress("10.0.0.1", 10912))
+    assert found == LogRange(-1, 500, checks_reports=False)

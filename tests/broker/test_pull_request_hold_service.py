@@ -18,6 +18,7 @@ async def test_a_held_pull_goes_on_when_its_message_arrives(nursery: trio.Nurser
     holds.notify_message_arriving("t", 1, 8)
     assert outcome == []
     holds.notify_message_arriving("t", 0, 8)
+    assert not holds.is_holding()
     await trio.sleep(20)
     assert outcome == [True]
     nursery.cancel_scope.cancel()

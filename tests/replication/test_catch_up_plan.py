@@ -94,6 +94,14 @@ def test_require_counts_only_proofs() -> None:
     assert plan.plan.is_open
 
 
+def test_a_peer_that_was_longer_and_turns_out_not_to_be_is_waited_for_no_more() -> None:
+    """What it said once no longer holds: it was compared, and nothing of its is missing here."""
+    plan = Plan("a")
+    plan.answer("a", PeerState.LONGER, end=200)
+    plan.answer("a", PeerState.SETTLED)
+    assert (plan.plan.refusal, plan.plan.is_open) == ("", True)
+
+
 def test_a_log_that_does_not_continue_this_one_is_never_passed_over() -> None:
     plan = Plan("a")
     plan.answer("a", PeerState.UNFIT, end=50, reason="diverged")

@@ -68,6 +68,12 @@ def test_a_slave_without_data_gets_the_whole_log_or_the_last_file() -> None:
     assert session(first=0, log=LogRange(-1, 0)).next_transfer_from_where == 0
 
 
+def test_a_slave_without_data_holds_nothing_and_may_say_so_again() -> None:
+    made = session(first=0)
+    made.on_report(0, log=LOG)
+    assert (made.slave_ack_offset, made.has_taken) == (0, False)
+
+
 def test_a_slave_without_data_may_report_the_start_it_was_sent() -> None:
     """A Java slave opens the file at a heartbeat's offset and reports it; see the capture fresh-multifile."""
     made = session(first=0, start_from=StartFrom.LAST)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqha.codec.layout import MESSAGE_MAGIC_V2
 from rmqha.codec.transfer import BODY_SIZE_MAX, encode_frame_header
 from rmqha.errors import RemoteProtocolError
 from rmqha.replication.overlap import StreamStart
@@ -186,6 +187,17 @@ def test_garbage_is_refused_after_the_good_records_were_given_out(garbage: bytes
     with pytest.raises(CorruptStreamError) as caught:
         taker.feed(encode_frame_header(0, len(good) + 200) + good + garbage)
     assert (bytes(taker.log), caught.value.offset) == (good, len(good))
+
+
+def test_a_record_of_a_format_that_is_not_read_here_is_refused_and_not_waited_for() -> None:
+    """More bytes do not help: they would fill the memory."""
+    good = record(0, b"good")
+    newer = bytearray(record(len(good), b"of a later version"))
+    newer[4:8] = MESSAGE_MAGIC_V2.to_bytes(4, "big", signed=True)
+    taker = Taker(SlaveSession(StreamStart(0), file_size=FILE))
+    with pytest.raises(CorruptStreamError):
+        taker.feed(encode_frame_header(0, len(good) + len(newer)) + good + bytes(newer))
+    assert bytes(taker.log) == good
 
 
 def test_a_size_that_no_record_has_is_refused_before_it_is_waited_for() -> None:
