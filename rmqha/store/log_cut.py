@@ -47,10 +47,10 @@ def _check_boundary(segment: Segment, offset: int) -> None:
     at, position = 0, offset - segment.offset
     while at < position:
         scan = segment.scan(at, position)
-        following = find_record(segment.file.view(), scan.end, segment.file.size, phy_offset_base=segment.offset)
+        following = find_record(segment.view(), scan.end, segment.size, phy_offset_base=segment.offset)
         if scan.end == position or following is None or following >= position:
             return
-        size = int.from_bytes(segment.file.view()[following : following + 4], "big")
+        size = int.from_bytes(segment.view()[following : following + 4], "big")
         if following + size > position:
             raise StoreError(
                 f"offset {offset} is inside the record of {segment.offset + following}: cut there or at its end, "
@@ -62,9 +62,9 @@ def _check_boundary(segment: Segment, offset: int) -> None:
 def _count(segment: Segment, at: int | None) -> int:
     records = 0
     while at is not None:
-        at = find_record(segment.file.view(), at, segment.file.size, phy_offset_base=segment.offset)
+        at = find_record(segment.view(), at, segment.size, phy_offset_base=segment.offset)
         if at is not None:
-            scan = scan_records(segment.file.view(), at, segment.file.size, phy_offset_base=segment.offset)
+            scan = scan_records(segment.view(), at, segment.size, phy_offset_base=segment.offset)
             records, at = records + scan.records, scan.end
     return records
 
@@ -89,9 +89,9 @@ def cut_log(disk: Disk, root: str, commit_log_directory: str, *, offset: int) ->
             disk.replace_bytes(path, encode_checkpoint(replace(known, master_flushed_offset=durable_offset)))
         for segment in reversed(LogReader(disk, commit_log_directory).segments):
             if segment.offset > offset:
-                disk.unlink(segment.file.path)
+                disk.unlink(segment.path)
             elif offset < segment.end_offset:
-                disk.open(segment.file.path, writable=True).zero_tail(offset - segment.offset)
+                disk.open(segment.path, writable=True).zero_tail(offset - segment.offset)
         return cut
     finally:
         lock.close()

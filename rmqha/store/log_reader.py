@@ -4,46 +4,75 @@ Takes no lock and writes nothing, so it works on any RocketMQ 4.x store: of a ru
 The end is then wherever the records end; a blank at the end of the last segment counts as read.
 """
 
+import errno
 import hashlib
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from rmqha.codec.compression import inflate
 from rmqha.codec.message import StoredMessage, decode_scanned
 from rmqha.codec.resync import find_record
 from rmqha.codec.scan import Scan, Stop, scan_records
-from rmqha.errors import CorruptLogError, LocalProtocolError, ProtocolError
+from rmqha.errors import CorruptLogError, LocalProtocolError, ProtocolError, StoreReadError
 from rmqha.store.disk import DataFile, Disk
 from rmqha.store.mapped_file import parse_file_name
+from rmqha.store.open_files import OpenFiles
 
+_OPEN_FILES_MAX: Final = 16
+"""They are read one after the other."""
 _ROUND_BYTES: Final = 1 << 20
 _HOLE_BYTES: Final = 16 << 20
 """How far behind zeros a record is looked for."""
 
 
-@dataclass(frozen=True, slots=True)
 class Segment:
-    """One file of the log."""
+    """One file of the log, opened when it is used: a log may have more than a process may have open."""
 
-    file: DataFile
-    offset: int
-    """Physical offset of its first byte."""
+    __slots__ = ("_disk", "_open_files", "held", "offset", "path", "size", "was_used")
+
+    is_pinned: Final = False
+
+    def __init__(self, disk: Disk, path: str, offset: int, *, open_files: OpenFiles) -> None:
+        """Nothing is opened here.
+
+        Raises:
+            StoreReadError: the file is not there any more.
+        """
+        self._disk = disk
+        self._open_files = open_files
+        self.path: Final = path
+        self.offset: Final = offset
+        """Physical offset of its first byte."""
+        self.size: Final = disk.file_size(path)
+        self.held: DataFile | None = None
+        self.was_used = False
 
     @property
     def end_offset(self) -> int:
         """Physical offset behind its last byte."""
-        return self.offset + self.file.size
+        return self.offset + self.size
+
+    def view(self) -> memoryview:
+        """The whole file, read-only. Raises StoreReadError."""
+        self.was_used = True
+        return (self.held or self._open_files.open(self)).view()
+
+    def open_file(self) -> DataFile:
+        """See :class:`~rmqha.store.open_files.Reopenable`."""
+        file = self._disk.open(self.path, writable=False)
+        if file.size != self.size:
+            cause = OSError(errno.EIO, f"it has {file.size} bytes now, and had {self.size}")
+            raise StoreReadError(cause, operation="open", path=self.path)
+        return file
 
     def scan(self, at: int, end: int | None = None, *, check_crc: bool = True) -> Scan:
         """Walk the records from position ``at`` on, up to ``end`` or the file's end."""
-        size = self.file.size
         return scan_records(
-            self.file.view(),
+            self.view(),
             at,
-            size if end is None else min(end, size),
+            self.size if end is None else min(end, self.size),
             phy_offset_base=self.offset,
-            file_end=size,
+            file_end=self.size,
             check_crc=check_crc,
         )
 
@@ -55,17 +84,18 @@ class LogReader:
     """
 
     def __init__(self, disk: Disk, directory: str) -> None:
-        """Open the directory.
+        """List the directory.
 
         Raises:
             StoreReadError: it cannot be read.
         """
+        open_files = OpenFiles(_OPEN_FILES_MAX)
         self.directory: Final = directory
         self.segments: Final[list[Segment]] = []
         for name in disk.listdir(directory):
-            offset = parse_file_name(name)
-            if offset is not None and disk.file_size(f"{directory}/{name}"):
-                self.segments.append(Segment(disk.open(f"{directory}/{name}", writable=False), offset))
+            if (offset := parse_file_name(name)) is not None:
+                segment = Segment(disk, f"{directory}/{name}", offset, open_files=open_files)
+                self.segments.extend([segment] if segment.size else [])
 
     @property
     def min_offset(self) -> int:
@@ -87,7 +117,7 @@ class LogReader:
             if end is not None and segment.offset >= end:
                 return
             if segment.offset > at and number:
-                raise CorruptLogError(at, f"the segment before {segment.file.path} is missing")
+                raise CorruptLogError(at, f"the segment before {segment.path} is missing")
             position = self._begin(segment, max(0, at - segment.offset))
             later = self.segments[number + 1 :]
             stop = yield from self._messages_of(segment, position, later=later, end=end, check_crc=check_crc)
@@ -99,16 +129,16 @@ class LogReader:
     def _begin(segment: Segment, position: int) -> int:
         if position == 0 or segment.scan(position).records:
             return position
-        found = find_record(segment.file.view(), position, segment.file.size, phy_offset_base=segment.offset)
-        return segment.file.size if found is None else found
+        found = find_record(segment.view(), position, segment.size, phy_offset_base=segment.offset)
+        return segment.size if found is None else found
 
     @staticmethod
     def _messages_of(
         segment: Segment, at: int, *, later: list[Segment], end: int | None, check_crc: bool
     ) -> Generator[StoredMessage, None, Stop]:
         """Yield the messages of one segment from position ``at`` on; returns why it ended."""
-        view = segment.file.view()
-        limit = segment.file.size if end is None else end - segment.offset
+        view = segment.view()
+        limit = segment.size if end is None else end - segment.offset
         while at < limit:
             size = int.from_bytes(view[at : at + 4], "big", signed=True)
             scan = segment.scan(at, at + max(size, _ROUND_BYTES), check_crc=check_crc)
@@ -119,19 +149,19 @@ class LogReader:
             if scan.records:
                 continue
             if scan.stop in {Stop.CORRUPT, Stop.FOREIGN}:
-                raise CorruptLogError(segment.offset + at, f"{scan.reason} ({segment.file.path}, position {at})")
+                raise CorruptLogError(segment.offset + at, f"{scan.reason} ({segment.path}, position {at})")
             if scan.stop is Stop.ZERO and _record_follows(segment, at, later):
                 if not _is_unwritten(segment, at):
                     continue  # written meanwhile
-                raise CorruptLogError(segment.offset + at, f"zeros, no record ({segment.file.path}, position {at})")
+                raise CorruptLogError(segment.offset + at, f"zeros, no record ({segment.path}, position {at})")
             return scan.stop
         return Stop.END
 
 
 def _record_follows(segment: Segment, at: int, later: list[Segment]) -> bool:
     """Whether zeros at ``at`` are a hole in the log, not its end."""
-    end = min(segment.file.size, at + _HOLE_BYTES)
-    if find_record(segment.file.view(), at + 1, end, phy_offset_base=segment.offset) is not None:
+    end = min(segment.size, at + _HOLE_BYTES)
+    if find_record(segment.view(), at + 1, end, phy_offset_base=segment.offset) is not None:
         return True
     return not all(_is_unwritten(one, 0) for one in later)
 

@@ -64,15 +64,15 @@ def verify_log(
     _check_names(disk, directory, found)
     reader = LogReader(disk, directory)
     found.min_offset = found.end_offset = reader.min_offset
-    expected_size = reader.segments[0].file.size if reader.segments else 0
+    expected_size = reader.segments[0].size if reader.segments else 0
     for number, segment in enumerate(reader.segments):
         if number and segment.offset != reader.segments[number - 1].end_offset:
             missing = reader.segments[number - 1].end_offset
             reason = f"segment {file_name(missing)} is missing, or of a wrong length"
-            found.problems.append(Problem(segment.file.path, 0, missing, reason))
-        if segment.file.size != expected_size:
-            reason = f"{segment.file.size} bytes, but the first segment has {expected_size}"
-            found.problems.append(Problem(segment.file.path, 0, segment.offset, reason))
+            found.problems.append(Problem(segment.path, 0, missing, reason))
+        if segment.size != expected_size:
+            reason = f"{segment.size} bytes, but the first segment has {expected_size}"
+            found.problems.append(Problem(segment.path, 0, segment.offset, reason))
         found.segments += 1
         if not _verify_segment(segment, found):
             break
@@ -100,13 +100,13 @@ def _verify_segment(segment: Segment, found: LogVerification) -> bool:
             found.blanks += scan.stop is Stop.BLANK
             found.end_offset = segment.end_offset
             return True
-        place = Problem(segment.file.path, scan.end, segment.offset + scan.end, scan.reason or "zeros, no record")
+        place = Problem(segment.path, scan.end, segment.offset + scan.end, scan.reason or "zeros, no record")
         if scan.stop is Stop.FOREIGN:
             found.problems.append(place)
             return False
         # Whether it is damage or only the end of the log shows if good records follow, here or later.
         found.tail = found.tail or place
-        following = find_record(segment.file.view(), scan.end + 1, segment.file.size, phy_offset_base=segment.offset)
+        following = find_record(segment.view(), scan.end + 1, segment.size, phy_offset_base=segment.offset)
         if following is None or len(found.problems) >= PROBLEMS_MAX:
             return len(found.problems) < PROBLEMS_MAX
         at = following

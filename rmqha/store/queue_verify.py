@@ -13,8 +13,11 @@ from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.disk import Disk
 from rmqha.store.log_reader import LogReader, Segment
 from rmqha.store.log_verify import PROBLEMS_MAX, Problem
+from rmqha.store.open_files import OpenFiles
 
 _ROUND_BYTES = 1 << 20
+_OPEN_FILES_MAX = 256
+"""Of the queues: a process of a shell may have a thousand."""
 
 
 @dataclass(slots=True)
@@ -38,7 +41,7 @@ def verify_queues(disk: Disk, log_directory: str, queue_directory: str) -> Queue
     size = _file_size(disk, queue_directory)
     if size == 0:
         return QueueVerification()
-    table = ConsumeQueueTable(disk, queue_directory, file_size=size)
+    table = ConsumeQueueTable(disk, queue_directory, file_size=size, open_files=OpenFiles(_OPEN_FILES_MAX))
     try:
         table.load(writable=False)
     except CorruptLogError as error:
@@ -73,12 +76,12 @@ def _requests(reader: LogReader) -> Iterator[DispatchRequest]:
         at: int | None = 0
         while at is not None:
             end = yield from _requests_from(segment, at)
-            at = find_record(segment.file.view(), end, segment.file.size, phy_offset_base=segment.offset)
+            at = find_record(segment.view(), end, segment.size, phy_offset_base=segment.offset)
 
 
 def _requests_from(segment: Segment, at: int) -> Generator[DispatchRequest, None, int]:
     """The records from position ``at`` on, up to the first that is not readable; returns where that is."""
-    view, size = segment.file.view(), segment.file.size
+    view, size = segment.view(), segment.size
     while True:
         total = int.from_bytes(view[at : at + 4], "big", signed=True)
         end = min(size, at + max(total, _ROUND_BYTES))

@@ -101,9 +101,9 @@ def test_an_empty_and_an_absent_directory_hold_nothing(tmp_path: Path) -> None:
 def test_the_next_record_is_found_from_every_byte(tmp_path: Path) -> None:
     reader = reader_of("v6", tmp_path)
     segment = reader.segments[0]
-    view = segment.file.view()
+    view = segment.view()
     positions = [message.physical_offset for message in reader.messages()][:6]
     for start in range(positions[-1] + 1):
         wanted = next(position for position in positions if position >= start)
-        assert find_record(view, start, segment.file.size, phy_offset_base=0) == wanted
-    assert find_record(view, 0, segment.file.size, phy_offset_base=1) is None
+        assert find_record(view, start, segment.size, phy_offset_base=0) == wanted
+    assert find_record(view, 0, segment.size, phy_offset_base=1) is None

@@ -1,7 +1,9 @@
 """However many files a store has, few of them are open; and what cannot be opened now can be opened later."""
 
 import errno
+import gc
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,12 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.errors import StoreReadError, StoreWriteError
+from rmqha.store.log_cut import plan_cut
+from rmqha.store.log_reader import LogReader
+from rmqha.store.log_verify import verify_log
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDataFile, OsDisk
+from rmqha.store.queue_verify import verify_queues
 from tests.sim.sim_disk import SimDataFile, SimDisk, SimMount
 from tests.store.helpers import SEGMENT, dispatched, message, put, running
 
@@ -153,3 +159,22 @@ async def test_a_file_that_was_cut_by_hand_is_no_sigbus(tmp_path: Path) -> None:
             bodies(store, 1)
             with pytest.raises(StoreReadError, match="it has 0 bytes now, and had 200"):
                 bodies(store, 0)
+
+
+async def test_a_log_with_more_files_than_a_process_may_open_is_read_verified_and_cut(tmp_path: Path) -> None:
+    """A terabyte has a thousand, which is what a shell's processes may have open."""
+    root, count = str(tmp_path), 300
+    log = f"{root}/commitlog"
+    with trio.fail_after(60):
+        async with running(OsDisk(), root=root) as store:
+            await put(store, *[message(size=1800, queue_id=number % QUEUES) for number in range(count)])
+    gc.collect()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + 120, hard))
+    try:
+        assert len([*LogReader(OsDisk(), log).messages()]) == count
+        assert verify_log(OsDisk(), log).records == count
+        assert verify_queues(OsDisk(), log, f"{root}/consumequeue").units == count
+        assert plan_cut(OsDisk(), log, SEGMENT).records == count - 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
