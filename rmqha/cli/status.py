@@ -65,6 +65,8 @@ def _wait_in_sync(address: str, *, timeout_s: float) -> tuple[dict[str, Any], An
         UnreachableError: nobody answered at the end.
         CliError: it was reachable, and not in sync in time.
     """
+    from rmqha.logs import escaped  # noqa: PLC0415
+
     deadline = time.monotonic() + timeout_s
     while True:
         left_s = deadline - time.monotonic()
@@ -77,6 +79,6 @@ def _wait_in_sync(address: str, *, timeout_s: float) -> tuple[dict[str, Any], An
             if verdict.in_sync:
                 return facts, verdict
             if left_s <= ASK_AGAIN_AFTER_S:
-                why = "; ".join(verdict.reasons) or verdict.summary
+                why = escaped("; ".join(verdict.reasons) or verdict.summary)
                 raise CliError(f"not in sync within {timeout_s:g} s", why=why, hint="ask the other broker, too")
         time.sleep(ASK_AGAIN_AFTER_S)

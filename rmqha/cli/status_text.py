@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from rmqha.cli.verdict import Verdict, named
+from rmqha.logs import escaped
 
 _OFFSETS: Final = ("min", "max", "flushed", "confirm", "dispatched")
 _CLIENT_OFFSETS: Final = ("received", "verified", "durable", "reported")
@@ -21,7 +22,7 @@ def render_status(facts: dict[str, Any], verdict: Verdict) -> str:
     lines += [f"  departed {_departed(gone)}" for gone in (facts.get("ha") or {}).get("departed", ())]
     if facts.get("ha_client"):
         lines.append(f"  master   {_master(facts['ha_client'])}")
-    return "\n".join(lines)
+    return "\n".join(map(escaped, lines))  # other brokers' names are in it
 
 
 def _offsets(facts: dict[str, Any], names: tuple[str, ...]) -> list[str]:

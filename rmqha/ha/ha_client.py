@@ -241,10 +241,14 @@ class HAClient:
         return True
 
     async def _meet_master(self, address: MasterAddress, local_port: int) -> None:
-        """Tell a master that is followed whose connection this is, until it says who it is; at first it may not."""
+        """Tell a master that is followed whose connection this is, until it says who it is.
+
+        At first it may not say so, nor serve this connection yet: it is told twice at least.
+        """
         for pause_s in chain((0.0, _MEET_AFTER_S), repeat(_MEET_AGAIN_S)):
             await trio.sleep(pause_s)
-            if self._check_group(await self._ask(self._introduce(address, local_port))):
+            is_known = self._check_group(await self._ask(self._introduce(address, local_port)))
+            if is_known and pause_s:
                 break
             if pause_s and not self._has_warned:
                 self._has_warned = True

@@ -95,6 +95,15 @@ def test_how_full_the_disk_was_comes_with_when() -> None:
     assert "  disk     42 % used\n" in render_status(facts, judge(facts)) + "\n"
 
 
+def test_names_that_brokers_give_themselves_cannot_steer_the_terminal() -> None:
+    name = "a\x1b[2J\nok: all is well/1"
+    facts = master(connection(name=name), group_clashes=[f"10.0.0.3:10911: it has brokerName={name}"])
+    text = render_status(facts, judge(facts))
+    assert "\x1b" not in text
+    assert [line for line in text.splitlines() if line.startswith("ok")] == []
+    assert "a\\x1b[2J\\nok" in text
+
+
 def test_who_left_is_named_with_when_and_why_where_it_is_missed() -> None:
     gone = {"name": "a/1", "peer": "10.0.0.2:5000", "slave_ack_offset": 90, "reason": "no report for 20 s"}
     ha = {"connections": [], "refused": [], "departed": [gone | {"last_s_ago": 12.3}]}

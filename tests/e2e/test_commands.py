@@ -36,6 +36,8 @@ async def test_what_is_sent_is_tailed_dumped_and_survives_the_master(pair: Pair)
     assert [message["body"][:3] for message in newest] == ["47 ", "48 ", "49 "]
 
     assert (await rmqha("status", "-b", slave, "--wait", "in-sync"))[0] == 0
+    code, out, _ = await rmqha("status", "-b", master)
+    assert (code, re.findall(r"replica  127\.0\.0\.1:\d+ \((\S+)\)", out)) == (0, ["pair/1"]), out
     await pair.master.kill()
     assert (await rmqha("status", "-b", master))[0] == 3
     code, out, err = await rmqha("tail", "orders", "-b", slave, "--from", "start")

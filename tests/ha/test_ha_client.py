@@ -16,6 +16,8 @@ from rmqha.ha.ha_client import HAClient, MasterAddress
 from rmqha.ha.log_receiver import first_difference, own_tail
 from rmqha.ha.options import HaAck, HAClientOptions
 from rmqha.ha.runtime_info import ClientState
+from rmqha.replication.group import GroupMember
+from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
 from tests.ha.harness import FILE, RawMaster, settle, start_master, start_slave, until
 from tests.memory_log import MemoryLog, record, records
@@ -224,6 +226,26 @@ async def test_a_new_master_address_ends_the_attempt_to_reach_the_old_one(
     await trio.sleep(10)
     assert not old.accepted_at
     assert new.accepted_at == pytest.approx([1])
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_master_is_told_twice_whose_connection_it_is(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """The first time it may not serve the connection yet; a master that has been told is not asked for ever."""
+    network, master, told = MemoryNetwork(), RawMaster(), []
+    await nursery.start(master.run, network)
+
+    async def introduce(address: MasterAddress, local_port: int) -> LogRange:
+        told.append((trio.current_time(), address.port, local_port))
+        return LogRange(0, 0, member=GroupMember("a", 0))
+
+    client = HAClient(MemoryLog(), network, options=HAClientOptions(), chance=lambda: 0.0, introduce=introduce)
+    nursery.start_soon(client.run)
+    client.update_master_address("master", master.port)
+    for _ in range(20):
+        await trio.sleep(5)
+        await master.send(encode_frame_header(0, 0))
+    port = master.streams[0].peer.rpartition(":")[2]
+    assert [(round(at), *where) for at, *where in told] == [(0, master.port, int(port)), (2, master.port, int(port))]
     nursery.cancel_scope.cancel()
 
 
