@@ -45,6 +45,8 @@ def ask_broker(address: str, request: RemotingCommand, *, timeout_s: float) -> R
         raise UnreachableError(address, f"no answer within {timeout_s:g} s") from None
     except OSError as error:
         raise UnreachableError(address, error.strerror or str(error)) from None
+    except UnicodeError as error:
+        raise UnreachableError(address, f"is no host's name: {error}") from None
     except RemoteProtocolError as error:
         told = describe_answer(first_bytes) or f"what listens there is no broker: {error}"
         raise UnreachableError(address, told) from None

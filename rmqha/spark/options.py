@@ -26,6 +26,15 @@ SYSTEM_PREFIXES = ("rmq_sys_", "%RETRY%", "%DLQ%")
 """Retry and dead-letter topics hold second copies of ordinary messages."""
 
 
+def is_utf8(text: str) -> bool:
+    """Whether a text, perhaps of the command line, can be written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class OnCorrupt(StrEnum):
     """What to do with bytes that are no good record where one must be."""
 
@@ -79,8 +88,11 @@ class ReadOptions:
         """Check what only a look at the whole tells.
 
         Raises:
-            ConfigError: the pattern is no regular expression, or there are topics, too.
+            ConfigError: the pattern is no regular expression, or there are topics, too; a word is not UTF-8.
         """
+        for word in (*(self.topics or ()), *(self.keys or ()), *(self.tags or ()), self.broker_name):
+            if not is_utf8(word):
+                raise ConfigError(f"{word!r} is not UTF-8, as all names in a log are")
         if self.topics is not None and self.topic_pattern is not None:
             raise ConfigError("give topics or a topic pattern, not both")
         try:

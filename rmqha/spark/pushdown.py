@@ -40,7 +40,8 @@ def narrow(narrowed: Narrowed, filters: Iterable[spark.Filter]) -> Narrowed:
             case spark.EqualTo(attribute=(column,), value=value):
                 narrowed = replace(narrowed, read=_one_of(narrowed.read, column, (value,)))
             case spark.In(attribute=(column,), value=values):
-                narrowed = replace(narrowed, read=_one_of(narrowed.read, column, tuple(values)))
+                known = tuple(value for value in values if value is not None)  # nothing equals null
+                narrowed = replace(narrowed, read=_one_of(narrowed.read, column, known))
             case _:
                 pass
     return narrowed

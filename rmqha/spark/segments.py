@@ -15,6 +15,7 @@ from pyarrow import fs
 
 from rmqha.errors import StoreError
 from rmqha.spark.lane_walk import Bytes
+from rmqha.spark.options import is_utf8
 
 WINDOW_BYTES: Final = 64 << 10
 
@@ -85,8 +86,10 @@ def open_filesystem(path_or_uri: str) -> tuple[fs.FileSystem, str]:
     """The file system behind a URI or a local path, and the path within it.
 
     Raises:
-        StoreError: no file system is known for the URI's scheme.
+        StoreError: no file system is known for the URI's scheme, or the path is not UTF-8.
     """
+    if not is_utf8(path_or_uri):
+        raise StoreError(f"{path_or_uri!r} is not UTF-8, as pyarrow needs a path to be: name it by a link")
     if "://" not in path_or_uri:
         return fs.LocalFileSystem(), path_or_uri.rstrip("/") or "/"
     try:

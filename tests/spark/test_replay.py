@@ -9,6 +9,7 @@ import sys
 import zlib
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.dataset as ds
@@ -319,6 +320,32 @@ def test_workers_end_with_a_job_that_is_killed() -> None:
     ended, _, _ = select.select([worker], [], [], 120)
     os.close(worker)
     assert ended
+
+
+class DeadlyTask:
+    """Ends the worker that receives it."""
+
+    log = SimpleNamespace(size=engines.PROCESSES_BYTES_MIN)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os._exit, (9,)
+
+
+@pytest.mark.e2e
+def test_a_worker_that_is_killed_fails_the_job_in_words() -> None:
+    tasks: Any = [DeadlyTask(), DeadlyTask()]
+    with pytest.raises(StoreError, match="--workers 1"):
+        list(engines.run_local(tasks, workers=2))
+
+
+@pytest.mark.parametrize("place", ["store", "out"])
+def test_a_path_that_is_not_utf_8_is_refused(place: str, log: LogWriter, tmp_path: Path) -> None:
+    paths = {"store": log.root, "out": tmp_path / "out"}
+    paths[place] = tmp_path / "\udcff"
+    with pytest.raises(StoreError, match="UTF-8"):
+        run(paths["store"], paths["out"])
+    with pytest.raises(ConfigError, match="UTF-8"):
+        ReadOptions(topics=("\udcff",))
 
 
 def test_attempts_at_a_task_do_not_share_files(log: LogWriter, tmp_path: Path) -> None:

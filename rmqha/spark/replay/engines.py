@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures.process import BrokenProcessPool
 from importlib.util import find_spec
 from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Final
@@ -48,7 +49,11 @@ def worker_count(options: ReplayOptions) -> int:
 
 
 def run_local(tasks: Sequence[ReplayTask], *, workers: int) -> Iterator[TaskResult]:
-    """On this machine, without Spark."""
+    """On this machine, without Spark.
+
+    Raises:
+        StoreError: somebody killed a worker; the system does when memory is short.
+    """
     total = sum(task.log.size for task in tasks)
     if workers == 1 or len(tasks) == 1 or total < PROCESSES_BYTES_MIN:
         yield from map(run_task, tasks)
@@ -58,6 +63,8 @@ def run_local(tasks: Sequence[ReplayTask], *, workers: int) -> Iterator[TaskResu
         try:
             for future in as_completed(futures):
                 yield future.result()
+        except BrokenProcessPool as error:
+            raise StoreError("a worker was killed, as when memory is short: --workers 1 needs less") from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
