@@ -32,7 +32,7 @@ logger = structlog.get_logger()
 _Table = TypeVar("_Table")
 
 RPC_TIMEOUT_S: Final = 3.0
-_TABLE_TIMEOUT_S: Final = 20.0
+TABLE_TIMEOUT_S: Final = 20.0
 """A busy master takes its time to make a table of megabytes."""
 _READ_AT_ONCE_MAX: Final = 64 * 1024
 """Bytes of JSON: some 20 milliseconds' work."""
@@ -161,7 +161,7 @@ async def _ask_table(
     decode: Callable[[dict[str, Any]], _Table],
     *,
     fields: dict[str, str] | None = None,
-    timeout_s: float = _TABLE_TIMEOUT_S,
+    timeout_s: float = TABLE_TIMEOUT_S,
 ) -> _Table:
     """What ``decode`` makes of the JSON object that answers ``code``, or of an empty one.
 
@@ -171,13 +171,23 @@ async def _ask_table(
         OSError: there is no thread.
         RemoteProtocolError: it is no JSON object, or ``decode`` does not take it.
     """
+    answer = await client.invoke(RemotingCommand(code, ext_fields=fields or {}), timeout_s=timeout_s)
+    if answer.code != ResponseCode.SUCCESS or not answer.body:
+        return decode({})
+    return await read_table(answer, decode)
+
+
+async def read_table(answer: RemotingCommand, decode: Callable[[dict[str, Any]], _Table]) -> _Table:
+    """What ``decode`` makes of the JSON object that is an answer's body; of a large one in a worker thread.
+
+    Raises:
+        OSError: there is no thread.
+        RemoteProtocolError: it is no JSON object, or ``decode`` does not take it.
+    """
 
     def read() -> _Table:
         return decode(json_of(answer))
 
-    answer = await client.invoke(RemotingCommand(code, ext_fields=fields or {}), timeout_s=timeout_s)
-    if answer.code != ResponseCode.SUCCESS or not answer.body:
-        return decode({})
     if len(answer.body) <= _READ_AT_ONCE_MAX:
         return read()
     with needing_a_thread():

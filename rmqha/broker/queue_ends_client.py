@@ -1,11 +1,11 @@
 """QueueEndsClient: how a broker learns from another where queues end of which its log holds no message."""
 
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import trio
 
-from rmqha.broker.master_link import HA_PORT_DISTANCE, RPC_TIMEOUT_S, json_of
+from rmqha.broker.master_link import HA_PORT_DISTANCE, RPC_TIMEOUT_S, TABLE_TIMEOUT_S, json_of, read_table
 from rmqha.broker.queue_ends import ENTRIES_MAX, QueueEnds
 from rmqha.broker.topic_config_manager import decode_topics
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -26,6 +26,7 @@ logger = structlog.get_logger()
 
 _AGAIN_S: Final = 1.0
 """Until it knows the ends, this slave should not become master: it asks soon, and often."""
+_LOOKED_AT_ONCE: Final = 1000
 
 
 def address_behind(ha_address: tuple[str, int]) -> str:
@@ -56,7 +57,7 @@ class QueueEndsClient:
         try:
             async with open_remoting_client(self._network, self._address, timeout_s=RPC_TIMEOUT_S) as client:
                 count = await self._ask_ends(client, before=before)
-        except (RemotingError, MQBrokerError, RemoteProtocolError) as error:
+        except (RemotingError, MQBrokerError, RemoteProtocolError, OSError) as error:
             if str(error) != self._failure:
                 logger.warning("queue_ends.unknown", address=self._address, reason=str(error))
             self._failure = str(error)
@@ -82,25 +83,38 @@ class QueueEndsClient:
 
     async def _ask_max_offsets(self, client: RemotingClient) -> int:
         """Ask RocketMQ, queue by queue, for the ends of those that show no message here."""
-        count = 0
-        topics = decode_topics(json_of(_successful(await _invoke(client, RequestCode.GET_ALL_TOPIC_CONFIG))))
-        if sum(topic.queue_nums for topic in topics.values()) > ENTRIES_MAX:
-            raise RemoteProtocolError(f"its topics have more than {ENTRIES_MAX} queues, the limit")
-        for topic in topics.values():
-            for queue_id in range(topic.queue_nums):
-                first, end = self._store.queues.range_of(topic.topic_name, queue_id)
+        code = RequestCode.GET_ALL_TOPIC_CONFIG
+        answer = _successful(await _invoke(client, code, timeout_s=TABLE_TIMEOUT_S))
+        queue_nums = await read_table(answer, _queue_nums)
+        count = looked_at = 0
+        for topic, nums in queue_nums.items():
+            for queue_id in range(nums):
+                looked_at += 1
+                if looked_at % _LOOKED_AT_ONCE == 0:
+                    await trio.lowlevel.checkpoint()
+                first, end = self._store.queues.range_of(topic, queue_id)
                 if first < end:
                     continue
-                header = QueueRequestHeader(topic.topic_name, queue_id)
+                header = QueueRequestHeader(topic, queue_id)
                 answer = _successful(await _invoke(client, RequestCode.GET_MAX_OFFSET, header))
                 if (end := decode_header(OffsetResponseHeader, answer).offset) > 0:
-                    count += self._queue_ends.merge_from_json({"queueEnds": {topic.topic_name: {queue_id: end}}})
+                    count += self._queue_ends.merge_from_json({"queueEnds": {topic: {queue_id: end}}})
         return count
 
 
-async def _invoke(client: RemotingClient, code: RequestCode, header: object = None) -> RemotingCommand:
+def _queue_nums(value: dict[str, Any]) -> dict[str, int]:
+    """How many queues each topic of a table has. Raises RemoteProtocolError if it is no such table, or too large."""
+    queue_nums = {name: topic.queue_nums for name, topic in decode_topics(value).items()}
+    if sum(queue_nums.values()) > ENTRIES_MAX:
+        raise RemoteProtocolError(f"its topics have more than {ENTRIES_MAX} queues, the limit")
+    return queue_nums
+
+
+async def _invoke(
+    client: RemotingClient, code: RequestCode, header: object = None, *, timeout_s: float = RPC_TIMEOUT_S
+) -> RemotingCommand:
     ext_fields = {} if header is None else encode_header(header)
-    return await client.invoke(RemotingCommand(code, ext_fields=ext_fields), timeout_s=RPC_TIMEOUT_S)
+    return await client.invoke(RemotingCommand(code, ext_fields=ext_fields), timeout_s=timeout_s)
 
 
 def _successful(answer: RemotingCommand) -> RemotingCommand:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rmqha.codec.layout import SCHEDULE_TOPIC
+from rmqha.codec.remoting import FRAME_SIZE_MAX
 from rmqha.errors import RemoteProtocolError
 from rmqha.replication.watermark import Complete, Watermark
 
@@ -22,6 +23,11 @@ _INT32_MAX: Final = 2**31 - 1
 _SCHEDULE_QUEUE_NUMS: Final = 18
 _CLUSTER_TOPIC_QUEUE_NUMS: Final = 16
 _BENCHMARK_QUEUE_NUMS: Final = 1024
+
+TABLE_SIZE_MAX: Final = FRAME_SIZE_MAX - 64 * 1024
+"""Bytes of a table that slaves, RocketMQ's too, can still fetch: an answer is one frame."""
+_ENTRY_SIZE: Final = 180
+"""An entry without its names, with the longest numbers."""
 
 FORBIDDEN_SEND_TOPICS: Final = frozenset(
     {
@@ -47,6 +53,11 @@ class TopicConfig:
     topic_filter_type: str = "SINGLE_TAG"
     topic_sys_flag: int = 0
     order: bool = False
+
+    @property
+    def json_size(self) -> int:
+        """The bytes that an entry of a table of topics has at most."""
+        return 2 * len(self.topic_name) + len(self.topic_filter_type) + _ENTRY_SIZE
 
     @property
     def queue_nums(self) -> int:
@@ -142,9 +153,13 @@ class TopicConfigManager:
             self._table[topic.topic_name] = topic
         self._queues_max = rules.queues_max + self._count_queues()
         self._queues = self._count_queues()
+        self._size = self._count_size()
 
     def _count_queues(self) -> int:
         return sum(topic.queue_nums for topic in self._table.values())
+
+    def _count_size(self) -> int:
+        return sum(topic.json_size for topic in self._table.values())
 
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._table.values())
@@ -161,7 +176,8 @@ class TopicConfigManager:
         It has at least one queue, whatever the client asks for: one is made by the first message in any case.
 
         Raises:
-            RemoteProtocolError: with its queues there would be more than ``queues_max``.
+            RemoteProtocolError: with its queues there would be more than ``queues_max``, or the table would be larger
+                than slaves can fetch.
 
         Source: spec: remoting §2.3, auto topic creation.
         """
@@ -178,6 +194,11 @@ class TopicConfigManager:
                 f"({self._rules.queues_max} besides the built-in topics')"
             )
         created = TopicConfig(topic, queue_nums, queue_nums, template.perm & ~PERM_INHERIT)
+        if self._size + created.json_size > TABLE_SIZE_MAX:
+            raise RemoteProtocolError(
+                f"topic {topic} is not made: the table of topics that slaves can fetch has {TABLE_SIZE_MAX} bytes, "
+                f"and {len(self._table)} topics take {self._size}. Shorter names take less"
+            )
         self.made += 1
         self.unsaved[topic] = self.made
         self._put(created)
@@ -209,6 +230,7 @@ class TopicConfigManager:
     def _put(self, topic: TopicConfig) -> None:
         former = self._table.get(topic.topic_name)
         self._queues += topic.queue_nums - (former.queue_nums if former else 0)
+        self._size += topic.json_size - (former.json_size if former else 0)
         self._table[topic.topic_name] = topic
         self.data_version = (self._now_ms(), self.data_version[1] + 1)
         self.dirty = True
@@ -236,7 +258,7 @@ class TopicConfigManager:
             return False
         built_in = {topic.topic_name: topic for topic in _built_in_topics(self._rules)}
         self._table = built_in | table.topics
-        self._queues = self._count_queues()
+        self._queues, self._size = self._count_queues(), self._count_size()
         self.data_version = table.data_version
         self.dirty = True
         return True

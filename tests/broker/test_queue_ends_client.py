@@ -1,15 +1,19 @@
 """QueueEndsClient: what a master may answer, and what a slave makes of it."""
 
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.broker import queue_ends_client
 from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.queue_ends_client import QueueEndsClient
+from rmqha.broker.topic_config_manager import TopicConfig, decode_topics
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueEndsRequestHeader, QueueRequestHeader, decode_header
 from rmqha.codec.remoting import RemotingCommand
@@ -105,3 +109,23 @@ async def test_an_answer_that_is_none_is_told_once_and_asked_for_again(
             assert not await client.learn(before=4096)
             assert list(ends) == []
     assert [entry["event"] for entry in logs if entry["event"].startswith("queue_ends")] == ["queue_ends.unknown"]
+
+
+async def test_a_large_table_of_topics_is_read_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
+) -> None:
+    """Also RocketMQ's: to read it takes seconds, during which a slave would acknowledge nothing."""
+    read_by: list[bool] = []
+
+    def noticed_decode_topics(value: dict[str, Any]) -> dict[str, TopicConfig]:
+        read_by.append(threading.current_thread() is threading.main_thread())
+        return decode_topics(value)
+
+    monkeypatch.setattr(queue_ends_client, "decode_topics", noticed_decode_topics)
+    mock_clock.rate = 50  # a thread works in real time
+    entries = ",".join(f'"t{number:0200}":{{"readQueueNums":0,"writeQueueNums":0}}' for number in range(300))
+    topics = says(f'{{"topicConfigTable":{{{entries}}}}}')
+    answers = {RequestCode.GET_ALL_TOPIC_CONFIG: topics, RequestCode.GET_MAX_OFFSET: max_offset}
+    async with slave_of(answers) as (client, _):
+        assert await client.learn(before=4096)
+    assert read_by == [False]

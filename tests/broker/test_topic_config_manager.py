@@ -1,0 +1,48 @@
+"""The table of topics fits what its slaves can fetch."""
+
+from contextlib import suppress
+
+import pytest
+
+from rmqha.broker import topic_config_manager
+from rmqha.broker.topic_config_manager import AUTO_CREATE_TOPIC_KEY_TOPIC, TopicConfigManager, TopicRules
+from rmqha.codec import java_json
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
+from rmqha.errors import RemoteProtocolError
+
+
+def make(topics: TopicConfigManager, topic: str) -> None:
+    topics.create_topic_in_send_message_method(
+        topic, default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC, client_default_topic_queue_nums=1
+    )
+
+
+def test_no_send_makes_the_table_too_large_to_be_fetched() -> None:
+    topics = TopicConfigManager(TopicRules("c", "b"), now_ms=lambda: 1_700_000_000_000)
+    made = 0
+    with suppress(RemoteProtocolError):
+        for made in range(100_000):
+            make(topics, f"{made:0127}")
+    with pytest.raises(RemoteProtocolError, match="slaves can fetch"):
+        make(topics, f"{made:0127}")
+    body = java_json.dumps(topics.to_json()).encode()
+    assert FRAME_SIZE_MAX * 2 // 3 < len(body) < FRAME_SIZE_MAX
+    assert RemotingCommand(ResponseCode.SUCCESS, body=body).encode(), "it is one frame"
+    assert topics.select("0" * 127) is not None
+
+
+def test_the_size_of_the_table_follows_its_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What grows counts once, and a table that is taken over counts instead of the former."""
+    topics = TopicConfigManager(TopicRules("c", "b"), now_ms=lambda: 1_700_000_000_000)
+    room = sum(topic.json_size for topic in topics) + 2 * 250
+    monkeypatch.setattr(topic_config_manager, "TABLE_SIZE_MAX", room)
+    saved = topics.to_json()
+    make(topics, "first")
+    for queue_id in range(20):
+        topics.learn_queue("first", queue_id)
+    make(topics, "second")
+    with pytest.raises(RemoteProtocolError):
+        make(topics, "third")
+    topics.replace_from_json(java_json.loads(java_json.dumps(saved).encode()))
+    make(topics, "fourth")
