@@ -11,6 +11,7 @@ from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.disk import Disk
 from rmqha.store.lost_queue import LostQueue
+from rmqha.store.mapped_file import LOST_AND_FOUND
 from rmqha.store.open_files import OpenFiles
 
 _QUEUES_AT_ONCE: Final = 100
@@ -59,6 +60,8 @@ class ConsumeQueueTable:
         """
         self._erasing = writable and self._disk.exists(self._erasing_path)
         for topic in self._disk.listdir(self.directory):
+            if topic == LOST_AND_FOUND:
+                continue
             for name in self._disk.listdir(f"{self.directory}/{topic}"):
                 if name.isascii() and name.isdigit() and is_legal_topic(topic.encode(errors="replace")):
                     self._load_queue(topic, int(name), writable=writable)

@@ -12,7 +12,7 @@ from rmqha.codec.resync import find_record
 from rmqha.codec.scan import Scan, Stop
 from rmqha.store.disk import Disk
 from rmqha.store.log_reader import LogReader, Segment
-from rmqha.store.mapped_file import file_name, parse_file_name
+from rmqha.store.mapped_file import LOST_AND_FOUND, file_name, parse_file_name
 
 PROBLEMS_MAX: Final = 100
 """More are not looked for."""
@@ -81,9 +81,11 @@ def verify_log(
 
 
 def _check_names(disk: Disk, directory: str, found: LogVerification) -> None:
-    """A file that is no segment makes RocketMQ refuse to start."""
+    """A file that is no segment makes RocketMQ refuse to start; what is the file system's own only that one."""
     for name in disk.listdir(directory):
         path = f"{directory}/{name}"
+        if name == LOST_AND_FOUND:
+            continue
         if parse_file_name(name) is None:
             found.problems.append(Problem(path, 0, 0, "no segment's name: RocketMQ does not start with it here"))
         elif disk.file_size(path) == 0:

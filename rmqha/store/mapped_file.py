@@ -12,6 +12,8 @@ from rmqha.store.open_files import OpenFiles
 from rmqha.store.passing import is_lack
 
 NAME_DIGITS: Final = 20
+LOST_AND_FOUND: Final = "lost+found"
+"""The file system's own, in a directory that is a disk's root; nobody but root may look into it."""
 
 
 def file_name(offset: int) -> str:

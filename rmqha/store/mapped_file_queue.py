@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from rmqha.errors import CorruptLogError, StoreWriteError
 from rmqha.store.disk import DataFile, Disk
-from rmqha.store.mapped_file import MappedFile, file_name, parse_file_name
+from rmqha.store.mapped_file import LOST_AND_FOUND, MappedFile, file_name, parse_file_name
 from rmqha.store.open_files import OpenFiles
 
 
@@ -70,7 +70,7 @@ class MappedFileQueue:
         """
         assert not self.files, "a queue is loaded once"
         self.writable = writable
-        names = self.disk.listdir(self.directory)
+        names = [name for name in self.disk.listdir(self.directory) if name != LOST_AND_FOUND]
         for name in names:
             path = f"{self.directory}/{name}"
             offset = parse_file_name(name)

@@ -13,6 +13,7 @@ from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.disk import Disk
 from rmqha.store.log_reader import LogReader, Segment
 from rmqha.store.log_verify import PROBLEMS_MAX, Problem
+from rmqha.store.mapped_file import LOST_AND_FOUND
 from rmqha.store.open_files import OpenFiles
 
 _ROUND_BYTES = 1 << 20
@@ -63,6 +64,8 @@ def _file_size(disk: Disk, directory: str) -> int:
     An empty one was left by a crash while it was made: it says nothing about the others.
     """
     for topic in disk.listdir(directory):
+        if topic == LOST_AND_FOUND:
+            continue
         for queue_id in disk.listdir(f"{directory}/{topic}"):
             for name in disk.listdir(f"{directory}/{topic}/{queue_id}"):
                 if size := disk.file_size(f"{directory}/{topic}/{queue_id}/{name}"):

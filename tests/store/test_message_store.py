@@ -12,10 +12,12 @@ from trio.testing import MockClock
 from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from rmqha.codec.message import decode_message
 from rmqha.errors import CorruptLogError, StoreError, StoreLockedError, StoreReadError, StoreWriteError
+from rmqha.store.log_verify import verify_log
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk
+from rmqha.store.queue_verify import verify_queues
 from rmqha.store.status import GetMessageStatus, PutMessageStatus
-from tests.sim.sim_disk import Inode, SimDisk
+from tests.sim.sim_disk import Inode, SimDisk, SimMount
 from tests.store.helpers import SEGMENT, Clock, dispatched, message, options, put, running
 
 CLOCK = Clock()
@@ -528,3 +530,27 @@ async def test_a_clean_stop_does_not_miss_what_somebody_removed(autojump_clock: 
         await put(store, message())
         store.disk.unlink("/store/abort")
     assert not device.mount().exists("/store/abort")
+
+
+async def test_a_log_and_queues_on_disks_of_their_own_are_not_alone_there(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """lost+found belongs to the file system, and nobody but root may look into it."""
+    device = SimDisk()
+    for directory in ("commitlog", "consumequeue"):
+        device.mount().makedirs(f"/store/{directory}/lost+found")
+    listdir = SimMount.listdir
+
+    def guarded(self: SimMount, path: str) -> list[str]:
+        if path.endswith("lost+found"):
+            raise StoreReadError(OSError(errno.EACCES, "Permission denied"), operation="listdir", path=path)
+        return listdir(self, path)
+
+    monkeypatch.setattr(SimMount, "listdir", guarded)
+    for life in range(2):
+        async with running(device.mount()) as store:
+            await put(store, *[message(size=1500) for _ in range(5)])
+            await dispatched(store)
+            assert len(bodies(store)) == 5 * (life + 1)
+    assert verify_log(device.mount(), "/store/commitlog").problems == []
+    assert verify_queues(device.mount(), "/store/commitlog", "/store/consumequeue").units == 10
