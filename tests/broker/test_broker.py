@@ -339,3 +339,29 @@ async def test_a_second_port_that_is_taken_is_explained(autojump_clock: MockCloc
     ):
         async with machine.broker():
             pass
+
+
+async def test_a_shutdown_does_not_wait_for_held_pulls(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker() as broker, machine.client() as client:
+        await ask(client, send_request(b"x"))
+        answers: list[int] = []
+
+        async def pull() -> None:
+            answers.append((await ask(client, pull_request(1, suspend_ms=20_000))).code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pull)
+            await trio.sleep(1)
+            begun_at = trio.current_time()
+            broker.stop()
+        assert answers == [ResponseCode.PULL_NOT_FOUND]
+        assert trio.current_time() - begun_at < 1
+
+
+async def test_connections_that_are_no_slaves_are_no_replicas(machine: Machine, autojump_clock: MockClock) -> None:
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "minInSyncReplicas": "2"}
+    async with machine.broker(**settings) as broker, machine.client() as client:
+        await machine.net.host("10.0.0.2").mount().connect(machine.address, 10912, timeout_s=1)
+        await trio.sleep(1)
+        assert (await ask(client, send_request(b"x"))).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert broker.store.max_offset == 0

@@ -8,6 +8,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.broker.group import ReplicationGroup
 from rmqha.cli.verdict import judge
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
@@ -17,6 +18,7 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
 from rmqha.remoting.limits import RemotingLimits
 from rmqha.remoting.server import RemotingServer
+from rmqha.replication.group import GroupMember
 from tests.broker.machines import UNSET, Machine, ask, send_request
 from tests.broker.test_pair import SLAVE, Pair, status
 from tests.sim.sim_net import SimNet
@@ -218,3 +220,33 @@ async def test_a_log_that_cannot_be_is_as_good_as_none_told(ends: tuple[int, int
         assert (await stream.receive_into(report), bytes(report)) == (8, bytes(8))
         assert broker.replication.ha_client is not None
         assert broker.replication.ha_client.info().state.value != "failed"
+
+
+def group_of(slave_hosts: list[str], **settings: str) -> ReplicationGroup:
+    config = Machine(SimNet(), "10.0.0.9").controller(**settings).config
+    return ReplicationGroup(config, slave_hosts=lambda: slave_hosts, name_slave=lambda _host, _port, _name: None)
+
+
+def speak(group: ReplicationGroup, port: str, broker_id: str, *, now: float) -> None:
+    group.on_introduced("10.0.0.2", {"brokerId": broker_id, "listenPort": port}, now=now)
+
+
+async def test_of_those_that_spoke_from_a_host_the_last_is_the_one_that_is_connected() -> None:
+    """The others are gone, with whatever was wrong with them; the one that spoke again is back."""
+    group = group_of(["10.0.0.2"])
+    speak(group, "1", "0", now=0)
+    speak(group, "2", "5", now=1)
+    assert group.clashes(now=100) == []
+    speak(group, "1", "0", now=200)
+    assert ["both have brokerId=0" in one for one in group.clashes(now=300)] == [True]
+    speak(group, "2", "5", now=400)
+    assert group.clashes(now=500) == []
+
+
+async def test_the_name_of_a_master_that_is_not_followed_is_not_taken() -> None:
+    group = group_of([], **SLAVE, brokerName=UNSET)
+    before = group.broker_name
+    assert group.meet(GroupMember("other", 0, 131072))
+    assert group.broker_name == before
+    assert group.meet(GroupMember("other", 0, 65536)) == ""
+    assert group.broker_name == "other"

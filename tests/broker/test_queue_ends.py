@@ -12,6 +12,7 @@ from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueEndsRequestHeader, encode_header
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.send_answers import decode_send_response
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.client import RemotingClient
 from rmqha.store.message_store import DefaultMessageStore
@@ -181,3 +182,16 @@ def test_a_queue_found_in_the_log_is_one_of_its_topic() -> None:
     again = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 1)
     again.replace_from_json(java_json.loads(java_json.dumps(topics.to_json()).encode()))
     assert again.select("new") == topics.select("new"), "the table of a log with a queue of this number is a good one"
+
+
+async def test_a_queue_goes_on_where_it_ended_after_a_restart_though_nothing_else_tells(
+    autojump_clock: MockClock,
+) -> None:
+    """Its messages are gone, and so are its files, or they never were here."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as client:
+        await ask(client, send_request(b"x", topic="gone", queue_id=1))
+        broker.queue_ends.learn({("gone", 0): 500})
+    async with machine.broker(), machine.client() as client:
+        answer = await ask(client, send_request(b"x", topic="gone"))
+        assert decode_send_response(answer).queue_offset == 500

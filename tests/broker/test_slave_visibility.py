@@ -59,3 +59,21 @@ async def test_a_slave_shows_nothing_that_its_disk_does_not_hold(
         ((at, answer),) = seen
         assert at >= back_at
         assert decode_message(answer.body).body == b"written"
+
+
+async def test_a_master_shows_what_its_slave_holds_before_its_own_disk_does(autojump_clock: MockClock) -> None:
+    """An acknowledgement makes it visible at once: a consumer does not wait for the flush."""
+    net = SimNet()
+    master = Machine(net, "10.0.0.1", {"brokerRole": "SYNC_MASTER"})
+    slave = Machine(net, "10.0.0.2", {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": "10.0.0.1:10912"})
+    async with master.broker() as sender, slave.broker(), master.client() as client:
+        while not sender.replication.ha_service.is_slave_ok(0):  # noqa: ASYNC110 - virtual time
+            await trio.sleep(0.1)
+        await ask(client, send_request(b"before"))
+        await trio.sleep(2)
+        back_at = master.disk.faults.hung_until = trio.current_time() + HANGS_S
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, client, send_request(b"now"))
+            answer = await ask(client, pull_request(1, suspend_ms=20_000))
+            assert decode_message(answer.body).body == b"now"
+            assert trio.current_time() < back_at - 0.5 * HANGS_S
