@@ -128,7 +128,7 @@ def _json_object(text: str, kind: type) -> Mapping[str, Any]:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"not a JSON object: {error}") from None
-    if not isinstance(value, dict) or not all(isinstance(item, kind) for item in value.values()):
+    if not isinstance(value, dict) or not value or not all(isinstance(item, kind) for item in value.values()):
         raise ValueError(f"must map broker names to {kind.__name__}")
     return value
 

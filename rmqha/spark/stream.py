@@ -80,10 +80,10 @@ class RmqhaStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNo
         """Tasks that read exactly ``[start, end)``, wherever files have rolled since."""
         tasks: list[LogTask] = []
         begins = self._begins(start)
-        for broker, stop in end.items():
+        for broker, planned_end in end.items():
             log = self._log(broker)
             begin = check_still_there(log, begins[broker], fail_on_data_loss=self._source.fail_on_data_loss)
-            check_still_there(log, stop, fail_on_data_loss=self._source.fail_on_data_loss)
+            stop = check_still_there(log, planned_end, fail_on_data_loss=self._source.fail_on_data_loss)
             options = replace(self._read, broker_name=broker)
             split_bytes, tasks_min = self._source.split_bytes, self._source.partitions_min
             tasks += plan_tasks(log, begin, stop, options=options, split_bytes=split_bytes, tasks_min=tasks_min)

@@ -49,6 +49,7 @@ def test_several_brokers_have_several_logs() -> None:
         ({"startingTimestamp": "yesterday"}, "milliseconds"),
         ({"startingOffsets": "1", "startingTimestamp": "1"}, "not both"),
         ({"path": '{"a": 1}'}, "map broker names"),
+        ({"path": "{}"}, "map broker names"),
         ({"path": '{"a": "/a"}', "brokerName": "b"}, "brokerName"),
     ],
 )

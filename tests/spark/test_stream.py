@@ -146,6 +146,18 @@ def test_a_log_that_was_cut_is_data_loss(log: LogWriter) -> None:
         stream.latestOffset({"broker": log.end + 4096}, ReadAllAvailable())
 
 
+def test_a_batch_of_a_log_that_was_cut_then_goes_on_with_what_is_there_if_so_told(log: LogWriter) -> None:
+    """Spark asks for the batch it had planned, again at every start: nothing may stand where its end was."""
+    start, planned = {"broker": log.offsets[10]}, {"broker": log.end}
+    end = log.offsets[290]
+    log.write(end, bytes(log.file_size - end % log.file_size))
+    for at in range(end + log.file_size, log.end + log.file_size, log.file_size):
+        log.path(at).unlink(missing_ok=True)
+    with pytest.raises(StoreError, match="failOnDataLoss=false"):
+        offsets_between(reader(log.root), start, planned)
+    assert offsets_between(reader(log.root, failOnDataLoss="false"), start, planned) == log.offsets[10:290]
+
+
 @pytest.mark.parametrize(("options", "first"), [({"startingOffsets": "latest"}, 300), ({"startingOffsets": "1"}, 1)])
 def test_a_query_starts_where_it_was_told(log: LogWriter, options: dict[str, str], first: int) -> None:
     expected = log.offsets[first] if first < 300 else log.end
