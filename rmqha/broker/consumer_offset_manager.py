@@ -6,13 +6,15 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.codec.limits import GROUP_SIZE_MAX, topic_problem
+from rmqha.codec import java_json
+from rmqha.codec.limits import GROUP_SIZE_MAX, TABLE_SIZE_MAX, topic_problem
 from rmqha.errors import RemoteProtocolError
 
 _INT64_MAX: Final = 2**63 - 1
 TOPIC_GROUP_SEPARATOR: Final = "@"
 ENTRIES_MAX: Final = 262_144
-"""Most offsets that are kept: some 100 MB, and a file of 20 MB."""
+"""Most offsets that are kept: some 100 MB."""
+_QUEUE_SIZE: Final = len("2147483647:9223372036854775807,")
 _MERGED_AT_ONCE: Final = 1000
 """Offsets: less than a millisecond's work."""
 
@@ -25,7 +27,7 @@ class ConsumerOffsetManager:
 
     def __init__(self) -> None:
         self._table: OffsetTable = {}
-        self._entries = 0
+        self._entries = self._size = 0
         self.dirty = False
         """The table has changed since it was saved."""
 
@@ -40,19 +42,34 @@ class ConsumerOffsetManager:
         queues = self._table.get(key)
         if queues is None or queue_id not in queues:
             self._check_new(group, topic)
-            queues = self._table.setdefault(key, {})
-            self._entries += 1
-        queues[queue_id] = offset
+            self._put_new(key, queue_id, offset)
+        else:
+            queues[queue_id] = offset
         self.dirty = True
 
     def _check_new(self, group: str, topic: str) -> None:
         problem = topic_problem(topic)
         if not 0 < len(group) <= GROUP_SIZE_MAX:
             problem = f"a group's name has 1 to {GROUP_SIZE_MAX} characters, not {len(group)}"
-        if self._entries >= ENTRIES_MAX:
-            problem = f"the offsets of {ENTRIES_MAX} queues are kept, the limit"
+        problem = problem or self._room_problem(topic + TOPIC_GROUP_SEPARATOR + group)
         if problem:
             raise RemoteProtocolError(f"consumer offset not taken: {problem}")
+
+    def _room_problem(self, key: str) -> str:
+        """Why no other queue's offset is kept; empty if one is."""
+        if self._entries >= ENTRIES_MAX:
+            return f"the offsets of {ENTRIES_MAX} queues are kept, the limit"
+        if self._size + self._size_of_new(key) > TABLE_SIZE_MAX:
+            return f"the offsets of {self._entries} queues take {TABLE_SIZE_MAX} bytes, which is what slaves can fetch"
+        return ""
+
+    def _size_of_new(self, key: str) -> int:
+        return _QUEUE_SIZE + (0 if key in self._table else _size_of_key(key))
+
+    def _put_new(self, key: str, queue_id: int, offset: int) -> None:
+        self._size += self._size_of_new(key)
+        self._entries += 1
+        self._table.setdefault(key, {})[queue_id] = offset
 
     def query_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where ``group`` goes on, or None if it never committed."""
@@ -70,6 +87,7 @@ class ConsumerOffsetManager:
         """Take over a saved table. Raises RemoteProtocolError if it is none; then nothing has changed."""
         self._table = decode_offsets(value)
         self._entries = sum(map(len, self._table.values()))
+        self._size = _QUEUE_SIZE * self._entries + sum(map(_size_of_key, self._table))
 
     async def merge_from_master(self, table: OffsetTable) -> None:
         """Take over the master's offsets, keeping a larger one of our own; commits go on meanwhile.
@@ -99,9 +117,11 @@ class ConsumerOffsetManager:
             known = self._table.get(key, {}).get(queue_id)
             if known is None and self._entries >= ENTRIES_MAX:
                 left_out += 1
-            elif offset > (-1 if known is None else known):
-                self._table.setdefault(key, {})[queue_id] = offset
-                self._entries += known is None
+            elif known is None and offset >= 0:
+                self._put_new(key, queue_id, offset)
+                self.dirty = True
+            elif known is not None and offset > known:
+                self._table[key][queue_id] = offset
                 self.dirty = True
         return left_out
 
@@ -136,6 +156,11 @@ def decode_offsets(value: dict[str, Any]) -> OffsetTable:
     except (AttributeError, TypeError, ValueError) as error:
         raise RemoteProtocolError(f"consumer offsets do not parse: {str(error)[:200]}") from None
     return table
+
+
+def _size_of_key(key: str) -> int:
+    """The bytes that it takes in the table."""
+    return len(java_json.dumps({key: {}}).encode())
 
 
 def _name(key: object) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rmqha.codec.layout import SCHEDULE_TOPIC
-from rmqha.codec.remoting import FRAME_SIZE_MAX
+from rmqha.codec.limits import TABLE_SIZE_MAX
 from rmqha.errors import RemoteProtocolError
 from rmqha.replication.watermark import Complete, Watermark
 
@@ -24,8 +24,6 @@ _SCHEDULE_QUEUE_NUMS: Final = 18
 _CLUSTER_TOPIC_QUEUE_NUMS: Final = 16
 _BENCHMARK_QUEUE_NUMS: Final = 1024
 
-TABLE_SIZE_MAX: Final = FRAME_SIZE_MAX - 64 * 1024
-"""Bytes of a table that slaves, RocketMQ's too, can still fetch: an answer is one frame."""
 _ENTRY_SIZE: Final = 180
 """An entry without its names, with the longest numbers."""
 

@@ -10,7 +10,10 @@ from rmqha.codec.layout import (
     TOPIC_SIZE_MAX,
     is_legal_topic,
 )
+from rmqha.codec.remoting import FRAME_SIZE_MAX
 
+TABLE_SIZE_MAX: Final = FRAME_SIZE_MAX - 64 * 1024
+"""Bytes of a broker's table that slaves, RocketMQ's too, can still fetch: an answer is one frame."""
 GROUP_SIZE_MAX: Final = 255
 _GROUP: Final = re.compile("[%|a-zA-Z0-9_-]+")
 

@@ -1,13 +1,16 @@
 """Consumer offsets: a commit sets them, forwards or back; only a slave keeps the larger one, of its master's."""
 
+from contextlib import suppress
+
 import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, decode_offsets
+from rmqha.broker.consumer_offset_manager import ENTRIES_MAX, ConsumerOffsetManager, decode_offsets
+from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import UpdateConsumerOffsetRequestHeader, encode_header
-from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
 from rmqha.errors import RemoteProtocolError
 from tests.broker.machines import Machine, ask, send_request
 from tests.sim.sim_net import SimNet
@@ -108,3 +111,16 @@ async def test_a_commit_back_is_there_after_a_restart(autojump_clock: MockClock)
             assert broker.offsets.query_offset("g", "t", 0) == offset
     async with machine.broker() as broker:
         assert broker.offsets.query_offset("g", "t", 0) == 3
+
+
+def test_no_commit_makes_the_table_too_large_to_be_fetched() -> None:
+    """A slave asks for it in one frame; names may have escapes, and count as they are written."""
+    offsets, number = ConsumerOffsetManager(), 0
+    with suppress(RemoteProtocolError):
+        for number in range(ENTRIES_MAX):
+            offsets.commit_offset(f"{number:0200}\n", "t" * 127, 0, offset=2**62)
+    with pytest.raises(RemoteProtocolError, match="slaves can fetch"):
+        offsets.commit_offset(f"{number:0200}\n", "t" * 127, 0, offset=1)
+    body = java_json.dumps(offsets.to_json()).encode()
+    assert FRAME_SIZE_MAX * 2 // 3 < len(body) < FRAME_SIZE_MAX
+    offsets.commit_offset(f"{0:0200}\n", "t" * 127, 0, offset=1)  # what is known goes on
