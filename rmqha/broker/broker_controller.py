@@ -141,7 +141,7 @@ class BrokerController:
             self.is_recovering = True
             await self.store.load_in_thread()
             self.is_recovering = False
-            self._load_metadata()
+            await self._load_metadata()
             async with trio.open_nursery() as storing:
                 await storing.start(self.store.run)
                 async with trio.open_nursery() as catching_up:
@@ -189,11 +189,11 @@ class BrokerController:
             max_offset=self.store.max_offset,
         )
 
-    def _load_metadata(self) -> None:
+    async def _load_metadata(self) -> None:
         self.metadata.load()
         for topic, queue_id in self.store.queues.next_offsets():
             self.topics.learn_queue(topic, queue_id)
-        self.store.recover_topic_queue_table()
+        await self.store.recover_topic_queue_table()
 
     async def _wait_caught_up(self) -> None:
         """Give the catch-up a while before anybody is served; it may last for hours, for which reads need not wait."""

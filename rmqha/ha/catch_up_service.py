@@ -5,7 +5,7 @@ the life of the broker: a peer that was away may return with more. What is known
 :class:`~rmqha.replication.catch_up_plan.CatchUpPlan`'s; this is its clock, its log and its network.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,7 +38,7 @@ class CatchUpHooks:
     """
 
     refuse_puts: Callable[[str], None]
-    on_taken: Callable[[], None]
+    on_taken: Callable[[], Awaitable[None]]
     on_open: Callable[[], None]
     before_beginning: BeforeBeginning
 
@@ -94,7 +94,7 @@ class CatchUpService:
             StoreError: before the first send: a peer's log does not continue the local one, or the local store failed.
         """
         if self._plan.is_open:
-            self._open()
+            await self._open()
             return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._report_progress)
@@ -115,9 +115,9 @@ class CatchUpService:
             self._asking, asked_at = peer, trio.current_time()
             answer = await self._asker.ask(self._addresses[peer.peer], known=known, takes=takes)
             self._asking = None
-            self._on_answer(peer, answer, asked_at)
+            await self._on_answer(peer, answer, asked_at)
 
-    def _on_answer(self, peer: PeerKnowledge, answer: PeerAnswer, asked_at: float) -> None:
+    async def _on_answer(self, peer: PeerKnowledge, answer: PeerAnswer, asked_at: float) -> None:
         plan, before, was_open = self._plan, (peer.state, peer.reason), self._plan.is_open
         self._has_taken = self._has_taken or answer.taken_bytes > 0
         plan.on_answer(peer, answer, own_end=self._log.max_offset, asked_at=asked_at, now=trio.current_time())
@@ -126,13 +126,13 @@ class CatchUpService:
         if answer.error is not None and not was_open:
             raise answer.error
         if not plan.refusal:
-            self._open()
+            await self._open()
         self._hooks.refuse_puts(plan.refusal)
 
-    def _open(self) -> None:
+    async def _open(self) -> None:
         if self._has_taken:
+            await self._hooks.on_taken()
             self._has_taken = False
-            self._hooks.on_taken()
         if not self.opened.is_set():
             self._hooks.on_open()
             self.opened.set()

@@ -119,9 +119,8 @@ class ConsumeQueueTable:
         first, end = self.range_of(*key)
         lost = LostQueue(*key, path=path, first=first, end=end, begins_at=queue.begins_at_phy_offset)
         self.lost[key] = lost
-        del self._queues[key]
         self.dirty.pop(queue, None)
-        queue.queue.abandon()
+        queue.queue.abandon()  # whoever still has it finds it empty
         return lost
 
     def put_back(self, queue: ConsumeQueue) -> None:
@@ -187,9 +186,10 @@ class ConsumeQueueTable:
         for queue in self:
             queue.correct_min_offset(phy_min_offset)
 
-    def next_offsets(self) -> dict[QueueKey, int]:
-        """For each queue the offset its next message will get."""
-        return {key: self.range_of(*key)[1] for key in self._keys}
+    def next_offsets(self, start: int = 0, count: int | None = None) -> dict[QueueKey, int]:
+        """For each queue the offset its next message will get: all, or a page of ``count`` queues from ``start`` on."""
+        keys = self._keys[start : None if count is None else start + count]
+        return {key: self.range_of(*key)[1] for key in keys}
 
     def range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The first message of a queue that is still there, and the end; twice the end if there is none."""

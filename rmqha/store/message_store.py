@@ -29,7 +29,7 @@ from rmqha.store.queue_rebuild import QueueRebuildService
 from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.running_flags import RunningFlags
-from rmqha.store.start import load_and_recover, lock_store, mark_unused, next_queue_offsets
+from rmqha.store.start import load_and_recover, lock_store, mark_unused, next_queue_offsets_in_turns
 from rmqha.store.status import AppendResult, PutMessageStatus
 from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_options import StoreOptions
@@ -302,9 +302,9 @@ class DefaultMessageStore:
         self._recovered()
         self.reput.reput_from_offset = phy_offset
 
-    def recover_topic_queue_table(self) -> None:
+    async def recover_topic_queue_table(self) -> None:
         """Learn the queues' next offsets from the log; needed before puts if bytes came by :meth:`append_raw`."""
-        self.commit_log.topic_queue_table = next_queue_offsets(
+        self.commit_log.topic_queue_table = await next_queue_offsets_in_turns(
             self.commit_log.queue, self.queues, dispatched=self.reput.reput_from_offset
         )
 

@@ -9,6 +9,7 @@ Source: spec: commitlog §7.2 (traps), §7.3.
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 from rmqha.codec.dispatch import DispatchRequest, read_dispatch
@@ -133,10 +134,21 @@ def _is_in_queue(request: DispatchRequest, table: ConsumeQueueTable) -> bool:
 
 def read_all(mapped: MappedFile, start: int = 0) -> Iterator[DispatchRequest]:
     """The records from position ``start`` on, decoded in pieces: a segment may hold millions."""
+    return chain.from_iterable(read_pieces(mapped, start, piece_bytes=_PIECE_BYTES))
+
+
+def read_pieces(mapped: MappedFile, start: int, *, piece_bytes: int) -> Iterator[list[DispatchRequest]]:
+    """As :func:`read_all`, what about ``piece_bytes`` hold at a time, or one record that is larger."""
     while True:
-        piece_end = min(start + _PIECE_BYTES, mapped.wrote_position)
-        requests, end = read_dispatch(mapped.view, start, piece_end, phy_offset_base=mapped.file_from_offset)
+        requests, end = _read_piece(mapped, start, piece_bytes)
+        if end == start:
+            requests, end = _read_piece(mapped, start, _PIECE_BYTES)
         if end == start:
             return
-        yield from requests
+        yield requests
         start = end
+
+
+def _read_piece(mapped: MappedFile, start: int, piece_bytes: int) -> tuple[list[DispatchRequest], int]:
+    piece_end = min(start + piece_bytes, mapped.wrote_position)
+    return read_dispatch(mapped.view, start, piece_end, phy_offset_base=mapped.file_from_offset)

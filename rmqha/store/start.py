@@ -3,10 +3,12 @@
 Order and reasons: spec: commitlog §7. Everything here blocks; nothing is served before it is done.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Final
 
 import structlog
+import trio
 
 from rmqha.codec.layout import enters_queue
 from rmqha.errors import CorruptLogError, StoreReadError
@@ -15,13 +17,16 @@ from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.disk import Closable, Disk
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue
-from rmqha.store.queue_recovery import empty_queues_of, read_all, recover_consume_queues
+from rmqha.store.queue_recovery import empty_queues_of, read_pieces, recover_consume_queues
 from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_options import StoreOptions
 
 logger = structlog.get_logger()
+
+_PAGE: Final = 1000
+_PIECE_BYTES: Final = 256 * 1024
 
 
 def lock_store(disk: Disk, root: str, commit_log_directory: str) -> Closable:
@@ -152,9 +157,34 @@ def _abort_path(options: StoreOptions) -> str:
 
 def next_queue_offsets(log: MappedFileQueue, queues: ConsumeQueueTable, *, dispatched: int) -> dict[QueueKey, int]:
     """The queues' ends, and past them what is in the log but may not be dispatched yet."""
-    table = queues.next_offsets()
-    for mapped in log.between(dispatched, log.max_offset):
-        for request in read_all(mapped, max(dispatched - mapped.file_from_offset, 0)):
-            if enters_queue(request.sys_flag):
-                table[request.topic, request.queue_id] = request.queue_offset + 1
+    table: dict[QueueKey, int] = {}
+    for _ in _learn_offsets(table, log, queues, dispatched=dispatched):
+        pass
     return table
+
+
+async def next_queue_offsets_in_turns(
+    log: MappedFileQueue, queues: ConsumeQueueTable, *, dispatched: int
+) -> dict[QueueKey, int]:
+    """As :func:`next_queue_offsets`, while everybody else goes on; but nobody may append to the log meanwhile."""
+    table: dict[QueueKey, int] = {}
+    for _ in _learn_offsets(table, log, queues, dispatched=dispatched):
+        await trio.lowlevel.checkpoint()
+    return table
+
+
+def _learn_offsets(
+    table: dict[QueueKey, int], log: MappedFileQueue, queues: ConsumeQueueTable, *, dispatched: int
+) -> Iterator[None]:
+    """Fill ``table``; between two steps queues may grow by dispatch. Each takes some milliseconds."""
+    start = 0
+    while page := queues.next_offsets(start, _PAGE):
+        table.update(page)
+        start += len(page)
+        yield
+    for mapped in log.between(dispatched, log.max_offset):
+        for requests in read_pieces(mapped, max(dispatched - mapped.file_from_offset, 0), piece_bytes=_PIECE_BYTES):
+            for request in requests:
+                if enters_queue(request.sys_flag):
+                    table[request.topic, request.queue_id] = request.queue_offset + 1
+            yield

@@ -60,9 +60,13 @@ def start_catch_up(
     answers_needed: int = 0,
     probe_peer: ProbeMaster = ask_nobody,
     refuse_puts: Callable[[str], None] = lambda _reason: None,
-    on_taken: Callable[[], None] = lambda: None,
+    on_taken: Callable[[], object] = lambda: None,
     before_beginning: BeforeBeginning = may_begin,
 ) -> CatchUpService:
+    async def tell_taken() -> None:
+        on_taken()
+        await trio.lowlevel.checkpoint()
+
     service = CatchUpService(
         log,
         network,
@@ -71,7 +75,7 @@ def start_catch_up(
         options=HAClientOptions(overlap_size=1000),
         probe_peer=probe_peer,
         chance=lambda: 0.0,
-        hooks=CatchUpHooks(refuse_puts, on_taken, on_open=lambda: None, before_beginning=before_beginning),
+        hooks=CatchUpHooks(refuse_puts, tell_taken, on_open=lambda: None, before_beginning=before_beginning),
     )
     nursery.start_soon(service.run)
     return service

@@ -30,7 +30,7 @@ from rmqha.store import (
 from rmqha.store.status import PutMessageStatus
 from rmqha.waiting import DeadlineService
 from tests.sim import outsiders
-from tests.sim.mutant import MUTANTS, Mutant, always, fixed, mutant, nothing
+from tests.sim.mutant import MUTANTS, Mutant, always, fixed, mutant, nothing, nothing_async
 
 __all__ = ["MUTANTS", "Mutant"]
 
@@ -366,7 +366,7 @@ mutant(
 
 
 mutant("queue offsets start over after a restart", "#8539", (start, "next_queue_offsets", always(value={})))
-mutant("queue offsets are not learned from a peer", "found here", (Store, "recover_topic_queue_table", nothing))
+mutant("queue offsets are not learned from a peer", "found here", (Store, "recover_topic_queue_table", nothing_async))
 mutant("consumers see what is not durable", "#2830, #8239", (Store, "confirm_offset", lambda self: self.max_offset))
 mutant(
     "queues are not cut with the log", "#4771",

@@ -1,5 +1,6 @@
 """What the simulator found in rmqha itself, each as small as it can be told."""
 
+import inspect
 from collections.abc import Callable
 from random import Random
 
@@ -34,7 +35,8 @@ async def running(
         await nursery.start(store.run)
         await store.put_messages_when_allocated([])
         await trio.sleep(0.1)
-        act(store)
+        if inspect.isawaitable(done := act(store)):
+            await done
         await trio.sleep(until_s)
         nursery.cancel_scope.cancel()
     return store
@@ -102,9 +104,9 @@ async def test_queue_offsets_go_on_behind_what_came_from_a_peer(autojump_clock: 
     end = (await running(peer, lambda s: s.put_messages([message(b"a"), message(b"b")]))).flushed_offset
     caught_up = peer.files[SEGMENT_PATH].cache[:end]
 
-    def catch_up_and_put(store: DefaultMessageStore) -> None:
+    async def catch_up_and_put(store: DefaultMessageStore) -> None:
         store.append_raw(caught_up, 0)
-        store.recover_topic_queue_table()
+        await store.recover_topic_queue_table()
         assert store.put_messages([message(b"c")])[0].queue_offset == 2
 
     store = await running(SimDisk(), catch_up_and_put)

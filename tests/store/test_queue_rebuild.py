@@ -75,6 +75,7 @@ async def test_other_queues_go_on_while_one_is_built_again(autojump_clock: MockC
     async with running(device.mount(), open_files_max=1) as store:
         await put_everywhere(store, rounds=25)
         await dispatched(store)
+        order = list(store.queues.next_offsets())
         device.faults.slowness = 1000.0  # making its files takes seconds
         device.remove("/store/consumequeue/TopicTest/0")
         await put(store, message(queue_id=1), message(queue_id=0))
@@ -84,6 +85,7 @@ async def test_other_queues_go_on_while_one_is_built_again(autojump_clock: MockC
             26,
         ) * 2
         assert store.queues.next_offsets()["TopicTest", 0] == 26
+        assert list(store.queues.next_offsets()) == order, "who asks for them page by page misses none"
         assert len(store.get_message("TopicTest", 1, 25).views) == 1
         with pytest.raises(StoreReadError, match="built again from the log"):
             store.get_message("TopicTest", 0, 25)
@@ -92,6 +94,7 @@ async def test_other_queues_go_on_while_one_is_built_again(autojump_clock: MockC
         await put(store, message(queue_id=0))
         await healed(store)
         assert len(store.get_message("TopicTest", 0, 26).views) == 1
+        assert list(store.queues.next_offsets()) == order
         assert store.queue_rebuild.describe() == ""
 
 

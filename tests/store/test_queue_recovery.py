@@ -1,6 +1,7 @@
 """Consume queues that hold what cannot be true are built again from the log, which is the truth."""
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
@@ -95,3 +96,27 @@ async def test_a_segment_is_read_in_pieces(autojump_clock: MockClock, monkeypatc
         half = [*queue_recovery.read_all(first)][len(found) // 2]
         rest = queue_recovery.read_all(first, half.commit_log_offset)
         assert [request.queue_offset for request in rest] == found[len(found) // 2 :]
+
+
+async def test_where_queues_go_on_is_learned_in_turns(autojump_clock: MockClock) -> None:
+    """A peer may have brought gigabytes that are not dispatched yet; a large record is no end of the log."""
+    async with running(SimDisk().mount(), mapped_file_size_commit_log=1 << 23, max_message_size=1 << 20) as store:
+        store.limit_confirm_offset = lambda: 0
+        small = [message(size=1000, queue_id=number % 2) for number in range(4000)]
+        await put(store, *small, message(size=600_000), message(queue_id=1), message(queue_id=2))
+        learned, turns = False, 0
+
+        async def learn() -> None:
+            nonlocal learned
+            await store.recover_topic_queue_table()
+            learned = True
+
+        expected = dict(store.commit_log.topic_queue_table)
+        store.commit_log.topic_queue_table = {}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(learn)
+            while not learned:
+                turns += 1
+                await trio.lowlevel.checkpoint()
+        assert turns > 4_000_000 // (256 * 1024)
+        assert store.commit_log.topic_queue_table == expected
