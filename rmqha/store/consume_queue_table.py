@@ -120,7 +120,7 @@ class ConsumeQueueTable:
         lost = LostQueue(*key, path=path, first=first, end=end, begins_at=queue.begins_at_phy_offset)
         self.lost[key] = lost
         self.dirty.pop(queue, None)
-        queue.queue.abandon()  # whoever still has it finds it empty
+        queue.queue.abandon()  # tasks that still have it find it empty
         return lost
 
     def put_back(self, queue: ConsumeQueue) -> None:
