@@ -207,6 +207,33 @@ def test_of_slaves_on_this_host_the_last_that_left_is_taken_for_the_one_that_cam
     assert [gone.peer for gone in departed.info(now=4)] == ["127.0.0.1:1", "127.0.0.1:2"]
 
 
+async def test_a_slave_that_left_is_back_when_it_reports_and_not_when_it_is_named(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+    slave = await slave_from("10.0.0.2", nursery, network, service, name="pair/1")
+    slave.stream.close()
+    await settle()
+    back = await RawSlave.connect(nursery, network, service.port)
+    await settle()
+    service.name_slave("10.0.0.2", back.stream.local_port, "pair/1")
+    assert [gone.name for gone in service.info().departed] == ["pair/1"], "it has not said yet what it holds"
+    await back.report(0)
+    assert service.info().departed == ()
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_never_reports_is_turned_away_and_named(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network = MemoryNetwork(host="10.0.0.2")
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    await RawSlave.connect(nursery, network, service.port)
+    await trio.sleep(11)
+    assert [(info.address, info.reason) for info in service.info().refused] == [("10.0.0.2", "silent")]
+    assert service.info().departed == ()
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_stranger_on_its_host_is_not_the_slave_that_left(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

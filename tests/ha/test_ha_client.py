@@ -153,6 +153,31 @@ async def test_a_long_comparison_that_brought_nothing_is_no_progress(
     nursery.cancel_scope.cancel()
 
 
+async def test_a_master_of_another_group_is_not_even_asked_for_its_log(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, master = MemoryNetwork(), RawMaster()
+    await nursery.start(master.run, network)
+
+    async def probe(_address: MasterAddress) -> LogRange | None:
+        return LogRange(0, len(DATA), checks_reports=True, member=GroupMember("other"))
+
+    client = HAClient(
+        MemoryLog(),
+        network,
+        options=HAClientOptions(),
+        chance=lambda: 0.0,
+        probe_master=probe,
+        meet=lambda member: f"it is of {member.broker_name}",
+    )
+    client.update_master_address("master", master.port)
+    nursery.start_soon(client.run)
+    await trio.sleep(30.0)
+    assert master.streams == []
+    assert (client.info().state, "it is of other" in client.info().last_error) == (ClientState.MISCONFIGURED, True)
+    nursery.cancel_scope.cancel()
+
+
 async def test_it_is_far_behind_only_while_much_comes(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     file_size = 4 << 20
     data = records([bytes([i]) * 100_000 for i in range(30)], file_size=file_size)

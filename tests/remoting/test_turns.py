@@ -223,3 +223,22 @@ async def test_what_has_been_begun_is_finished_while_the_server_shuts_down(autoj
         await server.close(grace_s=10)
         assert finished
         assert await stream.receive_into(memoryview(bytearray(1024))), "and answered"
+
+
+async def test_when_nobody_waits_turns_are_long_again_and_each_pass_begins_anew(autojump_clock: MockClock) -> None:
+    turns = Turns()
+    went_on = list[float]()
+
+    async def take_a_turn() -> None:
+        await turns.wait()
+        went_on.append(turns.taken_s)
+        turns.taken_s += turns.turn_s
+
+    for _ in range(2):
+        async with trio.open_nursery() as nursery:
+            for _ in range(BUSY):
+                nursery.start_soon(take_a_turn)
+            await trio.testing.wait_all_tasks_blocked()
+        assert (turns.turn_s, turns.requests) == (TURN_S, REQUESTS_A_TURN)
+    assert len(went_on) == 2 * BUSY
+    assert max(went_on) < 2 * PASS_S
