@@ -1,6 +1,7 @@
 """Appending: positions, blanks, batches, limits, and what a failed write leaves."""
 
 import errno
+import struct
 from collections.abc import Sequence
 
 import pytest
@@ -242,6 +243,27 @@ async def test_an_empty_batch_beside_a_write_that_fails_is_answered(autojump_clo
     results = await bench.put(message(), [], message())
     assert [result.status for result in results] == [PutMessageStatus.SERVICE_NOT_AVAILABLE] * 3
     assert bench.log.topic_queue_table == {("TopicTest", 0): 1}
+
+
+@pytest.mark.parametrize("batched", [False, True])
+async def test_what_cannot_be_encoded_takes_no_place_in_its_queue(
+    autojump_clock: MockClock, bench: Bench, batched: bool
+) -> None:
+    await bench.put(message())
+    end = bench.log.max_offset
+    requests = [message(), message(), message()._replace(flag=1 << 40)]
+    with pytest.raises(struct.error):
+        bench.log.put_messages([requests] if batched else requests)
+    (result,) = await bench.put(message())
+    assert (result.wrote_offset, result.queue_offset) == (end, 1)
+
+
+async def test_a_record_that_is_read_takes_back_nothing_that_was_put_behind_it(
+    autojump_clock: MockClock, bench: Bench
+) -> None:
+    (first, _) = await bench.put(message(), message())
+    bench.log.note_records(first.end_offset, 5)
+    assert (bench.log.boundary_offset, bench.log.last_store_timestamp_ms) == (bench.log.max_offset, bench.now_ms())
 
 
 async def test_raw_bytes_continue_the_log_across_segments(autojump_clock: MockClock, bench: Bench) -> None:

@@ -10,6 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from rmqha.codec.layout import SysFlag
 from rmqha.codec.message import decode_message
 from rmqha.errors import CorruptLogError, StoreError, StoreLockedError, StoreReadError, StoreWriteError
 from rmqha.store.log_verify import verify_log
@@ -201,13 +202,16 @@ def empty_log_behind(device: SimDisk, end: int) -> None:
 async def test_queue_offsets_go_on_behind_what_may_not_be_seen_yet(autojump_clock: MockClock) -> None:
     device = SimDisk()
     async with running(device.mount(), crash=True) as store:
-        results = await put(store, *[message(size=1500) for _ in range(5)], message(queue_id=1))
+        half = message(queue_id=1, sys_flag=SysFlag.TRANSACTION_PREPARED)
+        results = await put(
+            store, *[message(size=1500) for _ in range(5)], message(queue_id=1), message(queue_id=1), half
+        )
         await store.flush_now(store.max_offset)
     limited = DefaultMessageStore(options(), device.mount(), now_ms=CLOCK)
     limited.limit_confirm_offset = lambda: results[1].end_offset
     limited.load()
     assert limited.reput_from_offset == results[1].end_offset
-    assert limited.commit_log.topic_queue_table == {("TopicTest", 0): 5, ("TopicTest", 1): 1}
+    assert limited.commit_log.topic_queue_table == {("TopicTest", 0): 5, ("TopicTest", 1): 2}
     limited.close()
 
 
