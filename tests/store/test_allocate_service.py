@@ -70,3 +70,34 @@ async def test_a_ready_segment_is_told_at_once(autojump_clock: MockClock, nurser
     file = service.take()
     assert file is not None
     assert queue.add(file).file_from_offset == 0
+
+
+async def test_who_waits_for_a_segment_that_is_not_wanted_any_more_is_told(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    service, queue, _ = make(SimDisk(latency_s=(1, 1)))
+    nursery.start_soon(service.run)
+    told: list[str] = []
+    service.when_allocated(lambda: told.append("first"))
+    await trio.sleep(0.5)
+    service.discard()
+    assert told == ["first"]
+    queue.start_offset = 4096
+    service.when_allocated(lambda: told.append("second"))
+    await trio.sleep(10)
+    assert (told, service.is_ready, queue.disk.listdir("/log")) == (["first", "second"], True, [f"{4096:020d}"])
+
+
+async def test_who_waits_again_when_told_of_the_end_is_told_again(autojump_clock: MockClock) -> None:
+    service, _, _ = make(SimDisk(latency_s=(100, 100)))
+    told: list[str] = []
+
+    def wait_again() -> None:
+        told.append("once")
+        service.when_allocated(lambda: told.append("again"))
+
+    service.when_allocated(wait_again)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await service.run()
+    assert told == ["once", "again"]

@@ -9,7 +9,7 @@ import structlog
 import trio
 from trio.testing import MockClock
 
-from rmqha.errors import StoreReadError
+from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.store.cleaner import CleanOptions
 from rmqha.store.disk import DiskUsage
 from rmqha.store.message_store import DefaultMessageStore
@@ -132,7 +132,7 @@ async def test_a_slave_holds_back_what_it_still_needs_until_the_disk_is_too_full
     async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_percent=40)) as store:
         await five_segments(store)
         machine.clock.now_ms += 72 * HOUR_MS
-        store.replicas_need = lambda: 2 * SEGMENT + 1
+        store.replicas_need = lambda: 2 * SEGMENT
         assert await store.cleaner.clean() == 2
         machine.percent = 86
         assert await store.cleaner.clean() == 2
@@ -225,6 +225,42 @@ async def test_nothing_is_deleted_after_a_write_error(autojump_clock: MockClock,
         machine.device.faults.read_only = True
         assert await store.cleaner.clean() == 0
         assert store.write_error is not None
+
+
+async def test_an_error_of_a_healthy_looking_disk_keeps_what_it_has(
+    autojump_clock: MockClock, machine: Machine
+) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
+        await five_segments(store)
+        machine.percent = 89
+        store.running_flags.fail(StoreWriteError(OSError(5, "Input/output error"), operation="pwrite", path="/store"))
+        assert await store.cleaner.clean() == 0
+
+
+async def test_an_operators_request_ends_after_twenty_runs(autojump_clock: MockClock, machine: Machine) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
+        await five_segments(store)
+        store.cleaner.execute_delete_files_manually()
+        assert [await store.cleaner.clean() for _ in range(20)] == [0] * 20
+        machine.clock.now_ms += 72 * HOUR_MS
+        assert await store.cleaner.clean() == 0
+
+
+async def test_of_two_disks_one_that_cannot_be_looked_at_is_enough(autojump_clock: MockClock, machine: Machine) -> None:
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
+        await five_segments(store)
+        machine.clock.now_ms += 72 * HOUR_MS
+        assert await store.cleaner.clean() == 0
+        look = machine.disk.usage
+
+        def only_at_the_log(path: str) -> DiskUsage:
+            if path == store.queues.directory:
+                raise StoreReadError(OSError(5, "gone"), operation="statvfs", path=path)
+            return look(path)
+
+        machine.disk.usage = only_at_the_log  # type: ignore[method-assign]
+        assert await store.cleaner.clean() == 4
+        assert store.disk_used_percent == 100
 
 
 @pytest.mark.parametrize("gone", [1, 2])

@@ -39,6 +39,14 @@ async def healed(store: DefaultMessageStore) -> None:
             await trio.sleep(0.01)
 
 
+async def lose(store: DefaultMessageStore, queue_id: int = 0) -> None:
+    """Have it noticed that files of this queue are gone."""
+    store.queues.note_missing(f"/store/consumequeue/TopicTest/{queue_id}")
+    with trio.fail_after(60):
+        while not store.queues.lost:  # noqa: ASYNC110 - the store has no event for it
+            await trio.sleep(0.01)
+
+
 @pytest.mark.parametrize("gone", ["/0", "/0/00000000000000000000", ""])
 async def test_a_queue_whose_files_vanish_is_built_again(autojump_clock: MockClock, gone: str) -> None:
     """One directory, one file of several, or a whole topic."""
@@ -121,8 +129,11 @@ async def test_a_lost_queue_without_messages_in_the_log_keeps_its_end(autojump_c
         await store.commit_log.queue.delete_first_in_thread()
         store.queues.correct_min_offset(store.min_offset)
         device.remove("/store/consumequeue/TopicTest")
-        store.queues.note_missing("/store/consumequeue/TopicTest/0")
+        arrived: list[tuple[str, int, int]] = []
+        store.reput.on_arrival.append(lambda *queue: arrived.append(queue))
+        await lose(store)
         await healed(store)
+        assert arrived == [("TopicTest", 0, 25)]
         (range_of, queue) = store.queues.range_of("TopicTest", 0), store.queues.find("TopicTest", 0)
         assert queue is not None
         assert (range_of, queue.has_messages, queue.max_offset_in_queue) == ((25, 25), False, 25)
@@ -189,7 +200,7 @@ async def test_a_cleaning_that_overtakes_the_rebuilding_makes_it_begin_again(aut
         await dispatched(store)
         device.creation_s = 10.0
         device.remove("/store/consumequeue/TopicTest/0")
-        store.queues.note_missing("/store/consumequeue/TopicTest/0")
+        await lose(store)
         await trio.sleep(3)
         await store.commit_log.queue.delete_first_in_thread()
         await healed(store)

@@ -1,0 +1,145 @@
+"""Which files OpenFiles closes, and when; and that a log lets go of the files it drops."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqha.errors import StoreReadError, StoreWriteError
+from rmqha.store.disk import DataFile
+from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.open_files import OpenFiles
+from rmqha.store.os_disk import OsDisk
+from tests.sim.sim_disk import SimDisk
+
+SIZE = 4096
+EACH = 2
+"""Descriptors of a segment: the file's, and its map's."""
+FILE: Any = object()
+
+
+class Owner:
+    """A file that can be opened."""
+
+    def __init__(self, *, is_pinned: bool = False, was_used: bool = False) -> None:
+        self.held: DataFile | None = None
+        self.is_pinned = is_pinned
+        self.was_used = was_used
+
+    def open_file(self) -> DataFile:
+        return FILE  # type: ignore[no-any-return]
+
+
+def are_open(*owners: Owner) -> list[bool]:
+    return [owner.held is not None for owner in owners]
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_no_more_are_open_than_allowed() -> None:
+    files, owners = OpenFiles(2), [Owner() for _ in range(5)]
+    for number, owner in enumerate(owners, start=1):
+        files.open(owner)
+        assert sum(are_open(*owners)) == min(number, 2)
+
+
+def test_also_where_all_have_been_used() -> None:
+    files, owners = OpenFiles(2), [Owner(was_used=True) for _ in range(3)]
+    for owner in owners:
+        files.open(owner)
+    assert are_open(*owners) == [False, True, True]
+
+
+def test_what_was_not_used_is_closed_first_and_what_is_pinned_never() -> None:
+    files = OpenFiles(2)
+    pinned, used, idle, new = Owner(is_pinned=True), Owner(was_used=True), Owner(), Owner(was_used=True)
+    for owner in (pinned, used):
+        files.open(owner)
+    for owner in (idle, new):
+        files.keep(owner, FILE)
+    assert are_open(pinned, used, idle, new) == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("error", "helps"), [(errno.EMFILE, True), (errno.ENFILE, True), (errno.ENOSPC, False), (errno.EIO, False)]
+)
+def test_room_is_made_only_where_descriptors_are_lacking(error: int, helps: bool) -> None:
+    files, owners = OpenFiles(10), [Owner() for _ in range(4)]
+    for owner in owners:
+        files.open(owner)
+    assert files.make_room(error) is helps
+    assert sum(are_open(*owners)) == (2 if helps else 4)
+
+
+def segments(root: Path, count: int) -> MappedFileQueue:
+    """Full segments of a log."""
+    queue = MappedFileQueue(OsDisk(), str(root), file_size=SIZE)
+    for _ in range(count):
+        queue.create_next().append([b"x" * SIZE], SIZE)
+    return queue
+
+
+async def test_a_log_gives_back_the_descriptors_of_what_it_drops(tmp_path: Path) -> None:
+    before = descriptors()
+    queue = segments(tmp_path, 4)
+    assert descriptors() == before + 4 * EACH
+    await queue.delete_first_in_thread()
+    assert descriptors() == before + 3 * EACH
+    queue.set_end(2 * SIZE)
+    assert descriptors() == before + 2 * EACH
+    queue.truncate(SIZE)
+    assert descriptors() == before + 1 * EACH
+    still_held = queue.files[0].file
+    queue.close()
+    assert descriptors() == before, "though somebody has not let go of it"
+    del still_held
+
+
+def test_segments_are_cut_off_from_the_end(tmp_path: Path) -> None:
+    """A crash in between leaves no hole."""
+    device = SimDisk(latency_s=(0, 0))
+    disk = device.mount()
+    disk.makedirs("/log")
+    queue = MappedFileQueue(disk, "/log", file_size=SIZE)
+    for _ in range(4):
+        queue.create_next().append([b"x" * SIZE], SIZE)
+    unlinked: list[str] = []
+    device.on_unlink = unlinked.append
+    queue.truncate(10)
+    assert unlinked == [f"/log/{number * SIZE:020d}" for number in (3, 2, 1)]
+
+
+def test_a_cut_that_fails_moves_no_end() -> None:
+    disk = SimDisk(latency_s=(0, 0)).mount()
+    disk.makedirs("/log")
+    queue = MappedFileQueue(disk, "/log", file_size=SIZE)
+    queue.create_next().append([b"x" * 100], 100)
+    disk.disk.faults.read_only = True
+    with pytest.raises(StoreWriteError):
+        queue.truncate(10)
+    assert queue.max_offset == 100
+
+
+async def test_a_segment_that_is_written_again_after_a_cut_has_to_stay_open_till_it_is_flushed(tmp_path: Path) -> None:
+    (mapped,) = segments(tmp_path, 1).files
+    await mapped.sync_in_thread()
+    assert not mapped.is_pinned
+    mapped.cut(10)
+    mapped.append([b"y" * (SIZE - 10)], SIZE - 10)
+    assert mapped.is_pinned
+    await mapped.sync_in_thread()
+    assert not mapped.is_pinned
+
+
+@pytest.mark.parametrize("size", [SIZE - 1, SIZE + 1])
+def test_a_file_whose_length_was_changed_is_not_used(tmp_path: Path, size: int) -> None:
+    segments(tmp_path, 1).close()
+    queue = MappedFileQueue(OsDisk(), str(tmp_path), file_size=SIZE)
+    queue.load()
+    os.truncate(queue.files[0].path, size)
+    with pytest.raises(StoreReadError, match=f"it has {size} bytes now"):
+        queue.files[0].view  # noqa: B018 - it is opened here

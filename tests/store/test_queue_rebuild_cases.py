@@ -1,0 +1,107 @@
+"""Rebuilding lost queues: what of the log belongs into them, and what the rest of the store does meanwhile."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.codec.layout import SysFlag
+from rmqha.errors import StoreReadError
+from tests.sim.sim_disk import SimDisk
+from tests.store.helpers import dispatched, message, put, running
+from tests.store.test_flush_consume_queue_service import service_of
+from tests.store.test_queue_rebuild import healed, lose, offsets, put_everywhere
+
+DIRECTORY = "/store/consumequeue/TopicTest"
+
+
+async def test_half_messages_get_no_unit(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        half = message(sys_flag=SysFlag.TRANSACTION_PREPARED)
+        first, _, last = await put(store, message(), half, message())
+        await dispatched(store)
+        device.remove(f"{DIRECTORY}/0")
+        await lose(store)
+        await healed(store)
+        assert offsets(store, 0) == [first.wrote_offset, last.wrote_offset]
+
+
+async def test_of_queues_that_begin_apart_none_loses_its_beginning(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        early = await put(store, *[message(queue_id=0) for _ in range(30)])
+        late = await put(store, *[message(queue_id=1) for _ in range(30)])
+    async with running(device.mount()) as store:
+        device.remove(DIRECTORY)
+        store.queues.note_missing(f"{DIRECTORY}/1")
+        await lose(store)
+        await healed(store)
+        assert offsets(store, 0) == [result.wrote_offset for result in early]
+        assert offsets(store, 1) == [result.wrote_offset for result in late]
+
+
+async def test_what_is_left_of_a_queue_is_removed_from_its_end(autojump_clock: MockClock) -> None:
+    """A crash in between leaves no hole, which would stop the next start."""
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put_everywhere(store, rounds=25)
+        await dispatched(store)
+        device.files.pop(f"{DIRECTORY}/0/{0:020d}")
+        unlinked: list[str] = []
+        device.on_unlink = unlinked.append
+        await lose(store)
+        await healed(store)
+        assert [path for path in unlinked if path.startswith(DIRECTORY)] == [
+            f"{DIRECTORY}/0/{start:020d}" for start in (400, 200)
+        ]
+
+
+async def test_a_reader_that_finds_a_file_missing_starts_the_rebuilding(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount(), open_files_max=1) as store:
+        await put_everywhere(store, rounds=2)
+        await dispatched(store)
+        await trio.sleep(15)  # everything is flushed, and nothing else will wake dispatch soon
+        device.remove(f"{DIRECTORY}/0")
+        with pytest.raises(StoreReadError):
+            [store.get_message("TopicTest", number, 0) for number in (1, 0)]
+        await trio.sleep(2)
+        assert len(store.get_message("TopicTest", 0, 0).views) == 2
+
+
+async def test_the_checkpoint_waits_for_lost_queues(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put_everywhere(store)
+        await dispatched(store)
+        device.creation_s = 100.0
+        device.remove(f"{DIRECTORY}/0")
+        await lose(store)
+        await trio.sleep(1)
+        assert store.queues.lost
+        before = store.checkpoint.durable
+        assert not await service_of(store).flush_all()
+        assert store.checkpoint.durable == before
+        device.creation_s = 0.0
+        await trio.sleep(200)
+        assert await service_of(store).flush_all()
+
+
+async def test_what_held_an_earlier_rebuilding_is_not_said_of_the_next(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put_everywhere(store)
+        await dispatched(store)
+        device.faults.root_full = True
+        device.remove(f"{DIRECTORY}/0")
+        await lose(store)
+        await trio.sleep(5)
+        assert "No space left" in store.queue_rebuild.describe()
+        device.faults.heal()
+        await healed(store)
+        device.creation_s = 100.0
+        device.remove(f"{DIRECTORY}/1")
+        await lose(store, 1)
+        await trio.sleep(1)
+        assert "TopicTest/1 lost" in store.queue_rebuild.describe()
+        assert "No space left" not in store.queue_rebuild.describe()
