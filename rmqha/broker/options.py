@@ -1,7 +1,8 @@
 """From the operator's configuration to the few values each part needs."""
 
 import os
-from typing import Final
+from dataclasses import fields
+from typing import Any, Final, TypeVar
 
 from rmqha.broker.topic_config_manager import TopicRules
 from rmqha.broker.tuning import Tuning
@@ -16,27 +17,26 @@ from rmqha.tls import TlsMode, TlsOptions
 
 _PERCENT: Final = 100
 
+_Options = TypeVar("_Options", StoreOptions, CleanOptions)
+
 
 def memory_share_bytes(percent: int) -> int:
     """A share of the machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * percent // _PERCENT
 
 
+def same_settings(kind: type[_Options], config: BrokerConfig, **others: Any) -> _Options:
+    """Options with the settings that the configuration has under the same names, and ``others``."""
+    names = [field.name for field in fields(kind) if field.name not in others and hasattr(config, field.name)]
+    return kind(**{name: getattr(config, name) for name in names}, **others)
+
+
 def store_options(config: BrokerConfig, tuning: Tuning) -> StoreOptions:
     """What the store has to know."""
-    return StoreOptions(
-        store_path_root_dir=config.store_path_root_dir,
-        store_path_commit_log=config.store_path_commit_log,
-        mapped_file_size_commit_log=config.mapped_file_size_commit_log,
-        mapped_file_size_consume_queue=config.mapped_file_size_consume_queue,
-        max_message_size=config.max_message_size,
+    return same_settings(
+        StoreOptions,
+        config,
         sync_flush=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
-        flush_interval_commit_log_s=config.flush_interval_commit_log_s,
-        flush_commit_log_least_pages=config.flush_commit_log_least_pages,
-        flush_commit_log_thorough_interval_s=config.flush_commit_log_thorough_interval_s,
-        flush_interval_consume_queue_s=config.flush_interval_consume_queue_s,
-        flush_consume_queue_thorough_interval_s=config.flush_consume_queue_thorough_interval_s,
-        check_crc_on_recover=config.check_crc_on_recover,
         in_memory_bytes=memory_share_bytes(config.access_message_in_memory_max_ratio),
         delay_levels_ms=tuple(round(delay_s * 1000) for delay_s in config.message_delay_level),
         open_files_max=tuning.open_files_max,
@@ -46,16 +46,14 @@ def store_options(config: BrokerConfig, tuning: Tuning) -> StoreOptions:
 
 def clean_options(config: BrokerConfig, tuning: Tuning) -> CleanOptions:
     """When old files go."""
-    return CleanOptions(
-        file_reserved_time_s=config.file_reserved_time_s,
+    return same_settings(
+        CleanOptions,
+        config,
         delete_when=frozenset(config.delete_when),
         disk_max_used_percent=config.disk_max_used_space_ratio,
         clean_forcibly_percent=config.disk_space_clean_forcibly_ratio,
         disk_full_percent=config.disk_space_warning_level_ratio,
-        clean_file_forcibly_enable=config.clean_file_forcibly_enable,
-        clean_resource_interval_s=config.clean_resource_interval_s,
         first_after_s=tuning.clean_first_after_s,
-        delete_commit_log_files_interval_s=config.delete_commit_log_files_interval_s,
     )
 
 
