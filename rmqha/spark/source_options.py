@@ -33,7 +33,8 @@ class SourceOptions:
         partitions_min: wanted number of tasks at least.
         bytes_per_trigger_max: log bytes of one micro-batch of a stream.
         fail_on_data_loss: whether missing (deleted or cut) ranges are an error or only a warning.
-        pushdown: let Spark push filters down; needs ``spark.sql.python.filterPushdown.enabled``.
+        pushdown: let Spark push filters down; needs ``spark.sql.python.filterPushdown.enabled``. For one query a load:
+            Spark keeps the narrowed scan for later ones of the same DataFrame.
     """
 
     logs: Mapping[str, str]
