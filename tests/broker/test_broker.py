@@ -11,6 +11,7 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueRequestHeader, SearchOffsetRequestHeader, ViewMessageRequestHeader, encode_header
+from rmqha.codec.heartbeat import build_subscription_data
 from rmqha.codec.message import StoredMessage, decode_message
 from rmqha.codec.message_id import decode_message_id
 from rmqha.codec.remoting import RemotingCommand
@@ -365,3 +366,35 @@ async def test_connections_that_are_no_slaves_are_no_replicas(machine: Machine, 
         await trio.sleep(1)
         assert (await ask(client, send_request(b"x"))).code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert broker.store.max_offset == 0
+
+
+async def test_what_nobody_knows_is_said_to_be_unknown(client: RemotingClient, autojump_clock: MockClock) -> None:
+    """Not that the broker is starting: a client would ask again."""
+    assert (await ask(client, RemotingCommand(9999))).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_a_consumer_that_left_subscribes_to_nothing(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker() as broker:
+        async with machine.client() as client:
+            await ask(client, send_request(b"x"))
+            assert broker.server is not None
+            (connection,) = broker.server.connections
+            subscriptions = [build_subscription_data("t", "*")]
+            broker.consumers.register("g", connection, client_id="c", subscriptions=subscriptions)
+            assert broker.consumers.find_subscription("g", "t") is not None
+        await trio.sleep(1)
+        assert broker.consumers.find_subscription("g", "t") is None
+
+
+async def test_nobody_is_sent_back_from_what_is_given_out_and_not_visible_yet(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    async with machine.broker(brokerRole="ASYNC_MASTER") as broker, machine.client() as client:
+        await ask(client, send_request(b"visible"))
+        await ask(client, pull_request(0, suspend_ms=5_000))
+        machine.disk.faults.hung_until = trio.current_time() + 8
+        for _ in range(2):
+            await ask(client, send_request(b"not flushed"))
+        assert broker.store.get_max_offset_in_queue("t", 0) < 3
+        answer = await ask(client, pull_request(3))
+        assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "3")
