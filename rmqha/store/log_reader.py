@@ -31,6 +31,7 @@ class Segment:
     __slots__ = ("_disk", "_open_files", "held", "offset", "path", "size", "was_used")
 
     is_pinned: Final = False
+    closes_by_name: Final = False
 
     def __init__(self, disk: Disk, path: str, offset: int, *, open_files: OpenFiles) -> None:
         """Nothing is opened here.

@@ -96,6 +96,11 @@ class MappedFile:
         return self.wrote_position < self.size or self._flushed_position < self.wrote_position
 
     @property
+    def closes_by_name(self) -> bool:
+        """See :class:`~rmqha.store.open_files.Reopenable`: slaves are sent files of the log, not of queues."""
+        return self._home.is_derived
+
+    @property
     def view(self) -> memoryview:
         """The whole file, read-only; a slice stays valid even after the file was closed or deleted.
 

@@ -1,8 +1,9 @@
 """OpenFiles: which files of a store are open at the moment, however many it has.
 
 Each queue has a file, a long log thousands, and a process may have some hundreds open. So a file is opened when it is
-used, and of more than ``files_max`` one that was not used lately gives its descriptor back. Closing is dropping the
-reference: a task that still reads, sends or syncs it goes on, and the last one closes it.
+used, and of more than ``files_max`` one that was not used lately gives its descriptor back. A queue's file is closed by
+name. Closing a file of the log is dropping the reference: a task that still reads or sends it goes on, and the last one
+closes it, on PyPy at a garbage collection.
 """
 
 import errno
@@ -29,6 +30,11 @@ class Reopenable(Protocol):
     @property
     def is_pinned(self) -> bool:
         """Whether it has to stay open."""
+        ...
+
+    @property
+    def closes_by_name(self) -> bool:
+        """Whether nobody but its owner uses the open file, so that it need not wait for the last reference to go."""
         ...
 
     def open_file(self) -> DataFile:
@@ -69,15 +75,17 @@ class OpenFiles:
         return True
 
     def keep(self, owner: Reopenable, file: DataFile) -> None:
-        """Take in a file that is open."""
+        """Take in a file that is open; it is not among those that are closed for it."""
+        self._close_down_to(self._files_max - 1)
         owner.held = file
         self._open[owner] = None
-        self._close_down_to(self._files_max)
 
     def forget(self, owner: Reopenable) -> DataFile | None:
         """Let go of a file; returns it if it was open."""
         file, owner.held = owner.held, None
         self._open.pop(owner, None)
+        if file is not None and owner.closes_by_name:
+            file.close()
         return file
 
     def _close_down_to(self, count: int) -> bool:

@@ -39,6 +39,9 @@ class OsDataFile:
         self.size: Final = size
         self._fd = fd
         self._view: memoryview | None = None
+        self._syncs = 0
+        """Under way in threads."""
+        self._closes_after_syncs = False
 
     def __del__(self) -> None:
         self.close()
@@ -119,14 +122,23 @@ class OsDataFile:
 
     async def sync_in_thread(self) -> None:
         """One worker thread for the time of the call."""
-        await in_thread(self.sync, operation="fdatasync", path=self.path)
+        self._syncs += 1
+        try:
+            await in_thread(self.sync, operation="fdatasync", path=self.path)
+        finally:
+            self._syncs -= 1
+            if self._closes_after_syncs:
+                self.close()
 
     def fileno(self) -> int | None:
         """The descriptor, as long as this object lives and is not closed."""
         return self._fd
 
     def close(self) -> None:
-        """The map is left to its windows."""
+        """The map is left to its windows, and a thread that syncs has the descriptor until it is done."""
+        self._closes_after_syncs = self._syncs > 0
+        if self._closes_after_syncs:
+            return
         fd, self._fd, self._view = self._fd, -1, None
         if fd >= 0:
             os.close(fd)

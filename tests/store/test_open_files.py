@@ -178,3 +178,20 @@ async def test_a_log_with_more_files_than_a_process_may_open_is_read_verified_an
         assert plan_cut(OsDisk(), log, SEGMENT).records == count - 2
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_a_queue_file_is_closed_even_if_somebody_refers_to_it(tmp_path: Path) -> None:
+    """PyPy drops references late; there are as many of these files as queues."""
+    with trio.fail_after(60):
+        async with running(OsDisk(), root=str(tmp_path / "store"), open_files_max=1) as store:
+            await put(store, message(b"hello"), message(b"hello", queue_id=1))
+            await store.flush_now(store.max_offset)
+            await dispatched(store)
+            held = []
+            for queue_id in (0, 1, 0, 1):
+                assert bodies(store, queue_id) == [b"hello"]
+                queue = store.queues.find("TopicTest", queue_id)
+                assert queue is not None
+                held.append(queue.queue.files[0].file)
+            assert [file.fileno() for file in held[:2]] == [-1, -1]
+            assert held[3].fileno() != -1

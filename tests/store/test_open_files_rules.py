@@ -27,6 +27,7 @@ class Owner:
         self.held: DataFile | None = None
         self.is_pinned = is_pinned
         self.was_used = was_used
+        self.closes_by_name = False
 
     def open_file(self) -> DataFile:
         return FILE  # type: ignore[no-any-return]

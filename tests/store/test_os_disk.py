@@ -367,3 +367,17 @@ async def test_work_in_a_thread_leaves_the_event_loop_its_turns(disk: OsDisk) ->
     async with trio.open_nursery() as nursery:
         nursery.start_soon(other)
         assert await disk.in_thread(lambda: goes_on.wait(60))
+
+
+async def test_a_file_that_is_closed_while_a_thread_syncs_it_waits_for_that(tmp_path: Path) -> None:
+    """Its descriptor may be another file's a moment later."""
+    file, gate = OsDisk().create(str(tmp_path / "file"), 100), threading.Event()
+    file.sync = gate.wait  # type: ignore[method-assign, assignment]
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(file.sync_in_thread)
+            await trio.testing.wait_all_tasks_blocked()
+            file.close()
+            assert file.fileno() != -1
+            gate.set()
+    assert file.fileno() == -1
