@@ -102,6 +102,15 @@ def test_queues_of_the_log_are_never_refused() -> None:
     make()
 
 
+def test_a_table_that_was_taken_over_is_saved() -> None:
+    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
+    table = {"dataVersion": {"timestamp": 1, "counter": 1}, "topicConfigTable": {}}
+    for is_news in (True, False):
+        topics.dirty = False
+        assert topics.replace_from_json(table) is is_news
+        assert topics.dirty is is_news
+
+
 def test_consumer_offsets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_offset_manager, "ENTRIES_MAX", 10)
     offsets = ConsumerOffsetManager()

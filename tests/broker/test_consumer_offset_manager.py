@@ -56,6 +56,15 @@ def test_what_was_cut_is_saved() -> None:
     assert (offsets.query_offset("g", "t", 0), offsets.query_offset("g", "t", 1), offsets.dirty) == (7, 6, True)
 
 
+async def test_what_the_master_says_again_is_not_saved_again() -> None:
+    offsets, master = ConsumerOffsetManager(), ConsumerOffsetManager()
+    master.commit_offset("g", "t", 0, offset=0)
+    for is_news in (True, False):
+        offsets.dirty = False
+        await offsets.merge_from_master(decode_offsets(master.to_json()))
+        assert offsets.dirty is is_news
+
+
 async def test_what_came_from_the_master_counts_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqha.broker.consumer_offset_manager.ENTRIES_MAX", 3)
     offsets, master = ConsumerOffsetManager(), ConsumerOffsetManager()

@@ -255,8 +255,14 @@ async def test_each_reason_for_not_saving_is_told_once_until_a_save_succeeds(aut
             setattr(disk.faults, name, is_broken)
             await service.save()
             await service.save()
+        for queue_id in (8, 9):
+            topics.learn_queue("orders", queue_id)
+            disk.faults.read_only = True
+            await service.save()
+            disk.faults.heal()
+            await service.save()
     told = [entry["reason"].partition("(errno ")[2] for entry in logs if entry["event"] == "metadata.not_saved"]
-    assert told == ["28)", "30)"]
+    assert told == ["28)", "30)", "30)", "30)"]
     saved = json.loads(disk.files["/store/config/topics.json"].durable)
     assert "orders" in saved["topicConfigTable"]
 

@@ -1,6 +1,7 @@
 """scan_records: where a walk stops, and why, for every chopping and every kind of damage."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from rmqha.codec.layout import encode_blank
 from rmqha.codec.message import decode_message
 from rmqha.codec.record_encoder import prepare
+from rmqha.codec.resync import find_record
 from rmqha.codec.scan import Stop, scan_records
 
 V4 = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -179,3 +181,24 @@ def test_false_ipv6_bits_of_a_sender_are_cleared() -> None:
     packed = prepared.pack(queue_offset=0, physical_offset=0, store_timestamp_ms=0)
     assert prepared.size == len(packed)
     assert decode_message(packed).sys_flag == 0x7FFF0020
+
+
+def test_properties_that_end_in_zeros_are_torn_only_where_nothing_follows() -> None:
+    """No record of ours ends so, but a RocketMQ master's may."""
+    plain = decode_message(record(0))
+    first = replace(plain, properties_raw=b"a\x01b\0\0", store_size=plain.store_size + 2).encode()
+    log = first + record(len(first))
+    assert scan_records(log, 0, len(log), phy_offset_base=BASE, torn_from=0).records == 2
+    alone = first + bytes(600)
+    for torn_from in (0, 50, len(first) - 1):
+        scan = scan_records(alone, 0, len(first), phy_offset_base=BASE, torn_from=torn_from)
+        assert (scan.end, scan.stop) == (0, Stop.CORRUPT), "durable is what lies before, and this reaches beyond"
+    assert scan_records(alone, 0, len(first), phy_offset_base=BASE, torn_from=len(first)).records == 1
+
+
+@pytest.mark.parametrize("at", [(1 << 20) - 8, (1 << 20) - 2, (1 << 20) - 1, 1 << 20])
+def test_a_record_is_found_wherever_its_magic_lies(at: int) -> None:
+    """What is searched is searched in pieces."""
+    log = bytes(at) + record(at) + bytes(100)
+    assert find_record(log, 0, len(log), phy_offset_base=BASE) == at
+    assert find_record(log, at + 1, len(log), phy_offset_base=BASE) is None
