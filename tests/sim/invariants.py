@@ -12,14 +12,14 @@ import trio
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.layout import BLANK_MAGIC
-from rmqha.codec.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError, DivergedLogError, StoreReadError, StoreWriteError
 from rmqha.ha.runtime_info import ClientState
-from rmqha.store.mapped_file import file_name
+from tests.sim.checkpoints import Checkpoints
+from tests.sim.held import COMMIT_LOG, Acked, holds
 from tests.sim.journal import CountingLogger
 from tests.sim.node import STORE, Process, SimNode
 from tests.sim.sim_disk import SimDisk
-from tests.sim.visible import Visible, decoded
+from tests.sim.visible import Visible
 from tests.sim.workload import Message
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ _LEAVE_S: Final = 0.2
 """So long after its disk failed a slave may still be connected."""
 _SHOWN: Final = Message(-1, 0.0, "", 0, b"")
 _START_EMPTY: Final = "nothing of it is left there to compare with. Move this store away and start empty"
-COMMIT_LOG: Final = f"{STORE}/commitlog/"
 
 
 class ViolationError(Exception):
@@ -42,16 +41,6 @@ class ViolationError(Exception):
     def __init__(self, invariant: str, message: str) -> None:
         self.invariant = invariant
         super().__init__(f"{invariant}: {message}")
-
-
-@dataclass(frozen=True, slots=True)
-class Acked:
-    """A message somebody was told SEND_OK for, as it lies in the log."""
-
-    message: Message
-    offset: int
-    queue_offset: int
-    record: bytes
 
 
 @dataclass(slots=True)
@@ -74,9 +63,12 @@ class Checker:
     expired: dict[str, int] = field(default_factory=dict)
     """By node: up to here segments were deleted because they expired."""
     visible: Visible = field(init=False)
+    checkpoints: Checkpoints = field(init=False)
+    _given: dict[tuple[str, int, int], Acked] = field(default_factory=dict)
+    """Who was told SEND_OK with this topic, queue and queue offset."""
 
     def __post_init__(self) -> None:
-        self.visible = Visible(self)
+        self.visible, self.checkpoints = Visible(self), Checkpoints(self)
 
     def violation(self, invariant: str, message: str) -> None:
         """Note that an invariant does not hold; the world stops at its next look."""
@@ -96,6 +88,10 @@ class Checker:
             return
         acked = Acked(message, offset, queue_offset, record)
         self.acked.append(acked)
+        other = self._given.setdefault((message.topic, message.queue_id, queue_offset), acked)
+        if other is not acked:
+            place = f"offset {queue_offset} of {message.topic}/{message.queue_id}"
+            self.violation("I4", f"{place} is given to message {message.number}, and was to {other.message.number}")
         if node.disk.failed_in == node.disk.epoch:
             self.violation("I6", f"SEND_OK for message {message.number} after a write of this process failed")
         self._check_topic(process, node.disk, message.topic)
@@ -288,15 +284,23 @@ class Checker:
     def on_serving(self, node: SimNode, process: Process) -> None:
         """I1: a master that takes sends has every acknowledged message; one that may lack some serves and refuses."""
         if process.is_master and not process.broker.store.refusal():
-            self._check_has_all(node, "takes sends")
+            self.check_has_all(node, "takes sends")
 
-    def on_stored(self, process: Process) -> None:
-        """A send was stored: in the place of nothing that was acknowledged."""
-        if not process.has_stored:
-            process.has_stored = True
-            self._check_has_all(process.node, "stores messages")
+    def on_stored(self, process: Process, offset: int) -> None:
+        """A send was stored here: in the place of nothing that was acknowledged, or that a peer said it has."""
+        if process.has_stored:
+            return
+        process.has_stored = True
+        self.check_has_all(process.node, "stores messages")
+        for peer, end in process.peer_ends.items():
+            net, here, there = self.world.net, process.node.address, peer.node.address
+            if end > offset and not peer.dead and net.passes(here, there) and net.passes(there, here):
+                self.violation(
+                    "I1", f"{process.node.name} stores at {offset}; {peer.node.name} has said it holds {end}"
+                )
 
-    def _check_has_all(self, node: SimNode, when: str) -> None:
+    def check_has_all(self, node: SimNode, when: str) -> None:
+        """I1: every acknowledged message is in this node's log, or has expired."""
         for acked in self.acked:
             if self.is_expired(acked.offset):
                 continue
@@ -366,81 +370,6 @@ class Checker:
             return
         if client.info().state in {ClientState.TRANSFER, ClientState.COMPARING}:
             self.violation("I6", f"{node.name} follows its master, though its disk has failed it")
-
-    # ---- at the end
-
-    def check_converged(self) -> None:
-        """I1, I2, I4, I5: after healing every node has the same log, all that was acknowledged, and true queues."""
-        master = self.world.master
-        assert master.process is not None, "the world waited for it"
-        for node in self.world.nodes.values():
-            self._check_has_all(node, "ends")
-            self._check_same_log(master, node)
-            self._check_queues(node)
-        self.visible.check_converged(master.process)
-
-    def check_at_rest(self) -> None:
-        """I9: when nothing is under way any more, nobody's account says otherwise."""
-        for node in self.world.nodes.values():
-            server = node.process.broker.server if node.process is not None else None
-            assert server is not None, "the world waited for it"
-            in_flight = {c.peer: (c.in_flight, c.in_flight_bytes) for c in server.connections if c.in_flight}
-            if in_flight or server.in_flight_bytes:
-                self.violation("I9", f"{node.name} has {server.in_flight_bytes} bytes in flight at rest: {in_flight}")
-
-    def _check_same_log(self, master: SimNode, node: SimNode) -> None:
-        for path, inode in master.disk.files.items():
-            other = node.disk.files.get(path)
-            if path.startswith(COMMIT_LOG) and other is not None and not _same(inode.cache, other.cache):
-                self.violation("I2", f"{path} differs between {master.name} and {node.name}")
-
-    def _check_queues(self, node: SimNode) -> None:
-        """Walk the log with code of our own; every record must be where its queue says, and nothing else."""
-        assert node.process is not None, "the world waited for it"
-        store = node.process.broker.store
-        records: dict[tuple[str, int], list[bytes]] = {}
-        begins: dict[tuple[str, int], int] = {}
-        for mapped in store.commit_log.queue.files:
-            view, at = mapped.view, 0
-            scan = scan_records(
-                view, 0, mapped.wrote_position, phy_offset_base=mapped.file_from_offset, file_end=mapped.size
-            )
-            if scan.stop not in {Stop.END, Stop.BLANK}:
-                self.violation("I5", f"{node.name} has no whole record at {mapped.file_from_offset + scan.end}")
-            while at < scan.end:
-                record = bytes(view[at : at + int.from_bytes(view[at : at + 4], "big")])
-                message = decoded(record)
-                key = (message.topic, message.queue_id)
-                begin = begins.setdefault(key, message.queue_offset if store.min_offset else 0)
-                before = records.setdefault(key, [])
-                if message.queue_offset != begin + len(before):
-                    self.violation("I4", f"{node.name}: {key} has offset {message.queue_offset} as its {len(before)}th")
-                before.append(record)
-                at += len(record)
-        for key, expected in records.items():
-            found: list[bytes] = []
-            while (
-                result := store.get_message(*key, begins[key] + len(found), max_msg_nums=1000, max_bytes=1 << 30)
-            ).views:
-                found += [bytes(view) for view in result.views]  # no answer holds more than 32
-            if found != expected:
-                self.violation("I4", f"{node.name}: the queue of {key} does not lead to its messages")
-
-
-def holds(disk: SimDisk, acked: Acked, size: int, *, durable: bool) -> bool:
-    """Whether the device (or at least the kernel) of a disk has this record at its place in segments of ``size``."""
-    base = acked.offset - acked.offset % size
-    inode = disk.files.get(COMMIT_LOG + file_name(base))
-    if inode is None:
-        return False
-    at = acked.offset - base
-    data = inode.durable if durable else inode.cache
-    return data[at : at + len(acked.record)] == acked.record
-
-
-def _same(one: bytearray, other: bytearray) -> bool:
-    """Equal but for what lies behind a blank's header, which is arbitrary."""
-    return one == other
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:

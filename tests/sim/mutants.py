@@ -5,32 +5,26 @@ workload never reaches, or an invariant that nobody checks.
 """
 
 from contextlib import suppress
-from dataclasses import replace
 from math import inf
 from typing import Any
 
 import trio
 
 from rmqha.broker import durability, metadata, options, send_message_processor
-from rmqha.codec import scan
-from rmqha.codec.scan import scan_records
 from rmqha.errors import StoreError, StoreWriteError
 from rmqha.ha import ha_client, ha_service, log_receiver, report_sender, slave_connection
 from rmqha.replication import in_sync, master_session
 from rmqha.replication.master_session import LogRange
 from rmqha.store import (
     flush_service,
-    log_recovery,
     mapped_file,
     message_store,
     running_flags,
-    start,
-    store_checkpoint,
 )
 from rmqha.store.status import PutMessageStatus
 from rmqha.waiting import DeadlineService
-from tests.sim import outsiders
-from tests.sim.mutant import MUTANTS, Mutant, always, fixed, mutant, nothing, nothing_async
+from tests.sim import outsiders, store_mutants
+from tests.sim.mutant import MUTANTS, Mutant, always, fixed, mutant, nothing
 
 __all__ = ["MUTANTS", "Mutant"]
 
@@ -316,64 +310,6 @@ mutant(
 mutant("a flush is not asked for", "prompt", (FlushService, "request_flush", nothing))
 mutant("a slave connects once", "liveness", (ha_client.HAClient, "run", _gives_up))
 
-# ---- recovery
-
-
-def _cut_in_memory(self: Any, position: int) -> None:
-    self.wrote_position = position
-
-
-def _cut_without_sync(self: Any, position: int) -> None:
-    self.file.pwrite([bytes(self.size - position)], position)
-    self.wrote_position = position
-
-
-def _walk_taking_back_blanks(files: Any, *args: Any, **kwargs: Any) -> Any:
-    found = _walk(files, *args, **kwargs)
-    if found.end == files[-1].end_offset:
-        last = scan_records(
-            files[-1].view, 0, files[-1].size, phy_offset_base=files[-1].file_from_offset, file_end=files[-1].size
-        )
-        return replace(found, end=files[-1].file_from_offset + last.end)
-    return found
-
-
-def _recover_without_crc(queue: Any, **kwargs: Any) -> Any:
-    return _recover(queue, **kwargs | {"check_crc": False})
-
-
-def _checkpoint_too_early(self: Any, **kwargs: Any) -> Any:
-    return _update_checkpoint(self, **kwargs | {"flushed_offset": kwargs["flushed_offset"] + 400})
-
-
-_walk = log_recovery._walk
-_recover = log_recovery.recover_commit_log
-_update_checkpoint = store_checkpoint.StoreCheckpoint.update_in_thread
-
-mutant("the tail is cut in memory only", "#10666", (mapped_file.MappedFile, "cut", _cut_in_memory))
-mutant("the cut is not durable", "D8", (mapped_file.MappedFile, "cut", _cut_without_sync))
-mutant("recovery believes the page cache", "found here", (log_recovery, "_write_again", nothing))
-mutant("recovery does not check the CRC", "§7.2", (start, "recover_commit_log", _recover_without_crc))
-mutant("torn properties are kept", "found here", (scan, "_are_torn", always(value=False)))
-mutant("a blank at the end is taken back", "§7.2", (log_recovery, "_walk", _walk_taking_back_blanks))
-mutant("every stop counts as clean", "§7.1", (start, "mark_in_use", always(value=True)))
-mutant(
-    "the checkpoint runs ahead of the flush", "#678",
-    (store_checkpoint.StoreCheckpoint, "update_in_thread", _checkpoint_too_early),
-)  # fmt: skip
-
-# ---- queues and consumers
-
-
-mutant("queue offsets start over after a restart", "#8539", (start, "next_queue_offsets", always(value={})))
-mutant("queue offsets are not learned from a peer", "found here", (Store, "recover_topic_queue_table", nothing_async))
-mutant("consumers see what is not durable", "#2830, #8239", (Store, "confirm_offset", lambda self: self.max_offset))
-mutant(
-    "queues are not cut with the log", "#4771",
-    (start, "recover_consume_queues", lambda _table, log, **_: log.max_offset),
-)  # fmt: skip
-
-
 # ---- the operator's promises
 
 mutant(
@@ -383,3 +319,4 @@ mutant(
 )
 
 outsiders.plant()
+store_mutants.plant()

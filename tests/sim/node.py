@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LISTEN_PORT: Final = 10911
 HA_PORT: Final = 10912
 STORE: Final = "/store"
+CHECKPOINT: Final = f"{STORE}/checkpoint"
 _UNCHECKED: Final = ((12, 28), (36, 84))
 """A record's QUEUEID to QUEUEOFFSET, and SYSFLAG to PREPARED TRANSACTION OFFSET, with IPv4 hosts."""
 _FIELDS_END: Final = 88
@@ -46,6 +47,8 @@ class Process:
         self.is_stopping = False
         self.recovered = False
         self.has_stored = False
+        self.peer_ends: Final[dict[Process, int]] = {}
+        """Where peers have said that their logs end."""
         self.started = trio.Event()
 
     def remembers(self, process: "Process") -> bool:
@@ -59,8 +62,10 @@ class Process:
 
     @property
     def is_broken(self) -> bool:
-        """Whether only a restart helps: a write or the dispatch failed."""
-        return self.write_error is not None or self.broker.store.running_flags.dispatch_error is not None
+        """Whether only a restart helps: a write or the dispatch failed, and it was not for lack of space."""
+        disk = self.node.disk
+        has_ended = self.broker.store.running_flags.dispatch_error is not None and disk.broken_in == disk.epoch
+        return self.write_error is not None or has_ended
 
     @property
     def is_serving(self) -> bool:
@@ -92,9 +97,11 @@ class SimNode:
         random = stream(self.world.seed, f"disk/{self.name}")
         disk = SimDisk(random, journal=self.world.journal, name=self.name, now_ms=self.clock)
         disk.latency_s, disk.creation_s = self.world.swarm.disk_latency_s, self.world.swarm.creation_s
+        disk.work_s = self.world.swarm.recovery_s
         disk.on_crash = self._on_crash_point
         disk.on_term = self.stop
         disk.on_unlink = self._on_unlink
+        disk.on_replaced = self._on_replaced
         disk.is_noticed = lambda path, start, end: is_noticed(disk, path, start, end)
         return disk
 
@@ -136,6 +143,10 @@ class SimNode:
         self.world.checker.on_wiped(self)
         self.last_process = None
         self.disk = self._new_disk()
+
+    def _on_replaced(self, path: str, data: bytes) -> None:
+        if path == CHECKPOINT and self.process is not None and self.process.recovered:
+            self.world.checker.checkpoints.on_written(self, self.process, data)
 
     def _on_unlink(self, path: str) -> None:
         if self.process is not None and self.process.recovered:
@@ -229,6 +240,8 @@ class SimNode:
         if process is None or not process.is_serving or not reachable:
             return None
         store = process.broker.store
+        if self.process is not None and self.process.is_master:
+            self.process.peer_ends[process] = store.max_offset
         return LogRange(store.min_offset, store.max_offset)
 
     def _config(self) -> BrokerConfig:

@@ -50,6 +50,8 @@ class SimDisk:
         self.latency_s = latency_s
         self.creation_s = creation_s
         """Making a file takes up to so much longer than anything else: it is allocated whole."""
+        self.work_s = 0.0
+        """Work in a thread that is more than one call takes up to so long."""
         self.files: dict[str, Inode] = {}
         self.directories: dict[str, None] = {"/": None}
         self.faults = DiskFaults()
@@ -63,6 +65,8 @@ class SimDisk:
         self.on_term: Callable[[], None] = lambda: None
         self.on_unlink: Callable[[str], None] = lambda _path: None
         """Told before a process unlinks a file."""
+        self.on_replaced: Callable[[str, bytes], None] = lambda _path, _data: None
+        """Told when a process has replaced a file."""
         self.on_crash: Callable[[], None] = self.power_cut
         """What a crash point does; a world takes the whole machine down."""
         self.is_noticed: Callable[[str, int, int], bool] = lambda _path, _start, _end: True
@@ -77,6 +81,8 @@ class SimDisk:
         """File and end of the last write, even if it never returned."""
         self.trace: list[Step] | None = None
         """If not None, every change is noted here, to be replayed in part by :func:`replay`."""
+        self.broken_in = -1
+        """The process that was the last to see any call fail for another reason than a lack of space."""
         self.refused_in = -1
         """The process that was the last to see any call fail."""
 

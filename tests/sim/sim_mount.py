@@ -77,6 +77,8 @@ class SimMount:
         """An error of a writing call."""
         self.disk.journal.record("disk.refused", operation, error)
         self.disk.refused_in = self.epoch
+        if error != errno.ENOSPC:
+            self.disk.broken_in = self.epoch
         if operation in {"pwrite", "fdatasync"} and "/commitlog/" in path:
             self.disk.failed_in, self.disk.failed_at = self.epoch, trio.current_time()
         return StoreWriteError(OSError(error, os.strerror(error)), operation=operation, path=path)
@@ -188,6 +190,7 @@ class SimMount:
         self.disk.files.pop(path + ".tmp", None)
         self.disk.files[path] = inode
         self.disk.note("replace", path, data=data)
+        self.disk.on_replaced(path, data)
 
     async def replace_bytes_in_thread(self, path: str, data: bytes) -> None:
         """See rmqha.store.disk.Disk."""
@@ -195,8 +198,12 @@ class SimMount:
         self.replace_bytes(path, data)
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
-        """See rmqha.store.disk.Disk. Here it takes no time."""
+        """See rmqha.store.disk.Disk."""
         await trio.lowlevel.checkpoint()
+        if self.disk.work_s:
+            moment = trio.current_time() + self.disk.random.uniform(0.0, self.disk.work_s)
+            await self.disk.died.wait(moment, shield=True)
+            self.check_alive()
         return work()
 
     def usage(self, path: str) -> DiskUsage:

@@ -18,6 +18,8 @@ RECORD_OVERHEAD: Final = 200
 """A record is so much larger than its body, at most."""
 _PATIENCE_S: Final = 0.01
 _SMALL_FRAME: Final = 150
+_LARGE: Final = 0.03
+"""So many schedules have messages that are larger than a line, and frames of more than 64 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Swarm:
     """So many bytes of reports are under way to a master at most: from 10 on, so that they leave in parts."""
     mixed: bool = False
     """Some bursts are sent as a batch, some messages one-way."""
+    recovery_s: float = 0.0
+    """What a broker does in a thread while it starts takes up to so long."""
     edges: bool = False
     """Records often end where a segment ends, or some bytes before."""
 
@@ -176,6 +180,12 @@ def draw(seed: int) -> Swarm:
         report_capacity=65536 if network == "slow" else random.choice((10, 13, *[65536] * 4)),
         mixed=random.random() < 0.3,
     )
+    swarm = replace(swarm, recovery_s=random.choice((0.0, 0.0, 0.0, 0.4, 3.0)))
+    if random.random() < _LARGE:
+        return replace(
+            swarm, segment_size=1 << 18, body_size_min=20_000, body_size_max=60_000, transfer_batch_size=1 << 17,
+            capacity=max(swarm.capacity, 65536), messages=8, burst=3,
+        )  # fmt: skip
     if swarm.transfer_batch_size == _SMALL_FRAME:  # who pauses for longer than a heartbeat, and then fills the line
         capacity = swarm.capacity if network == "slow" else random.choice((200, 500, 1000))
         return replace(swarm, capacity=capacity, ha_heartbeat_s=0.3, burst=6)

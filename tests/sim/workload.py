@@ -223,8 +223,8 @@ class Burst:
             message.code = answer.code
         world.journal.record("answer", messages[0].number, int(answer.code))
         if answer.code in _STORED:
-            checker.on_stored(process)
             offsets = [int(one[16:], 16) for one in decode_send_response(answer).msg_id.split(",")]
+            checker.on_stored(process, offsets[0])
             checker.check_whole(process, messages, offsets)
         elif messages[0].how == "batch":
             checker.check_absent(process, messages)

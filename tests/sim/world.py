@@ -14,7 +14,9 @@ import trio
 from rmqha.ha.runtime_info import ClientState
 from tests.sim import sim_loop, workload
 from tests.sim.consumer import Consumer
-from tests.sim.invariants import COMMIT_LOG, Checker
+from tests.sim.convergence import check_at_rest, check_converged
+from tests.sim.held import COMMIT_LOG
+from tests.sim.invariants import Checker
 from tests.sim.journal import CountingLogger, Journal
 from tests.sim.nemesis import Fault, Nemesis, draw_plan
 from tests.sim.node import HA_PORT, Process, SimNode
@@ -69,6 +71,7 @@ class World:
     nursery: trio.Nursery = field(init=False)
     consumers: list[Consumer] = field(init=False)
     traceback: str = ""
+    is_over: bool = False
     disturbed_at: float = field(init=False)
     """The next fault that may cost somebody time happens then, or happened and is not over."""
     is_formed: bool = False
@@ -115,6 +118,7 @@ class World:
             outcome = self._outcome()
             if self.is_last:
                 await sim_loop.leave(outcome)
+            self.is_over = True
             for node in self.nodes.values():
                 node.kill()
             self.nursery.cancel_scope.cancel()
@@ -167,8 +171,8 @@ class World:
         self.traceback += "".join(traceback.format_exception(error))
 
     def later(self, delay_s: float, act: Callable[[], object]) -> None:
-        """Do something in a while."""
-        call_at(trio.current_time() + delay_s, act)
+        """Do something in a while, unless the run is over."""
+        call_at(trio.current_time() + delay_s, lambda: None if self.is_over else act())
 
     async def _chaos(self) -> None:
         messages = workload.draw_messages(self)
@@ -298,8 +302,8 @@ class World:
             self.checker.violation("liveness", f"not in order {limit_s:g} s after healing: {self._standing()}")
         if not self.checker.violations:
             self.checker.look()
-            self.checker.check_converged()
-            self.checker.check_at_rest()
+            check_converged(self.checker)
+            check_at_rest(self.checker)
 
     async def _send_until_acked(self) -> None:
         producer = Producer(self, [])

@@ -1,0 +1,70 @@
+"""What holds in the end: every node has the same log, true queues, and nothing under way."""
+
+from typing import TYPE_CHECKING
+
+from rmqha.codec.scan import Stop, scan_records
+from tests.sim.held import COMMIT_LOG
+from tests.sim.visible import decoded
+
+if TYPE_CHECKING:
+    from tests.sim.invariants import Checker
+    from tests.sim.node import SimNode
+
+
+def check_converged(checker: "Checker") -> None:
+    """I1, I2, I4, I5: after healing every node has the same log, all that was acknowledged, and true queues."""
+    master = checker.world.master
+    assert master.process is not None, "the world waited for it"
+    for node in checker.world.nodes.values():
+        checker.check_has_all(node, "ends")
+        _check_same_log(checker, master, node)
+        _check_queues(checker, node)
+    checker.visible.check_converged(master.process)
+
+
+def check_at_rest(checker: "Checker") -> None:
+    """I9: when nothing is under way any more, nobody's account says otherwise."""
+    for node in checker.world.nodes.values():
+        server = node.process.broker.server if node.process is not None else None
+        assert server is not None, "the world waited for it"
+        in_flight = {c.peer: (c.in_flight, c.in_flight_bytes) for c in server.connections if c.in_flight}
+        if in_flight or server.in_flight_bytes:
+            checker.violation("I9", f"{node.name} has {server.in_flight_bytes} bytes in flight at rest: {in_flight}")
+
+
+def _check_same_log(checker: "Checker", master: "SimNode", node: "SimNode") -> None:
+    for path, inode in master.disk.files.items():
+        other = node.disk.files.get(path)
+        if path.startswith(COMMIT_LOG) and other is not None and inode.cache != other.cache:
+            checker.violation("I2", f"{path} differs between {master.name} and {node.name}")
+
+
+def _check_queues(checker: "Checker", node: "SimNode") -> None:
+    """Walk the log with code of our own; every record must be where its queue says, and nothing else."""
+    assert node.process is not None, "the world waited for it"
+    store = node.process.broker.store
+    records: dict[tuple[str, int], list[bytes]] = {}
+    begins: dict[tuple[str, int], int] = {}
+    for mapped in store.commit_log.queue.files:
+        view, at = mapped.view, 0
+        scan = scan_records(
+            view, 0, mapped.wrote_position, phy_offset_base=mapped.file_from_offset, file_end=mapped.size
+        )
+        if scan.stop not in {Stop.END, Stop.BLANK}:
+            checker.violation("I5", f"{node.name} has no whole record at {mapped.file_from_offset + scan.end}")
+        while at < scan.end:
+            record = bytes(view[at : at + int.from_bytes(view[at : at + 4], "big")])
+            message = decoded(record)
+            key = (message.topic, message.queue_id)
+            begin = begins.setdefault(key, message.queue_offset if store.min_offset else 0)
+            before = records.setdefault(key, [])
+            if message.queue_offset != begin + len(before):
+                checker.violation("I4", f"{node.name}: {key} has offset {message.queue_offset} as its {len(before)}th")
+            before.append(record)
+            at += len(record)
+    for key, expected in records.items():
+        found: list[bytes] = []
+        while (result := store.get_message(*key, begins[key] + len(found), max_msg_nums=1000, max_bytes=1 << 30)).views:
+            found += [bytes(view) for view in result.views]  # no answer holds more than 32
+        if found != expected:
+            checker.violation("I4", f"{node.name}: the queue of {key} does not lead to its messages")
