@@ -209,6 +209,29 @@ async def test_a_topic_made_during_a_save_counts_only_with_the_next(
     assert topics.unsaved == {}
 
 
+async def test_tables_are_made_one_after_the_other_whoever_asks(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Together they would take the memory of them all."""
+    making, most = 0, 0
+
+    async def take_long(_table: object) -> bytes:
+        nonlocal making, most
+        making += 1
+        most = max(most, making)
+        await trio.sleep(5)
+        making -= 1
+        return b"{}"
+
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(), machine.client() as first, machine.client() as second:
+        monkeypatch.setattr(metadata, "encode_in_turns", take_long)
+        async with trio.open_nursery() as nursery:
+            for client in (first, second):
+                nursery.start_soon(ask, client, RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET))
+    assert most == 1
+
+
 async def test_who_left_before_its_table_was_made_is_forgotten(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

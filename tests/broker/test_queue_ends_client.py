@@ -129,3 +129,18 @@ async def test_a_large_table_of_topics_is_read_in_a_thread(
     async with slave_of(answers) as (client, _):
         assert await client.learn(before=4096)
     assert read_by == [False]
+
+
+async def test_a_slave_whose_log_is_empty_asks_nobody_yet(autojump_clock: MockClock) -> None:
+    """It is not settled where its log begins: what it would be told before that is not all."""
+    asked: list[RemotingCommand] = []
+
+    def note(request: RemotingCommand) -> RemotingCommand:
+        asked.append(request)
+        return says('{"queueEnds":{},"next":null}')(request)
+
+    async with slave_of({RequestCode.GET_QUEUE_ENDS: note}) as (client, _):
+        with trio.move_on_after(30) as patience:
+            await client.run()
+        assert patience.cancelled_caught
+    assert asked == []
