@@ -21,7 +21,7 @@ from rmqha.codec.headers import (
     decode_header,
     encode_header,
 )
-from rmqha.codec.remoting import RemotingCommand, SerializeType, decode_frames
+from rmqha.codec.remoting import RemotingCommand, SerializeType, decode_frames, encode_ext_fields
 from rmqha.codec.send_answers import SendMessageResponseEncoder, decode_send_response
 from rmqha.codec.send_headers import (
     SendMessageRequestDecoder,
@@ -226,6 +226,16 @@ def test_a_producer_remembers_nothing_of_a_header_that_differs_in_the_next() -> 
         )
         header = decoder.decode(decode_frames(frame)[0][0])
         assert (header.topic, header.queue_id, header.sys_flag) == (topic, queue_id, sys_flag)
+
+
+@pytest.mark.parametrize(("name", "value", "field"), [("g", "5", 6), ("h", "7", 7), ("i", "p", 8)])
+def test_of_a_field_that_stands_twice_the_last_counts_each_time(name: str, value: str, field: int) -> None:
+    decoder = SendMessageRequestDecoder()
+    for _ in range(4):
+        decoder.decode(encode_send(flag=0))
+        command = encode_send(flag=0)
+        command.ext_raw = (command.ext_raw or b"") + encode_ext_fields({name: value})
+        assert decoder.decode(command)[field] == (value.encode() if name == "i" else int(value))
 
 
 def test_properties_that_the_end_cuts_short_are_refused_each_time() -> None:

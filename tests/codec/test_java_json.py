@@ -115,3 +115,12 @@ def test_what_python_reads_and_nobody_can_use_is_refused(text: str) -> None:
     """Each of these once left ``loads`` as another error, or failed later where the value was stored."""
     with pytest.raises(RemoteProtocolError):
         loads(text)
+
+
+def test_references_are_bounded_together() -> None:
+    def with_references(count: int) -> str:
+        return json.dumps([[0] * 999, *[{"$ref": "$[0]"}] * count])
+
+    assert len(loads(with_references(16))) == 17
+    with pytest.raises(RemoteProtocolError, match="stand for more than"):
+        loads(with_references(17))

@@ -119,3 +119,13 @@ def test_delay_levels() -> None:
     for text in ("1x", "s", "1.5s", "-1s"):
         with pytest.raises(ConfigError, match="messageDelayLevel"):
             parse_delay_levels(text)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"k\1v\2TAGS\1a\2TAGS\1", b"TAGS\1a\2k\1v\2TAGS\1\2TAGS\1", b"TAGS\1b\2TAGS\1a\2TAGS\1\2", b"TAGS\1\2TAGS\1a"],
+)
+def test_an_empty_pair_hides_no_earlier_one(raw: bytes) -> None:
+    assert find_property(raw, b"TAGS") == b"a"
+    assert parse_properties(raw)["TAGS"] == "a"
+    assert queue_tags_code("T", raw, store_timestamp_ms=0) == ord("a")

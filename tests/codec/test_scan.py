@@ -202,3 +202,16 @@ def test_a_record_is_found_wherever_its_magic_lies(at: int) -> None:
     log = bytes(at) + record(at) + bytes(100)
     assert find_record(log, 0, len(log), phy_offset_base=BASE) == at
     assert find_record(log, at + 1, len(log), phy_offset_base=BASE) is None
+
+
+def test_a_magic_just_before_a_record_hides_it_not() -> None:
+    at = 108
+    log = bytes(at - 8) + VECTOR[4:8] + bytes(4) + record(at)
+    assert find_record(log, 0, len(log), phy_offset_base=BASE) == at
+
+
+@pytest.mark.parametrize("beyond", [1, 8, 9])
+def test_a_record_that_would_cross_the_end_of_its_file_is_corrupt(beyond: int) -> None:
+    log = record(0)
+    file_end = len(log) - beyond
+    assert scan_records(log, 0, file_end, phy_offset_base=BASE, file_end=file_end).stop is Stop.CORRUPT
