@@ -3,7 +3,7 @@
 Spark pickles these objects between the driver's Python processes and its workers.
 """
 
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,6 @@ from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.options import ReadOptions
 from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task
-from rmqha.spark.pushdown import Narrowed, narrow
 from rmqha.spark.report import ReadReport
 from rmqha.spark.schema import COLUMNS, select
 from rmqha.spark.source_options import SourceOptions, parse_options
@@ -57,8 +56,7 @@ class RmqhaDataSource(spark.DataSource):
 
     def reader(self, schema: StructType) -> "RmqhaReader":
         """For batch queries."""
-        kind = PushdownReader if self._source.pushdown else RmqhaReader
-        return kind(self._source, _columns(schema))
+        return RmqhaReader(self._source, _columns(schema))
 
     def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For streaming queries."""
@@ -72,7 +70,7 @@ class RmqhaReader(spark.DataSourceReader):
 
     def __init__(self, source: SourceOptions, columns: tuple[str, ...]) -> None:
         self._source = source
-        self._wanted = Narrowed(replace(source.read, columns=columns))
+        self._read = replace(source.read, columns=columns)
 
     def partitions(self) -> Sequence[LogPartition]:
         """Large tasks, as each costs Spark some 50 ms; a log that grows meanwhile is read to where it ends now."""
@@ -81,12 +79,11 @@ class RmqhaReader(spark.DataSourceReader):
             log = open_log(uri)
             begin, end = source.range_of(broker, log)
             begin = check_still_there(log, begin, fail_on_data_loss=source.fail_on_data_loss)
-            begin, end = self._wanted.clip(begin, end)
             tasks += plan_tasks(
                 log,
                 log.start_at(begin),
                 end,
-                options=replace(self._wanted.read, broker_name=broker),
+                options=replace(self._read, broker_name=broker),
                 split_bytes=source.split_bytes,
                 tasks_min=source.partitions_min,
             )
@@ -98,15 +95,6 @@ class RmqhaReader(spark.DataSourceReader):
         if not partition.task.splits:
             return iter(())
         return read_task(partition.task, ReadReport(), fail_on_data_loss=self._source.fail_on_data_loss)
-
-
-class PushdownReader(RmqhaReader):
-    """Takes Spark's filters too; a class of its own, as Spark refuses ``pushFilters`` unless that is enabled."""
-
-    def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:  # noqa: N802 - Spark's name
-        """Narrow the scan; every filter is handed back, so that Spark applies it again."""
-        self._wanted = narrow(self._wanted, filters)
-        return filters
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

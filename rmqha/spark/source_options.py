@@ -33,8 +33,6 @@ class SourceOptions:
         partitions_min: wanted number of tasks at least.
         bytes_per_trigger_max: log bytes of one micro-batch of a stream.
         fail_on_data_loss: whether missing (deleted or cut) ranges are an error or only a warning.
-        pushdown: let Spark push filters down; needs ``spark.sql.python.filterPushdown.enabled``. For one query a load:
-            Spark keeps the narrowed scan for later ones of the same DataFrame.
     """
 
     logs: Mapping[str, str]
@@ -45,7 +43,6 @@ class SourceOptions:
     partitions_min: int = 1
     bytes_per_trigger_max: int = MAX_BYTES_PER_TRIGGER
     fail_on_data_loss: bool = True
-    pushdown: bool = False
 
     def range_of(self, broker: str, log: CommitLog) -> tuple[int, int]:
         """The physical range that was asked for, not limited to what the log still holds.
@@ -202,7 +199,6 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "includeSystemTopics": _bool,
     "decompress": _bool,
     "maxInflatedBytes": _bytes,
-    "pushdown": _bool,
 }
 _KNOWN: Final = {name.lower(): parser for name, parser in _PARSERS.items()}
 _NAMES: Final = {name.lower(): name for name in _PARSERS}
@@ -227,5 +223,4 @@ _SOURCE: Final = {
     "minPartitions": "partitions_min",
     "maxBytesPerTrigger": "bytes_per_trigger_max",
     "failOnDataLoss": "fail_on_data_loss",
-    "pushdown": "pushdown",
 }
