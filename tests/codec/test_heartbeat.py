@@ -41,6 +41,13 @@ def test_codes_are_derived_where_they_are_missing_and_read_where_they_are_text()
     assert py_group.subscription_data_set[0].tags_set == ("A", "B")
 
 
+def test_who_subscribes_to_everything_gets_everything_whatever_codes_he_adds() -> None:
+    entry = {"topic": "T", "subString": "*", "codeSet": [5]}
+    body = {"clientID": "c", "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [entry]}]}
+    (group,) = decode_heartbeat(json.dumps(body).encode()).consumer_data_set
+    assert [subscription.code_set for subscription in group.subscription_data_set] == [None]
+
+
 def test_sets_may_be_null_or_absent() -> None:
     assert decode_heartbeat(b'{"clientID":"c","consumerDataSet":null}') == HeartbeatData("c")
 

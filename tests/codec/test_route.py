@@ -41,3 +41,13 @@ def test_what_is_written_is_read_back(version: int) -> None:
 def test_other_shapes_are_refused(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_route(body)
+
+
+def test_the_queues_of_all_brokers_are_bounded_together() -> None:
+    def body(count: int) -> bytes:
+        queues = tuple(QueueData(f"b{number}", 65_536, 1, perm=6) for number in range(count))
+        return encode_route(TopicRouteData((), queues), version=409)
+
+    assert len(decode_route(body(2)).queue_datas) == 2
+    with pytest.raises(RemoteProtocolError, match="of all its brokers together"):
+        decode_route(body(3))
