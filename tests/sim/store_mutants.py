@@ -8,7 +8,6 @@ from rmqha.codec.scan import scan_records
 from rmqha.ha import catch_up, ha_connection
 from rmqha.store import (
     flush_consume_queue_service,
-    flush_service,
     log_recovery,
     mapped_file,
     message_store,
@@ -19,7 +18,6 @@ from rmqha.store import (
 from tests.sim.mutant import always, mutant, nothing, nothing_async
 
 Store: Final = message_store.DefaultMessageStore
-FlushService: Final = flush_service.FlushCommitLogService
 FlushQueues: Final = flush_consume_queue_service.FlushConsumeQueueService
 
 
@@ -63,22 +61,19 @@ async def _flush_all_then_read_times(self: Any) -> bool:
     return True
 
 
-async def _flush_to_any_byte(self: Any) -> bool:
-    is_done = await _flush(self)
-    self.flushed_boundary = max(self.flushed_boundary, self.flushed.value)
-    return is_done
+async def _no_queue_offsets(*_: Any, **__: Any) -> Any:
+    return {}
 
 
-def _give_the_last_offset_again(*args: Any, **kwargs: Any) -> Any:
-    return {queue: max(offset - 1, 0) for queue, offset in _next_queue_offsets(*args, **kwargs).items()}
+async def _give_the_last_offset_again(*args: Any, **kwargs: Any) -> Any:
+    return {queue: max(offset - 1, 0) for queue, offset in (await _next_queue_offsets(*args, **kwargs)).items()}
 
 
 def _header_with_16_bits(offset: int, size: int) -> bytes:
     return _encode_frame_header(offset, size & 0xFFFF)
 
 
-_flush = FlushService.flush
-_next_queue_offsets = start.next_queue_offsets
+_next_queue_offsets = start.next_queue_offsets_in_turns
 _encode_frame_header = transfer.encode_frame_header
 _walk = log_recovery._walk
 _recover = log_recovery.recover_commit_log
@@ -99,7 +94,11 @@ def plant() -> None:
         (store_checkpoint.StoreCheckpoint, "update_in_thread", _checkpoint_too_early),
     )  # fmt: skip
 
-    mutant("queue offsets start over after a restart", "#8539", (start, "next_queue_offsets", always(value={})))
+    mutant(
+        "queue offsets start over after a restart", "#8539",
+        (start, "next_queue_offsets", always(value={})),
+        (message_store, "next_queue_offsets_in_turns", _no_queue_offsets),
+    )  # fmt: skip
     mutant(
         "queue offsets are not learned from a peer", "found here", (Store, "recover_topic_queue_table", nothing_async)
     )
@@ -112,10 +111,9 @@ def plant() -> None:
         "the checkpoint's times are read after the queues' flush", "an outsider",
         (FlushQueues, "flush_all", _flush_all_then_read_times),
     )  # fmt: skip
-    mutant("a checkpoint ends anywhere in a record", "spec: commitlog §11", (FlushService, "flush", _flush_to_any_byte))
     mutant(
         "the last queue offset is given again after a restart", "found by hand",
-        (start, "next_queue_offsets", _give_the_last_offset_again),
+        (message_store, "next_queue_offsets_in_turns", _give_the_last_offset_again),
     )  # fmt: skip
     mutant("a longer peer is passed over", "found by hand", (catch_up.PeerAsker, "_take", nothing_async))
     mutant("what lacks space ends dispatch", "found by hand", (reput_message_service, "may_pass", always(value=False)))
