@@ -17,7 +17,7 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from rmqha.codec.record_encoder import prepare
+from rmqha.codec.record.encoder import prepare
 from rmqha.remoting.client import open_remoting_client
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk

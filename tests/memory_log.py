@@ -5,8 +5,8 @@ from itertools import cycle, islice
 
 import trio
 
-from rmqha.codec.layout import encode_blank
-from rmqha.codec.record_encoder import prepare
+from rmqha.codec.record.encoder import prepare
+from rmqha.codec.record.layout import encode_blank
 from rmqha.errors import StoreWriteError
 from rmqha.memory import BytesLike
 from rmqha.replication.watermark import Watermark

@@ -19,9 +19,9 @@ from rmqha.broker.stored_properties import SendRefusedError, StoredProperties
 from rmqha.broker.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.host import parse_host
-from rmqha.codec.layout import SysFlag
 from rmqha.codec.limits import topic_problem
-from rmqha.codec.record_encoder import PreparedRecord
+from rmqha.codec.record.encoder import PreparedRecord
+from rmqha.codec.record.layout import SysFlag
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import SendMessageResponseEncoder
 from rmqha.codec.send_headers import (

@@ -11,7 +11,7 @@ from typing import Final
 from rmqha.broker.stored_properties import SendRefusedError
 from rmqha.codec.batch import BATCH_MESSAGES_MAX, decode_batch, merge_properties
 from rmqha.codec.codes import ResponseCode
-from rmqha.codec.record_encoder import PreparedRecord, prepare
+from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.codec.send_headers import SendMessageRequestHeader
 
 _BATCH_GROWTH_MAX: Final = 4

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rmqha.codec.layout import SCHEDULE_TOPIC
 from rmqha.codec.limits import TABLE_SIZE_MAX
+from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.errors import RemoteProtocolError
 from rmqha.replication.watermark import Complete, Watermark
 

@@ -13,7 +13,7 @@ from rmqha.cli.errors import CliError
 from rmqha.cli.options import time_option
 
 if TYPE_CHECKING:
-    from rmqha.codec.message import StoredMessage
+    from rmqha.codec.record.message import StoredMessage
     from rmqha.errors import ProtocolError
     from rmqha.store.log_reader import LogReader
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rmqha.codec.message import StoredMessage
+from rmqha.codec.record.message import StoredMessage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import zlib
 from typing import Final
 
 from rmqha.codec.compression import inflate
-from rmqha.codec.layout import SysFlag
+from rmqha.codec.record.layout import SysFlag
 from rmqha.errors import ProtocolError
 
 ZLIB_SYS_FLAG: Final = SysFlag.COMPRESSED | 3 << SysFlag.COMPRESSION_TYPE_SHIFT

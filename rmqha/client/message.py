@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from rmqha.client.compression import decompress_body
 from rmqha.codec import properties as names
 from rmqha.codec.host import decode_host
-from rmqha.codec.layout import PROPERTIES_SIZE_MAX, SysFlag
 from rmqha.codec.limits import properties_problem, topic_problem
-from rmqha.codec.message import StoredMessage
+from rmqha.codec.record.layout import PROPERTIES_SIZE_MAX, SysFlag
+from rmqha.codec.record.message import StoredMessage
 from rmqha.errors import MQClientError
 from rmqha.memory import BytesLike
 

@@ -21,7 +21,7 @@ from rmqha.codec.headers import (
     encode_header,
 )
 from rmqha.codec.heartbeat import SUBSCRIBE_ALL
-from rmqha.codec.message import decode_message
+from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand, SerializeType
 from rmqha.codec.route import MASTER_ID, BrokerData
 from rmqha.errors import MQClientError, NoRouteError, RemoteProtocolError, RemotingError, StoreError

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from rmqha.codec.layout import SysFlag
+from rmqha.codec.record.layout import SysFlag
 from rmqha.errors import LocalProtocolError, RemoteProtocolError
 
 PLAIN_SIZE_MAX: Final = 64 * 1024 * 1024

@@ -3,7 +3,7 @@
     at  size  field              type
      0     8  commitlog offset   int64
      8     4  TOTALSIZE          int32
-    12     8  tagsCode           int64, the tag's hash or a delivery time (codec/dispatch.py)
+    12     8  tagsCode           int64, the tag's hash or a delivery time (codec/record/dispatch.py)
 
 Unit ``i`` lies at byte ``20 * i`` of the logical queue; there is no header and no checksum, and unused space is zero.
 A queue that starts later than 0 begins with fillers up to its first unit.

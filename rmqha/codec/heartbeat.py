@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from rmqha.codec import java_json
 from rmqha.codec.hashing import tags_code
-from rmqha.codec.layout import PROPERTIES_SIZE_MAX
+from rmqha.codec.record.layout import PROPERTIES_SIZE_MAX
 from rmqha.errors import RemoteProtocolError
 
 SUBSCRIBE_ALL: Final = "*"

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from rmqha.codec.layout import (
+from rmqha.codec.record.layout import (
     BLANK_SIZE_MIN,
     PROPERTIES_SIZE_MAX,
     RECORD_SIZE_EXTRA_MAX,

@@ -15,7 +15,7 @@ from enum import Enum
 from math import inf
 from typing import Final, NamedTuple
 
-from rmqha.codec.layout import FIRST_BYTE_OF_A_LOG
+from rmqha.codec.record.layout import FIRST_BYTE_OF_A_LOG
 from rmqha.codec.transfer import BODY_SIZE_MAX, REPORT_SIZE
 from rmqha.errors import RemoteProtocolError
 from rmqha.replication.group import GroupMember

@@ -8,8 +8,8 @@ for a piece that is here already, and comparing it byte for byte, finds that out
 from dataclasses import dataclass
 from typing import Final
 
-from rmqha.codec.layout import BLANK_SIZE_MIN, FIRST_BYTE_OF_A_LOG, MESSAGE_MAGIC
-from rmqha.codec.scan import Stop, scan_records
+from rmqha.codec.record.layout import BLANK_SIZE_MIN, FIRST_BYTE_OF_A_LOG, MESSAGE_MAGIC
+from rmqha.codec.record.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError
 from rmqha.replication.master_session import LogRange
 

@@ -10,7 +10,7 @@ with a whole record. Bytes that are here already come out as chunks to compare (
 from dataclasses import dataclass
 from typing import Final
 
-from rmqha.codec.scan import Scan, Stop, scan_records
+from rmqha.codec.record.scan import Scan, Stop, scan_records
 from rmqha.codec.transfer import FRAME_HEADER_SIZE, decode_frame_header
 from rmqha.errors import RemoteProtocolError
 from rmqha.memory import new_buffer

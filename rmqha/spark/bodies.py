@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rmqha.codec.compression import inflate
-from rmqha.codec.layout import SysFlag
+from rmqha.codec.record.layout import SysFlag
 from rmqha.errors import RemoteProtocolError
 
 _BATCH_BYTES_MAX: Final = 256 << 20

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from rmqha.codec.scan import Stop
+from rmqha.codec.record.scan import Stop
 from rmqha.errors import CorruptLogError
 from rmqha.spark import fields, gather, schema
 from rmqha.spark.bodies import inflate_batch

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rmqha.codec.layout import BORN_HOST_AT, FIXED_SIZE_V4, SysFlag, position_of
+from rmqha.codec.record.layout import BORN_HOST_AT, FIXED_SIZE_V4, SysFlag, position_of
 from rmqha.spark.lane_walk import Bytes, Positions
 from rmqha.spark.layout import RECORD_DTYPES
 

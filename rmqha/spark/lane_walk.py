@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rmqha.codec.layout import PHYSICAL_OFFSET_AT, RECORD_SIZE_MIN
+from rmqha.codec.record.layout import PHYSICAL_OFFSET_AT, RECORD_SIZE_MIN
 from rmqha.spark.layout import MESSAGE_MAGIC_BYTES
 
 Bytes = npt.NDArray[np.uint8]

@@ -1,13 +1,13 @@
 """The stored record as numpy sees it: one big-endian struct for each of the four combinations of host lengths.
 
-It holds the fields in front of the body, under the names of :data:`rmqha.codec.layout.FIXED_FIELDS`.
+It holds the fields in front of the body, under the names of :data:`rmqha.codec.record.layout.FIXED_FIELDS`.
 """
 
 from typing import Final
 
 import numpy as np
 
-from rmqha.codec.layout import (
+from rmqha.codec.record.layout import (
     BLANK_MAGIC,
     FIXED_FIELDS,
     HOST_KINDS,

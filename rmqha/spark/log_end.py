@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from pyarrow import fs
 
-from rmqha.codec.scan import Stop
+from rmqha.codec.record.scan import Stop
 from rmqha.spark.records import Verdict, find_record, foreign_record, judge, open_at
 from rmqha.spark.segments import Segment, SegmentReader
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rmqha.codec.layout import SCHEDULE_TOPIC
+from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.errors import ConfigError
 
 SPLIT_BYTES = 128 << 20

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rmqha.codec.layout import FIXED_SIZE_V4, PHYSICAL_OFFSET_AT, physical_offset_at, total_size_at
-from rmqha.codec.scan import Stop, scan_records
+from rmqha.codec.record.layout import FIXED_SIZE_V4, PHYSICAL_OFFSET_AT, physical_offset_at, total_size_at
+from rmqha.codec.record.scan import Stop, scan_records
 from rmqha.errors import StoreError
 from rmqha.spark.layout import BLANK_MAGIC_BYTES, MESSAGE_MAGIC_BYTES, RECORD_SIZE_LIKELY_MAX
 from rmqha.spark.segments import SegmentReader, as_array

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqha.codec.layout import is_legal_topic
+from rmqha.codec.record.layout import is_legal_topic
 from rmqha.spark.fields import Fields, Mask
 from rmqha.spark.options import SYSTEM_PREFIXES, SYSTEM_TOPICS, ReadOptions
 from rmqha.spark.properties import PropertyPairs

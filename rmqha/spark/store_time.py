@@ -7,7 +7,7 @@ from typing import Final
 
 from pyarrow import fs
 
-from rmqha.codec.layout import RECORD_SIZE_MIN, store_timestamp_at
+from rmqha.codec.record.layout import RECORD_SIZE_MIN, store_timestamp_at
 from rmqha.spark.records import find_record, judge, open_at
 from rmqha.spark.segments import Segment, SegmentReader
 

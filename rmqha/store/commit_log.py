@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-from rmqha.codec.layout import BLANK_SIZE_MIN, RECORD_SIZE_EXTRA_MAX, encode_blank, enters_queue
 from rmqha.codec.limits import size_problem, topic_problem
-from rmqha.codec.record_encoder import PreparedRecord
+from rmqha.codec.record.encoder import PreparedRecord
+from rmqha.codec.record.layout import BLANK_SIZE_MIN, RECORD_SIZE_EXTRA_MAX, encode_blank, enters_queue
 from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.memory import BytesLike
 from rmqha.store.allocate_service import AllocateMappedFileService

@@ -6,7 +6,7 @@ from typing import Final
 
 import trio
 
-from rmqha.codec.layout import is_legal_topic
+from rmqha.codec.record.layout import is_legal_topic
 from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.disk import Disk

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from rmqha.codec.dispatch import DispatchRequest, read_dispatch
-from rmqha.codec.scan import Stop, scan_records
+from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
+from rmqha.codec.record.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue

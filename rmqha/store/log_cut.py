@@ -6,8 +6,8 @@ Only for a store that no broker uses. The next start is one after a crash: it cu
 from dataclasses import dataclass, replace
 
 from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
-from rmqha.codec.resync import find_record
-from rmqha.codec.scan import scan_records
+from rmqha.codec.record.resync import find_record
+from rmqha.codec.record.scan import scan_records
 from rmqha.errors import StoreError
 from rmqha.store.disk import Disk
 from rmqha.store.log_reader import LogReader, Segment

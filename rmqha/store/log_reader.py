@@ -10,9 +10,9 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
 from rmqha.codec.compression import inflate
-from rmqha.codec.message import StoredMessage, decode_scanned
-from rmqha.codec.resync import find_record
-from rmqha.codec.scan import Scan, Stop, scan_records
+from rmqha.codec.record.message import StoredMessage, decode_scanned
+from rmqha.codec.record.resync import find_record
+from rmqha.codec.record.scan import Scan, Stop, scan_records
 from rmqha.errors import CorruptLogError, LocalProtocolError, ProtocolError, StoreReadError
 from rmqha.store.disk import DataFile, Disk
 from rmqha.store.mapped_file import parse_file_name

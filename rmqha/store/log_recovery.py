@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rmqha.codec.checkpoint import Checkpoint
-from rmqha.codec.layout import BLANK_MAGIC, BLANK_SIZE_MIN, encode_blank, physical_offset_at
-from rmqha.codec.resync import claims_its_place, find_record
-from rmqha.codec.scan import Scan, Stop, scan_records
+from rmqha.codec.record.layout import BLANK_MAGIC, BLANK_SIZE_MIN, encode_blank, physical_offset_at
+from rmqha.codec.record.resync import claims_its_place, find_record
+from rmqha.codec.record.scan import Scan, Stop, scan_records
 from rmqha.errors import CorruptLogError
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue

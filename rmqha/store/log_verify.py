@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from rmqha.codec.resync import find_record
-from rmqha.codec.scan import Scan, Stop
+from rmqha.codec.record.resync import find_record
+from rmqha.codec.record.scan import Scan, Stop
 from rmqha.store.disk import Disk
 from rmqha.store.log_reader import LogReader, Segment
 from rmqha.store.mapped_file import LOST_AND_FOUND, file_name, parse_file_name

@@ -6,7 +6,13 @@ Answers are windows on the mapped segments, undecoded and uncopied; they stay va
 from collections.abc import Callable
 from typing import Final
 
-from rmqha.codec.layout import MESSAGE_MAGIC, RECORD_SIZE_MIN, fields_struct, physical_offset_at, store_timestamp_at
+from rmqha.codec.record.layout import (
+    MESSAGE_MAGIC,
+    RECORD_SIZE_MIN,
+    fields_struct,
+    physical_offset_at,
+    store_timestamp_at,
+)
 from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.replication.role import Role
 from rmqha.store.commit_log import CommitLog

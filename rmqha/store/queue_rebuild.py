@@ -11,8 +11,8 @@ import structlog
 import trio
 
 from rmqha.codec.consume_queue import UNIT
-from rmqha.codec.dispatch import DispatchRequest
-from rmqha.codec.layout import enters_queue
+from rmqha.codec.record.dispatch import DispatchRequest
+from rmqha.codec.record.layout import enters_queue
 from rmqha.errors import CorruptLogError, StoreError, StoreWriteError
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
-from rmqha.codec.dispatch import DispatchRequest, read_dispatch
-from rmqha.codec.layout import enters_queue
-from rmqha.codec.scan import Stop, scan_records
+from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
+from rmqha.codec.record.layout import enters_queue
+from rmqha.codec.record.scan import Stop, scan_records
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.mapped_file import MappedFile

@@ -5,9 +5,9 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 from rmqha.codec.consume_queue import UNIT_SIZE
-from rmqha.codec.dispatch import DispatchRequest, read_dispatch
-from rmqha.codec.layout import SCHEDULE_TOPIC, enters_queue
-from rmqha.codec.resync import find_record
+from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
+from rmqha.codec.record.layout import SCHEDULE_TOPIC, enters_queue
+from rmqha.codec.record.resync import find_record
 from rmqha.errors import CorruptLogError
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.disk import Disk

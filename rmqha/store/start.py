@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 import trio
 
-from rmqha.codec.layout import enters_queue
+from rmqha.codec.record.layout import enters_queue
 from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey

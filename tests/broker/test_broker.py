@@ -12,8 +12,8 @@ from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueRequestHeader, SearchOffsetRequestHeader, ViewMessageRequestHeader, encode_header
 from rmqha.codec.heartbeat import build_subscription_data
-from rmqha.codec.message import StoredMessage, decode_message
 from rmqha.codec.message_id import decode_message_id
+from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import decode_route
 from rmqha.codec.send_answers import decode_send_response

@@ -13,7 +13,7 @@ from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.queue_ends_client import QueueEndsClient
 from rmqha.codec import java_json
 from rmqha.codec.codes import ResponseCode
-from rmqha.codec.message import decode_message
+from rmqha.codec.record.message import decode_message
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
 from tests.broker.machines import Machine, ask, pull_request, send_request

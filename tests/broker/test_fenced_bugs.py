@@ -11,7 +11,7 @@ from rmqha.broker.durability import Durability
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.record_encoder import PreparedRecord
+from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.errors import RemotingSendRequestError

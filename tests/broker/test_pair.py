@@ -14,7 +14,7 @@ from rmqha.broker.main import EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED
 from rmqha.cli.verdict import judge
 from rmqha.client import Message, SendStatus, open_producer
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.message import decode_message
+from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import DivergedLogError
 from rmqha.remoting.client import RemotingClient

@@ -5,7 +5,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.batch import BATCH_MESSAGES_MAX, BatchEntry, encode_batch
 from rmqha.codec.codes import ResponseCode
-from rmqha.codec.layout import SysFlag, enters_queue
+from rmqha.codec.record.layout import SysFlag, enters_queue
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from tests.broker.machines import Machine, ask, pull_request, send_request

@@ -5,7 +5,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.codec.codes import ResponseCode
-from rmqha.codec.message import decode_message
+from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet

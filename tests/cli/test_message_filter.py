@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from rmqha.cli.message_filter import MessageFilter
-from rmqha.codec.message import StoredMessage
 from rmqha.codec.properties import format_properties
+from rmqha.codec.record.message import StoredMessage
 
 PROPERTIES = {"TAGS": "new", "KEYS": "4711 a-1", "UNIQ_KEY": "7F01"}
 

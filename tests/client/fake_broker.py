@@ -22,9 +22,9 @@ from rmqha.codec.headers import (
 )
 from rmqha.codec.heartbeat import build_subscription_data
 from rmqha.codec.host import parse_host
-from rmqha.codec.message import StoredMessage, decode_message
 from rmqha.codec.message_id import encode_message_id
-from rmqha.codec.record_encoder import prepare
+from rmqha.codec.record.encoder import prepare
+from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import BrokerData, QueueData, TopicRouteData, encode_route
 from rmqha.codec.send_answers import SendMessageResponseEncoder

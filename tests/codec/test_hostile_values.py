@@ -8,12 +8,12 @@ import pytest
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, decode_offsets
 from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
 from rmqha.codec import java_json
-from rmqha.codec.dispatch import queue_tags_code, read_dispatch
 from rmqha.codec.hashing import tags_code
 from rmqha.codec.heartbeat import HEARTBEAT_SIZE_MAX, TAGS_SIZE_MAX, build_subscription_data, decode_heartbeat
 from rmqha.codec.host import parse_host
 from rmqha.codec.properties import find_property
-from rmqha.codec.record_encoder import prepare
+from rmqha.codec.record.dispatch import queue_tags_code, read_dispatch
+from rmqha.codec.record.encoder import prepare
 from rmqha.codec.remoting import RemotingCommand, decode_frames, encode_prefix
 from rmqha.codec.route import QUEUE_NUMS_MAX, decode_route
 from rmqha.errors import RemoteProtocolError, RmqhaError

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from rmqha.codec import layout
-from rmqha.codec.layout import (
+from rmqha.codec.record import layout
+from rmqha.codec.record.layout import (
     FIXED_FIELDS,
     HOST_KINDS,
     SysFlag,

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.codec.host import decode_host, encode_host, parse_host
-from rmqha.codec.layout import encode_blank, is_legal_topic, record_size
 from rmqha.codec.limits import properties_problem, size_problem, topic_problem
-from rmqha.codec.message import decode_message
 from rmqha.codec.message_id import decode_message_id, encode_message_id
-from rmqha.codec.record_encoder import prepare
+from rmqha.codec.record.encoder import prepare
+from rmqha.codec.record.layout import encode_blank, is_legal_topic, record_size
+from rmqha.codec.record.message import decode_message
 from rmqha.errors import CorruptLogError, LocalProtocolError, RemoteProtocolError
 
 VECTOR = bytes.fromhex(

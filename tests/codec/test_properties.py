@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.codec.delay_level import DELAY_LEVELS_MS, delivery_time_ms, parse_delay_levels
-from rmqha.codec.dispatch import queue_tags_code
 from rmqha.codec.hashing import body_crc, java_string_hash, key_hash, tags_code
 from rmqha.codec.properties import decode_utf8, find_property, format_properties, parse_properties
+from rmqha.codec.record.dispatch import queue_tags_code
 from rmqha.errors import ConfigError, LocalProtocolError
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.codec.layout import encode_blank
-from rmqha.codec.message import decode_message
-from rmqha.codec.record_encoder import prepare
-from rmqha.codec.resync import find_record
-from rmqha.codec.scan import Stop, scan_records
+from rmqha.codec.record.encoder import prepare
+from rmqha.codec.record.layout import encode_blank
+from rmqha.codec.record.message import decode_message
+from rmqha.codec.record.resync import find_record
+from rmqha.codec.record.scan import Stop, scan_records
 
 V4 = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 V6 = bytes(range(16)) + bytes([0, 0, 0x2A, 0x9F])

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from rmqha.codec.batch import BatchEntry, decode_batch, encode_batch, merge_properties
 from rmqha.codec.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
 from rmqha.codec.consume_queue import FILLER, UNIT_SIZE, ConsumeQueueUnit, decode_units, encode_units
-from rmqha.codec.dispatch import read_dispatch
-from rmqha.codec.record_encoder import prepare
+from rmqha.codec.record.dispatch import read_dispatch
+from rmqha.codec.record.encoder import prepare
 from rmqha.errors import LocalProtocolError, RemoteProtocolError
 
 INT = st.integers(-(1 << 31), (1 << 31) - 1)

@@ -17,15 +17,16 @@ from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
 from rmqha.client.message import read_message
 from rmqha.codec import java_json
 from rmqha.codec.batch import BatchEntry, encode_batch
-from rmqha.codec.dispatch import read_dispatch
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.headers import PullMessageRequestHeader, decode_header
 from rmqha.codec.heartbeat import HEARTBEAT_SIZE_MAX, TAGS_SIZE_MAX, build_subscription_data, decode_heartbeat
 from rmqha.codec.host import parse_host
-from rmqha.codec.layout import PROPERTIES_SIZE_MAX
-from rmqha.codec.message import decode_message
 from rmqha.codec.properties import find_property, parse_properties
-from rmqha.codec.record_encoder import prepare
+from rmqha.codec.record.dispatch import read_dispatch
+from rmqha.codec.record.encoder import prepare
+from rmqha.codec.record.layout import PROPERTIES_SIZE_MAX
+from rmqha.codec.record.message import decode_message
+from rmqha.codec.record.scan import scan_records
 from rmqha.codec.remoting import (
     HEADER_SIZE_MAX,
     RemotingCommand,
@@ -35,7 +36,6 @@ from rmqha.codec.remoting import (
     encode_prefix,
 )
 from rmqha.codec.route import decode_route
-from rmqha.codec.scan import scan_records
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.codec.send_headers import SendMessageRequestDecoder, SendMessageRequestHeader
 from rmqha.codec.transfer import ReportDecoder

@@ -5,7 +5,7 @@ from pathlib import Path
 import trio
 
 from rmqha.codec.codes import ResponseCode
-from rmqha.codec.message import decode_message
+from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import open_remoting_client

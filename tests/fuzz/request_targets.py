@@ -10,11 +10,11 @@ from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
 from rmqha.client.message import read_message
 from rmqha.codec import java_json
 from rmqha.codec.batch import BatchEntry, encode_batch
-from rmqha.codec.dispatch import read_dispatch
 from rmqha.codec.heartbeat import SUBSCRIBE_ALL, build_subscription_data
-from rmqha.codec.message import decode_message
 from rmqha.codec.properties import decode_utf8
-from rmqha.codec.record_encoder import PreparedRecord
+from rmqha.codec.record.dispatch import read_dispatch
+from rmqha.codec.record.encoder import PreparedRecord
+from rmqha.codec.record.message import decode_message
 from rmqha.codec.send_headers import SendMessageRequestHeader
 from rmqha.errors import LocalProtocolError, RemoteProtocolError, StoreError
 from tests.fuzz.targets import HOST, INFLATED_SIZE_MAX, TARGETS, Target, recorded_bodies, records

@@ -17,19 +17,19 @@ from rmqha.codec.batch import BatchEntry, decode_batch, encode_batch
 from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from rmqha.codec.compression import inflate
 from rmqha.codec.consume_queue import decode_units, encode_units
-from rmqha.codec.dispatch import read_dispatch
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.heartbeat import decode_heartbeat, encode_heartbeat
 from rmqha.codec.host import parse_host
-from rmqha.codec.layout import BLANK_MAGIC, BLANK_SIZE_MIN, encode_blank
-from rmqha.codec.message import decode_scanned
 from rmqha.codec.message_id import decode_message_id, encode_message_id
 from rmqha.codec.properties import find_property, format_properties, parse_properties
-from rmqha.codec.record_encoder import prepare
+from rmqha.codec.record.dispatch import read_dispatch
+from rmqha.codec.record.encoder import prepare
+from rmqha.codec.record.layout import BLANK_MAGIC, BLANK_SIZE_MIN, encode_blank
+from rmqha.codec.record.message import decode_scanned
+from rmqha.codec.record.resync import find_record
+from rmqha.codec.record.scan import Stop, scan_records
 from rmqha.codec.remoting import RemotingCommand, decode_frames
-from rmqha.codec.resync import find_record
 from rmqha.codec.route import decode_route, encode_route
-from rmqha.codec.scan import Stop, scan_records
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.codec.send_headers import SendMessageRequestDecoder
 from rmqha.codec.strangers import describe_on_ha_port, describe_on_remoting_port

@@ -9,7 +9,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from rmqha.codec.layout import encode_blank
+from rmqha.codec.record.layout import encode_blank
 from rmqha.codec.transfer import encode_frame_header
 from rmqha.errors import CorruptLogError
 from rmqha.ha.ha_client import HAClient, MasterAddress

@@ -5,7 +5,7 @@ from pathlib import Path
 import trio
 
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.message import decode_message
+from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
 from tests.broker.machines import pull_request, send_request
 from tests.e2e.processes import RmqhaBroker, reaping

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.codec.layout import MESSAGE_MAGIC_V2
+from rmqha.codec.record.layout import MESSAGE_MAGIC_V2
 from rmqha.codec.transfer import BODY_SIZE_MAX, encode_frame_header
 from rmqha.errors import RemoteProtocolError
 from rmqha.replication.overlap import StreamStart

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from rmqha.codec.scan import Stop, scan_records
+from rmqha.codec.record.scan import Stop, scan_records
 from tests.sim.held import COMMIT_LOG
 from tests.sim.visible import decoded
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rmqha.codec.codes import ResponseCode
-from rmqha.codec.layout import BLANK_MAGIC
+from rmqha.codec.record.layout import BLANK_MAGIC
 from rmqha.errors import CorruptLogError, DivergedLogError, StoreReadError, StoreWriteError
 from rmqha.ha.runtime_info import ClientState
 from tests.sim.checkpoints import Checkpoints

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from rmqha.codec import scan, transfer
-from rmqha.codec.scan import scan_records
+from rmqha.codec import transfer
+from rmqha.codec.record import scan
+from rmqha.codec.record.scan import scan_records
 from rmqha.ha import catch_up, ha_connection
 from rmqha.store import (
     flush_consume_queue_service,

@@ -12,8 +12,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.codec.message import decode_message
-from rmqha.codec.scan import scan_records
+from rmqha.codec.record.message import decode_message
+from rmqha.codec.record.scan import scan_records
 from rmqha.store.message_store import DefaultMessageStore
 from tests.sim import campaign
 from tests.sim.mutants import MUTANTS, Mutant

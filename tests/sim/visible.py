@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.headers import PullMessageResponseHeader, decode_header
-from rmqha.codec.message import StoredMessage, decode_message
+from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.codec.remoting import RemotingCommand
 from tests.sim.workload import QUEUES, TOPICS
 

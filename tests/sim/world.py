@@ -356,7 +356,7 @@ class World:
 
 def log_end(node: SimNode, segment_size: int) -> int:
     """Where the last whole record on a disk ends."""
-    from rmqha.codec.scan import Stop, scan_records  # noqa: PLC0415
+    from rmqha.codec.record.scan import Stop, scan_records  # noqa: PLC0415
 
     end = 0
     for path, inode in sorted(node.disk.files.items()):

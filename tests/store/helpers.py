@@ -7,7 +7,7 @@ from typing import Any
 import trio
 
 from rmqha.codec.host import parse_host
-from rmqha.codec.record_encoder import PreparedRecord, prepare
+from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.replication.role import Role, RoleKind
 from rmqha.store.disk import Disk
 from rmqha.store.message_store import DefaultMessageStore

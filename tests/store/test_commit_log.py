@@ -9,9 +9,9 @@ import structlog
 import trio
 from trio.testing import MockClock
 
-from rmqha.codec.layout import BLANK_MAGIC, SysFlag
-from rmqha.codec.message import decode_message
-from rmqha.codec.record_encoder import PreparedRecord
+from rmqha.codec.record.encoder import PreparedRecord
+from rmqha.codec.record.layout import BLANK_MAGIC, SysFlag
+from rmqha.codec.record.message import decode_message
 from rmqha.errors import StoreError, StoreWriteError
 from rmqha.store.allocate_service import AllocateMappedFileService
 from rmqha.store.commit_log import CommitLog

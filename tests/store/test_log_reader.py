@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.codec.resync import find_record
+from rmqha.codec.record.resync import find_record
 from rmqha.errors import CorruptLogError
 from rmqha.store.log_reader import LogReader, dump_line
 from rmqha.store.os_disk import OsDisk

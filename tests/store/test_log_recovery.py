@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rmqha.codec.checkpoint import Checkpoint
-from rmqha.codec.layout import encode_blank
-from rmqha.codec.record_encoder import prepare
-from rmqha.codec.scan import Stop
+from rmqha.codec.record.encoder import prepare
+from rmqha.codec.record.layout import encode_blank
+from rmqha.codec.record.scan import Stop
 from rmqha.errors import CorruptLogError
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue

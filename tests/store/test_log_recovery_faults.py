@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.codec.checkpoint import Checkpoint
-from rmqha.codec.layout import BLANK_SIZE_MIN, encode_blank
-from rmqha.codec.message import decode_scanned
-from rmqha.codec.record_encoder import prepare
-from rmqha.codec.scan import scan_records
+from rmqha.codec.record.encoder import prepare
+from rmqha.codec.record.layout import BLANK_SIZE_MIN, encode_blank
+from rmqha.codec.record.message import decode_scanned
+from rmqha.codec.record.scan import scan_records
 from rmqha.errors import CorruptLogError
 from rmqha.store.log_recovery import DurableKnowledge, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue

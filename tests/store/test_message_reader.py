@@ -9,8 +9,8 @@ from trio.testing import MockClock
 from rmqha.codec.consume_queue import UNIT
 from rmqha.codec.hashing import tags_code
 from rmqha.codec.host import parse_host
-from rmqha.codec.message import decode_message
-from rmqha.codec.record_encoder import prepare
+from rmqha.codec.record.encoder import prepare
+from rmqha.codec.record.message import decode_message
 from rmqha.replication.role import RoleKind
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import GetMessageStatus

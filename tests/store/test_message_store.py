@@ -10,8 +10,8 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from rmqha.codec.layout import SysFlag
-from rmqha.codec.message import decode_message
+from rmqha.codec.record.layout import SysFlag
+from rmqha.codec.record.message import decode_message
 from rmqha.errors import CorruptLogError, StoreError, StoreLockedError, StoreReadError, StoreWriteError
 from rmqha.store.log_verify import verify_log
 from rmqha.store.message_store import DefaultMessageStore

@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.codec.layout import SysFlag
+from rmqha.codec.record.layout import SysFlag
 from rmqha.errors import StoreReadError
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import dispatched, message, put, running

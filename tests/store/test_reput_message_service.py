@@ -8,8 +8,8 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.codec.consume_queue import FILLER, UNIT
-from rmqha.codec.layout import SCHEDULE_TOPIC, SysFlag, encode_blank
-from rmqha.codec.record_encoder import PreparedRecord
+from rmqha.codec.record.encoder import PreparedRecord
+from rmqha.codec.record.layout import SCHEDULE_TOPIC, SysFlag, encode_blank
 from rmqha.errors import StoreError
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk

@@ -1,14 +1,14 @@
 """Find the next record in bytes that do not begin with one.
 
 A record knows its own place: PHYSICALOFFSET. Bytes that carry the magic, claim exactly the position where they lie, and
-pass every check of :func:`~rmqha.codec.scan.scan_records` are a record, whatever lies before them.
+pass every check of :func:`~rmqha.codec.record.scan.scan_records` are a record, whatever lies before them.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-from rmqha.codec.layout import MESSAGE_MAGIC, PHYSICAL_OFFSET_AT, physical_offset_at, total_size_at
-from rmqha.codec.scan import scan_records
+from rmqha.codec.record.layout import MESSAGE_MAGIC, PHYSICAL_OFFSET_AT, physical_offset_at, total_size_at
+from rmqha.codec.record.scan import scan_records
 from rmqha.memory import BytesLike
 
 _MAGIC: Final = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)

@@ -1,14 +1,16 @@
 """One stored message as a value: for single messages and tools. Runs of records go through scan.py and dispatch.py.
 
-The layout table is in codec/layout.py.
+The layout table is in codec/record/layout.py.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from rmqha.codec.dispatch import queue_tags_code
 from rmqha.codec.host import decode_host
-from rmqha.codec.layout import (
+from rmqha.codec.message_id import encode_message_id
+from rmqha.codec.properties import parse_properties
+from rmqha.codec.record.dispatch import queue_tags_code
+from rmqha.codec.record.layout import (
     MESSAGE_MAGIC,
     PHYSICAL_OFFSET_AT,
     fixed_part,
@@ -16,9 +18,7 @@ from rmqha.codec.layout import (
     sys_flag_at,
     total_size_at,
 )
-from rmqha.codec.message_id import encode_message_id
-from rmqha.codec.properties import parse_properties
-from rmqha.codec.scan import Stop, scan_records
+from rmqha.codec.record.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError
 from rmqha.memory import BytesLike
 
@@ -128,7 +128,7 @@ def decode_message(
 
 
 def decode_scanned(view: memoryview, at: int) -> StoredMessage:
-    """Decode a record that :func:`~rmqha.codec.scan.scan_records` has already found to be good."""
+    """Decode a record that :func:`~rmqha.codec.record.scan.scan_records` has already found to be good."""
     fixed = fixed_part(sys_flag_at(view, at))
     values = fixed.unpack_from(view, at)
     total, _magic, crc, queue_id, flag, queue_offset, phy_offset, sys_flag, born_timestamp_ms, born_host = values[:10]

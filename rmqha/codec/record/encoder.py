@@ -9,7 +9,7 @@ import struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from rmqha.codec.layout import (
+from rmqha.codec.record.layout import (
     MESSAGE_MAGIC,
     PROPERTIES_SIZE_MAX,
     RECORD_OVERHEAD_V4,

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 from rmqha.codec.delay_level import DELAY_LEVELS_MS, delivery_time_ms
 from rmqha.codec.hashing import REMEMBERED_TAG_MAX, tags_code
-from rmqha.codec.layout import (
+from rmqha.codec.properties import decode_utf8, find_property
+from rmqha.codec.record.layout import (
     BORN_HOST_AT,
     FIXED_SIZE_V4,
     HOST_KINDS,
@@ -19,7 +20,6 @@ from rmqha.codec.layout import (
     SysFlag,
     fields_struct,
 )
-from rmqha.codec.properties import decode_utf8, find_property
 from rmqha.memory import BytesLike
 
 
@@ -58,7 +58,7 @@ def read_dispatch(
     """Read the whole records in ``buffer[start:end]``; returns them and the position after the last.
 
     It stops quietly at a blank, at zeros, at a record that is not whole, and at a bad one: if that position is not
-    ``end``, :func:`~rmqha.codec.scan.scan_records` from there tells which.
+    ``end``, :func:`~rmqha.codec.record.scan.scan_records` from there tells which.
     """
     view = memoryview(buffer)
     unpack = _FIELDS.unpack_from

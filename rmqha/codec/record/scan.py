@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from rmqha.codec.crc import crc32
-from rmqha.codec.layout import (
+from rmqha.codec.record.layout import (
     BLANK_MAGIC,
     BLANK_SIZE_MIN,
     BORN_HOST_AT,
