@@ -301,3 +301,10 @@ def test_an_answer_out_of_the_ordinary_is_read_all_the_same() -> None:
         for named, transaction_id in ((fields, "t"), (usual, None), ({**usual, "transactionId": "t"}, "t")):
             (command,), _ = decode_frames(RemotingCommand(0, ext_fields=named, serialize=serialize).encode())
             assert decode_send_response(command) == ("A" * 32, 1, 7, transaction_id)
+
+
+@pytest.mark.parametrize("size", [-1, -6, -7, -8, -0x80000000])
+def test_a_value_of_a_negative_size_leads_nowhere_back(size: int) -> None:
+    raw = b"\0\1k" + size.to_bytes(4, signed=True) + b"value"
+    with pytest.raises(RemoteProtocolError, match="leaves the header"):
+        RemotingCommand(10, serialize=SerializeType.ROCKETMQ, ext_raw=raw).ext_fields  # noqa: B018 - decoded here

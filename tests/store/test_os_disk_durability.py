@@ -130,3 +130,19 @@ def test_a_file_system_that_cannot_tell_where_data_is_does_not_pass_for_empty(
         file.is_zero_tail(0)
     with pytest.raises(StoreWriteError):
         file.zero_tail(0)
+
+
+def test_a_device_that_cannot_be_read_is_not_taken_for_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(bytes(4096))
+    with DirectReader(str(path)) as device:
+        if device.is_direct:
+            with pytest.raises(OSError, match="only 4096 bytes came"):
+                device.is_zero(0, 5000)
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(OSError, match="Input/output error"), DirectReader(str(path)):
+        pass
