@@ -16,6 +16,7 @@ from rmqha.client import Message, SendStatus, open_producer
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.transfer import encode_report
 from rmqha.errors import DivergedLogError
 from rmqha.remoting.client import RemotingClient
 from tests.broker.machines import UNSET, Machine, ask, pull_request, send_request
@@ -441,3 +442,21 @@ async def test_a_peer_with_other_bytes_stops_the_start(pair: Pair, autojump_cloc
         with pytest.RaisesGroup(DivergedLogError, allow_unwrapped=True, flatten_subgroups=True):
             async with pair.master.broker(haPeers="10.0.0.2:10912"):
                 pass
+
+
+async def test_a_slave_keeps_what_was_consumed_beyond_its_log(pair: Pair, autojump_clock: MockClock) -> None:
+    """The rest of the log may still come; only a master's log is known to be all there is."""
+    async with pair.slave.broker() as slave:
+        slave.offsets.commit_offset("g", "t", 0, offset=100)
+    async with pair.slave.broker() as slave:
+        assert slave.offsets.query_offset("g", "t", 0) == 100
+
+
+async def test_a_slave_that_holds_nothing_yet_needs_all_of_the_log(pair: Pair, autojump_clock: MockClock) -> None:
+    async with pair.master.broker() as master, pair.master.client() as client:
+        await ask(client, send_request(b"x"))
+        assert master.replication.kept_from() == master.store.max_offset
+        stream = await pair.net.host("10.0.0.2").mount().connect("10.0.0.1", 10912, timeout_s=1)
+        await stream.send_all(encode_report(0))
+        await trio.sleep(1)
+        assert master.replication.kept_from() == 0

@@ -73,6 +73,19 @@ async def test_what_one_client_has_sent_is_decoded_a_turn_at_a_time(autojump_clo
     assert server.in_flight_bytes == 0
 
 
+async def test_what_was_not_decoded_when_its_client_was_cut_is_off_the_account(autojump_clock: MockClock) -> None:
+    network, broker = MemoryNetwork(), RequestDispatcher()
+    server = RemotingServer(broker)
+    broker.register_batch([1], lambda connection, _requests: connection.close("enough"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        await stream.send_all(b"".join(RemotingCommand(1, opaque).encode() for opaque in range(2 * REQUESTS_A_TURN)))
+        await trio.testing.wait_all_tasks_blocked()
+        assert (len(server.connections), server.in_flight_bytes) == (0, 0)
+        nursery.cancel_scope.cancel()
+
+
 async def test_what_is_received_and_not_decoded_is_on_the_account(autojump_clock: MockClock) -> None:
     network, in_flight = MemoryNetwork(), list[int]()
     broker = RequestDispatcher()
