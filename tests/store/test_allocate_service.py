@@ -101,3 +101,23 @@ async def test_who_waits_again_when_told_of_the_end_is_told_again(autojump_clock
         scope.cancel()
         await service.run()
     assert told == ["once", "again"]
+
+
+async def test_a_segment_that_lacks_space_is_not_tried_when_nobody_wants_it_any_more(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    device = SimDisk()
+    disk = device.mount()
+    disk.makedirs("/log")
+    flags = RunningFlags()
+    service = AllocateMappedFileService(MappedFileQueue(disk, "/log", file_size=1024), flags=flags)
+    nursery.start_soon(service.run)
+    device.faults.full = True
+    await service.wait_allocated()
+    assert flags.put_hold is not None
+    service.discard()
+    assert flags.is_writeable
+    await trio.sleep(10)
+    calls = device.calls
+    await trio.sleep(100)
+    assert device.calls == calls

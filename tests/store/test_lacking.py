@@ -140,7 +140,8 @@ async def test_what_is_broken_stays_final(autojump_clock: MockClock, error: int)
         assert store.write_error.errno == error
 
 
-def test_nothing_passes_after_fdatasync() -> None:
-    error = StoreWriteError(OSError(errno.ENOMEM, "no memory"), operation="fdatasync", path="/log")
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.ENOSPC, errno.ENOENT])
+def test_nothing_passes_after_fdatasync(number: int) -> None:
+    error = StoreWriteError(OSError(number, "it failed"), operation="fdatasync", path="/log")
     assert not is_lack(error)
     assert not may_pass(error)
