@@ -1,1 +1,1 @@
-"""The composition root of a broker, one request processor a file."""
+"""The composition root of a broker, and what its request processors share."""

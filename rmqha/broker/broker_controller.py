@@ -13,22 +13,23 @@ import trio
 from rmqha.broker import options
 from rmqha.broker.broker_status import BrokerStatus
 from rmqha.broker.classic_replication import ClassicReplication
-from rmqha.broker.client_manage_processor import ClientManageProcessor
 from rmqha.broker.config_files import ConfigFiles
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.durability import Durability, FlushPromise
 from rmqha.broker.metadata import MetadataService
-from rmqha.broker.pull_message_processor import PullMessageProcessor, PullRules
+from rmqha.broker.processors.client_manage_processor import ClientManageProcessor
+from rmqha.broker.processors.metadata_processor import MetadataProcessor
+from rmqha.broker.processors.pull_message_processor import PullMessageProcessor, PullRules
+from rmqha.broker.processors.query_processor import QueryProcessor
+from rmqha.broker.processors.runtime_info_processor import RuntimeInfoProcessor
+from rmqha.broker.processors.send_message_processor import SendMessageProcessor
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
-from rmqha.broker.query_processor import QueryProcessor
 from rmqha.broker.queue_ends import QueueEnds
-from rmqha.broker.send_message_processor import SendMessageProcessor
 from rmqha.broker.sent_records import SendRules
 from rmqha.broker.starting import Starting
 from rmqha.broker.topic_config_manager import PERM_READ, PERM_WRITE, TopicConfigManager
 from rmqha.broker.tuning import Tuning
-from rmqha.codec.codes import RequestCode
 from rmqha.codec.host import parse_host
 from rmqha.codec.route import MASTER_ID, BrokerData
 from rmqha.config import BrokerConfig, FlushDiskType
@@ -46,7 +47,6 @@ logger = structlog.get_logger()
 _FAST_PORT_DISTANCE: Final = 2
 _SERVE_AFTER_S: Final = 10.0
 """A catch-up that takes longer goes on while reads are served, and sends are refused."""
-_SEND_CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
 class BrokerController:
@@ -251,7 +251,7 @@ class BrokerController:
             refuse_sends=self.replication.refusal,
         )
         nursery.start_soon(send.run)
-        dispatcher.register_batch(_SEND_CODES, send.process)
+        send.register(dispatcher)
 
     def _register_processors(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
         config = self.config
@@ -263,13 +263,13 @@ class BrokerController:
             long_polling_enable=config.long_polling_enable,
             short_polling_s=config.short_polling_time_s,
         )
-        pull = PullMessageProcessor(self.store, self.topics, self.consumers, self.offsets, self.holds, rules=rules)
-        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
-            dispatcher.register(code, pull.process)
+        PullMessageProcessor(self.store, self.topics, self.consumers, self.offsets, self.holds, rules=rules).register(
+            dispatcher
+        )
         QueryProcessor(self.store, self.offsets).register(dispatcher)
         ClientManageProcessor(self.consumers, self.topics, broker=self._broker_data).register(dispatcher)
-        self.metadata.register(dispatcher)
-        BrokerStatus(
+        MetadataProcessor(self.metadata).register(dispatcher)
+        status = BrokerStatus(
             config,
             self.store,
             self.replication,
@@ -278,7 +278,8 @@ class BrokerController:
             address=self.address,
             clock=trio.current_time,
             now_ms=self._now_ms,
-        ).register(dispatcher)
+        )
+        RuntimeInfoProcessor(status, self.replication.group, clock=trio.current_time).register(dispatcher)
 
     def _broker_data(self) -> BrokerData:
         return BrokerData(self.config.broker_cluster_name, self.replication.group.broker_name, self._route_addresses())

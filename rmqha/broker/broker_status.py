@@ -10,13 +10,8 @@ from typing import Any, Final
 from rmqha import __version__
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.replication import Replication
-from rmqha.codec import java_json
-from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.host import host_of
-from rmqha.codec.remoting import VERSION, RemotingCommand
+from rmqha.codec.remoting import VERSION
 from rmqha.config import BrokerConfig
-from rmqha.remoting.connection import Connection
-from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
 from rmqha.store.message_store import DefaultMessageStore
 
@@ -60,16 +55,6 @@ class BrokerStatus:
         self._now_ms = now_ms
         self._started_at = clock()
         self._boot_ms = now_ms()
-
-    def register(self, dispatcher: RequestDispatcher) -> None:
-        """Answer GET_BROKER_RUNTIME_INFO."""
-        dispatcher.register(RequestCode.GET_BROKER_RUNTIME_INFO, self.get_broker_runtime_info)
-
-    def get_broker_runtime_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """28: a table of strings. A broker that asks says who it is."""
-        self._group.on_introduced(host_of(connection.peer), request.ext_fields, now=self._clock())
-        body = java_json.dumps({"table": self.runtime_table()}).encode()
-        return RemotingCommand(ResponseCode.SUCCESS, body=body)
 
     def runtime_table(self) -> dict[str, str]:
         """RocketMQ's keys as far as they mean something here, those that mqadmin insists on, and ``rmqhaStatus``."""

@@ -1,31 +1,18 @@
-"""MetadataService: saves the broker's tables, and hands them to slaves (requests 21, 43, 45, 201, 21021).
+"""MetadataService: saves the broker's tables, and reads what was saved.
 
-Source: spec: ha §12, remoting §2.6; rocketmq-all-4.9.8 SlaveSynchronize.java, AdminBrokerProcessor.java.
+Source: spec: ha §12.
 """
 
-from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import structlog
 import trio
 
-from rmqha.broker.config_files import (
-    CONSUMER_OFFSET,
-    DELAY_OFFSET,
-    QUEUE_ENDS,
-    SUBSCRIPTION_GROUP,
-    TOPICS,
-    ConfigFiles,
-    encode_in_turns,
-)
+from rmqha.broker.config_files import CONSUMER_OFFSET, QUEUE_ENDS, TOPICS, ConfigFiles
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.topic_config_manager import TopicConfigManager
-from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import StoreReadError, StoreWriteError
-from rmqha.remoting.connection import Connection
-from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.waiting import DeadlineService
 
 logger = structlog.get_logger()
@@ -34,9 +21,6 @@ _PAUSE_SHARE: Final = 3
 """After each save a pause so many times as long: topics made meanwhile share the next, which may be a large one."""
 _PAUSE_MAX_S: Final = 0.5
 """A disk that hung for a minute may be well again; sends to new topics wait two seconds for a save."""
-
-_NO_GROUPS: dict[str, Any] = {"dataVersion": {"counter": 0, "timestamp": 0}, "subscriptionGroupTable": {}}
-_NO_DELAYS: dict[str, Any] = {"offsetTable": {}}
 
 
 class SavedTable(Protocol):
@@ -51,11 +35,12 @@ class SavedTable(Protocol):
 
 
 class MetadataService:
-    """Topics and consumer offsets on disk and on the wire, and the ends of queues without messages.
+    """Topics and consumer offsets on disk, and the ends of queues without messages.
 
     Delay offsets and subscription groups are kept as a store brought them: this version writes neither.
 
     Attributes:
+        files: where the tables are kept.
         topics: which there are, with how many queues.
         offsets: how far consumer groups are.
         queue_ends: where queues end that hold no message.
@@ -70,14 +55,12 @@ class MetadataService:
         *,
         interval_s: float,
     ) -> None:
-        self._files = files
+        self.files: Final = files
         self.topics: Final = topics
         self.offsets: Final = offsets
         self.queue_ends: Final = queue_ends
         self._interval_s = interval_s
         self._not_saved = ""
-        self._asking: set[Connection] = set()
-        self._making = trio.Lock()
         self._deadlines = DeadlineService(topics.saved.deadlines)
         self._changed = trio.Event()
         self._saving = trio.Lock()
@@ -88,9 +71,9 @@ class MetadataService:
 
     def load(self) -> None:
         """Read what was saved; a file that is missing or broken costs nothing that the log does not give back."""
-        self._files.load(TOPICS, self.topics.replace_from_json)
-        self._files.load(CONSUMER_OFFSET, self.offsets.replace_from_json)
-        self._files.load(QUEUE_ENDS, self.queue_ends.merge_from_json)
+        self.files.load(TOPICS, self.topics.replace_from_json)
+        self.files.load(CONSUMER_OFFSET, self.offsets.replace_from_json)
+        self.files.load(QUEUE_ENDS, self.queue_ends.merge_from_json)
 
     async def run(self) -> None:
         """Save what changed, every ``interval_s``, and at once topics that are made and ends that are learned.
@@ -137,50 +120,7 @@ class MetadataService:
             return
         table.dirty = False
         try:
-            await self._files.save(name, await table.to_json_in_turns())
+            await self.files.save(name, await table.to_json_in_turns())
         except BaseException:  # or cancelled: the last save, at the end, must not miss it
             table.dirty = True
             raise
-
-    def register(self, dispatcher: RequestDispatcher) -> None:
-        """Take the codes by which slaves ask for the tables."""
-        dispatcher.register(RequestCode.GET_ALL_TOPIC_CONFIG, self._answer_topics)
-        dispatcher.register(RequestCode.GET_ALL_CONSUMER_OFFSET, self._answer_consumer_offsets)
-        dispatcher.register(RequestCode.GET_ALL_DELAY_OFFSET, self._answer_delay_offsets)
-        dispatcher.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._answer_subscription_groups)
-        self.queue_ends.register(dispatcher)
-
-    def _answer_topics(self, connection: Connection, request: RemotingCommand) -> None:
-        self._answer_table(connection, request, self.topics.to_json)
-
-    def _answer_consumer_offsets(self, connection: Connection, request: RemotingCommand) -> None:
-        self._answer_table(connection, request, self.offsets.to_json)
-
-    def _answer_delay_offsets(self, connection: Connection, request: RemotingCommand) -> None:
-        self._answer_table(connection, request, lambda: self._files.load(DELAY_OFFSET) or _NO_DELAYS)
-
-    def _answer_subscription_groups(self, connection: Connection, request: RemotingCommand) -> None:
-        self._answer_table(connection, request, lambda: self._files.load(SUBSCRIPTION_GROUP) or _NO_GROUPS)
-
-    def _answer_table(
-        self, connection: Connection, request: RemotingCommand, make: Callable[[], dict[str, Any]]
-    ) -> None:
-        """A request of 25 bytes may ask for megabytes: a connection gets a table after it took the last."""
-        if connection in self._asking or not connection.takes_answers:
-            remark = "answers wait to be taken: read them, then ask again"
-            connection.respond(request, ResponseCode.SYSTEM_BUSY, remark=remark)
-            return
-        self._asking.add(connection)
-        connection.start_soon(self._send_table, connection, request, make)
-
-    async def _send_table(
-        self, connection: Connection, request: RemotingCommand, make: Callable[[], dict[str, Any]]
-    ) -> None:
-        """One at a time, for all connections: made together, all tables would be in memory at once."""
-        try:
-            with connection.fenced(request):
-                async with self._making:
-                    body = await encode_in_turns(make())
-                connection.respond(request, ResponseCode.SUCCESS, body=body)
-        finally:
-            self._asking.discard(connection)

@@ -13,14 +13,8 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.codec import java_json
-from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.headers import QueueEndsRequestHeader, decode_header
 from rmqha.codec.limits import topic_problem
-from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemoteProtocolError
-from rmqha.remoting.connection import Connection
-from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.store.consume_queue_table import QueueKey
 from rmqha.store.message_store import DefaultMessageStore
 
@@ -97,23 +91,24 @@ class QueueEnds:
             raise RemoteProtocolError(f"the ends of {ENTRIES_MAX} queues are kept, the limit")
         return self.learn(ends)
 
-    def register(self, dispatcher: RequestDispatcher) -> None:
-        """Take the code by which slaves ask for the ends."""
-        dispatcher.register(RequestCode.GET_QUEUE_ENDS, self._answer)
+    @property
+    def known_before(self) -> int:
+        """What lies before this offset of the log is in the queues, so their ends are those of the log."""
+        return self._store.reput_from_offset
 
-    def _answer(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """A page of ends, and where the next page starts, if there is one."""
-        header = decode_header(QueueEndsRequestHeader, request)
-        if self._store.reput_from_offset < header.before:
-            remark = f"only {self._store.reput_from_offset} bytes of the log are in the queues yet: ask again later"
-            return RemotingCommand(ResponseCode.SYSTEM_BUSY, remark=remark)
-        start = min(max(header.start, 0), _START_MAX)
-        ends = self._store.queues.ends_before(header.before, start=start, count=_PAGE)
-        body = {
+    def page(self, start: int, *, before: int) -> dict[str, Any]:
+        """A page of ends of queues as they were ``before`` an offset of the log, and where the next page starts.
+
+        Args:
+            start: how many queues the pages before it went through.
+            before: at most :attr:`known_before`.
+        """
+        start = min(max(start, 0), _START_MAX)
+        ends = self._store.queues.ends_before(before, start=start, count=_PAGE)
+        return {
             "queueEnds": _nest({key: end for key, end in ends.items() if end > 0}, {}),
             "next": start + _PAGE if len(ends) == _PAGE else None,
         }
-        return RemotingCommand(ResponseCode.SUCCESS, body=java_json.dumps(body).encode())
 
 
 def _nest(ends: Mapping[QueueKey, int], table: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:

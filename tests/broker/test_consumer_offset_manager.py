@@ -7,10 +7,9 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.consumer_offset_manager import ENTRIES_MAX, ConsumerOffsetManager, decode_offsets
-from rmqha.broker.query_processor import QueryProcessor
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.headers import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader, encode_header
+from rmqha.codec.headers import UpdateConsumerOffsetRequestHeader, encode_header
 from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
 from rmqha.errors import RemoteProtocolError
 from tests.broker.machines import Machine, ask, send_request
@@ -134,22 +133,3 @@ def test_no_commit_makes_the_table_too_large_to_be_fetched() -> None:
     body = java_json.dumps(offsets.to_json()).encode()
     assert FRAME_SIZE_MAX * 2 // 3 < len(body) < FRAME_SIZE_MAX
     offsets.commit_offset(f"{0:0200}\n", "t" * 127, 0, offset=1)  # what is known goes on
-
-
-class CleanedStore:
-    """A queue whose first messages are gone."""
-
-    def get_min_offset_in_queue(self, _topic: str, _queue_id: int) -> int:
-        return 5
-
-    def get_max_offset_in_queue(self, _topic: str, _queue_id: int) -> int:
-        return 9
-
-
-def test_a_new_group_does_not_begin_at_0_if_the_queue_does_not() -> None:
-    """It would be told to start over at what is there, as if it had lost messages."""
-    processor = QueryProcessor(CleanedStore(), ConsumerOffsetManager())  # type: ignore[arg-type]
-    header = QueryConsumerOffsetRequestHeader("g", "t", 0)
-    request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=encode_header(header))
-    answer = processor.query_consumer_offset(None, request)  # type: ignore[arg-type]
-    assert answer.code == ResponseCode.QUERY_NOT_FOUND

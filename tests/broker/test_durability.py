@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.durability import Durability, FlushPromise, ReplicaPromise
-from rmqha.broker.send_message_processor import SendMessageProcessor
+from rmqha.broker.processors.send_message_processor import SendMessageProcessor
 from rmqha.broker.sent_records import SendRules
 from rmqha.codec.codes import ResponseCode
 from rmqha.ha.group_transfer_service import GroupTransferService

@@ -9,13 +9,15 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.queue_ends import QueueEnds
+from rmqha.broker.processors.metadata_processor import MetadataProcessor
 from rmqha.broker.queue_ends_client import QueueEndsClient
 from rmqha.codec import java_json
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.message import decode_message
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
+from rmqha.remoting.connection import Connection
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.test_pair import SLAVE
 from tests.sim.sim_clock import WallClock
@@ -40,6 +42,10 @@ async def body_at(machine: Machine, offset: int) -> bytes:
     message = decode_message(answer.body)
     assert message.queue_offset == offset
     return message.body
+
+
+def unknown(_self: MetadataProcessor, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+    return RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
 
 async def never_learn(self: QueueEndsClient) -> None:
@@ -88,7 +94,7 @@ async def test_no_position_is_given_twice_by_a_slave_that_never_saw_the_message(
     await cluster.let_a_topic_fall_silent()
     with monkeypatch.context() as patch:
         if peer == "rocketmq":  # it knows nothing of our request
-            patch.setattr(QueueEnds, "register", lambda self, dispatcher: None)
+            patch.setattr(MetadataProcessor, "get_queue_ends", unknown)
         async with cluster.rebuilt_slave():
             pass
     async with cluster.second.broker(**MASTER), cluster.second.client() as client:

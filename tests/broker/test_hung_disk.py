@@ -4,9 +4,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker import send_message_processor
 from rmqha.broker.durability import Durability
-from rmqha.broker.send_message_processor import SendMessageProcessor
+from rmqha.broker.processors import send_message_processor
+from rmqha.broker.processors.send_message_processor import SendMessageProcessor
 from rmqha.broker.sent_records import SendRules
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand

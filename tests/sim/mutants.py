@@ -10,7 +10,8 @@ from typing import Any
 
 import trio
 
-from rmqha.broker import durability, metadata, options, send_message_processor
+from rmqha.broker import durability, metadata, options
+from rmqha.broker.processors import send_message_processor
 from rmqha.errors import StoreError, StoreWriteError
 from rmqha.ha import ha_client, ha_service, log_receiver, report_sender, slave_connection
 from rmqha.replication import in_sync, master_session

@@ -10,11 +10,10 @@ from rmqha.broker import (
     consumer_offset_manager,
     durability,
     metadata,
-    pull_message_processor,
-    send_message_processor,
     topic_config_manager,
 )
 from rmqha.broker.config_files import TOPICS
+from rmqha.broker.processors import pull_message_processor, send_message_processor
 from rmqha.codec.transfer import encode_report
 from rmqha.errors import StoreError
 from rmqha.ha import catch_up, ha_connection, ha_service, report_sender, slave_connection
@@ -52,8 +51,8 @@ async def _flush_queue_to_its_end(self: Any) -> None:
 
 
 async def _save_topics_made_meanwhile(self: Any) -> None:
-    await self._save_if_dirty(self._topics, TOPICS)
-    self._topics.saved.advance(self._topics.made)
+    await self._save_if_dirty(self.topics, TOPICS)
+    self.topics.saved.advance(self.topics.made)
 
 
 def _discard_and_give_back(self: Any, opaque: int) -> None:

@@ -17,7 +17,7 @@ from rmqha.broker.durability import Durability
 from rmqha.broker.sent_records import SendRules, SentBatch, records_of
 from rmqha.broker.stored_properties import SendRefusedError, StoredProperties
 from rmqha.broker.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
-from rmqha.codec.codes import ResponseCode
+from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.host import parse_host
 from rmqha.codec.limits import topic_problem
 from rmqha.codec.record.encoder import PreparedRecord
@@ -30,10 +30,12 @@ from rmqha.codec.send_headers import (
 )
 from rmqha.errors import LocalProtocolError, ProtocolError
 from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.store.commit_log import PutRequest
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import AppendResult, PutMessageStatus
 
+_CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 _PUT_OK: Final = PutMessageStatus.PUT_OK  # hot: looking a member up in its enumeration takes longer than comparing it
 _CODE_OF_STATUS: Final = {
     PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -110,6 +112,10 @@ class SendMessageProcessor:
         self._backlog: deque[list[_Sent]] = deque()
         self._backlog_bytes = 0
         self._backlog_grew = trio.Event()
+
+    def register(self, dispatcher: RequestDispatcher) -> None:
+        """Take the codes of sends, as many at once as arrive together."""
+        dispatcher.register_batch(_CODES, self.process)
 
     def process(self, connection: Connection, requests: list[RemotingCommand]) -> None:
         """Answer every request once, now or when it is durable; large batches are prepared in turns."""

@@ -13,7 +13,7 @@ from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.pull_request_hold_service import SUSPEND_S_MAX, PullRequestHoldService
 from rmqha.broker.topic_config_manager import PERM_READ, TopicConfigManager
-from rmqha.codec.codes import ResponseCode
+from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
@@ -25,6 +25,7 @@ from rmqha.codec.heartbeat import SubscriptionData, build_subscription_data
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import GetMessageResult, GetMessageStatus
 
@@ -82,6 +83,11 @@ class PullMessageProcessor:
         self._holds = holds
         self._rules = rules
         self._flush_demanded = False
+
+    def register(self, dispatcher: RequestDispatcher) -> None:
+        """Take the codes of pulls."""
+        dispatcher.register(RequestCode.PULL_MESSAGE, self.process)
+        dispatcher.register(RequestCode.LITE_PULL_MESSAGE, self.process)
 
     def process(self, connection: Connection, request: RemotingCommand) -> None:
         """Answer a pull now, or hold it."""

@@ -1,0 +1,1 @@
+"""Request processors, one a file: each takes its codes by ``register(dispatcher)``."""

@@ -1,0 +1,83 @@
+"""MetadataProcessor: tables for slaves, as many as are taken."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker import broker_controller
+from rmqha.broker.metadata import MetadataService
+from rmqha.broker.processors import metadata_processor
+from rmqha.broker.processors.metadata_processor import MetadataProcessor
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.response_table import Outcome
+from tests.broker.machines import Machine, ask
+from tests.reachable import count_entries
+from tests.sim.sim_net import SimNet
+
+
+async def test_tables_are_made_one_after_the_other_whoever_asks(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Together they would take the memory of them all."""
+    making, most = 0, 0
+
+    async def take_long(_table: object) -> bytes:
+        nonlocal making, most
+        making += 1
+        most = max(most, making)
+        await trio.sleep(5)
+        making -= 1
+        return b"{}"
+
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(), machine.client() as first, machine.client() as second:
+        monkeypatch.setattr(metadata_processor, "encode_in_turns", take_long)
+        async with trio.open_nursery() as nursery:
+            for client in (first, second):
+                nursery.start_soon(ask, client, RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET))
+    assert most == 1
+
+
+async def test_who_left_before_its_table_was_made_is_forgotten(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def take_long(_table: object) -> bytes:
+        await trio.sleep(10)
+        return b"{}"
+
+    made: list[MetadataProcessor] = []
+
+    def make(metadata: MetadataService) -> MetadataProcessor:
+        made.append(MetadataProcessor(metadata))
+        return made[-1]
+
+    monkeypatch.setattr(broker_controller, "MetadataProcessor", make)
+    monkeypatch.setattr(metadata_processor, "encode_in_turns", take_long)
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker():
+        entries = []
+        for _ in range(10):
+            async with machine.client() as client:
+                client.put_nowait(RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET).encode())
+                await trio.sleep(1)
+            await trio.sleep(1)
+            entries.append(count_entries(made))
+        assert entries[-1] == entries[2]
+
+
+async def test_a_table_is_made_for_one_at_a_time_and_once_for_who_asks_again(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as first, machine.client() as second:
+        for number in range(3000):
+            broker.offsets.commit_offset(f"g{number}", "t", 0, offset=number)
+        answers: list[Outcome] = []
+        for client in (first, first, second):
+            request = RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET)
+            client.invoke_nowait(request, deadline=trio.current_time() + 10, on_outcome=answers.append)
+        await trio.sleep(1)
+        answered = [answer for answer in answers if isinstance(answer, RemotingCommand)]
+        assert sorted(answer.code for answer in answered) == [ResponseCode.SUCCESS] * 2 + [ResponseCode.SYSTEM_BUSY]
+        assert broker.server is not None
+        assert [connection.in_flight for connection in broker.server.connections] == [0, 0]
+        assert (await ask(first, RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET))).code == ResponseCode.SUCCESS
