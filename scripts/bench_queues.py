@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rmqha.codec.record.encoder import prepare
 from rmqha.remoting.client import open_remoting_client
-from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.message_store import make_store
 from rmqha.store.os_disk import OsDisk
 from rmqha.store.store_options import StoreOptions
 from rmqha.transport import TcpNetwork
@@ -43,7 +43,7 @@ def main() -> None:
 async def measure(directory: Path, topics: int) -> None:
     """Print a line for each start."""
     broker = RmqhaBroker(directory / "master", {"mappedFileSizeCommitLog": 64 << 20, "diskMaxUsedSpaceRatio": 95})
-    await make_store(broker.store, topics)
+    await fill_store(broker.store, topics)
     with reaping(broker):
         for before in ("a clean stop", "a clean stop, again", "a kill", "a kill, again"):
             begun_at = trio.current_time()
@@ -65,10 +65,10 @@ async def measure(directory: Path, topics: int) -> None:
                 await broker.running.kill()
 
 
-async def make_store(root: Path, topics: int) -> None:
+async def fill_store(root: Path, topics: int) -> None:
     """A message in every queue."""
     options = StoreOptions(str(root), mapped_file_size_commit_log=64 << 20)
-    store = DefaultMessageStore(options, OsDisk(), now_ms=lambda: 1_700_000_000_000)
+    store = make_store(options, OsDisk(), now_ms=lambda: 1_700_000_000_000)
     store.load()
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

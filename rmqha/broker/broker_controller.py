@@ -38,7 +38,7 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
 from rmqha.remoting.server import RemotingServer
 from rmqha.store.disk import Disk
-from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.message_store import make_store
 from rmqha.tls import secured
 from rmqha.transport import Listener, Network
 
@@ -93,9 +93,7 @@ class BrokerController:
         self._stopping = trio.Event()
         self.is_recovering = False
         self.role: Final = options.role(config)
-        self.store: Final = DefaultMessageStore(
-            options.store_options(config, self._tuning), disk, now_ms=now_ms, role=self.role
-        )
+        self.store: Final = make_store(options.store_options(config, self._tuning), disk, now_ms=now_ms, role=self.role)
         self.topics: Final = TopicConfigManager(options.topic_rules(config), now_ms=now_ms)
         self.offsets: Final = ConsumerOffsetManager()
         self.queue_ends: Final = QueueEnds(self.store)
@@ -112,10 +110,12 @@ class BrokerController:
         self.replication: Final = ClassicReplication(
             config, self.store, self.metadata, network=network, chance=chance, probe=probe, tuning=self._tuning
         )
-        self.store.limit_confirm_offset = self.replication.confirmed_offset
-        self.store.replicas_need = self.replication.kept_from
-        self.store.reput.on_arrival.append(self._on_arrival)
-        self.store.reput.is_awaited = self.holds.is_holding
+        self.store.connect_replication(
+            confirmed=self.replication.confirmed_offset,
+            kept_from=self.replication.kept_from,
+            is_far_behind=self.replication.is_far_behind,
+        )
+        self.store.connect_consumers(self._on_arrival, is_awaited=self.holds.is_holding)
 
     def _on_arrival(self, topic: str, queue_id: int, queue_end: int) -> None:
         self.topics.learn_queue(topic, queue_id)

@@ -98,7 +98,6 @@ class ClassicReplication:
             meet=self.group.meet,
         )
         client.update_master_address(*split_address(self._config.ha_master_address))
-        self._store.reput.is_far_behind = client.is_far_behind
         return client
 
     def _make_catch_up(self, chance: Callable[[], float]) -> CatchUpService:
@@ -139,6 +138,10 @@ class ClassicReplication:
         """As :meth:`Replication.kept_from`; the log's end if no slave is connected."""
         needed = self.ha_service.oldest_needed_offset()
         return self._store.max_offset if needed is None else needed
+
+    def is_far_behind(self) -> bool:
+        """As :meth:`Replication.is_far_behind`."""
+        return self.ha_client is not None and self.ha_client.is_far_behind()
 
     async def open(self) -> None:
         """As :meth:`Replication.open`."""

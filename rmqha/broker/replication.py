@@ -36,6 +36,10 @@ class Replication(Protocol):
         """The lowest offset that another node still has to be sent; cleaning spares what follows."""
         ...
 
+    def is_far_behind(self) -> bool:
+        """Whether this log is catching up with another's: first the messages must be safe, then visible."""
+        ...
+
     async def open(self) -> None:
         """Run beside everything else, from the opened store on: fetch what only other nodes hold. Until cancelled.
 

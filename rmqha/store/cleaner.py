@@ -13,6 +13,7 @@ import structlog
 import trio
 
 from rmqha.errors import StoreError, StoreReadError, StoreWriteError
+from rmqha.store.confirm_offset import NO_LIMIT
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.disk import Disk
 from rmqha.store.mapped_file_queue import MappedFileQueue
@@ -48,8 +49,7 @@ class CleanOptions:
 class CleanCommitLogService:
     """Runs every ``clean_resource_interval_s``. The last segment, and what is not flushed and dispatched, always stays.
 
-    ``replicas_need()`` is the smallest offset a connected slave still has to be sent: segments behind it are kept
-    until the disk forces us. ``done_offset()`` is the end of what is flushed and dispatched.
+    ``done_offset()`` is the end of what is flushed and dispatched.
     """
 
     def __init__(
@@ -61,7 +61,6 @@ class CleanCommitLogService:
         flags: RunningFlags,
         options: CleanOptions,
         now_ms: Callable[[], int],
-        replicas_need: Callable[[], int],
         done_offset: Callable[[], int],
     ) -> None:
         self._disk: Final = disk
@@ -70,7 +69,7 @@ class CleanCommitLogService:
         self._flags: Final = flags
         self._options: Final = options
         self._now_ms = now_ms
-        self._replicas_need = replicas_need
+        self._kept_from: Callable[[], int] = lambda: NO_LIMIT
         self._done_offset = done_offset
         self._requested_runs = 0
         self.disk_used_percent = 0
@@ -79,6 +78,10 @@ class CleanCommitLogService:
         """When the last look was (trio's clock); the first is the first thing that :meth:`run` does."""
         self.log_disk_used_percent = 0
         """Of the log's disk: only there deleting segments makes room. 0 if unknown."""
+
+    def keep_from(self, kept_from: Callable[[], int]) -> None:
+        """From now on spare what lies behind ``kept_from()``, which others still need, until the disk forces us."""
+        self._kept_from = kept_from
 
     def execute_delete_files_manually(self) -> None:
         """Delete expired segments during the next runs, whatever the hour: an operator's request."""
@@ -177,4 +180,4 @@ class CleanCommitLogService:
         if force:
             return True
         expires_ms = self._disk.mtime_ms(oldest.path) + self._options.file_reserved_time_s * 1000
-        return self._now_ms() >= expires_ms and oldest.end_offset <= self._replicas_need()
+        return self._now_ms() >= expires_ms and oldest.end_offset <= self._kept_from()

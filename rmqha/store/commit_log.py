@@ -218,6 +218,10 @@ class CommitLog:
         if queue_offsets and enters_queue(record.sys_flag):
             self.topic_queue_table[record.topic, record.queue_id] = queue_offsets[0]
 
+    def learn_queue_offsets(self, table: dict[QueueKey, int]) -> None:
+        """The QUEUEOFFSETs that come next, for all queues that the log and the consume queues know."""
+        self.topic_queue_table = table
+
     def note_records(self, end: int, store_timestamp_ms: int) -> None:
         """The records before ``end`` were read, the last of that store time: how a slave learns of both."""
         self.boundary_offset = max(self.boundary_offset, end)

@@ -27,12 +27,14 @@ class FlushCommitLogService(ABC):
     and ``flushed_timestamp_ms`` is the store time of one below it.
     """
 
-    def __init__(self, commit_log: CommitLog, flags: RunningFlags, *, on_flushed: Callable[[], None]) -> None:
+    def __init__(
+        self, commit_log: CommitLog, flags: RunningFlags, *, flushed: Watermark, on_flushed: Callable[[], None]
+    ) -> None:
         self._commit_log = commit_log
         self._flags = flags
         self._on_flushed = on_flushed
         self._requested = trio.Event()
-        self.flushed: Final = Watermark()
+        self.flushed: Final = flushed
         self.flushed_boundary = 0
         self.flushed_timestamp_ms = 0
         flags.on_write_error.append(lambda _: self.flushed.fail_all())
@@ -109,12 +111,13 @@ class FlushRealTimeService(FlushCommitLogService):
         commit_log: CommitLog,
         flags: RunningFlags,
         *,
+        flushed: Watermark,
         on_flushed: Callable[[], None],
         interval_s: float,
         least_pages: int,
         thorough_interval_s: float,
     ) -> None:
-        super().__init__(commit_log, flags, on_flushed=on_flushed)
+        super().__init__(commit_log, flags, flushed=flushed, on_flushed=on_flushed)
         self._interval_s = interval_s
         self._least_pages = least_pages
         self._thorough_interval_s = thorough_interval_s
@@ -139,14 +142,20 @@ class FlushRealTimeService(FlushCommitLogService):
 
 
 def make_flush_service(
-    commit_log: CommitLog, flags: RunningFlags, *, options: StoreOptions, on_flushed: Callable[[], None]
+    commit_log: CommitLog,
+    flags: RunningFlags,
+    *,
+    flushed: Watermark,
+    options: StoreOptions,
+    on_flushed: Callable[[], None],
 ) -> FlushCommitLogService:
-    """The service that keeps the flush type's promise."""
+    """The service that keeps the flush type's promise: it raises ``flushed``, and then calls ``on_flushed``."""
     if options.sync_flush:
-        return GroupCommitService(commit_log, flags, on_flushed=on_flushed)
+        return GroupCommitService(commit_log, flags, flushed=flushed, on_flushed=on_flushed)
     return FlushRealTimeService(
         commit_log,
         flags,
+        flushed=flushed,
         on_flushed=on_flushed,
         interval_s=options.flush_interval_commit_log_s,
         least_pages=options.flush_commit_log_least_pages,

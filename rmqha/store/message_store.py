@@ -14,30 +14,18 @@ from rmqha.errors import StoreError, StoreWriteError
 from rmqha.memory import BytesLike
 from rmqha.replication.role import Role
 from rmqha.replication.watermark import Watermark
-from rmqha.store.allocate_service import AllocateMappedFileService
-from rmqha.store.cleaner import CleanCommitLogService
-from rmqha.store.commit_log import CommitLog, PutRequest
-from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.store.commit_log import PutRequest
+from rmqha.store.confirm_offset import NO_LIMIT
 from rmqha.store.disk import Closable, DataFile, Disk
-from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
-from rmqha.store.flush_service import make_flush_service
 from rmqha.store.log_recovery import LogRecovery
-from rmqha.store.mapped_file_queue import MappedFileQueue
-from rmqha.store.message_reader import MessageReader
-from rmqha.store.open_files import OpenFiles
-from rmqha.store.queue_rebuild import QueueRebuildService
+from rmqha.store.parts import StoreParts, make_parts
 from rmqha.store.recovery_progress import RecoveryProgress
-from rmqha.store.reput_message_service import ReputMessageService
-from rmqha.store.running_flags import RunningFlags
+from rmqha.store.reput_message_service import ArrivalListener
 from rmqha.store.start import load_and_recover, lock_store, mark_unused, next_queue_offsets_in_turns
 from rmqha.store.status import AppendResult, PutMessageStatus
-from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_options import StoreOptions
-from rmqha.waiting import DeadlineService
 
 logger = structlog.get_logger()
-
-_NO_LIMIT: Final = 1 << 63
 
 
 class DefaultMessageStore:
@@ -47,94 +35,58 @@ class DefaultMessageStore:
     nothing at or beyond ``confirm_offset``.
     """
 
-    def __init__(
-        self, options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], role: Role | None = None
-    ) -> None:
-        self.options: Final = options
-        self.role: Final = role or Role()
-        self.disk: Final = disk
-        self.running_flags: Final = RunningFlags()
-        self.limit_confirm_offset: Callable[[], int] = lambda: _NO_LIMIT
-        """A further limit to what is dispatched, such as what the replicas hold; call :meth:`confirm` when it moves."""
-        self.replicas_need: Callable[[], int] = lambda: _NO_LIMIT
-        """The smallest offset a connected slave still has to be sent; segments from there on are kept for it."""
-        open_files = OpenFiles(options.open_files_max)
-        log_files = MappedFileQueue(
-            disk, options.commit_log_dir, file_size=options.mapped_file_size_commit_log, open_files=open_files
-        )
-        self.queues: Final = ConsumeQueueTable(
-            disk,
-            options.consume_queue_dir,
-            file_size=options.mapped_file_size_consume_queue,
-            open_files=open_files,
-        )
-        self.checkpoint: Final = StoreCheckpoint(disk, f"{options.store_path_root_dir}/checkpoint")
-        self._allocate: Final = AllocateMappedFileService(log_files, flags=self.running_flags)
-        self.commit_log: Final = CommitLog(
-            log_files,
-            self._allocate,
-            message_size_max=options.max_message_size,
-            now_ms=now_ms,
-            fail=self.running_flags.fail,
-        )
+    def __init__(self, parts: StoreParts) -> None:
+        self.parts: Final = parts
+        self.options: Final = parts.options
+        self.role: Final = parts.role
+        self.disk: Final = parts.disk
+        self.running_flags: Final = parts.running_flags
+        self.commit_log: Final = parts.commit_log
+        self.queues: Final = parts.queues
+        self.cleaner: Final = parts.cleaner
         self.wrote: Final = Watermark()
         """What is appended: moves with every append."""
-        self.flush_service: Final = make_flush_service(
-            self.commit_log, self.running_flags, options=options, on_flushed=self.confirm
-        )
-        self.flushed: Final = self.flush_service.flushed
+        self.flush_service: Final = parts.flush_service
+        self.flushed: Final = parts.flush_service.flushed
         """What is durable. Its waiters are answered in time even if the disk never answers."""
-        self._flush_deadlines: Final = DeadlineService(self.flushed.deadlines)
-        self.reput: Final = ReputMessageService(
-            self.commit_log,
-            self.queues,
-            flags=self.running_flags,
-            confirm_offset=self.confirm_offset,
-            delay_levels_ms=options.delay_levels_ms,
-        )
-        self.queue_rebuild: Final = QueueRebuildService(
-            disk, self.commit_log, self.queues, reput=self.reput, flags=self.running_flags
-        )
-        self.reader: Final = MessageReader(
-            self.commit_log,
-            self.queues,
-            visible_offset=lambda: self.reput.reput_from_offset,
-            in_memory_bytes=options.in_memory_bytes,
-            role=self.role,
-            on_corrupt=self.running_flags.fail_dispatch,
-        )
-        self.get_message: Final = self.reader.get_message
-        self.physical_offset_of: Final = self.reader.physical_offset_of
-        self.earliest_message_time_ms: Final = self.reader.earliest_message_time_ms
-        self.look_message_by_offset: Final = self.reader.look_message_by_offset
-        self.get_max_offset_in_queue: Final = self.reader.get_max_offset_in_queue
-        self.get_min_offset_in_queue: Final = self.reader.get_min_offset_in_queue
-        self.get_offset_in_queue_by_time: Final = self.reader.get_offset_in_queue_by_time
-        self._flush_queues: Final = FlushConsumeQueueService(
-            self.queues,
-            self.checkpoint,
-            flush_service=self.flush_service,
-            reput=self.reput,
-            flags=self.running_flags,
-            interval_s=options.flush_interval_consume_queue_s,
-            least_pages=options.flush_consume_queue_least_pages,
-            thorough_interval_s=options.flush_consume_queue_thorough_interval_s,
-        )
-        self.cleaner: Final = CleanCommitLogService(
-            disk,
-            log_files,
-            queues=self.queues,
-            flags=self.running_flags,
-            options=options.clean,
-            now_ms=now_ms,
-            replicas_need=lambda: self.replicas_need(),  # noqa: PLW0108 - it is set later
-            done_offset=lambda: min(self.flushed.value, self.reput.reput_from_offset),
-        )
+        self.confirm_offset: Final = parts.confirm_offset.value
+        """Consumers may see what lies before it; see :class:`ConfirmOffset`."""
+        self.reput: Final = parts.reput
+        self.queue_rebuild: Final = parts.queue_rebuild
+        self.get_message: Final = parts.reader.get_message
+        self.physical_offset_of: Final = parts.reader.physical_offset_of
+        self.earliest_message_time_ms: Final = parts.reader.earliest_message_time_ms
+        self.look_message_by_offset: Final = parts.reader.look_message_by_offset
+        self.get_max_offset_in_queue: Final = parts.reader.get_max_offset_in_queue
+        self.get_min_offset_in_queue: Final = parts.reader.get_min_offset_in_queue
+        self.get_offset_in_queue_by_time: Final = parts.reader.get_offset_in_queue_by_time
         self.recovery: Final = RecoveryProgress()
         """How far :meth:`load` is."""
         self._lock: Closable | None = None
         self._serving = False
         self._stopping = trio.Event()
+
+    def connect_replication(
+        self,
+        *,
+        confirmed: Callable[[], int] = lambda: NO_LIMIT,
+        kept_from: Callable[[], int] = lambda: NO_LIMIT,
+        is_far_behind: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Obey what copies this log to other nodes; see ``broker/replication.py``.
+
+        Args:
+            confirmed: nothing at or beyond it may be seen; call :meth:`confirm` when it moves.
+            kept_from: the smallest offset that another node still has to be sent.
+            is_far_behind: whether this log is catching up with another's.
+        """
+        self.parts.confirm_offset.limit_to(confirmed)
+        self.cleaner.keep_from(kept_from)
+        self.reput.give_way_while(is_far_behind)
+
+    def connect_consumers(self, on_arrival: ArrivalListener, *, is_awaited: Callable[[], bool] = lambda: False) -> None:
+        """Tell ``on_arrival`` where queues end now, promptly while ``is_awaited()``."""
+        self.reput.connect_consumers(on_arrival, is_awaited=is_awaited)
 
     # ---- life
 
@@ -153,7 +105,7 @@ class DefaultMessageStore:
                 self.options,
                 commit_log=self.commit_log,
                 queues=self.queues,
-                checkpoint=self.checkpoint,
+                checkpoint=self.parts.checkpoint,
                 reput=self.reput,
                 on_recovered=self._recovered,
                 progress=self.recovery,
@@ -184,20 +136,12 @@ class DefaultMessageStore:
         """Serve until :meth:`stop`, then shut down cleanly. Cancelled instead, it leaves what a crash would leave."""
         try:
             async with trio.open_nursery() as services:
-                for service in (
-                    self._allocate,
-                    self.flush_service,
-                    self._flush_deadlines,
-                    self.reput,
-                    self.queue_rebuild,
-                    self._flush_queues,
-                    self.cleaner,
-                ):
+                for service in self.parts.services:
                     services.start_soon(service.run)
                 self._serving = True
                 self.reput.wakeup()
                 if self.role.is_master and not self.commit_log.queue.files:
-                    self._allocate.prepare()
+                    self.parts.allocate.prepare()
                 task_status.started()
                 await self._stopping.wait()
                 self._serving = False
@@ -220,7 +164,7 @@ class DefaultMessageStore:
             self.reput.catch_up()
         except StoreError as error:
             self.running_flags.fail_dispatch(error)
-        clean = await self._flush_queues.flush_all() and self.write_error is None
+        clean = await self.parts.flush_queues.flush_all() and self.write_error is None
         clean = clean and self.reput.reput_from_offset == self.max_offset
         if clean:
             mark_unused(self.disk, self.options)
@@ -265,11 +209,11 @@ class DefaultMessageStore:
 
     def when_allocated(self, tell: Callable[[], None]) -> None:
         """Call ``tell`` once, when a put is worth a try: the next segment is there, or puts are refused."""
-        self._allocate.when_allocated(tell)
+        self.parts.allocate.when_allocated(tell)
 
     async def wait_allocated(self) -> None:
         """As :meth:`when_allocated`, for a task."""
-        await self._allocate.wait_allocated()
+        await self.parts.allocate.wait_allocated()
 
     async def put_messages_when_allocated(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
         """As :meth:`put_messages`, but with a result for every request: waits for segments as long as it takes."""
@@ -300,13 +244,13 @@ class DefaultMessageStore:
         """Let an empty slave's log begin at ``phy_offset``; see :meth:`CommitLog.start_at`."""
         self.commit_log.start_at(phy_offset)
         self._recovered()
-        self.reput.reput_from_offset = phy_offset
+        self.reput.begin_at(phy_offset)
 
     async def recover_topic_queue_table(self) -> None:
         """Learn the queues' next offsets from the log; needed before puts if bytes came by :meth:`append_raw`."""
-        self.commit_log.topic_queue_table = await next_queue_offsets_in_turns(
-            self.commit_log.queue, self.queues, dispatched=self.reput.reput_from_offset
-        )
+        dispatched = self.reput.reput_from_offset
+        table = await next_queue_offsets_in_turns(self.commit_log.queue, self.queues, dispatched=dispatched)
+        self.commit_log.learn_queue_offsets(table)
 
     def _appended(self) -> None:
         self.wrote.advance(self.commit_log.queue.max_offset)
@@ -369,11 +313,6 @@ class DefaultMessageStore:
         """Everything before is dispatched, and can be seen by consumers."""
         return self.reput.reput_from_offset
 
-    def confirm_offset(self) -> int:
-        """What may be dispatched, and so seen: durable under SYNC_FLUSH, else written; and within the further limit."""
-        own = self.flushed.value if self.options.sync_flush else self.commit_log.queue.max_offset
-        return min(own, self.limit_confirm_offset())
-
     def confirm(self) -> None:
         """``confirm_offset`` may have moved: dispatch goes on."""
         self.reput.wakeup()
@@ -398,3 +337,10 @@ class DefaultMessageStore:
             return memoryview(b"")
         position = offset - mapped.file_from_offset
         return mapped.view[position : max(min(position + size, mapped.wrote_position), position)]
+
+
+def make_store(
+    options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], role: Role | None = None
+) -> DefaultMessageStore:
+    """A store of the usual parts, a master's unless ``role`` says otherwise; see :func:`make_parts`."""
+    return DefaultMessageStore(make_parts(options, disk, now_ms=now_ms, role=role or Role()))

@@ -72,18 +72,29 @@ class ReputMessageService:
         self.log_reader: Final = DispatchReader(commit_log.queue, delay_levels_ms)
         self._wakeup = trio.Event()
         self._has_started = False
-        self.is_awaited: Callable[[], bool] = lambda: False
-        """Whether somebody waits for what is dispatched next."""
-        self.is_far_behind: Callable[[], bool] = lambda: False
-        """Whether this log is catching up with a master's: first the messages must be safe, then visible."""
+        self._is_awaited: Callable[[], bool] = lambda: False
+        self._is_far_behind: Callable[[], bool] = lambda: False
         self.reput_from_offset = 0
-        """Where dispatch goes on; set when the store is opened."""
+        """Where dispatch goes on."""
         self.dispatched_timestamp_ms = 0
         """Store time of the last record dispatched; 0 if there is none."""
         self.on_arrival: list[ArrivalListener] = []
         self.on_lost: Callable[[list[LostQueue]], None] = lambda _queues: None
         """Told of queues whose files are missing: their records are passed over until they are put back."""
         queues.on_missing = self.wakeup
+
+    def begin_at(self, offset: int) -> None:
+        """Every record before ``offset`` is in its queue, says who opens the store: go on there."""
+        self.reput_from_offset = offset
+
+    def connect_consumers(self, on_arrival: ArrivalListener, *, is_awaited: Callable[[], bool]) -> None:
+        """Tell ``on_arrival`` what is dispatched, promptly while ``is_awaited()``."""
+        self.on_arrival.append(on_arrival)
+        self._is_awaited = is_awaited
+
+    def give_way_while(self, is_far_behind: Callable[[], bool]) -> None:
+        """Go slowly while this log catches up with another's: first the messages must be safe, then visible."""
+        self._is_far_behind = is_far_behind
 
     def wakeup(self) -> None:
         """The log may have grown, or the confirm offset may have moved."""
@@ -97,7 +108,7 @@ class ReputMessageService:
         self._has_started = True
         while self._flags.dispatch_error is None:
             await self._wakeup.wait()
-            if not self.is_awaited():
+            if not self._is_awaited():
                 await trio.sleep(_GATHER_S)
             self._wakeup = trio.Event()
             try:
@@ -123,7 +134,7 @@ class ReputMessageService:
             if this.end >= self._confirm_offset():
                 break
             took_s = trio.current_time() - begun_at
-            await trio.sleep((_SHARE_WHEN_BEHIND - 1) * took_s if self.is_far_behind() else 0)
+            await trio.sleep((_SHARE_WHEN_BEHIND - 1) * took_s if self._is_far_behind() else 0)
             begun_at = trio.current_time()
 
     def catch_up(self) -> None:

@@ -80,7 +80,7 @@ def load_and_recover(
         on_recovered()
         rebuild_from = log.max_offset if clean else recovery.scanned_from
         _recover_queues(queues, log, reput=reput, rebuild_from=rebuild_from, progress=progress)
-        commit_log.topic_queue_table = next_queue_offsets(log, queues, dispatched=reput.reput_from_offset)
+        commit_log.learn_queue_offsets(next_queue_offsets(log, queues, dispatched=reput.reput_from_offset))
     except (CorruptLogError, StoreReadError):
         if clean:  # nothing new was written: the next start, too, must know that the last stop was clean
             mark_unused(disk, options)
@@ -98,8 +98,8 @@ def _recover_queues(
     progress: RecoveryProgress,
 ) -> None:
     progress.begin("checking the consume queues")
-    reput.reput_from_offset = recover_consume_queues(queues, log, rebuild_from=rebuild_from)
-    begun_at = reput.reput_from_offset
+    begun_at = recover_consume_queues(queues, log, rebuild_from=rebuild_from)
+    reput.begin_at(begun_at)
     progress.begin(
         "dispatching into the consume queues",
         log.max_offset - begun_at,
@@ -127,7 +127,7 @@ def _dispatch_rest(reput: ReputMessageService, queues: ConsumeQueueTable, log: M
         if not empty_queues_of(queues, log):
             raise
         logger.warning("consume_queues.rebuilt", reason=str(error))
-        reput.reput_from_offset = log.min_offset
+        reput.begin_at(log.min_offset)
         reput.catch_up()
 
 

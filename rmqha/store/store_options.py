@@ -20,7 +20,6 @@ class StoreOptions:
     """Bytes; rounded down to whole units."""
     max_message_size: int = 4 << 20
     """Bytes of a body."""
-    """A slave takes no puts, only :meth:`DefaultMessageStore.append_raw`."""
     sync_flush: bool = False
     """flushDiskType=SYNC_FLUSH: group commit, and nothing is dispatched before it is durable."""
     flush_interval_commit_log_s: float = 0.5

@@ -19,7 +19,7 @@ from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
-from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.message_store import make_store
 from tests.broker.machines import Machine, ask, send_request
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
@@ -27,7 +27,7 @@ from tests.store.helpers import Clock, options
 
 
 def queue_ends() -> QueueEnds:
-    return QueueEnds(DefaultMessageStore(options(), SimDisk().mount(), now_ms=Clock()))
+    return QueueEnds(make_store(options(), SimDisk().mount(), now_ms=Clock()))
 
 
 TOPICS_JSON = "/store/config/topics.json"

@@ -95,9 +95,9 @@ async def test_cleaning_spares_what_a_connected_slave_has_not_acknowledged(
         await trio.sleep(1)
         pair.net.cut("10.0.0.2", "10.0.0.1")
         await ask(client, send_request(b"x"))
-        assert master.store.replicas_need() == acknowledged < master.store.max_offset
+        assert master.replication.kept_from() == acknowledged < master.store.max_offset
         await trio.sleep(60)
-        assert master.store.replicas_need() == master.store.max_offset, "nobody is connected"
+        assert master.replication.kept_from() == master.store.max_offset, "nobody is connected"
         pair.net.heal()
 
 

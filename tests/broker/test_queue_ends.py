@@ -15,7 +15,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.client import RemotingClient
-from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.message_store import make_store
 from tests.broker.machines import Machine, ask, send_request
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
@@ -23,7 +23,7 @@ from tests.store.helpers import Clock, options
 
 
 def queue_ends() -> QueueEnds:
-    return QueueEnds(DefaultMessageStore(options(), SimDisk().mount(), now_ms=Clock()))
+    return QueueEnds(make_store(options(), SimDisk().mount(), now_ms=Clock()))
 
 
 async def page(client: RemotingClient, before: int, start: int = 0) -> RemotingCommand:

@@ -19,7 +19,7 @@ from rmqha.codec.headers import QueueEndsRequestHeader, QueueRequestHeader, deco
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
-from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.message_store import make_store
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import Clock, options
@@ -48,7 +48,7 @@ async def slave_of(answers: Mapping[RequestCode, Answer]) -> AsyncIterator[tuple
     net, dispatcher = SimNet(), RequestDispatcher()
     for code, answer in answers.items():
         dispatcher.register(code, lambda _connection, request, answer=answer: answer(request))  # type: ignore[misc]
-    store = DefaultMessageStore(options(), SimDisk().mount(), now_ms=Clock())
+    store = make_store(options(), SimDisk().mount(), now_ms=Clock())
     ends = QueueEnds(store)
     async with trio.open_nursery() as nursery:
         listener = await net.host("10.0.0.1").mount().listen("10.0.0.1", 10911)

@@ -123,7 +123,7 @@ mutant("a short write is taken for whole", "§6.2", (mapped_file.MappedFile, "ap
 
 def _without_flush_deadlines(self: Any, *args: Any, **kwargs: Any) -> None:
     _store_init(self, *args, **kwargs)
-    self._flush_deadlines.run = _sleep_forever
+    self.parts.flush_deadlines.run = _sleep_forever
 
 
 async def _wait_for_the_segment(self: Any) -> bool:

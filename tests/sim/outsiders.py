@@ -28,15 +28,17 @@ Store: Final = message_store.DefaultMessageStore
 Slave: Final = slave_connection.SlaveConnection
 
 _SOURCE: Final = "an outsider"
-_confirm_offset = Store.confirm_offset
+_store_init = Store.__init__
 _release = connection.Connection._release
 _commit_offset = consumer_offset_manager.ConsumerOffsetManager.commit_offset
 _learn_queue = topic_config_manager.TopicConfigManager.learn_queue
 _get_message = message_reader.MessageReader.get_message
 
 
-def _slaves_show_all(self: Any) -> int:
-    return _confirm_offset(self) if self.role.is_master else self.commit_log.queue.max_offset
+def _slaves_show_all(self: Any, parts: Any) -> None:
+    _store_init(self, parts)
+    if not self.role.is_master:
+        parts.confirm_offset._sync_flush, parts.confirm_offset.limit_to = False, nothing
 
 
 def _fastest_needed(self: Any) -> int | None:
@@ -143,7 +145,7 @@ def _skip_one(self: Any, topic: str, queue_id: int, offset: int, **limits: Any) 
 
 def plant() -> None:
     """Register them all."""
-    mutant("a slave shows what is not durable", _SOURCE, (Store, "confirm_offset", _slaves_show_all))
+    mutant("a slave shows what is not durable", _SOURCE, (Store, "__init__", _slaves_show_all))
     mutant(
         "the cleaner spares the fastest slave", _SOURCE,
         (ha_service.HAService, "oldest_needed_offset", _fastest_needed),

@@ -8,6 +8,7 @@ from rmqha.codec.record import scan
 from rmqha.codec.record.scan import scan_records
 from rmqha.ha import catch_up, ha_connection
 from rmqha.store import (
+    confirm_offset,
     flush_consume_queue_service,
     log_recovery,
     mapped_file,
@@ -103,7 +104,11 @@ def plant() -> None:
     mutant(
         "queue offsets are not learned from a peer", "found here", (Store, "recover_topic_queue_table", nothing_async)
     )
-    mutant("consumers see what is not durable", "#2830, #8239", (Store, "confirm_offset", lambda self: self.max_offset))
+    mutant(
+        "consumers see what is not durable",
+        "#2830, #8239",
+        (confirm_offset.ConfirmOffset, "value", lambda self: self._log.max_offset),
+    )
     mutant(
         "queues are not cut with the log", "#4771",
         (start, "recover_consume_queues", lambda _table, log, **_: log.max_offset),

@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.record.message import decode_message
 from rmqha.codec.record.scan import scan_records
-from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.message_store import DefaultMessageStore, make_store
 from tests.sim import campaign
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.sim_disk import SECTOR, SimDisk, Step, replay
@@ -49,7 +49,7 @@ class Recording:
 async def record(acts: Sequence[Act], *, sync_flush: bool, pause_s: float = 0.02) -> Recording:
     """Run a store on an empty disk, one act after the other, and record all changes."""
     recording = Recording(SimDisk(latency_s=(0.001, 0.001)))
-    store = DefaultMessageStore(options(sync_flush=sync_flush), recording.disk.mount(), now_ms=Clock())
+    store = make_store(options(sync_flush=sync_flush), recording.disk.mount(), now_ms=Clock())
     store.load()
     recording.watch(store)
     async with trio.open_nursery() as nursery:
@@ -97,7 +97,7 @@ def crashed(steps: Sequence[Step], kept: frozenset[tuple[str, int]]) -> SimDisk:
 
 def recovered(disk: SimDisk) -> tuple[int, bytes]:
     """Load a store; its end, and its log up to there. Checks that its queues fit."""
-    store = DefaultMessageStore(options(), disk.mount(), now_ms=Clock())
+    store = make_store(options(), disk.mount(), now_ms=Clock())
     store.load()
     end, log = store.max_offset, b"".join(bytes(m.view[: m.wrote_position]) for m in store.commit_log.queue.files)
     check_queues(store)

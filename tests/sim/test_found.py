@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.errors import LocalProtocolError, StoreWriteError
-from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.message_store import DefaultMessageStore, make_store
 from tests.broker.machines import Machine, ask, send_request
 from tests.sim.node import is_noticed
 from tests.sim.sim_disk import SECTOR, SimDisk
@@ -21,7 +21,7 @@ SEGMENT_PATH = "/store/commitlog/00000000000000000000"
 
 def opened(disk: SimDisk, *, sync_flush: bool = True) -> DefaultMessageStore:
     """A store on the disk as a new process loads it."""
-    store = DefaultMessageStore(options(sync_flush=sync_flush), disk.mount(), now_ms=Clock())
+    store = make_store(options(sync_flush=sync_flush), disk.mount(), now_ms=Clock())
     store.load()
     return store
 
@@ -159,7 +159,7 @@ async def test_without_the_crc_recovery_ends_whatever_sector_is_missing(lost: in
     disk.lose_power(lambda _path, number, old, new: old if number == lost else new)
     ends = []
     for _ in range(2):
-        store = DefaultMessageStore(options(check_crc_on_recover=False), disk.mount(), now_ms=Clock())
+        store = make_store(options(check_crc_on_recover=False), disk.mount(), now_ms=Clock())
         store.load()
         ends.append(store.max_offset)
         store.close()

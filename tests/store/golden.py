@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.message_store import DefaultMessageStore, make_store
 from rmqha.store.os_disk import OsDisk
 from rmqha.store.store_options import StoreOptions
 from tests import stores
@@ -17,7 +17,7 @@ def open_store(root: Path, name: str) -> DefaultMessageStore:
         mapped_file_size_commit_log=properties["mappedFileSizeCommitLog"],
         mapped_file_size_consume_queue=properties["mappedFileSizeConsumeQueue"],
     )
-    return DefaultMessageStore(options, OsDisk(), now_ms=lambda: 0)
+    return make_store(options, OsDisk(), now_ms=lambda: 0)
 
 
 def queues_of(store: DefaultMessageStore) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rmqha.codec.host import parse_host
 from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.replication.role import Role, RoleKind
 from rmqha.store.disk import Disk
-from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.message_store import DefaultMessageStore, make_store
 from rmqha.store.status import AppendResult, PutMessageStatus
 from rmqha.store.store_options import StoreOptions
 
@@ -73,7 +73,7 @@ async def running(
 ) -> AsyncIterator[DefaultMessageStore]:
     """A loaded, serving store; stopped cleanly at the end, or with ``crash`` just dropped."""
     role = Role(RoleKind.SLAVE if is_slave else RoleKind.MASTER)
-    store = DefaultMessageStore(options(**changes), disk, now_ms=now_ms or Clock(), role=role)
+    store = make_store(options(**changes), disk, now_ms=now_ms or Clock(), role=role)
     store.load()
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

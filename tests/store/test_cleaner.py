@@ -132,7 +132,7 @@ async def test_a_slave_holds_back_what_it_still_needs_until_the_disk_is_too_full
     async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_percent=40)) as store:
         await five_segments(store)
         machine.clock.now_ms += 72 * HOUR_MS
-        store.replicas_need = lambda: 2 * SEGMENT
+        store.connect_replication(kept_from=lambda: 2 * SEGMENT)
         assert await store.cleaner.clean() == 2
         machine.percent = 86
         assert await store.cleaner.clean() == 2
@@ -144,7 +144,7 @@ async def test_what_is_not_flushed_and_dispatched_stays(
 ) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=NEVER, flush_interval_commit_log_s=10_000.0) as store:
         if which == "undispatched":
-            store.limit_confirm_offset = lambda: SEGMENT
+            store.connect_replication(confirmed=lambda: SEGMENT)
         await put(store, *[message(size=1800) for _ in range(10)])
         if which == "undispatched":
             await store.flush_now(store.max_offset)
@@ -284,14 +284,14 @@ async def test_segments_removed_by_hand_are_forgotten(autojump_clock: MockClock,
 
 async def test_dispatch_goes_on_behind_segments_removed_by_hand(autojump_clock: MockClock, machine: Machine) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
-        store.limit_confirm_offset = lambda: SEGMENT
+        store.connect_replication(confirmed=lambda: SEGMENT)
         await put(store, *[message(size=1800) for _ in range(10)])
         await store.flush_now(store.max_offset)
         await dispatched(store)
         for number in range(2):
             del machine.device.files[f"/store/commitlog/{number * SEGMENT:020d}"]
         await store.cleaner.clean()
-        store.limit_confirm_offset = lambda: store.max_offset
+        store.connect_replication(confirmed=lambda: store.max_offset)
         store.confirm()
         await dispatched(store)
         assert (store.get_min_offset_in_queue("TopicTest", 0), store.get_max_offset_in_queue("TopicTest", 0)) == (4, 10)

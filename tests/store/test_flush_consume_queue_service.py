@@ -17,7 +17,7 @@ from tests.store.test_open_files import Unreadable
 def service_of(store: DefaultMessageStore) -> FlushConsumeQueueService:
     return FlushConsumeQueueService(
         store.queues,
-        store.checkpoint,
+        store.parts.checkpoint,
         flush_service=store.flush_service,
         reput=store.reput,
         flags=store.running_flags,
@@ -62,13 +62,13 @@ async def test_a_queue_that_cannot_be_opened_holds_the_checkpoint(autojump_clock
         await put(store, message(), message(queue_id=1))
         await store.flush_now(store.max_offset)
         await dispatched(store)
-        before = store.checkpoint.durable
+        before = store.parts.checkpoint.durable
         disk.error = errno.EMFILE
         assert not await service.flush_all()
-        assert store.checkpoint.durable == before
+        assert store.parts.checkpoint.durable == before
         disk.error = 0
         assert await service.flush_all()
-        assert store.checkpoint.durable.master_flushed_offset == store.max_offset
+        assert store.parts.checkpoint.durable.master_flushed_offset == store.max_offset
 
 
 async def test_a_slave_vouches_for_the_records_that_it_dispatched(autojump_clock: MockClock) -> None:

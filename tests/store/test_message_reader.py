@@ -123,7 +123,7 @@ async def test_how_much_one_answer_holds(autojump_clock: MockClock) -> None:
         await put(store, *[message(queue_id=1) for _ in range(50)])
         await dispatched(store)
         assert len(store.get_message("TopicTest", 1, 0, max_msg_nums=100).views) == 32
-        store.reader._in_memory_bytes = 0
+        store.parts.reader._in_memory_bytes = 0
         assert len(store.get_message("TopicTest", 1, 0).views) == 8
 
 

@@ -14,7 +14,7 @@ from rmqha.codec.record.layout import SysFlag
 from rmqha.codec.record.message import decode_message
 from rmqha.errors import CorruptLogError, StoreError, StoreLockedError, StoreReadError, StoreWriteError
 from rmqha.store.log_verify import verify_log
-from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.message_store import DefaultMessageStore, make_store
 from rmqha.store.os_disk import OsDisk
 from rmqha.store.queue_verify import verify_queues
 from rmqha.store.status import GetMessageStatus, PutMessageStatus
@@ -111,7 +111,7 @@ async def test_a_recovery_does_not_go_over_what_the_one_before_made_durable(auto
     """A broker that is killed again and again, each time before the checkpoint's minute is over."""
     device, clock = SimDisk(), Clock()
     for life in range(4):
-        store = DefaultMessageStore(options(), device.mount(), now_ms=clock)
+        store = make_store(options(), device.mount(), now_ms=clock)
         report = store.load()
         segments_again = (report.end - report.scanned_from) / SEGMENT
         assert segments_again <= 8, "five of the last life, and some for the slack of clocks"
@@ -207,8 +207,8 @@ async def test_queue_offsets_go_on_behind_what_may_not_be_seen_yet(autojump_cloc
             store, *[message(size=1500) for _ in range(5)], message(queue_id=1), message(queue_id=1), half
         )
         await store.flush_now(store.max_offset)
-    limited = DefaultMessageStore(options(), device.mount(), now_ms=CLOCK)
-    limited.limit_confirm_offset = lambda: results[1].end_offset
+    limited = make_store(options(), device.mount(), now_ms=CLOCK)
+    limited.connect_replication(confirmed=lambda: results[1].end_offset)
     limited.load()
     assert limited.reput_from_offset == results[1].end_offset
     assert limited.commit_log.topic_queue_table == {("TopicTest", 0): 5, ("TopicTest", 1): 2}
@@ -218,14 +218,14 @@ async def test_queue_offsets_go_on_behind_what_may_not_be_seen_yet(autojump_cloc
 async def test_a_stop_before_everything_may_be_seen_is_no_clean_stop(autojump_clock: MockClock) -> None:
     device = SimDisk()
     async with running(device.mount()) as store:
-        store.limit_confirm_offset = lambda: 0
+        store.connect_replication(confirmed=lambda: 0)
         await put(store, message())
     assert device.mount().exists("/store/abort")
 
 
 async def test_puts_are_refused_with_the_reason(autojump_clock: MockClock) -> None:
     device = SimDisk()
-    store = DefaultMessageStore(options(), device.mount(), now_ms=CLOCK)
+    store = make_store(options(), device.mount(), now_ms=CLOCK)
     store.load()
     (refused,) = store.put_messages([message()])
     assert (refused.status, refused.remark) == (
@@ -335,7 +335,7 @@ async def test_a_store_is_used_by_one_process(autojump_clock: MockClock) -> None
     mount = SimDisk().mount()
     async with running(mount):
         with pytest.raises(StoreLockedError):
-            DefaultMessageStore(options(), mount, now_ms=CLOCK).load()
+            make_store(options(), mount, now_ms=CLOCK).load()
     async with running(mount):
         pass
 
@@ -346,7 +346,7 @@ async def test_a_log_belongs_to_one_store(tmp_path: Path, autojump_clock: MockCl
     log = f"{one}/commitlog"
 
     def store(root: str) -> DefaultMessageStore:
-        return DefaultMessageStore(options(root, store_path_commit_log=log), OsDisk(), now_ms=CLOCK)
+        return make_store(options(root, store_path_commit_log=log), OsDisk(), now_ms=CLOCK)
 
     first, second = store(one), store(other)
     first.load()
@@ -367,7 +367,7 @@ def test_a_log_that_is_gone_stops_the_start(tmp_path: Path) -> None:
 
     trio.run(fill, clock=MockClock(autojump_threshold=0))
     disk.unlink(f"/store/commitlog/{0:020d}")
-    store = DefaultMessageStore(options(), disk, now_ms=CLOCK)
+    store = make_store(options(), disk, now_ms=CLOCK)
     with pytest.raises(CorruptLogError, match="is the right disk mounted there"):
         store.load()
 
@@ -382,7 +382,7 @@ async def test_a_log_that_is_gone_with_its_queues_is_known_to_the_checkpoint(aut
     device.remove("/store/commitlog")
     device.remove("/store/consumequeue")
     for _ in range(2):
-        refused = DefaultMessageStore(options(), device.mount(), now_ms=CLOCK)
+        refused = make_store(options(), device.mount(), now_ms=CLOCK)
         with pytest.raises(
             CorruptLogError, match=f"durable, says the checkpoint, up to {end}: is the right disk mounted"
         ):
@@ -406,7 +406,7 @@ def test_a_store_that_cannot_be_written_does_not_start(faults: str) -> None:
     device = SimDisk(latency_s=(0, 0))
     setattr(device.faults, faults, True)
     with pytest.raises(StoreWriteError):
-        DefaultMessageStore(options(), device.mount(), now_ms=CLOCK).load()
+        make_store(options(), device.mount(), now_ms=CLOCK).load()
 
 
 async def test_queues_are_flushed_now_and_then_and_the_checkpoint_after_them(autojump_clock: MockClock) -> None:
@@ -497,7 +497,7 @@ async def test_a_start_that_was_refused_leaves_the_store_as_it_was(autojump_cloc
     device.files[f"/store/commitlog/{0:020d}"].write(b"\xff", 95)
     mount = device.mount()
     for _ in range(2):
-        refused = DefaultMessageStore(options(), mount, now_ms=CLOCK)
+        refused = make_store(options(), mount, now_ms=CLOCK)
         with pytest.raises(CorruptLogError, match="nothing was changed"):
             refused.load()
         assert not mount.exists("/store/abort"), "the next start knows that the last stop was clean"
@@ -521,7 +521,7 @@ async def test_whatever_refuses_a_start_the_last_stop_stays_a_clean_one(
         monkeypatch.setattr(mount, "open", Mock(side_effect=error))
     before = bytes(device.files[f"/store/commitlog/{2 * SEGMENT:020d}"].cache)
     for _ in range(2):
-        refused = DefaultMessageStore(options(), mount, now_ms=CLOCK)
+        refused = make_store(options(), mount, now_ms=CLOCK)
         with pytest.raises((CorruptLogError, StoreReadError)):
             refused.load()
         assert not mount.exists("/store/abort")

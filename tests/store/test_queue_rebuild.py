@@ -112,7 +112,7 @@ async def test_who_waits_for_messages_of_a_lost_queue_is_told_of_them(autojump_c
         await put_everywhere(store)
         await dispatched(store)
         arrived: list[tuple[str, int, int]] = []
-        store.reput.on_arrival.append(lambda *queue: arrived.append(queue))
+        store.connect_consumers(lambda *queue: arrived.append(queue))
         device.remove("/store/consumequeue/TopicTest/3")
         await put(store, message(queue_id=3))
         await healed(store)
@@ -130,7 +130,7 @@ async def test_a_lost_queue_without_messages_in_the_log_keeps_its_end(autojump_c
         store.queues.correct_min_offset(store.min_offset)
         device.remove("/store/consumequeue/TopicTest")
         arrived: list[tuple[str, int, int]] = []
-        store.reput.on_arrival.append(lambda *queue: arrived.append(queue))
+        store.connect_consumers(lambda *queue: arrived.append(queue))
         await lose(store)
         await healed(store)
         assert arrived == [("TopicTest", 0, 25)]

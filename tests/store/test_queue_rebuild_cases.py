@@ -79,9 +79,9 @@ async def test_the_checkpoint_waits_for_lost_queues(autojump_clock: MockClock) -
         await lose(store)
         await trio.sleep(1)
         assert store.queues.lost
-        before = store.checkpoint.durable
+        before = store.parts.checkpoint.durable
         assert not await service_of(store).flush_all()
-        assert store.checkpoint.durable == before
+        assert store.parts.checkpoint.durable == before
         device.creation_s = 0.0
         await trio.sleep(200)
         assert await service_of(store).flush_all()

@@ -8,7 +8,7 @@ import pytest
 from trio.testing import MockClock
 
 from rmqha.errors import StoreWriteError
-from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.message_store import make_store
 from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SimDataFile, SimDisk
 from tests.store.helpers import Clock, dispatched, message, options, put, running
@@ -32,7 +32,7 @@ async def many_queues(*, crash: bool) -> SimDisk:
 async def test_a_start_syncs_no_queue(autojump_clock: MockClock, crash: bool) -> None:
     device = await many_queues(crash=crash)
     before = device.journal.counts
-    store = DefaultMessageStore(options(), device.mount(), now_ms=Clock())
+    store = make_store(options(), device.mount(), now_ms=Clock())
     store.load()
     made = Counter(device.journal.counts) - Counter(before)
     assert made["zero_tail"] + made["fdatasync"] <= 10, "the log's, and none of forty queues'"
@@ -89,7 +89,7 @@ async def test_what_is_erased_is_zero_on_the_device_in_the_end(autojump_clock: M
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SimDataFile, "zero_tail", fail_for_the_queue)
         with pytest.raises(StoreWriteError):
-            DefaultMessageStore(options(), device.mount(), now_ms=Clock()).load()
+            make_store(options(), device.mount(), now_ms=Clock()).load()
     assert bytes(queue_file.cache[20:40]) == bytes(20), "as the page cache has it"
     assert bytes(queue_file.durable[20:40]) == unit
     assert ERASING in device.files
@@ -104,7 +104,7 @@ async def test_a_crash_before_what_was_taken_back_is_written_again(autojump_cloc
     for calls in range(3, 60, 4):
         device.crash_at = device.calls + calls
         with suppress(NodeDied):
-            DefaultMessageStore(options(), device.mount(), now_ms=Clock()).load()
+            make_store(options(), device.mount(), now_ms=Clock()).load()
     device.crash_at = None
     async with running(device.mount()) as store:
         for number in range(QUEUES):

@@ -28,7 +28,7 @@ def entries(store: DefaultMessageStore, topic: str = "TopicTest", queue_id: int 
 async def test_every_message_gets_its_unit_and_queues_are_told_once_a_round(autojump_clock: MockClock) -> None:
     arrived: list[tuple[str, int, int]] = []
     async with running(SimDisk().mount()) as store:
-        store.reput.on_arrival.append(lambda *queue: arrived.append(queue))
+        store.connect_consumers(lambda *queue: arrived.append(queue))
         results = await put(
             store,
             message(properties=b"TAGS\x01TagA"),
@@ -87,7 +87,7 @@ async def test_sync_flush_shows_nothing_that_is_not_durable(autojump_clock: Mock
 async def test_a_further_limit_holds_dispatch_back_until_it_moves(autojump_clock: MockClock) -> None:
     replicated = 0
     async with running(SimDisk().mount()) as store:
-        store.limit_confirm_offset = lambda: replicated
+        store.connect_replication(confirmed=lambda: replicated)
         first, second = await put(store, message(), message())
         await trio.sleep(1)
         assert store.reput_from_offset == 0
@@ -109,7 +109,7 @@ async def test_a_blank_is_crossed_only_when_all_of_it_may_be_seen(autojump_clock
         assert second.wrote_offset == SEGMENT
     limited = SEGMENT - 1
     async with running(SimDisk().mount()) as store:
-        store.limit_confirm_offset = lambda: limited
+        store.connect_replication(confirmed=lambda: limited)
         await put(store, message(size=2100), message(size=2100))
         await trio.sleep(1)
         assert store.reput_from_offset == 2100
@@ -201,7 +201,7 @@ async def test_a_queue_begins_again_at_a_start_that_finds_it_in_the_log(autojump
     async with running(device.mount(), is_slave=True, crash=True) as store:
         await feed_a_queue_that_falls_silent(store)
         first = store.max_offset
-        store.limit_confirm_offset = lambda: first
+        store.connect_replication(confirmed=lambda: first)
         await feed(store, record(first, queue_offset=0))
     async with running(device.mount(), is_slave=True) as store:
         assert store.running_flags.dispatch_error is None
@@ -239,7 +239,7 @@ async def test_a_record_that_is_in_its_queue_already_does_not_end_dispatch(autoj
         await put(store, *[message(queue_id=number % 2) for number in range(30)])
         await dispatched(store)
         before = [entries(store, queue_id=queue_id) for queue_id in (0, 1)]
-        store.reput.reput_from_offset = 0
+        store.reput.begin_at(0)
         results = await put(store, message(), message(queue_id=1))
         await dispatched(store)
         assert store.running_flags.dispatch_error is None
@@ -371,7 +371,7 @@ async def test_while_the_log_is_far_behind_dispatch_takes_a_quarter_of_the_time(
     async def second_round_at(*, is_far_behind: bool) -> float:
         device = SimDisk()
         async with running(device.mount()) as store:
-            store.reput.is_far_behind = lambda: is_far_behind
+            store.connect_replication(is_far_behind=lambda: is_far_behind)
             device.latency_s = (1.0, 1.0)
             begun_at = trio.current_time()
             await put(store, message(topic="A", size=3000), message(topic="B", size=3000))

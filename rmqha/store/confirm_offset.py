@@ -1,0 +1,27 @@
+"""ConfirmOffset: how far the log may be dispatched, and so be seen by consumers."""
+
+from collections.abc import Callable
+from typing import Final
+
+from rmqha.replication.watermark import Watermark
+from rmqha.store.commit_log import CommitLog
+
+NO_LIMIT: Final = 1 << 63
+
+
+class ConfirmOffset:
+    """Durable under SYNC_FLUSH, else written; and within what replication confirms."""
+
+    def __init__(self, commit_log: CommitLog, flushed: Watermark, *, sync_flush: bool) -> None:
+        self._log: Final = commit_log.queue
+        self._flushed: Final = flushed
+        self._sync_flush: Final = sync_flush
+        self._confirmed: Callable[[], int] = lambda: NO_LIMIT
+
+    def limit_to(self, confirmed: Callable[[], int]) -> None:
+        """From now on nothing at or beyond ``confirmed()`` may be seen either."""
+        self._confirmed = confirmed
+
+    def value(self) -> int:
+        """Everything before may be seen."""
+        return min(self._flushed.value if self._sync_flush else self._log.max_offset, self._confirmed())

@@ -1,0 +1,149 @@
+"""The parts of a store, made and wired: what each has to know of the others is said here and nowhere else."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from rmqha.replication.role import Role
+from rmqha.replication.watermark import Watermark
+from rmqha.store.allocate_service import AllocateMappedFileService
+from rmqha.store.cleaner import CleanCommitLogService
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.confirm_offset import ConfirmOffset
+from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.store.disk import Disk
+from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
+from rmqha.store.flush_service import FlushCommitLogService, make_flush_service
+from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.message_reader import MessageReader
+from rmqha.store.open_files import OpenFiles
+from rmqha.store.queue_rebuild import QueueRebuildService
+from rmqha.store.reput_message_service import ReputMessageService
+from rmqha.store.running_flags import RunningFlags
+from rmqha.store.store_checkpoint import StoreCheckpoint
+from rmqha.store.store_options import StoreOptions
+from rmqha.waiting import DeadlineService
+
+
+class Service(Protocol):
+    """What has a task of its own."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreParts:
+    """What :class:`~rmqha.store.message_store.DefaultMessageStore` is made of."""
+
+    options: StoreOptions
+    role: Role
+    disk: Disk
+    running_flags: RunningFlags
+    checkpoint: StoreCheckpoint
+    allocate: AllocateMappedFileService
+    commit_log: CommitLog
+    flush_service: FlushCommitLogService
+    flush_deadlines: DeadlineService
+    confirm_offset: ConfirmOffset
+    queues: ConsumeQueueTable
+    reput: ReputMessageService
+    queue_rebuild: QueueRebuildService
+    flush_queues: FlushConsumeQueueService
+    reader: MessageReader
+    cleaner: CleanCommitLogService
+
+    @property
+    def services(self) -> tuple[Service, ...]:
+        """What runs while the store serves."""
+        return (
+            self.allocate,
+            self.flush_service,
+            self.flush_deadlines,
+            self.reput,
+            self.queue_rebuild,
+            self.flush_queues,
+            self.cleaner,
+        )
+
+
+def make_parts(options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], role: Role) -> StoreParts:
+    """Make them for one life; nothing is opened yet.
+
+    Args:
+        options: the operator's decisions.
+        disk: the door to files.
+        now_ms: the door to wall-clock time.
+        role: of this broker; it may change.
+    """
+    flags, open_files = RunningFlags(), OpenFiles(options.open_files_max)
+    checkpoint = StoreCheckpoint(disk, f"{options.store_path_root_dir}/checkpoint")
+    segments = MappedFileQueue(
+        disk, options.commit_log_dir, file_size=options.mapped_file_size_commit_log, open_files=open_files
+    )
+    allocate = AllocateMappedFileService(segments, flags=flags)
+    log = CommitLog(segments, allocate, message_size_max=options.max_message_size, now_ms=now_ms, fail=flags.fail)
+    flushed = Watermark()
+    confirm_offset = ConfirmOffset(log, flushed, sync_flush=options.sync_flush)
+    queues = ConsumeQueueTable(
+        disk, options.consume_queue_dir, file_size=options.mapped_file_size_consume_queue, open_files=open_files
+    )
+    reput = ReputMessageService(
+        log, queues, flags=flags, confirm_offset=confirm_offset.value, delay_levels_ms=options.delay_levels_ms
+    )
+    flush = make_flush_service(log, flags, flushed=flushed, options=options, on_flushed=reput.wakeup)
+    return StoreParts(
+        options=options,
+        role=role,
+        disk=disk,
+        running_flags=flags,
+        checkpoint=checkpoint,
+        allocate=allocate,
+        commit_log=log,
+        flush_service=flush,
+        flush_deadlines=DeadlineService(flushed.deadlines),
+        confirm_offset=confirm_offset,
+        queues=queues,
+        reput=reput,
+        queue_rebuild=QueueRebuildService(disk, log, queues, reput=reput, flags=flags),
+        flush_queues=_make_flush_queues(options, queues, checkpoint, flush=flush, reput=reput, flags=flags),
+        reader=MessageReader(
+            log,
+            queues,
+            visible_offset=lambda: reput.reput_from_offset,
+            in_memory_bytes=options.in_memory_bytes,
+            role=role,
+            on_corrupt=flags.fail_dispatch,
+        ),
+        cleaner=CleanCommitLogService(
+            disk,
+            segments,
+            queues=queues,
+            flags=flags,
+            options=options.clean,
+            now_ms=now_ms,
+            done_offset=lambda: min(flushed.value, reput.reput_from_offset),
+        ),
+    )
+
+
+def _make_flush_queues(
+    options: StoreOptions,
+    queues: ConsumeQueueTable,
+    checkpoint: StoreCheckpoint,
+    *,
+    flush: FlushCommitLogService,
+    reput: ReputMessageService,
+    flags: RunningFlags,
+) -> FlushConsumeQueueService:
+    return FlushConsumeQueueService(
+        queues,
+        checkpoint,
+        flush_service=flush,
+        reput=reput,
+        flags=flags,
+        interval_s=options.flush_interval_consume_queue_s,
+        least_pages=options.flush_consume_queue_least_pages,
+        thorough_interval_s=options.flush_consume_queue_thorough_interval_s,
+    )
