@@ -6,7 +6,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     version broker_name broker_cluster_name broker_id role address flush_disk_type in_sync_replicas up_s
     min_offset max_offset flushed_offset confirm_offset dispatched_offset
     write_refusal    why sends are refused (write error, disk full), or None; a slave's own role is no reason here
-    lost_queues      which consume queues lost their files and are being built again, in a sentence, or None
+    lost_queues      which consume queues lack files, or have damaged ones, and are built again, in a sentence, or None
     disk_used_percent disk_looked_s_ago
     mapped_file_size_commit_log
     group_clashes    what does not belong together among this broker and its slaves, a sentence each

@@ -39,8 +39,9 @@ class ConsumeQueueTable:
         """Those that may have something to flush."""
         self.lost: Final[dict[QueueKey, LostQueue]] = {}
         """Those without files, until they are built again: nothing can be read of them, nor written."""
-        self.missing: Final[dict[str, None]] = {}
-        """Directories in which a file turned out to be missing; see :meth:`take_out_missing`."""
+        self.missing: Final[dict[str, str]] = {}
+        """Directories in which a file turned out to be missing, or to be damaged, and then which: see
+        :meth:`take_out_missing`."""
         self.on_missing: Callable[[], None] = lambda: None
         """Called when ``missing`` has grown."""
         self._erasing = False
@@ -96,28 +97,33 @@ class ConsumeQueueTable:
             on_missing=self.note_missing,
         )
 
-    def note_missing(self, directory: str) -> None:
-        """A file of the queue in ``directory`` is missing, or is none any more."""
-        self.missing[directory] = None
+    def note_missing(self, directory: str, *, damaged: str = "") -> None:
+        """A file of the queue in ``directory`` is missing, or is none any more; or ``damaged`` is one of no use."""
+        self.missing[directory] = damaged or self.missing.get(directory, "")
         self.on_missing()
 
     def take_out_missing(self) -> list[LostQueue]:
-        """Put aside the queues that lack a file; returns them. Nobody may be writing to them meanwhile."""
-        directories = [*self.missing]
+        """Put aside the queues that lack a file, or have a damaged one; returns them.
+
+        Nobody may be writing to them meanwhile.
+        """
+        noted = [*self.missing.items()]
         self.missing.clear()
         taken: list[LostQueue] = []
-        for directory in directories:
+        for directory, damaged in noted:
             topic, queue_id = directory.rsplit("/", 2)[1:]
             queue = self._queues.get((topic, int(queue_id)))
             mapped = None if queue is None else queue.queue.find_missing()
             if queue is not None and mapped is not None:
-                taken.append(self._take_out(queue, mapped.path))
+                taken.append(self._take_out(queue, mapped.path, begins_at=queue.begins_at_phy_offset))
+            elif queue is not None and damaged:  # its units tell nothing for certain
+                taken.append(self._take_out(queue, damaged, begins_at=0))
         return taken
 
-    def _take_out(self, queue: ConsumeQueue, path: str) -> LostQueue:
+    def _take_out(self, queue: ConsumeQueue, path: str, *, begins_at: int) -> LostQueue:
         key = queue.topic, queue.queue_id
         first, end = self.range_of(*key)
-        lost = LostQueue(*key, path=path, first=first, end=end, begins_at=queue.begins_at_phy_offset)
+        lost = LostQueue(*key, path=path, first=first, end=end, begins_at=begins_at)
         self.lost[key] = lost
         self.dirty.pop(queue, None)
         queue.queue.abandon()  # tasks that still have it find it empty
@@ -132,7 +138,9 @@ class ConsumeQueueTable:
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if there ever was a message in it. Raises StoreReadError: at present nothing can be read of it."""
         if (lost := self.lost.get((topic, queue_id))) is not None:
-            cause = OSError(errno.EAGAIN, "it was missing, and the queue is being built again from the log: try later")
+            cause = OSError(
+                errno.EAGAIN, "it was missing or damaged, and the queue is being built again from the log: try later"
+            )
             raise StoreReadError(cause, operation="open", path=lost.path)
         return self._queues.get((topic, queue_id))
 

@@ -1,4 +1,4 @@
-"""LostQueue: a consume queue whose files were taken away, until they are built again (store/queue_rebuild.py)."""
+"""LostQueue: a consume queue with missing or damaged files, until it is built again (store/queue_rebuild.py)."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ class LostQueue:
     topic: str
     queue_id: int
     path: str
-    """The file that is missing, or is no queue file any more."""
+    """The file that is missing, is no queue file any more, or is damaged."""
     first: int
     """Offset in the queue of its first message."""
     end: int

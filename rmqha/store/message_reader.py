@@ -3,6 +3,7 @@
 Answers are windows on the mapped segments, undecoded and uncopied; they stay valid while somebody holds them.
 """
 
+import errno
 from collections.abc import Callable
 from typing import Final
 
@@ -13,7 +14,7 @@ from rmqha.codec.record.layout import (
     physical_offset_at,
     store_timestamp_at,
 )
-from rmqha.errors import CorruptLogError, StoreReadError
+from rmqha.errors import StoreReadError
 from rmqha.replication.role import Role
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue import ConsumeQueue
@@ -28,13 +29,15 @@ ON_DISK_BYTES_MAX: Final = 65_536
 ON_DISK_COUNT_MAX: Final = 8
 
 _HEAD: Final = fields_struct("total_size", "magic", "physical_offset")
+_PLACE: Final = fields_struct("queue_id", "queue_offset")
 
 
 class MessageReader:
     """Reads what is dispatched, and nothing else: consumers see nothing that could still vanish.
 
     ``visible_offset()`` is the end of that part of the log. Of it, the last ``in_memory_bytes`` are taken to be in the
-    page cache and may be sent in larger portions (spec: remoting §2.5, batch limits).
+    page cache and may be sent in larger portions (spec: remoting §2.5, batch limits). ``on_damaged(queue, index)``
+    is told of a unit that does not lead to its record.
     """
 
     def __init__(
@@ -45,14 +48,14 @@ class MessageReader:
         visible_offset: Callable[[], int],
         in_memory_bytes: int,
         role: Role,
-        on_corrupt: Callable[[CorruptLogError], None],
+        on_damaged: Callable[[ConsumeQueue, int], None],
     ) -> None:
         self._commit_log = commit_log
         self._queues = queues
         self._visible_offset = visible_offset
         self._in_memory_bytes = in_memory_bytes
         self._role = role
-        self._on_corrupt = on_corrupt
+        self._on_damaged = on_damaged
 
     def get_message(
         self,
@@ -73,6 +76,9 @@ class MessageReader:
             max_msg_nums: at most so many messages.
             max_bytes: at most so many bytes, unless the first message alone is larger.
             code_set: the wanted tag hashes as signed int32; None takes every message.
+
+        Raises:
+            StoreReadError: at present nothing can be read there; later it may.
         """
         queue = self._queues.find(topic, queue_id)
         first, end = self._queues.range_of(topic, queue_id)
@@ -107,20 +113,19 @@ class MessageReader:
                 count_max = min(max_msg_nums, IN_MEMORY_COUNT_MAX if in_memory else ON_DISK_COUNT_MAX)
                 if len(views) >= count_max or total + size > bytes_max:
                     break
-            examined += 1
-            if phy_offset < min_offset:
+            index = offset + examined
+            if phy_offset < min_offset and _is_in_order(queue, index):
                 status = GetMessageStatus.MESSAGE_WAS_REMOVING
-                continue
-            if code_set is not None and _as_int32(tags_code) not in code_set:
-                continue
-            record = self._record_at(phy_offset, end=log.max_offset)
-            if record is None or len(record) != size:
-                examined -= 1
-                self._report(queue, offset + examined, phy_offset)
-                status = GetMessageStatus.OFFSET_FOUND_NULL
-                break
-            views.append(record)
-            total += size
+            elif code_set is None or _as_int32(tags_code) in code_set:
+                record = self._record_at(phy_offset, end=log.max_offset)
+                if record is None or len(record) != size or _PLACE.unpack_from(record) != (queue.queue_id, index):
+                    self._on_damaged(queue, index)
+                    if examined:
+                        break
+                    raise _leads_nowhere(queue, index)
+                views.append(record)
+                total += size
+            examined += 1
         if views:
             status = GetMessageStatus.FOUND
         return GetMessageResult(
@@ -131,11 +136,6 @@ class MessageReader:
             tuple(views),
             total,
         )
-
-    def _report(self, queue: ConsumeQueue, index: int, phy_offset: int) -> None:
-        """A unit leads nowhere: consumers stop there, rather than miss a message, and somebody is told."""
-        what = f"unit {index} of consume queue {queue.topic}/{queue.queue_id} leads here, but here is no such record"
-        self._on_corrupt(CorruptLogError(phy_offset, f"{what}. Move the queue's directory away and start again"))
 
     def look_message_by_offset(self, phy_offset: int) -> memoryview | None:
         """The record that starts at ``phy_offset``; None if none does, or if it may not be seen."""
@@ -186,6 +186,20 @@ class MessageReader:
         """See :meth:`ConsumeQueue.get_offset_in_queue_by_time`; 0 for a queue that does not exist."""
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.get_offset_in_queue_by_time(timestamp_ms, self.store_time_of)
+
+
+def _is_in_order(queue: ConsumeQueue, index: int) -> bool:
+    """Whether this unit leads to a later record than the one before it."""
+    before, this = queue.unit(index - 1), queue.unit(index)
+    return before is None or this is None or before[0] < this[0] or index - 1 < queue.min_offset_in_queue
+
+
+def _leads_nowhere(queue: ConsumeQueue, index: int) -> StoreReadError:
+    """Consumers stop at such a unit, rather than miss a message, and ask again."""
+    cause = OSError(
+        errno.EAGAIN, f"unit {index} does not lead to its message, the queue is to be built again: try later"
+    )
+    return StoreReadError(cause, operation="read", path=queue.queue.directory)
 
 
 def _as_int32(tags_code: int) -> int:

@@ -92,6 +92,7 @@ def make_parts(options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], 
     reput = ReputMessageService(
         log, queues, flags=flags, confirm_offset=confirm_offset.value, delay_levels_ms=options.delay_levels_ms
     )
+    queue_rebuild = QueueRebuildService(disk, log, queues, reput=reput, flags=flags)
     flush = make_flush_service(log, flags, flushed=flushed, options=options, on_flushed=reput.wakeup)
     return StoreParts(
         options=options,
@@ -106,16 +107,9 @@ def make_parts(options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], 
         confirm_offset=confirm_offset,
         queues=queues,
         reput=reput,
-        queue_rebuild=QueueRebuildService(disk, log, queues, reput=reput, flags=flags),
+        queue_rebuild=queue_rebuild,
         flush_queues=_make_flush_queues(options, queues, checkpoint, flush=flush, reput=reput, flags=flags),
-        reader=MessageReader(
-            log,
-            queues,
-            visible_offset=lambda: reput.reput_from_offset,
-            in_memory_bytes=options.in_memory_bytes,
-            role=role,
-            on_corrupt=flags.fail_dispatch,
-        ),
+        reader=_make_reader(log, queues, options=options, role=role, reput=reput, queue_rebuild=queue_rebuild),
         cleaner=CleanCommitLogService(
             disk,
             segments,
@@ -125,6 +119,25 @@ def make_parts(options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], 
             now_ms=now_ms,
             done_offset=lambda: min(flushed.value, reput.reput_from_offset),
         ),
+    )
+
+
+def _make_reader(
+    log: CommitLog,
+    queues: ConsumeQueueTable,
+    *,
+    options: StoreOptions,
+    role: Role,
+    reput: ReputMessageService,
+    queue_rebuild: QueueRebuildService,
+) -> MessageReader:
+    return MessageReader(
+        log,
+        queues,
+        visible_offset=lambda: reput.reput_from_offset,
+        in_memory_bytes=options.in_memory_bytes,
+        role=role,
+        on_damaged=queue_rebuild.suspect,
     )
 
 

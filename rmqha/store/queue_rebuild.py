@@ -1,4 +1,4 @@
-"""QueueRebuildService: builds consume queues again from the log whose files vanish while the broker runs.
+"""QueueRebuildService: builds consume queues again from the log whose files vanish, or prove damaged, in life.
 
 They are derived: what is lost is only time. Dispatch passes over their records (:class:`LostQueue`) and serves all
 other queues on; here the log is read a second time, for the lost queues alone, until they are where dispatch is.
@@ -15,7 +15,9 @@ from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.layout import enters_queue
 from rmqha.errors import CorruptLogError, StoreError, StoreWriteError
 from rmqha.store.commit_log import CommitLog
+from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
+from rmqha.store.damaged_queues import DamagedQueues
 from rmqha.store.disk import Disk
 from rmqha.store.lost_queue import LostQueue
 from rmqha.store.mapped_file import parse_file_name
@@ -52,6 +54,7 @@ class QueueRebuildService:
         self._queues: Final = queues
         self._reput: Final = reput
         self._flags: Final = flags
+        self._damaged: Final = DamagedQueues(commit_log, queues, reput.log_reader)
         self._wakeup = trio.Event()
         self._position = 0
         self._held_by = ""
@@ -62,21 +65,26 @@ class QueueRebuildService:
             "consume_queue.lost",
             count=len(taken),
             queues=_names(taken),
-            missing=taken[0].path,
+            file=taken[0].path,
             next="built again from the commitlog; all other queues go on",
         )
+        self._wakeup.set()
+
+    def suspect(self, queue: ConsumeQueue, index: int) -> None:
+        """This unit does not lead to its record: the queue is built again, unless it is the log that is damaged."""
+        self._damaged.add(queue, index)
         self._wakeup.set()
 
     def describe(self) -> str:
         """Which queues are lost, and how far they are built again; empty if none is."""
         lost = [*self._queues.lost.values()]
         if not lost:
-            return ""
+            return self._damaged.describe(self._reput.reput_from_offset)
         left_bytes = max(self._reput.reput_from_offset - self._position, 0)
         more = f" and {len(lost) - _NAMED_MAX} more" if len(lost) > _NAMED_MAX else ""
         held = f" (it tries again: {self._held_by})" if self._held_by else ""
         return (
-            f"consume queues {', '.join(_names(lost))}{more} lost their files ({lost[0].path}) "
+            f"consume queues {', '.join(_names(lost))}{more} lost their files, or have damaged ones ({lost[0].path}), "
             f"and are built again, {left_bytes} bytes of the log to go{held}"
         )
 
@@ -88,7 +96,10 @@ class QueueRebuildService:
             try:
                 await self._look_for_more()
                 await trio.sleep(_GATHER_S)
-                await self._build([*self._queues.lost.values()])
+                if self._damaged:
+                    await self._damaged.check(self._reput.reput_from_offset)
+                if self._queues.lost:
+                    await self._build([*self._queues.lost.values()])
                 self._held_by = ""
             except StoreError as error:
                 if not (may_pass(error) or (isinstance(error, StoreWriteError) and error.errno == errno.EEXIST)):
@@ -98,7 +109,7 @@ class QueueRebuildService:
                     logger.warning("consume_queue.rebuild_held", reason=str(error))
                 self._held_by = str(error)
                 await trio.sleep(_TRY_AGAIN_S)
-            if self._queues.lost:
+            if self._queues.lost or self._damaged:
                 self._wakeup.set()
 
     async def _look_for_more(self) -> None:

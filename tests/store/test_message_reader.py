@@ -6,7 +6,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.codec.consume_queue import UNIT
 from rmqha.codec.hashing import tags_code
 from rmqha.codec.host import parse_host
 from rmqha.codec.record.encoder import prepare
@@ -183,20 +182,3 @@ async def test_views_stay_valid_after_the_store_is_closed(autojump_clock: MockCl
         result = store.get_message("TopicTest", 0, 0)
     await trio.sleep(1)
     assert decode_message(result.views[0]).body == b"kept"
-
-
-@pytest.mark.parametrize("wrong", [UNIT.pack(1, 96, 0), UNIT.pack(1 << 40, 96, 0), UNIT.pack(0, 95, 0)])
-async def test_a_unit_that_leads_nowhere_stops_consumers_and_is_reported(
-    autojump_clock: MockClock, store: DefaultMessageStore, wrong: bytes
-) -> None:
-    await put(store, message(), message(), message())
-    await dispatched(store)
-    queue = store.queues.find("TopicTest", 0)
-    assert queue is not None
-    queue.queue.files[0].file.pwrite([wrong], 20)
-    before = store.get_message("TopicTest", 0, 0)
-    assert (before.status, before.next_begin_offset, len(before.views)) == (GetMessageStatus.FOUND, 1, 1)
-    there = store.get_message("TopicTest", 0, 1)
-    assert (there.status, there.next_begin_offset) == (GetMessageStatus.OFFSET_FOUND_NULL, 1)
-    assert "unit 1 of consume queue TopicTest/0 leads here" in store.refusal()
-    assert store.get_message("TopicTest", 0, 2).status is GetMessageStatus.FOUND

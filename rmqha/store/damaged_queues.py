@@ -1,0 +1,109 @@
+"""DamagedQueues: consume queues with a unit that does not lead to its record, until it is known what is damaged.
+
+A queue is derived: where the log is sound it is put aside and built again (store/queue_rebuild.py), and nobody else
+notices. So the log is read first: of what a damaged log holds, the queues may be all that still finds it.
+"""
+
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.codec.consume_queue import UNIT_SIZE
+from rmqha.codec.record.dispatch import DispatchRequest
+from rmqha.codec.record.layout import enters_queue
+from rmqha.errors import CorruptLogError
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.consume_queue import ConsumeQueue
+from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
+from rmqha.store.dispatch_reader import DispatchReader
+
+logger = structlog.get_logger()
+
+_NAMED_MAX: Final = 10
+_SHARE: Final = 4
+"""Reading takes one part in this many of the time."""
+
+
+class DamagedQueues:
+    """Keeps the suspects, and reads the log once for all that are known at one time."""
+
+    def __init__(self, commit_log: CommitLog, queues: ConsumeQueueTable, log_reader: DispatchReader) -> None:
+        self._commit_log: Final = commit_log
+        self._queues: Final = queues
+        self._log_reader: Final = log_reader
+        self._suspects: Final[dict[QueueKey, tuple[ConsumeQueue, int]]] = {}
+        self._position = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._suspects)
+
+    def add(self, queue: ConsumeQueue, index: int) -> None:
+        """This unit of the queue does not lead to its record."""
+        if queue.queue.directory not in self._queues.missing:
+            self._suspects.setdefault((queue.topic, queue.queue_id), (queue, index))
+
+    def describe(self, end: int) -> str:
+        """What is found, and how much of the log is left to read up to ``end``; empty if there is nothing."""
+        if not self._suspects:
+            return ""
+        return (
+            f"consume queues {', '.join(self._names())} have units that do not lead to their messages; they are built "
+            f"again once the log has proven sound, {max(end - self._position, 0)} bytes of it to read"
+        )
+
+    def _names(self) -> list[str]:
+        return [f"{topic}/{queue_id}" for topic, queue_id in [*self._suspects][:_NAMED_MAX]]
+
+    async def check(self, end: int) -> None:
+        """Have the suspects put aside if the log, up to ``end``, can build them again.
+
+        Raises:
+            CorruptLogError: it is the log that is damaged, or lacks a message; nothing was put aside.
+            StoreReadError: the log cannot be read at present.
+        """
+        suspects = dict(self._suspects)
+        logger.warning(
+            "consume_queue.damaged",
+            count=len(suspects),
+            queues=self._names(),
+            unit=next(iter(suspects.values()))[1],
+            next="the commitlog is read, and if it is sound they are built again from it; all other queues go on",
+        )
+        next_offsets = await self._read_log(suspects, end)
+        for key, (queue, index) in suspects.items():
+            mapped = queue.queue.find(index * UNIT_SIZE)  # none: it was deleted meanwhile, and the messages with it
+            if mapped is not None and next_offsets.get(key, 0) <= index:
+                raise CorruptLogError(end, f"before this offset message {index} of queue {key[0]}/{key[1]} is missing")
+        for key, (queue, index) in suspects.items():
+            del self._suspects[key]
+            mapped = queue.queue.find(index * UNIT_SIZE)
+            if mapped is not None:
+                self._queues.note_missing(queue.queue.directory, damaged=mapped.path)
+
+    async def _read_log(self, suspects: dict[QueueKey, tuple[ConsumeQueue, int]], end: int) -> dict[QueueKey, int]:
+        """Read the log up to ``end``; returns what follows the last message of each suspect that has any."""
+        next_offsets: dict[QueueKey, int] = {}
+        self._position = self._commit_log.min_offset
+        while self._position < end:
+            begun_at = trio.current_time()
+            requests, behind = self._log_reader.read(self._position, end)
+            if behind == self._position >= self._commit_log.min_offset:
+                raise CorruptLogError(self._position, "the record that begins here is longer than what is written")
+            for request in requests:
+                if (request.topic, request.queue_id) in suspects and enters_queue(request.sys_flag):
+                    _count(request, next_offsets)
+            self._position = max(behind, self._commit_log.min_offset)
+            await trio.sleep((_SHARE - 1) * (trio.current_time() - begun_at))
+        return next_offsets
+
+
+def _count(request: DispatchRequest, next_offsets: dict[QueueKey, int]) -> None:
+    """Raises CorruptLogError: messages of the queue before this one are missing."""
+    key, queue_offset = (request.topic, request.queue_id), request.queue_offset
+    if queue_offset != next_offsets.get(key, queue_offset):
+        raise CorruptLogError(
+            request.commit_log_offset,
+            f"queue {key[0]}/{key[1]} goes on with {next_offsets[key]} by the log, this record is its {queue_offset}",
+        )
+    next_offsets[key] = queue_offset + 1

@@ -1,0 +1,164 @@
+"""A unit that does not lead to its record: the queue is built again, unless it is the log that is damaged."""
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
+from rmqha.codec.hashing import tags_code
+from rmqha.codec.record.message import decode_message
+from rmqha.errors import CorruptLogError, StoreReadError
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.status import GetMessageStatus
+from tests.sim.sim_disk import SimDisk
+from tests.store.helpers import dispatched, message, put, running
+from tests.store.test_queue_rebuild import healed, offsets, put_everywhere
+
+SIZE = 105
+"""Of each record here."""
+
+
+def overwrite(store: DefaultMessageStore, index: int, unit: bytes) -> None:
+    """Damage a unit of queue 0 behind the broker's back."""
+    queue = store.queues.find("TopicTest", 0)
+    assert queue is not None
+    mapped = queue.queue.find(index * UNIT_SIZE)
+    assert mapped is not None
+    mapped.file.pwrite([unit], index * UNIT_SIZE - mapped.file_from_offset)
+
+
+def damage_log(store: DefaultMessageStore, offset: int, data: bytes) -> None:
+    mapped = store.commit_log.queue.find(offset)
+    assert mapped is not None
+    mapped.file.pwrite([data], offset - mapped.file_from_offset)
+
+
+async def settled(store: DefaultMessageStore) -> None:
+    """Time enough to read this log, and to build what can be built."""
+    await trio.sleep(5)
+
+
+@pytest.mark.parametrize(
+    "wrong", [(1, SIZE), (1 << 40, SIZE), (0, SIZE - 1), (-5, SIZE), (SIZE, SIZE)], ids=lambda pair: str(pair[0])
+)
+async def test_a_queue_with_a_unit_that_leads_elsewhere_is_built_again(
+    autojump_clock: MockClock, wrong: tuple[int, int]
+) -> None:
+    """Into a record, behind the log, to a record of another size, before the log, to another queue's record."""
+    with capture_logs() as logs:
+        async with running(SimDisk().mount()) as store:
+            before = await put_everywhere(store, rounds=25)
+            await dispatched(store)
+            overwrite(store, 12, UNIT.pack(*wrong, 0))
+            up_to_it = store.get_message("TopicTest", 0, 11)
+            assert (up_to_it.status, up_to_it.next_begin_offset) == (GetMessageStatus.FOUND, 12)
+            with pytest.raises(StoreReadError, match=r"unit 12 does not lead to its message.*try later"):
+                store.get_message("TopicTest", 0, 12)
+            assert store.get_message("TopicTest", 0, 13).status is GetMessageStatus.FOUND
+            assert "TopicTest/0" in store.queue_rebuild.describe()
+            after = await put_everywhere(store)
+            assert (store.refusal(), store.running_flags.final_error) == ("", None)
+            await settled(store)
+            await healed(store)
+            assert offsets(store, 0) == before[0] + after[0]
+            found = store.get_message("TopicTest", 0, 12).views[0]
+            assert decode_message(found).queue_offset == 12
+            assert (store.queue_rebuild.describe(), store.running_flags.final_error) == ("", None)
+    told = [(line["event"], line["log_level"]) for line in logs if line["event"].startswith("consume_queue.")]
+    assert told == [
+        ("consume_queue.damaged", "warning"),
+        ("consume_queue.lost", "warning"),
+        ("consume_queue.rebuilt", "info"),
+    ]
+
+
+async def test_it_is_built_again_where_nobody_sends_any_more_and_stays_so(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        before = await put_everywhere(store, rounds=3)
+        await dispatched(store)
+        overwrite(store, 1, UNIT.pack(1 << 40, SIZE, 0))
+    async with running(device.mount()) as store:
+        with pytest.raises(StoreReadError):
+            store.get_message("TopicTest", 0, 1)
+        await settled(store)
+        assert offsets(store, 0) == before[0]
+    async with running(device.mount()) as store:
+        assert len(store.get_message("TopicTest", 0, 0).views) == 3
+
+
+async def test_a_filter_that_matches_nothing_before_it_stops_there_first(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount()) as store:
+        await put(store, message(properties=b"TAGS\x01a"), message(properties=b"TAGS\x01b"))
+        await dispatched(store)
+        overwrite(store, 1, UNIT.pack(7, SIZE, tags_code("b")))
+        nothing = store.get_message("TopicTest", 0, 0, code_set=frozenset({tags_code("b")}))
+        assert (nothing.status, nothing.next_begin_offset) == (GetMessageStatus.NO_MATCHED_MESSAGE, 1)
+
+
+async def test_a_unit_that_leads_before_the_log_is_not_taken_for_a_message_that_was_removed(
+    autojump_clock: MockClock,
+) -> None:
+    async with running(SimDisk().mount()) as store:
+        before = await put_everywhere(store, rounds=25)
+        await dispatched(store)
+        await store.commit_log.queue.delete_first_in_thread()
+        overwrite(store, 22, UNIT.pack(0, SIZE, 0))
+        with pytest.raises(StoreReadError):
+            store.get_message("TopicTest", 0, 22)
+        await settled(store)
+        assert offsets(store, 0) == [offset for offset in before[0] if offset >= store.min_offset]
+
+
+async def test_a_damaged_first_unit_does_not_tell_where_the_queue_begins(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        before = await put_everywhere(store, rounds=5)
+        await dispatched(store)
+        overwrite(store, 0, UNIT.pack(before[0][4], SIZE, 0))
+        with pytest.raises(StoreReadError):
+            store.get_message("TopicTest", 0, 0)
+        await settled(store)
+        assert offsets(store, 0) == before[0]
+
+
+@pytest.mark.parametrize(
+    ("at", "data"),
+    [(4, b"\xff"), (0, b"\x00\x00\x0f\xff"), (20, b"\0\0\0\0\0\0\0\x09"), (28, b"\x01"), (93, b"x")],
+    ids=["magic", "size", "queue offset", "physical offset", "topic"],
+)
+async def test_a_damaged_log_ends_dispatch_and_the_queue_is_kept(
+    autojump_clock: MockClock, at: int, data: bytes
+) -> None:
+    device = SimDisk()
+    async with running(device.mount(), crash=True) as store:
+        places = await put_everywhere(store, rounds=25)
+        await dispatched(store)
+        damage_log(store, places[0][12] + at, data)
+        overwrite(store, 12, UNIT.pack(1, SIZE, 0))
+        with pytest.raises(StoreReadError):
+            store.get_message("TopicTest", 0, 12)
+        await settled(store)
+        assert isinstance(store.running_flags.final_error, CorruptLogError)
+        assert not store.queues.lost
+        assert store.get_message("TopicTest", 0, 13).status is GetMessageStatus.FOUND
+        with pytest.raises(StoreReadError):
+            store.get_message("TopicTest", 0, 12)
+
+
+async def test_a_log_that_cannot_be_read_at_present_is_read_later(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount(), open_files_max=2) as store:
+        before = await put_everywhere(store, rounds=25)
+        await dispatched(store)
+        overwrite(store, 12, UNIT.pack(1, SIZE, 0))
+        with pytest.raises(StoreReadError):
+            store.get_message("TopicTest", 0, 12)
+        first = f"/store/commitlog/{0:020d}"
+        held = device.files.pop(first)
+        await settled(store)
+        assert "TopicTest/0" in store.queue_rebuild.describe()
+        device.files[first] = held
+        await settled(store)
+        assert offsets(store, 0) == before[0]
