@@ -11,6 +11,9 @@ from rmqha.cli.options import broker_option
 
 ASK_AGAIN_AFTER_S: Final = 0.2
 """The protocol has no way to be told, so ``--wait`` asks again."""
+_ANSWER_S: Final = 5.0
+_ANSWER_MIN_S: Final = 1.0
+"""The last question of ``--wait``, too, gets so long: a busy broker is not taken for one that cannot be reached."""
 
 
 @click.command(
@@ -38,7 +41,7 @@ def status(ctx: click.Context, address: str, output: str, wait: str | None, time
     from rmqha.cli.status_text import render_status  # noqa: PLC0415
 
     if wait is None:
-        facts, verdict = _ask(address, timeout_s=timeout_s or 5.0)
+        facts, verdict = _ask(address, timeout_s=timeout_s or _ANSWER_S)
     else:
         facts, verdict = _wait_in_sync(address, timeout_s=timeout_s or 60.0)
     if output == "json":
@@ -71,7 +74,7 @@ def _wait_in_sync(address: str, *, timeout_s: float) -> tuple[dict[str, Any], An
     while True:
         left_s = deadline - time.monotonic()
         try:
-            facts, verdict = _ask(address, timeout_s=max(min(left_s, 5.0), 0.01))
+            facts, verdict = _ask(address, timeout_s=max(min(left_s, _ANSWER_S), _ANSWER_MIN_S))
         except UnreachableError:
             if left_s <= ASK_AGAIN_AFTER_S:
                 raise

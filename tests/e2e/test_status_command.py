@@ -1,6 +1,7 @@
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -16,8 +17,8 @@ Output = pytest.CaptureFixture[str]
 
 
 @contextmanager
-def fake_broker(*tables: dict[str, str] | bytes) -> Iterator[str]:
-    """Answer each connection's one request with the next table (or raw bytes); yields the address."""
+def fake_broker(*tables: dict[str, str] | bytes, busy_s: float = 0) -> Iterator[str]:
+    """Answer each connection's one request, after a while, with the next table (or raw bytes); yields the address."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         server.settimeout(60)
 
@@ -27,6 +28,7 @@ def fake_broker(*tables: dict[str, str] | bytes) -> Iterator[str]:
                 with client:
                     (request,) = FrameDecoder().receive_data(client.recv(65536))
                     assert request.code == 28
+                    time.sleep(busy_s)
                     if isinstance(table, bytes):
                         client.sendall(table)
                         continue
@@ -108,6 +110,12 @@ def test_wait_asks_until_it_is_in_sync(capsys: Output, no_pause: None) -> None:
 def test_wait_gives_up_and_says_what_is_missing(capsys: Output) -> None:
     with fake_broker(table()) as address:
         assert run(["status", "--broker", address, "--wait", "in-sync", "--timeout", "0.1"]) == 1
+    assert "0 of the 1 slaves that a send needs are in sync" in capsys.readouterr().err
+
+
+def test_wait_says_of_a_busy_broker_what_is_missing_and_not_that_it_is_unreachable(capsys: Output) -> None:
+    with fake_broker(table(), table(), busy_s=0.1) as address:
+        assert run(["status", "--broker", address, "--wait", "in-sync", "--timeout", "0.25"]) == 1
     assert "0 of the 1 slaves that a send needs are in sync" in capsys.readouterr().err
 
 

@@ -199,6 +199,30 @@ async def test_a_failure_inside_the_block_leaves_it_ungrouped(autojump_clock: Mo
         nursery.cancel_scope.cancel()
 
 
+async def test_a_failure_at_the_moment_of_a_cancellation_leaves_the_block_ungrouped() -> None:
+    """A master said that it was starting just as its HA port ended the connection: the slave's process ended."""
+
+    async def fail(scope: trio.CancelScope) -> None:
+        async with open_background_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            await trio.lowlevel.checkpoint()
+            scope.cancel()
+            raise KeyError
+
+    with trio.CancelScope() as scope, pytest.raises(KeyError):
+        await fail(scope)
+    assert not scope.cancelled_caught
+
+
+async def test_a_cancellation_from_outside_ends_block_and_tasks() -> None:
+    with trio.CancelScope() as scope:
+        async with open_background_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            scope.cancel()
+            await trio.sleep_forever()
+    assert scope.cancelled_caught
+
+
 async def test_a_ctrl_c_that_meets_a_task_leaves_the_block_as_itself() -> None:
     async def interrupted() -> None:
         async with trio.open_nursery():
