@@ -18,6 +18,9 @@ _QUEUES_AT_ONCE: Final = 100
 
 QueueKey = tuple[str, int]
 
+ArrivalListener = Callable[[str, int, int], None]
+"""``listener(topic, queue_id, queue_end)``: that queue now ends at ``queue_end``; once a queue and round."""
+
 
 class ConsumeQueueTable:
     """Finds a queue by topic and number, and does what concerns all of them.
@@ -42,8 +45,10 @@ class ConsumeQueueTable:
         self.missing: Final[dict[str, str]] = {}
         """Directories in which a file turned out to be missing, or to be damaged, and then which: see
         :meth:`take_out_missing`."""
-        self.on_missing: Callable[[], None] = lambda: None
-        """Called when ``missing`` has grown."""
+        self._on_missing: Callable[[], None] = lambda: None
+        self._on_lost: Callable[[list[LostQueue]], None] = lambda _queues: None
+        self.on_arrival: Final[list[ArrivalListener]] = []
+        """Told where a queue ends now, when consumers may see it."""
         self._erasing = False
         """The file that says so is there."""
 
@@ -97,13 +102,20 @@ class ConsumeQueueTable:
             on_missing=self.note_missing,
         )
 
+    def heal_with(self, on_lost: Callable[[list[LostQueue]], None], *, on_missing: Callable[[], None]) -> None:
+        """Say ``on_missing()`` when a file is missing: it is time for :meth:`take_out_missing`.
+
+        The queues that are then put aside are ``on_lost``'s to build again and :meth:`put_back`.
+        """
+        self._on_lost, self._on_missing = on_lost, on_missing
+
     def note_missing(self, directory: str, *, damaged: str = "") -> None:
         """A file of the queue in ``directory`` is missing, or is none any more; or ``damaged`` is one of no use."""
         self.missing[directory] = damaged or self.missing.get(directory, "")
-        self.on_missing()
+        self._on_missing()
 
-    def take_out_missing(self) -> list[LostQueue]:
-        """Put aside the queues that lack a file, or have a damaged one; returns them.
+    def take_out_missing(self) -> bool:
+        """Put aside the queues that lack a file, or have a damaged one; whether there were any.
 
         Nobody may be writing to them meanwhile.
         """
@@ -118,7 +130,9 @@ class ConsumeQueueTable:
                 taken.append(self._take_out(queue, mapped.path, begins_at=queue.begins_at_phy_offset))
             elif queue is not None and damaged:  # its units tell nothing for certain
                 taken.append(self._take_out(queue, damaged, begins_at=0))
-        return taken
+        if taken:
+            self._on_lost(taken)
+        return bool(taken)
 
     def _take_out(self, queue: ConsumeQueue, path: str, *, begins_at: int) -> LostQueue:
         key = queue.topic, queue.queue_id

@@ -16,11 +16,11 @@ from rmqha.replication.role import Role
 from rmqha.replication.watermark import Watermark
 from rmqha.store.commit_log import PutRequest
 from rmqha.store.confirm_offset import NO_LIMIT
+from rmqha.store.consume_queue_table import ArrivalListener
 from rmqha.store.disk import Closable, DataFile, Disk
 from rmqha.store.log_recovery import LogRecovery
 from rmqha.store.parts import StoreParts, make_parts
 from rmqha.store.recovery_progress import RecoveryProgress
-from rmqha.store.reput_message_service import ArrivalListener
 from rmqha.store.start import load_and_recover, lock_store, mark_unused, next_queue_offsets_in_turns
 from rmqha.store.status import AppendResult, PutMessageStatus
 from rmqha.store.store_options import StoreOptions
@@ -86,7 +86,8 @@ class DefaultMessageStore:
 
     def connect_consumers(self, on_arrival: ArrivalListener, *, is_awaited: Callable[[], bool] = lambda: False) -> None:
         """Tell ``on_arrival`` where queues end now, promptly while ``is_awaited()``."""
-        self.reput.connect_consumers(on_arrival, is_awaited=is_awaited)
+        self.queues.on_arrival.append(on_arrival)
+        self.reput.hurry_while(is_awaited)
 
     # ---- life
 

@@ -7,6 +7,7 @@ from typing import Protocol
 from rmqha.replication.role import Role
 from rmqha.replication.watermark import Watermark
 from rmqha.store.allocate_service import AllocateMappedFileService
+from rmqha.store.build_consume_queue import CommitLogDispatcherBuildConsumeQueue
 from rmqha.store.cleaner import CleanCommitLogService
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.confirm_offset import ConfirmOffset
@@ -89,11 +90,13 @@ def make_parts(options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], 
     queues = ConsumeQueueTable(
         disk, options.consume_queue_dir, file_size=options.mapped_file_size_consume_queue, open_files=open_files
     )
+    builders = (CommitLogDispatcherBuildConsumeQueue(log, queues),)
     reput = ReputMessageService(
-        log, queues, flags=flags, confirm_offset=confirm_offset.value, delay_levels_ms=options.delay_levels_ms
+        log, builders, flags=flags, confirm_offset=confirm_offset.value, delay_levels_ms=options.delay_levels_ms
     )
     queue_rebuild = QueueRebuildService(disk, log, queues, reput=reput, flags=flags)
     flush = make_flush_service(log, flags, flushed=flushed, options=options, on_flushed=reput.wakeup)
+    queues.heal_with(queue_rebuild.take, on_missing=reput.wakeup)
     return StoreParts(
         options=options,
         role=role,

@@ -58,9 +58,9 @@ class QueueRebuildService:
         self._wakeup = trio.Event()
         self._position = 0
         self._held_by = ""
-        reput.on_lost = self._on_lost
 
-    def _on_lost(self, taken: list[LostQueue]) -> None:
+    def take(self, taken: list[LostQueue]) -> None:
+        """These have lost their files: build them again."""
         logger.warning(
             "consume_queue.lost",
             count=len(taken),
@@ -183,7 +183,7 @@ class QueueRebuildService:
             group.queue.correct_min_offset(self._commit_log.min_offset)
             self._queues.put_back(group.queue)
             del groups[key]
-            for listener in self._reput.on_arrival:
+            for listener in self._queues.on_arrival:
                 listener(*key, group.next)
 
 

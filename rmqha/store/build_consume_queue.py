@@ -1,0 +1,129 @@
+"""CommitLogDispatcherBuildConsumeQueue: hot path: a round's records become units of the consume queues.
+
+They are grouped by queue, one write a queue. A unit is written only at exactly its QUEUEOFFSET; nothing is ever skipped
+(spec: commitlog §8.2, §9).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import structlog
+
+from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
+from rmqha.codec.record.dispatch import DispatchRequest
+from rmqha.codec.record.layout import enters_queue
+from rmqha.errors import CorruptLogError
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.consume_queue import ConsumeQueue
+from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
+from rmqha.store.unit_group import UnitGroup, write_groups
+
+logger = structlog.get_logger()
+
+_QUEUE_OFFSET_MAX: Final = (1 << 62) // UNIT_SIZE
+
+_SEE: Final = ". See docs/operations.md, a slave whose queues stop"
+
+
+class UnitPlan:
+    """The units that a round adds, by queue; see :class:`~rmqha.store.commit_log_dispatcher.Plan`."""
+
+    __slots__ = ("_groups", "_queues")
+
+    def __init__(self, queues: ConsumeQueueTable, groups: list[UnitGroup]) -> None:
+        self._queues: Final = queues
+        self._groups: Final = groups
+
+    async def write(self) -> None:
+        """See :meth:`Plan.write`."""
+        await write_groups(self._groups)
+
+    def write_here(self) -> None:
+        """See :meth:`Plan.write_here`."""
+        for group in self._groups:
+            while not group.append():
+                group.queue.create_file()
+
+    def announce(self) -> None:
+        """See :meth:`Plan.announce`."""
+        for listener in self._queues.on_arrival:
+            for group in self._groups:
+                listener(group.queue.topic, group.queue.queue_id, group.next)
+
+
+class CommitLogDispatcherBuildConsumeQueue:
+    """Builds ``queues``; see :class:`~rmqha.store.commit_log_dispatcher.CommitLogDispatcher`.
+
+    A record that is in its queue already is passed over, and so is one of a queue that is lost.
+    """
+
+    def __init__(self, commit_log: CommitLog, queues: ConsumeQueueTable) -> None:
+        self._commit_log: Final = commit_log
+        self._queues: Final = queues
+
+    def put_aside(self) -> bool:
+        """Put aside queues that lack a file; whether there were any.
+
+        If the log's newest segment is missing as well, it is rather the whole store, and perhaps for a moment.
+        """
+        log = self._commit_log.queue
+        if not self._queues.missing or not log.files or not log.disk.exists(log.files[-1].path):
+            return False
+        return self._queues.take_out_missing()
+
+    def plan(self, requests: Sequence[DispatchRequest], *, at_start: bool) -> UnitPlan:
+        """See :meth:`CommitLogDispatcher.plan`."""
+        return UnitPlan(self._queues, self._group(requests, at_start=at_start))
+
+    def _group(self, requests: Iterable[DispatchRequest], *, at_start: bool) -> list[UnitGroup]:
+        groups: dict[QueueKey, UnitGroup] = {}
+        pack = UNIT.pack
+        for request in requests:
+            topic, queue_id, phy_offset, size, tags_code, _, queue_offset, sys_flag = request
+            if not enters_queue(sys_flag):
+                continue
+            group = groups.get((topic, queue_id))
+            if group is None:
+                if (lost := self._queues.lost.get((topic, queue_id))) is not None:
+                    lost.pass_over(queue_offset, ends_at=phy_offset + size)
+                    continue
+                group = groups[topic, queue_id] = UnitGroup(self._queues.find_or_create(topic, queue_id))
+            if queue_offset != group.next and not self._is_acceptable(group, request, at_start=at_start):
+                continue
+            group.units += pack(phy_offset, size, tags_code)
+            group.next += 1
+        return [group for group in groups.values() if group.units]
+
+    def _is_acceptable(self, group: UnitGroup, request: DispatchRequest, *, at_start: bool) -> bool:
+        """A record that is not the queue's next: True if the queue begins with it, False for a repeat.
+
+        A queue of which the log holds no message begins wherever the log says: another master may have known
+        of a later end, or of none.
+
+        Raises:
+            CorruptLogError: units before it are missing, or its place is taken by another record.
+            StoreWriteError: the units of messages that are gone cannot be dropped.
+        """
+        queue, phy_offset = group.queue, request.commit_log_offset
+        if not 0 <= request.queue_offset <= _QUEUE_OFFSET_MAX:
+            raise CorruptLogError(phy_offset, f"no message can be the {request.queue_offset}th of its queue")
+        unit = queue.unit(request.queue_offset)
+        if unit is not None and unit[:2] == (phy_offset, request.msg_size):
+            return False
+        if not group.units and (not queue.has_units or (not at_start and self._is_gone(queue))):
+            if queue.has_units:
+                facts = {"topic": queue.topic, "queue_id": queue.queue_id, "ended_at": group.next}
+                logger.warning("consume_queue.begun_again", **facts, begins_at=request.queue_offset)
+                queue = group.queue = self._queues.begin_again(queue)
+            queue.start_at(request.queue_offset)
+            group.next = request.queue_offset
+            return True
+        where = f"queue {queue.topic}/{queue.queue_id} ends at {group.next}, this record is its {request.queue_offset}"
+        if request.queue_offset > group.next:
+            raise CorruptLogError(phy_offset, f"{where}: units before it are missing{_SEE}")
+        raise CorruptLogError(phy_offset, f"{where}: that place belongs to another record{_SEE}")
+
+    def _is_gone(self, queue: ConsumeQueue) -> bool:
+        """Whether the log holds no message of this queue, for certain unless the units are damaged."""
+        queue.correct_min_offset(self._commit_log.min_offset)
+        return not queue.has_messages
