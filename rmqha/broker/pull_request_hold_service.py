@@ -48,6 +48,8 @@ class PullRequestHoldService:
         """Ends that have passed more pulls than one turn lets go on."""
         self._at_once_left = 0
         self._turn_ends_at = -inf
+        self._ends_at = inf
+        """Nothing is held beyond it; past from the stop on."""
         self.held = 0
         """Places of the pulls that are waiting."""
 
@@ -81,7 +83,7 @@ class PullRequestHoldService:
             self._go_on(retry, places, arrived=True)
 
         self.held += places
-        expiry = self._deadlines.add(deadline, on_deadline)
+        expiry = self._deadlines.add(min(deadline, self._ends_at), on_deadline)
         arrival = end.add(max(offset, end.value) + 1, inf, on_arrival)
 
     def _make_room(self) -> None:
@@ -124,7 +126,8 @@ class PullRequestHoldService:
             self._later_grew.set()
 
     def release_all(self) -> None:
-        """Let every held pull go on now, as if its time were over: the broker is stopping."""
+        """Let every held pull go on now, as if its time were over, and any that still comes: the broker is stopping."""
+        self._ends_at = -inf
         self._deadlines.expire(inf)
 
     async def run(self) -> None:

@@ -64,6 +64,29 @@ async def test_stopping_lets_every_held_pull_go(mock_clock: MockClock) -> None:
     assert outcome == [False]
 
 
+async def test_a_pull_that_comes_while_the_broker_stops_is_not_held(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """One whose message arrived just before, and is not for it; one of a client that is served in the same moment."""
+    holds = PullRequestHoldService()
+    nursery.start_soon(holds.run)
+    outcome: list[bool] = []
+
+    def hold(arrived: bool) -> None:
+        outcome.append(arrived)
+        if arrived:
+            holds.suspend_pull_request("t", 0, offset=8, queue_end=8, deadline=15.0, retry=hold)
+
+    for _ in range(2 * AT_ONCE_MAX):
+        holds.suspend_pull_request("t", 0, offset=7, queue_end=7, deadline=15.0, retry=hold)
+    holds.notify_message_arriving("t", 0, 8)
+    holds.release_all()
+    holds.suspend_pull_request("t", 0, offset=8, queue_end=8, deadline=15.0, retry=hold)
+    await wait_all_tasks_blocked()
+    assert (holds.held, trio.current_time(), outcome.count(False)) == (0, 0.0, 2 * AT_ONCE_MAX + 1)
+    nursery.cancel_scope.cancel()
+
+
 async def test_one_message_that_ends_many_holds_lets_others_have_their_turns(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
