@@ -199,6 +199,17 @@ class ConsumeQueueTable:
         """Erase what is left of units that were taken back; then all of it is durable. Raises StoreWriteError."""
         for queue in self:
             queue.erase_leftovers()
+        self._note_erased()
+
+    async def finish_erasing_in_turns(self) -> None:
+        """As :meth:`finish_erasing`, while everybody else goes on. Raises StoreError."""
+        for number, queue in enumerate(list(self)):
+            queue.erase_leftovers()
+            if number % _QUEUES_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+        self._note_erased()
+
+    def _note_erased(self) -> None:
         if self._erasing:
             self._disk.unlink(self._erasing_path)
             self._erasing = False

@@ -5,7 +5,7 @@ not see what could still vanish. What cannot be dispatched stops it and is flagg
 (spec: commitlog §8.2, §9).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 import trio
@@ -57,6 +57,8 @@ class ReputMessageService:
         self.log_reader: Final = DispatchReader(commit_log.queue, delay_levels_ms)
         self._wakeup = trio.Event()
         self._has_started = False
+        self._finish_start: Callable[[], Awaitable[None]] | None = None
+        """What the start has left to do after dispatch, if it could not dispatch all that it had to."""
         self._is_awaited: Callable[[], bool] = lambda: False
         self._is_far_behind: Callable[[], bool] = lambda: False
         self.reput_from_offset = 0
@@ -76,6 +78,11 @@ class ReputMessageService:
         """Go slowly while this log catches up with another's: first the messages must be safe, then visible."""
         self._is_far_behind = is_far_behind
 
+    def hold_from_start(self, error: StoreError, *, finish: Callable[[], Awaitable[None]]) -> None:
+        """The start could not dispatch all, for a reason that may pass: :meth:`run` goes on, then does ``finish``."""
+        self._finish_start = finish
+        self._flags.hold_dispatch(error)
+
     def wakeup(self) -> None:
         """The log may have grown, or the confirm offset may have moved."""
         self._wakeup.set()
@@ -85,7 +92,7 @@ class ReputMessageService:
 
         What lacks space, descriptors or a file is tried again; any other error ends it and is flagged.
         """
-        self._has_started = True
+        self._has_started = self._finish_start is None
         while self._flags.dispatch_error is None:
             await self._wakeup.wait()
             if not self._is_awaited():
@@ -93,6 +100,10 @@ class ReputMessageService:
             self._wakeup = trio.Event()
             try:
                 await self._dispatch()
+                if self._finish_start is not None:
+                    await self._finish_start()
+                    self._finish_start, self._has_started = None, True
+                    self._flags.release_dispatch()
             except StoreError as error:
                 if self._put_aside():
                     self._wakeup.set()
@@ -110,7 +121,8 @@ class ReputMessageService:
             for plan in this.plans:
                 await plan.write()
             self._finish(this)
-            self._flags.release_dispatch()
+            if self._finish_start is None:
+                self._flags.release_dispatch()
             self._put_aside()
             if this.end >= self._confirm_offset():
                 break

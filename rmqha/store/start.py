@@ -11,12 +11,13 @@ import structlog
 import trio
 
 from rmqha.codec.record.layout import enters_queue
-from rmqha.errors import CorruptLogError, StoreReadError
+from rmqha.errors import CorruptLogError, StoreReadError, StoreWriteError
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.disk import Closable, Disk
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.passing import is_lack
 from rmqha.store.queue_recovery import empty_queues_of, read_pieces, recover_consume_queues
 from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.reput_message_service import ReputMessageService
@@ -105,8 +106,14 @@ def _recover_queues(
         log.max_offset - begun_at,
         done=lambda: reput.reput_from_offset - begun_at,
     )
-    _dispatch_rest(reput, queues, log)
-    queues.finish_erasing()
+    try:
+        _dispatch_rest(reput, queues, log)
+    except StoreWriteError as error:
+        if not is_lack(error):
+            raise
+        reput.hold_from_start(error, finish=queues.finish_erasing_in_turns)
+    else:
+        queues.finish_erasing()
     queues.correct_min_offset(log.min_offset)
 
 
