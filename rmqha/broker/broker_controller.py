@@ -25,6 +25,7 @@ from rmqha.broker.processors.query_processor import QueryProcessor
 from rmqha.broker.processors.runtime_info_processor import RuntimeInfoProcessor
 from rmqha.broker.processors.send_message_processor import SendMessageProcessor
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
+from rmqha.broker.put_service import PutMessageService
 from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.sent_records import SendRules
 from rmqha.broker.starting import Starting
@@ -236,36 +237,26 @@ class BrokerController:
                 for listener in listeners:
                     nursery.start_soon(server.serve, listener)
 
-    def _register_send(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
-        config = self.config
-        send = SendMessageProcessor(
-            self.store,
-            self.topics,
-            self._durability(),
-            rules=SendRules(
-                config.broker_cluster_name,
-                parse_host(self.address),
-                config.max_message_size,
-                writable=bool(config.broker_permission & PERM_WRITE),
-            ),
-            refuse_sends=self.replication.refusal,
-        )
-        nursery.start_soon(send.run)
-        send.register(dispatcher)
-
     def _register_processors(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
         config = self.config
-        self._register_send(dispatcher, nursery)
-        rules = PullRules(
+        puts = PutMessageService(self.store, self.topics, self._durability(), refusal=self.replication.refusal)
+        nursery.start_soon(puts.run)
+        send_rules = SendRules(
+            config.broker_cluster_name,
+            parse_host(self.address),
+            config.max_message_size,
+            writable=bool(config.broker_permission & PERM_WRITE),
+        )
+        SendMessageProcessor(puts, self.topics, rules=send_rules).register(dispatcher)
+        pull_rules = PullRules(
             readable=bool(config.broker_permission & PERM_READ),
             slave_read_enable=config.slave_read_enable,
             far_behind_bytes=options.memory_share_bytes(config.access_message_in_memory_max_ratio),
             long_polling_enable=config.long_polling_enable,
             short_polling_s=config.short_polling_time_s,
         )
-        PullMessageProcessor(self.store, self.topics, self.consumers, self.offsets, self.holds, rules=rules).register(
-            dispatcher
-        )
+        pull = PullMessageProcessor(self.store, self.topics, self.consumers, self.offsets, self.holds, rules=pull_rules)
+        pull.register(dispatcher)
         QueryProcessor(self.store, self.offsets).register(dispatcher)
         ClientManageProcessor(self.consumers, self.topics, broker=self._broker_data).register(dispatcher)
         MetadataProcessor(self.metadata).register(dispatcher)

@@ -13,6 +13,9 @@ Processor = Callable[[Connection, RemotingCommand], RemotingCommand | None]
 BatchProcessor = Callable[[Connection, list[RemotingCommand]], None]
 """Takes all neighbouring requests of its codes at once, and answers each of them itself, errors included."""
 
+RequestGuard = Callable[[Connection, RemotingCommand], RemotingCommand | None]
+"""Returns the answer to a request that no processor may see; None lets it through."""
+
 
 class RequestDispatcher:
     """A RequestHandler made of processors (spec: remoting §1.7).
@@ -26,6 +29,8 @@ class RequestDispatcher:
         self._single: set[BatchProcessor] = set()
         self.otherwise: BatchProcessor = refuse_unknown
         """Takes the requests with codes that nobody registered for."""
+        self.guard: RequestGuard | None = None
+        """Looks at each request before its processor does; a request over which it fails is refused."""
         self._on_closed: list[Callable[[Connection], None]] = []
 
     def register(self, code: int, processor: Processor) -> None:
@@ -50,15 +55,40 @@ class RequestDispatcher:
     def process(self, connection: Connection, requests: list[RemotingCommand]) -> int:
         """See :class:`~rmqha.remoting.connection.RequestHandler`."""
         handled = 0
-        for processor, run in groupby(requests, self._processor_of):
-            together = list(run)
-            for portion in [[request] for request in together] if processor in self._single else [together]:
-                if handled and connection.is_turn_over:
-                    return handled
+        for processor, portion in self._portions_of(requests):
+            if handled and connection.is_turn_over:
+                return handled
+            admitted = portion if self.guard is None else self._admit(self.guard, connection, portion)
+            if admitted:
                 with connection.fenced():
-                    processor(connection, portion)
-                handled += len(portion)
+                    processor(connection, admitted)
+            handled += len(portion)
         return handled
+
+    def _portions_of(self, requests: list[RemotingCommand]) -> list[tuple[BatchProcessor, list[RemotingCommand]]]:
+        """What processors take at once: neighbours, or single requests."""
+        if len(requests) == 1:  # hot: what a producer sends that waits for each answer
+            return [(self._processor_of(requests[0]), requests)]
+        portions: list[tuple[BatchProcessor, list[RemotingCommand]]] = []
+        for processor, run in groupby(requests, self._processor_of):
+            if processor in self._single:
+                portions += [(processor, [request]) for request in run]
+            else:
+                portions.append((processor, list(run)))
+        return portions
+
+    @staticmethod
+    def _admit(guard: RequestGuard, connection: Connection, requests: list[RemotingCommand]) -> list[RemotingCommand]:
+        """Answer what the guard turns away; returns the others."""
+        admitted = []
+        for request in requests:
+            with connection.fenced(request):
+                refusal = guard(connection, request)
+                if refusal is None:
+                    admitted.append(request)
+                else:
+                    connection.send_reply(request, refusal)
+        return admitted
 
     def connection_closed(self, connection: Connection) -> None:
         """See :class:`~rmqha.remoting.connection.RequestHandler`."""

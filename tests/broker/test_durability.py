@@ -9,6 +9,7 @@ from trio.testing import MockClock
 
 from rmqha.broker.durability import Durability, FlushPromise, ReplicaPromise
 from rmqha.broker.processors.send_message_processor import SendMessageProcessor
+from rmqha.broker.put_service import PutMessageService
 from rmqha.broker.sent_records import SendRules
 from rmqha.codec.codes import ResponseCode
 from rmqha.ha.group_transfer_service import GroupTransferService
@@ -161,7 +162,8 @@ async def test_what_arrived_with_it_and_does_not_wait_need_not_be_held(autojump_
         transfer = GroupTransferService(replicas, Watermark())
         durability = Durability(store, clock=trio.current_time, flush=None, replica=ReplicaPromise(transfer, 3.0))
         rules = SendRules("cluster", bytes(8), 1000)
-        sends = SendMessageProcessor(store, broker.topics, durability, rules=rules, refuse_sends=lambda: "")
+        puts = PutMessageService(store, broker.topics, durability, refusal=lambda: "")
+        sends = SendMessageProcessor(puts, broker.topics, rules=rules)
         replicas.add(Replica("10.0.0.2", begins_at=0, reported=0))
         requests = [send_request(b"x", properties=properties) for properties in ("WAIT\x01false", "WAIT\x01true")]
         for opaque, request in enumerate(requests):
@@ -192,7 +194,8 @@ async def test_what_does_not_wait_is_not_send_ok_either_when_the_store_has_faile
         await trio.sleep(1)
         durability = Durability(broker.store, clock=trio.current_time, flush=None, replica=None)
         rules = SendRules("cluster", bytes(8), 40_000)
-        sends = SendMessageProcessor(broker.store, broker.topics, durability, rules=rules, refuse_sends=lambda: "")
+        puts = PutMessageService(broker.store, broker.topics, durability, refusal=lambda: "")
+        sends = SendMessageProcessor(puts, broker.topics, rules=rules)
         requests = [send_request(bytes(20_000), properties="WAIT\x01false") for _ in range(2)]
         for opaque, request in enumerate(requests):
             request.opaque = opaque

@@ -10,8 +10,7 @@ from typing import Any
 
 import trio
 
-from rmqha.broker import durability, metadata, options
-from rmqha.broker.processors import send_message_processor
+from rmqha.broker import durability, metadata, options, put_service
 from rmqha.errors import StoreError, StoreWriteError
 from rmqha.ha import ha_client, ha_service, log_receiver, report_sender, slave_connection
 from rmqha.replication import in_sync, master_session
@@ -136,7 +135,7 @@ _store_init = Store.__init__
 mutant("nobody expires who waits for the flush", "found by hand", (Store, "__init__", _without_flush_deadlines))
 mutant(
     "a send waits for its segment as long as it takes", "found here",
-    (send_message_processor.SendMessageProcessor, "_is_segment_made", _wait_for_the_segment),
+    (put_service.PutMessageService, "_is_segment_made", _wait_for_the_segment),
 )  # fmt: skip
 mutant("tables are not saved for as long again as the disk hung", "found here", (metadata, "_PAUSE_MAX_S", inf))
 
@@ -306,7 +305,7 @@ mutant(
 mutant("a slave acknowledges by heartbeat only", "#5657", (report_sender.ReportSender, "report", _report_by_heartbeat))
 mutant(
     "a new topic is saved after the answer", "topics",
-    (send_message_processor.SendMessageProcessor, "_hold_back", lambda _self, sent: sent),
+    (put_service.PutMessageService, "_hold_back", lambda _self, puts, _caller: puts),
 )  # fmt: skip
 mutant("a flush is not asked for", "prompt", (FlushService, "request_flush", nothing))
 mutant("a slave connects once", "liveness", (ha_client.HAClient, "run", _gives_up))

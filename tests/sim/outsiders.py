@@ -129,7 +129,7 @@ def _wait_for_the_first_message(self: Any, begin: int, ends: Any, answer: Any) -
 
 
 def _encode_answers_to_all(self: Any, stored: Any, statuses: Any) -> Any:
-    return _encode_answers(self, [(*one[:2], False, *one[3:]) for one in stored], statuses)
+    return _encode_answers(self, [((*asked[:2], False, *asked[3:]), result) for asked, result in stored], statuses)
 
 
 _answer_when_durable = durability.Durability.answer_when_durable

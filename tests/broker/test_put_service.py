@@ -1,22 +1,32 @@
-"""A disk that hangs: every send is answered in time, and nothing is stored that was refused."""
+"""PutMessageService. When a disk hangs every put is answered in time, and nothing is stored that was refused."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from weakref import ref
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.durability import Durability
-from rmqha.broker.processors import send_message_processor
+from rmqha.broker import put_service
+from rmqha.broker.durability import Answer, Durability, ReplicaPromise
 from rmqha.broker.processors.send_message_processor import SendMessageProcessor
+from rmqha.broker.put_service import Put, PutMessageService
 from rmqha.broker.sent_records import SendRules
 from rmqha.codec.codes import ResponseCode
+from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.limits import RemotingLimits
+from rmqha.replication.watermark import Watermark
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.status import AppendResult, PutMessageStatus
 from tests.broker.machines import Machine, Sender, ask, send_request
 from tests.sim.sim_net import SimNet
 
 SEGMENT = 4096
 BODY = bytes(1200)
+OK = PutMessageStatus.PUT_OK
 
 
 def sorted_answers(answers: dict[int, tuple[float, RemotingCommand]]) -> list[tuple[float, RemotingCommand]]:
@@ -79,7 +89,7 @@ async def test_oneway_sends_behind_a_slow_segment_hold_their_sender_back(autojum
 async def test_what_waits_for_a_segment_is_bounded_also_if_its_senders_have_left(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(send_message_processor, "BACKLOG_BYTES_MAX", 20 * 2000)
+    monkeypatch.setattr(put_service, "BACKLOG_BYTES_MAX", 20 * 2000)
     machine = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(SEGMENT), "brokerRole": "ASYNC_MASTER"})
     async with machine.broker() as broker:
         async with machine.client() as client:
@@ -103,7 +113,7 @@ async def test_what_waits_for_a_segment_is_bounded_also_if_its_senders_have_left
 async def test_what_waits_for_its_topic_is_bounded_also_if_its_senders_have_left(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(send_message_processor, "BACKLOG_BYTES_MAX", 20 * 2000)
+    monkeypatch.setattr(put_service, "BACKLOG_BYTES_MAX", 20 * 2000)
     machine = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(1 << 20), "brokerRole": "ASYNC_MASTER"})
     async with machine.broker() as broker:
         async with machine.client() as client:
@@ -125,7 +135,7 @@ async def test_what_waits_for_its_topic_is_bounded_also_if_its_senders_have_left
 async def test_what_was_refused_leaves_room_for_the_next_time(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(send_message_processor, "BACKLOG_BYTES_MAX", 20 * 2000)
+    monkeypatch.setattr(put_service, "BACKLOG_BYTES_MAX", 20 * 2000)
     machine = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(SEGMENT), "brokerRole": "ASYNC_MASTER"})
     async with machine.broker(), machine.client() as client:
 
@@ -152,12 +162,13 @@ async def test_what_was_stored_in_parts_is_counted_once(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sends that arrived together take several segments: of each part only that part's bytes are given back."""
-    monkeypatch.setattr(send_message_processor, "BACKLOG_BYTES_MAX", 20 * 2000)
+    monkeypatch.setattr(put_service, "BACKLOG_BYTES_MAX", 20 * 2000)
     machine, sender = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(SEGMENT)}), Sender()
     async with machine.broker() as broker, machine.client() as client, trio.open_nursery() as nursery:
         durability = Durability(broker.store, clock=trio.current_time, flush=None, replica=None)
         rules = SendRules("cluster", bytes(8), SEGMENT)
-        sends = SendMessageProcessor(broker.store, broker.topics, durability, rules=rules, refuse_sends=lambda: "")
+        puts = PutMessageService(broker.store, broker.topics, durability, refusal=lambda: "")
+        sends = SendMessageProcessor(puts, broker.topics, rules=rules)
 
         def send(first: int, count: int) -> None:
             requests = [send_request(BODY, topic="t") for _ in range(count)]
@@ -166,7 +177,7 @@ async def test_what_was_stored_in_parts_is_counted_once(
             sends.process(sender, requests)  # type: ignore[arg-type]
 
         await ask(client, send_request(b"", topic="t"))
-        nursery.start_soon(sends.run)
+        nursery.start_soon(puts.run)
         for first in range(0, 100, 20):
             send(first, 20)
             await trio.sleep(1)
@@ -186,7 +197,8 @@ async def test_a_send_does_not_overtake_those_that_wait_for_the_next_segment(aut
         store, sender = broker.store, Sender()
         durability = Durability(store, clock=trio.current_time, flush=None, replica=None)
         rules = SendRules("cluster", bytes(8), SEGMENT)
-        sends = SendMessageProcessor(store, broker.topics, durability, rules=rules, refuse_sends=lambda: "")
+        puts = PutMessageService(store, broker.topics, durability, refusal=lambda: "")
+        sends = SendMessageProcessor(puts, broker.topics, rules=rules)
 
         def send(opaque: int) -> None:
             request = send_request(BODY, topic="t")
@@ -194,7 +206,7 @@ async def test_a_send_does_not_overtake_those_that_wait_for_the_next_segment(aut
             sends.process(sender, [request])  # type: ignore[arg-type]
 
         await ask(client, send_request(b"", topic="t"))
-        nursery.start_soon(sends.run)
+        nursery.start_soon(puts.run)
         machine.disk.faults.hung_until = trio.current_time() + 4
         for number in range(12):
             send(number)
@@ -203,6 +215,87 @@ async def test_a_send_does_not_overtake_those_that_wait_for_the_next_segment(aut
         offsets = {opaque: decode_send_response(answer).queue_offset for opaque, answer in sender.answers.items()}
         assert offsets == {number: 1 + number for number in range(13)}
         nursery.cancel_scope.cancel()
+
+
+class Caller:
+    """A caller that is no connection; it knows its puts by names."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, object]] = []
+
+    def fenced(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def refuse(self, asked: str, result: AppendResult) -> None:
+        self.told.append((asked, result.status))
+
+    def finish_oneway(self, puts: int) -> None:
+        self.told.append(("one-way", puts))
+
+    def prepare_answers(self, stored: list[tuple[str, AppendResult]]) -> Answer:
+        names = [asked for asked, _ in stored]
+        return lambda statuses: self.told.extend(zip(names, statuses, strict=True))
+
+
+class Replicas:
+    """Slaves whose acknowledgements a test gives."""
+
+    def __init__(self) -> None:
+        self.acked, self.acked_from = Watermark(), 0
+
+    def is_slave_ok(self, _next_offset: int) -> bool:
+        return True
+
+
+@asynccontextmanager
+async def waiting_for_replicas() -> AsyncIterator[tuple[PutMessageService, DefaultMessageStore, Replicas]]:
+    machine, replicas = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"}), Replicas()
+    async with machine.broker() as broker, machine.client() as client:
+        await ask(client, send_request(b"", topic="t"))  # makes the first segment
+        promise = ReplicaPromise(replicas, 3.0)
+        durability = Durability(broker.store, clock=trio.current_time, flush=None, replica=promise)
+        yield PutMessageService(broker.store, broker.topics, durability, refusal=lambda: ""), broker.store, replicas
+
+
+def record(body: bytes) -> PreparedRecord:
+    host = bytes(8)
+    return prepare("t", body, queue_id=0, born_timestamp_ms=0, born_host_raw=host, store_host_raw=host)
+
+
+async def test_any_caller_is_told_of_each_put_once_and_of_what_waits_when_it_is_durable(
+    autojump_clock: MockClock,
+) -> None:
+    async with waiting_for_replicas() as (service, store, replicas):
+        caller, too_large = Caller(), record(bytes(5 << 20))
+        service.put(
+            [
+                Put("first", record(b"1"), wait=True, oneway=False),
+                Put("too large", too_large, wait=True, oneway=False),
+                Put("at once", record(b"2"), wait=False, oneway=False),
+                Put("nobody", record(b"3"), wait=True, oneway=True),
+            ],
+            caller,
+        )
+        at_once = [("too large", PutMessageStatus.MESSAGE_ILLEGAL), ("one-way", 1), ("at once", OK)]
+        assert caller.told == at_once
+        replicas.acked.advance(store.max_offset)
+        assert caller.told == [*at_once, ("first", OK), ("nobody", OK)]
+
+
+async def test_a_message_that_is_appended_is_let_go_before_it_is_durable(autojump_clock: MockClock) -> None:
+    """Many wait for slaves: in memory are then their answers, and not what they say."""
+
+    class Batch(list[PreparedRecord]):
+        """A list that a weak reference may look at."""
+
+    async with waiting_for_replicas() as (service, store, replicas):
+        caller, batch = Caller(), Batch([record(b"1"), record(b"2")])
+        seen = ref(batch)
+        service.put([Put("batch", batch, wait=True, oneway=False)], caller)
+        del batch
+        assert (seen(), caller.told) == (None, [])
+        replicas.acked.advance(store.max_offset)
+        assert caller.told == [("batch", OK)]
 
 
 def oneway(body: bytes) -> bytes:

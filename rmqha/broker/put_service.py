@@ -1,0 +1,242 @@
+"""PutMessageService. Hot path: messages that came together become one append, and are answered when they are durable.
+
+Every processor that stores messages does so here. What cannot be appended yet is held back: messages to a topic that
+is not saved yet, and those that wait for the log's next segment; both within one account of bytes. What becomes of
+the others :class:`~rmqha.broker.durability.Durability` tells.
+
+Source: spec: commitlog §5; rocketmq-all-4.9.8 CommitLog.java, AllocateMappedFileService.java.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+import trio
+
+from rmqha.broker.durability import Answer, Durability
+from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.codec.record.encoder import PreparedRecord
+from rmqha.store.commit_log import PutRequest
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.status import AppendResult, PutMessageStatus
+
+_PUT_OK: Final = PutMessageStatus.PUT_OK  # hot: looking a member up in its enumeration takes longer than comparing it
+_SEGMENT_MADE_S: Final = 5.0
+"""Puts wait so long for the next segment. Source: AllocateMappedFileService.java, waitTimeOut."""
+_NO_SEGMENT: Final = AppendResult(
+    PutMessageStatus.CREATE_MAPEDFILE_FAILED,
+    remark=f"the log's next file is not there after {_SEGMENT_MADE_S:g} s: nothing is stored. Does the disk hang?",
+)
+BACKLOG_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Records of all callers that are held back, also of clients that have left meanwhile."""
+_NO_ROOM: Final = AppendResult(
+    PutMessageStatus.CREATE_MAPEDFILE_FAILED,
+    remark="too many bytes wait for the log's next file or for topics.json already: this is not stored. "
+    "Does the disk hang?",
+)
+_TOPIC_SAVED_S: Final = 2.0
+"""A put to a new topic waits so long for topics.json at most: less than clients wait for the answer."""
+
+Asked = TypeVar("Asked")
+
+
+class Put(NamedTuple, Generic[Asked]):
+    """A message, or a batch, that goes into the log."""
+
+    asked: Asked
+    """What its answer needs; all that is kept once it is appended."""
+    request: PutRequest
+    wait: bool
+    """It is answered when it is durable, and not when it is appended."""
+    oneway: bool
+    """Nobody is told what becomes of it."""
+
+
+class PutCaller(Protocol[Asked]):
+    """Who puts messages that came together, and answers them: a processor, on behalf of one client."""
+
+    def fenced(self) -> AbstractContextManager[object]:
+        """Keep what goes wrong in a block with this caller; see :meth:`Connection.fenced`."""
+        ...
+
+    def refuse(self, asked: Asked, result: AppendResult) -> None:
+        """Answer what is not stored."""
+        ...
+
+    def finish_oneway(self, puts: int) -> None:
+        """So many one-way messages are appended: nothing of them is held any more."""
+        ...
+
+    def prepare_answers(self, stored: list[tuple[Asked, AppendResult]]) -> Answer:
+        """Prepare the answers to what is appended, one-way messages among it.
+
+        Returns:
+            What is called once, with a status for each, when that is known; the caller's fence is its own affair.
+        """
+        ...
+
+
+_Held = tuple[list[Put[Any]], PutCaller[Any]]
+
+
+class PutMessageService:
+    """Appends, holds back what must wait, and has everything answered once.
+
+    Attributes:
+        refusal: empty, or why no message may be stored now (too few replicas); to be asked before a request is
+            looked at.
+    """
+
+    def __init__(
+        self,
+        store: DefaultMessageStore,
+        topics: TopicConfigManager,
+        durability: Durability,
+        *,
+        refusal: Callable[[], str],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._durability = durability
+        self.refusal: Final = refusal
+        self._backlog: deque[_Held] = deque()
+        self._held_bytes = 0
+        self._backlog_grew = trio.Event()
+
+    def put(self, puts: list[Put[Asked]], caller: PutCaller[Asked]) -> None:
+        """Append ``puts`` now, or those that must wait as soon as that can be; ``caller`` answers each once."""
+        if self._topics.unsaved:
+            puts = self._hold_back(puts, caller)
+        if puts:
+            self._append(puts, caller)
+
+    def _hold_back(self, puts: list[Put[Asked]], caller: PutCaller[Asked]) -> list[Put[Asked]]:
+        """Put those with a new topic when that is saved, or refuse them; returns the others.
+
+        RocketMQ, too, saves a topic before it stores the message that made it. Nobody is told of a one-way message.
+        """
+        unsaved, held, others = self._topics.unsaved, dict[str, list[Put[Asked]]](), list[Put[Asked]]()
+        for put in puts:
+            topic = _topic_of(put.request)
+            some = held.setdefault(topic, []) if topic in unsaved and not put.oneway else others
+            some.append(put)
+        for topic, some in held.items():
+            if self._has_room(some):
+                self._held_bytes += _size_of(some)
+                append = partial(self._append_held, topic, some, caller)
+                self._topics.when_saved(topic, trio.current_time() + _TOPIC_SAVED_S, append)
+            else:
+                self._answer(some, [_NO_ROOM] * len(some), caller)
+        return others
+
+    def _has_room(self, puts: list[Put[Asked]]) -> bool:
+        return self._held_bytes + _size_of(puts) <= BACKLOG_BYTES_MAX
+
+    def _append_held(
+        self, topic: str, puts: list[Put[Asked]], caller: PutCaller[Asked], saved: bool, _count: int
+    ) -> None:
+        self._held_bytes -= _size_of(puts)
+        with caller.fenced():
+            if saved:
+                self._append(puts, caller)
+                return
+            remark = f"topic {topic} is new and could not be saved to topics.json: nothing is stored"
+            self._answer(puts, [AppendResult(PutMessageStatus.UNKNOWN_ERROR, remark=remark)] * len(puts), caller)
+
+    def _append(self, puts: list[Put[Asked]], caller: PutCaller[Asked]) -> None:
+        """Append what can be appended now; the rest is left to :meth:`run`, and everything after it too."""
+        if self._backlog:
+            self._put_off(puts, caller)
+            return
+        results = self._store.put_messages([put.request for put in puts])
+        if len(results) < len(puts):
+            self._put_off(puts[len(results) :], caller)
+        self._answer(puts, results, caller)
+
+    def _put_off(self, puts: list[Put[Asked]], caller: PutCaller[Asked]) -> None:
+        """Keep what came together for :meth:`run`, as far as there is room."""
+        if not self._has_room(puts):
+            self._answer(puts, [_NO_ROOM] * len(puts), caller)
+            return
+        self._backlog.append((puts, caller))
+        self._held_bytes += _size_of(puts)
+        self._backlog_grew.set()
+
+    async def run(self) -> None:
+        """Append, in order, what had to wait for the next segment to be made; until cancelled.
+
+        If that takes too long everything that waits is refused, so nobody waits longer.
+        """
+        while True:
+            await self._backlog_grew.wait()
+            self._backlog_grew = trio.Event()
+            while self._backlog:
+                if not self._append_first() and not await self._is_segment_made():
+                    await self._refuse_backlog()
+                await trio.lowlevel.checkpoint()
+
+    def _append_first(self) -> bool:
+        """Append what has waited longest; False if the next segment is still not there."""
+        puts, caller = self._backlog.popleft()
+        self._held_bytes -= _size_of(puts)
+        with caller.fenced():
+            results = self._store.put_messages([put.request for put in puts])
+            if rest := puts[len(results) :]:
+                self._backlog.appendleft((rest, caller))
+                self._held_bytes += _size_of(rest)
+            self._answer(puts, results, caller)
+            return bool(results)
+        return True
+
+    async def _refuse_backlog(self) -> None:
+        for _ in range(len(self._backlog)):
+            puts, caller = self._backlog.popleft()
+            self._held_bytes -= _size_of(puts)
+            with caller.fenced():
+                self._answer(puts, [_NO_SEGMENT] * len(puts), caller)
+            await trio.lowlevel.checkpoint()
+
+    async def _is_segment_made(self) -> bool:
+        with trio.move_on_after(_SEGMENT_MADE_S) as patience:
+            await self._store.wait_allocated()
+        return not patience.cancelled_caught
+
+    def _answer(self, puts: list[Put[Asked]], results: list[AppendResult], caller: PutCaller[Asked]) -> None:
+        """Have those answered that have a result, now or when they are durable; the messages themselves are let go."""
+        waiting: list[tuple[Asked, AppendResult]] = []
+        at_once: list[tuple[Asked, AppendResult]] = []
+        ends: list[int] = []
+        oneways = 0
+        for (asked, _, wait, oneway), result in zip(puts, results, strict=False):
+            if result.status is not _PUT_OK:
+                caller.refuse(asked, result)
+                continue
+            oneways += oneway
+            if wait:
+                waiting.append((asked, result))
+                ends.append(result.wrote_offset + result.wrote_bytes)
+            else:
+                at_once.append((asked, result))
+        if oneways:
+            caller.finish_oneway(oneways)
+        if at_once:
+            failed = self._store.write_error is not None
+            status = PutMessageStatus.FLUSH_DISK_TIMEOUT if failed else _PUT_OK
+            caller.prepare_answers(at_once)([status] * len(at_once))
+        if waiting:
+            answer = caller.prepare_answers(waiting)  # while disk and replicas do their part
+            self._durability.answer_when_durable(waiting[0][1].wrote_offset, ends, answer)
+
+
+def _size_of(puts: list[Put[Any]]) -> int:
+    return sum(
+        request.size if isinstance(request, PreparedRecord) else sum(one.size for one in request)
+        for _, request, _, _ in puts
+    )
+
+
+def _topic_of(request: PutRequest) -> str:
+    records = (request,) if isinstance(request, PreparedRecord) else request
+    return records[0].topic if records else ""
