@@ -10,7 +10,6 @@ from rmqha.broker import (
     consumer_offset_manager,
     durability,
     metadata,
-    topic_config_manager,
 )
 from rmqha.broker.config_files import TOPICS
 from rmqha.broker.processors import pull_message_processor, send_message_processor
@@ -18,11 +17,10 @@ from rmqha.codec.transfer import encode_report
 from rmqha.errors import StoreError
 from rmqha.ha import catch_up, ha_connection, ha_service, report_sender, slave_connection
 from rmqha.remoting import connection, response_table
-from rmqha.replication import watermark
 from rmqha.replication.master_session import SendRange
 from rmqha.replication.slave_session import SlaveSession
 from rmqha.store import consume_queue, message_reader, message_store
-from tests.sim.mutant import always, mutant, nothing
+from tests.sim.mutant import mutant, nothing
 
 Store: Final = message_store.DefaultMessageStore
 Slave: Final = slave_connection.SlaveConnection
@@ -31,7 +29,6 @@ _SOURCE: Final = "an outsider"
 _store_init = Store.__init__
 _release = connection.Connection._release
 _commit_offset = consumer_offset_manager.ConsumerOffsetManager.commit_offset
-_learn_queue = topic_config_manager.TopicConfigManager.learn_queue
 _get_message = message_reader.MessageReader.get_message
 
 
@@ -71,15 +68,6 @@ def _commit_forwards(self: Any, group: str, topic: str, queue_id: int, *, offset
     _commit_offset(self, group, topic, queue_id, offset=max(offset, known or 0))
 
 
-def _learn_one_short(self: Any, topic: str, queue_id: int) -> None:
-    _learn_queue(self, topic, max(queue_id - 1, 0))
-
-
-def _compact_without_order(self: Any) -> None:
-    self._by_offset = [entry for entry in reversed(self._by_offset) if entry[2].complete is not None]
-    self._compact_at = 2 * len(self._by_offset) + watermark._COMPACT_MIN
-
-
 def _silence_is_an_answer(session: SlaveSession, _there: object) -> bool:
     return not session.is_comparing
 
@@ -114,14 +102,6 @@ def _report_into_a_cut_one(self: Any) -> None:
     if taken < len(report):
         self._unsent = report[taken:]
         self._stalled.set()
-
-
-def _ignore_acked_from_when_expired(self: Any, reached: bool, value: int) -> None:
-    if reached:
-        self.replicated_from = self.replication.acked_from
-    else:
-        self.replicated_to = value
-    self._one_done()
 
 
 def _wait_for_the_first_message(self: Any, begin: int, ends: Any, answer: Any) -> None:
@@ -167,13 +147,6 @@ def plant() -> None:
         "a commit cannot go back", _SOURCE,
         (consumer_offset_manager.ConsumerOffsetManager, "commit_offset", _commit_forwards),
     )  # fmt: skip
-    mutant(
-        "a learned queue is one short", _SOURCE,
-        (topic_config_manager.TopicConfigManager, "learn_queue", _learn_one_short),
-    )  # fmt: skip
-    mutant(
-        "waiters are compacted without their order", _SOURCE, (watermark.Watermark, "_compact", _compact_without_order)
-    )
     mutant("a silent peer has answered", _SOURCE, (catch_up, "_has_all", _silence_is_an_answer))
     mutant(
         "a slave whose flush failed stays connected", _SOURCE,
@@ -189,10 +162,6 @@ def plant() -> None:
         (report_sender.ReportSender, "_send_now", _report_into_a_cut_one),
     )  # fmt: skip
     mutant(
-        "who expires asks not where the proof begins", _SOURCE,
-        (durability._PendingPuts, "on_replicated", _ignore_acked_from_when_expired),
-    )  # fmt: skip
-    mutant(
         "the first message answers for those that came with it", _SOURCE,
         (durability.Durability, "answer_when_durable", _wait_for_the_first_message),
     )  # fmt: skip
@@ -201,8 +170,3 @@ def plant() -> None:
         "a one-way send is answered", _SOURCE,
         (send_message_processor.SendMessageProcessor, "_encode_answers", _encode_answers_to_all),
     )  # fmt: skip
-    mutant(
-        "held pulls are never told",
-        _SOURCE,
-        (pull_message_processor.PullMessageProcessor, "_demand_flush", always(None)),
-    )
