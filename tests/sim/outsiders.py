@@ -12,7 +12,7 @@ from rmqha.broker import (
     metadata,
 )
 from rmqha.broker.config_files import TOPICS
-from rmqha.broker.processors import pull_message_processor, send_message_processor
+from rmqha.broker.processors import send_message_processor
 from rmqha.codec.transfer import encode_report
 from rmqha.errors import StoreError
 from rmqha.ha import catch_up, ha_connection, ha_service, report_sender, slave_connection
