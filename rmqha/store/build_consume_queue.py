@@ -13,9 +13,9 @@ from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.layout import enters_queue
 from rmqha.errors import CorruptLogError
-from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
+from rmqha.store.log import Log
 from rmqha.store.unit_group import UnitGroup, write_groups
 
 logger = structlog.get_logger()
@@ -57,19 +57,16 @@ class CommitLogDispatcherBuildConsumeQueue:
     A record that is in its queue already is passed over, and so is one of a queue that is lost.
     """
 
-    def __init__(self, commit_log: CommitLog, queues: ConsumeQueueTable) -> None:
-        self._commit_log: Final = commit_log
+    def __init__(self, log: Log, queues: ConsumeQueueTable) -> None:
+        self._log: Final = log
         self._queues: Final = queues
 
     def put_aside(self) -> bool:
         """Put aside queues that lack a file; whether there were any.
 
-        If the log's newest segment is missing as well, it is rather the whole store, and perhaps for a moment.
+        If the log is missing as well, it is rather the whole store, and perhaps for a moment.
         """
-        log = self._commit_log.queue
-        if not self._queues.missing or not log.files or not log.disk.exists(log.files[-1].path):
-            return False
-        return self._queues.take_out_missing()
+        return bool(self._queues.missing) and self._log.is_there and self._queues.take_out_missing()
 
     def plan(self, requests: Sequence[DispatchRequest], *, at_start: bool) -> UnitPlan:
         """See :meth:`CommitLogDispatcher.plan`."""
@@ -125,5 +122,5 @@ class CommitLogDispatcherBuildConsumeQueue:
 
     def _is_gone(self, queue: ConsumeQueue) -> bool:
         """Whether the log holds no message of this queue, for certain unless the units are damaged."""
-        queue.correct_min_offset(self._commit_log.min_offset)
+        queue.correct_min_offset(self._log.min_offset)
         return not queue.has_messages

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
+from rmqha.codec.delay_level import DELAY_LEVELS_MS
 from rmqha.codec.limits import size_problem, topic_problem
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import BLANK_SIZE_MIN, RECORD_SIZE_EXTRA_MAX, encode_blank, enters_queue
@@ -19,6 +20,7 @@ from rmqha.store.allocate_service import AllocateMappedFileService
 from rmqha.store.consume_queue_table import QueueKey
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.segment_reader import SegmentReader
 from rmqha.store.status import AppendResult, PutMessageStatus
 
 PutRequest = PreparedRecord | Sequence[PreparedRecord]
@@ -28,7 +30,7 @@ _PUT_OK: Final = PutMessageStatus.PUT_OK
 
 
 class CommitLog:
-    """The log of all messages of all topics.
+    """The log of all messages of all topics; see :class:`~rmqha.store.log.Log`.
 
     Invariants: the write position moves only after a successful write; ``topic_queue_table[topic, queue_id]`` is the
     QUEUEOFFSET the next record of that queue gets; a record never crosses a segment, and every full segment ends with
@@ -43,8 +45,14 @@ class CommitLog:
         message_size_max: int,
         now_ms: Callable[[], int],
         fail: Callable[[StoreWriteError], None],
+        delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
     ) -> None:
         self.queue: Final = queue
+        reader = SegmentReader(queue, delay_levels_ms)
+        self.records: Final = reader.records
+        self.record_at: Final = reader.record_at
+        self.segment_at: Final = reader.segment_at
+        self.view_range: Final = reader.view_range
         self.topic_queue_table: dict[QueueKey, int] = {}
         self.boundary_offset = 0
         """A record or blank is known to end here, at or before :attr:`max_offset`."""
@@ -64,6 +72,12 @@ class CommitLog:
     def max_offset(self) -> int:
         """Offset behind the last byte written."""
         return self.queue.max_offset
+
+    @property
+    def is_there(self) -> bool:
+        """See :attr:`Log.is_there`."""
+        files = self.queue.files
+        return bool(files) and self.queue.disk.exists(files[-1].path)
 
     def put_messages(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
         """Append what can be appended now; one result for each message that was dealt with, in order.

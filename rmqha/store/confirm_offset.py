@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rmqha.replication.watermark import Watermark
-from rmqha.store.commit_log import CommitLog
+from rmqha.store.log import Log
 
 NO_LIMIT: Final = 1 << 63
 
@@ -12,8 +12,8 @@ NO_LIMIT: Final = 1 << 63
 class ConfirmOffset:
     """Durable under SYNC_FLUSH, else written; and within what replication confirms."""
 
-    def __init__(self, commit_log: CommitLog, flushed: Watermark, *, sync_flush: bool) -> None:
-        self._log: Final = commit_log.queue
+    def __init__(self, log: Log, flushed: Watermark, *, sync_flush: bool) -> None:
+        self._log: Final = log
         self._flushed: Final = flushed
         self._sync_flush: Final = sync_flush
         self._confirmed: Callable[[], int] = lambda: NO_LIMIT

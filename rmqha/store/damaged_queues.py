@@ -13,10 +13,9 @@ from rmqha.codec.consume_queue import UNIT_SIZE
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.layout import enters_queue
 from rmqha.errors import CorruptLogError
-from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
-from rmqha.store.dispatch_reader import DispatchReader
+from rmqha.store.log import Log
 
 logger = structlog.get_logger()
 
@@ -28,10 +27,9 @@ _SHARE: Final = 4
 class DamagedQueues:
     """Keeps the suspects, and reads the log once for all that are known at one time."""
 
-    def __init__(self, commit_log: CommitLog, queues: ConsumeQueueTable, log_reader: DispatchReader) -> None:
-        self._commit_log: Final = commit_log
+    def __init__(self, log: Log, queues: ConsumeQueueTable) -> None:
+        self._log: Final = log
         self._queues: Final = queues
-        self._log_reader: Final = log_reader
         self._suspects: Final[dict[QueueKey, tuple[ConsumeQueue, int]]] = {}
         self._position = 0
 
@@ -84,16 +82,16 @@ class DamagedQueues:
     async def _read_log(self, suspects: dict[QueueKey, tuple[ConsumeQueue, int]], end: int) -> dict[QueueKey, int]:
         """Read the log up to ``end``; returns what follows the last message of each suspect that has any."""
         next_offsets: dict[QueueKey, int] = {}
-        self._position = self._commit_log.min_offset
+        self._position = self._log.min_offset
         while self._position < end:
             begun_at = trio.current_time()
-            requests, behind = self._log_reader.read(self._position, end)
-            if behind == self._position >= self._commit_log.min_offset:
+            requests, behind = self._log.records(self._position, end)
+            if behind == self._position >= self._log.min_offset:
                 raise CorruptLogError(self._position, "the record that begins here is longer than what is written")
             for request in requests:
                 if (request.topic, request.queue_id) in suspects and enters_queue(request.sys_flag):
                     _count(request, next_offsets)
-            self._position = max(behind, self._commit_log.min_offset)
+            self._position = max(behind, self._log.min_offset)
             await trio.sleep((_SHARE - 1) * (trio.current_time() - begun_at))
         return next_offsets
 

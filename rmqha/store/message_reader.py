@@ -8,17 +8,15 @@ from collections.abc import Callable
 from typing import Final
 
 from rmqha.codec.record.layout import (
-    MESSAGE_MAGIC,
-    RECORD_SIZE_MIN,
     fields_struct,
     physical_offset_at,
     store_timestamp_at,
 )
 from rmqha.errors import StoreReadError
 from rmqha.replication.role import Role
-from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.store.log import Log
 from rmqha.store.status import GetMessageResult, GetMessageStatus
 
 _EXAMINED_MAX: Final = 800
@@ -28,7 +26,6 @@ IN_MEMORY_COUNT_MAX: Final = 32
 ON_DISK_BYTES_MAX: Final = 65_536
 ON_DISK_COUNT_MAX: Final = 8
 
-_HEAD: Final = fields_struct("total_size", "magic", "physical_offset")
 _PLACE: Final = fields_struct("queue_id", "queue_offset")
 
 
@@ -42,7 +39,7 @@ class MessageReader:
 
     def __init__(
         self,
-        commit_log: CommitLog,
+        log: Log,
         queues: ConsumeQueueTable,
         *,
         visible_offset: Callable[[], int],
@@ -50,7 +47,7 @@ class MessageReader:
         role: Role,
         on_damaged: Callable[[ConsumeQueue, int], None],
     ) -> None:
-        self._commit_log = commit_log
+        self._log: Final = log
         self._queues = queues
         self._visible_offset = visible_offset
         self._in_memory_bytes = in_memory_bytes
@@ -104,8 +101,9 @@ class MessageReader:
         views: list[memoryview] = []
         total, examined = 0, 0
         status = GetMessageStatus.NO_MATCHED_MESSAGE
-        log = self._commit_log.queue
-        min_offset, in_memory_from = log.min_offset, log.max_offset - self._in_memory_bytes
+        log = self._log
+        min_offset, end = log.min_offset, log.max_offset
+        in_memory_from = end - self._in_memory_bytes
         for phy_offset, size, tags_code in queue.units(offset, _EXAMINED_MAX):
             if views:
                 in_memory = phy_offset >= in_memory_from
@@ -117,7 +115,7 @@ class MessageReader:
             if phy_offset < min_offset and _is_in_order(queue, index):
                 status = GetMessageStatus.MESSAGE_WAS_REMOVING
             elif code_set is None or _as_int32(tags_code) in code_set:
-                record = self._record_at(phy_offset, end=log.max_offset)
+                record = log.record_at(phy_offset, end=end)
                 if record is None or len(record) != size or _PLACE.unpack_from(record) != (queue.queue_id, index):
                     self._on_damaged(queue, index)
                     if examined:
@@ -139,22 +137,7 @@ class MessageReader:
 
     def look_message_by_offset(self, phy_offset: int) -> memoryview | None:
         """The record that starts at ``phy_offset``; None if none does, or if it may not be seen."""
-        return self._record_at(phy_offset, end=self._visible_offset())
-
-    def _record_at(self, phy_offset: int, *, end: int) -> memoryview | None:
-        """The record that starts at ``phy_offset`` and ends before ``end``, if its head says so."""
-        segment = self._commit_log.queue.find(phy_offset)
-        if segment is None:
-            return None
-        position = phy_offset - segment.file_from_offset
-        limit = min(end - segment.file_from_offset, segment.wrote_position)
-        if position + RECORD_SIZE_MIN > limit:
-            return None
-        view = segment.view
-        size, magic, claimed = _HEAD.unpack_from(view, position)
-        if magic != MESSAGE_MAGIC or claimed != phy_offset or not RECORD_SIZE_MIN <= size <= limit - position:
-            return None
-        return view[position : position + size]
+        return self._log.record_at(phy_offset, end=self._visible_offset())
 
     def physical_offset_of(self, record: memoryview) -> int:
         """Where a record that was read here lies in the log."""
@@ -170,7 +153,7 @@ class MessageReader:
     def earliest_message_time_ms(self) -> int:
         """Store time of the first record of the log, -1 if there is none, or none that can be read at present."""
         try:
-            return self.store_time_of(self._commit_log.min_offset)
+            return self.store_time_of(self._log.min_offset)
         except StoreReadError:
             return -1
 

@@ -17,7 +17,7 @@ from rmqha.replication.watermark import Watermark
 from rmqha.store.commit_log import PutRequest
 from rmqha.store.confirm_offset import NO_LIMIT
 from rmqha.store.consume_queue_table import ArrivalListener
-from rmqha.store.disk import Closable, DataFile, Disk
+from rmqha.store.disk import Closable, Disk
 from rmqha.store.log_recovery import LogRecovery
 from rmqha.store.parts import StoreParts, make_parts
 from rmqha.store.recovery_progress import RecoveryProgress
@@ -42,6 +42,8 @@ class DefaultMessageStore:
         self.disk: Final = parts.disk
         self.running_flags: Final = parts.running_flags
         self.commit_log: Final = parts.commit_log
+        self.segment_at: Final = parts.commit_log.segment_at
+        self.view_range: Final = parts.commit_log.view_range
         self.queues: Final = parts.queues
         self.cleaner: Final = parts.cleaner
         self.wrote: Final = Watermark()
@@ -317,27 +319,6 @@ class DefaultMessageStore:
     def confirm(self) -> None:
         """``confirm_offset`` may have moved: dispatch goes on."""
         self.reput.wakeup()
-
-    # ---- bytes for replication
-
-    def segment_at(self, offset: int) -> tuple[DataFile, int, int] | None:
-        """The file that holds ``offset``, the position in it, and how many bytes are written from there on.
-
-        None if nothing is written there. The file stays usable while it is held, even if it gets deleted.
-        """
-        mapped = self.commit_log.queue.find(offset)
-        if mapped is None:
-            return None
-        position = offset - mapped.file_from_offset
-        return None if position >= mapped.wrote_position else (mapped.file, position, mapped.wrote_position - position)
-
-    def view_range(self, offset: int, size: int) -> memoryview:
-        """Up to ``size`` bytes from ``offset`` on, within one segment and within what is written; empty outside."""
-        mapped = self.commit_log.queue.find(offset)
-        if mapped is None:
-            return memoryview(b"")
-        position = offset - mapped.file_from_offset
-        return mapped.view[position : max(min(position + size, mapped.wrote_position), position)]
 
 
 def make_store(

@@ -15,6 +15,7 @@ from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.disk import Disk
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
 from rmqha.store.flush_service import FlushCommitLogService, make_flush_service
+from rmqha.store.log import Log
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.message_reader import MessageReader
 from rmqha.store.open_files import OpenFiles
@@ -84,16 +85,14 @@ def make_parts(options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], 
         disk, options.commit_log_dir, file_size=options.mapped_file_size_commit_log, open_files=open_files
     )
     allocate = AllocateMappedFileService(segments, flags=flags)
-    log = CommitLog(segments, allocate, message_size_max=options.max_message_size, now_ms=now_ms, fail=flags.fail)
+    log = _make_log(options, segments, allocate=allocate, now_ms=now_ms, flags=flags)
     flushed = Watermark()
     confirm_offset = ConfirmOffset(log, flushed, sync_flush=options.sync_flush)
     queues = ConsumeQueueTable(
         disk, options.consume_queue_dir, file_size=options.mapped_file_size_consume_queue, open_files=open_files
     )
     builders = (CommitLogDispatcherBuildConsumeQueue(log, queues),)
-    reput = ReputMessageService(
-        log, builders, flags=flags, confirm_offset=confirm_offset.value, delay_levels_ms=options.delay_levels_ms
-    )
+    reput = ReputMessageService(log, builders, flags=flags, confirm_offset=confirm_offset.value)
     queue_rebuild = QueueRebuildService(disk, log, queues, reput=reput, flags=flags)
     flush = make_flush_service(log, flags, flushed=flushed, options=options, on_flushed=reput.wakeup)
     queues.heal_with(queue_rebuild.take, on_missing=reput.wakeup)
@@ -125,8 +124,26 @@ def make_parts(options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], 
     )
 
 
+def _make_log(
+    options: StoreOptions,
+    segments: MappedFileQueue,
+    *,
+    allocate: AllocateMappedFileService,
+    now_ms: Callable[[], int],
+    flags: RunningFlags,
+) -> CommitLog:
+    return CommitLog(
+        segments,
+        allocate,
+        message_size_max=options.max_message_size,
+        now_ms=now_ms,
+        fail=flags.fail,
+        delay_levels_ms=options.delay_levels_ms,
+    )
+
+
 def _make_reader(
-    log: CommitLog,
+    log: Log,
     queues: ConsumeQueueTable,
     *,
     options: StoreOptions,

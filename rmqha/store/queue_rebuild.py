@@ -14,11 +14,11 @@ from rmqha.codec.consume_queue import UNIT
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.layout import enters_queue
 from rmqha.errors import CorruptLogError, StoreError, StoreWriteError
-from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.damaged_queues import DamagedQueues
 from rmqha.store.disk import Disk
+from rmqha.store.log import Log
 from rmqha.store.lost_queue import LostQueue
 from rmqha.store.mapped_file import parse_file_name
 from rmqha.store.passing import may_pass
@@ -43,18 +43,18 @@ class QueueRebuildService:
     def __init__(
         self,
         disk: Disk,
-        commit_log: CommitLog,
+        log: Log,
         queues: ConsumeQueueTable,
         *,
         reput: ReputMessageService,
         flags: RunningFlags,
     ) -> None:
         self._disk: Final = disk
-        self._commit_log: Final = commit_log
+        self._log: Final = log
         self._queues: Final = queues
         self._reput: Final = reput
         self._flags: Final = flags
-        self._damaged: Final = DamagedQueues(commit_log, queues, reput.log_reader)
+        self._damaged: Final = DamagedQueues(log, queues)
         self._wakeup = trio.Event()
         self._position = 0
         self._held_by = ""
@@ -130,8 +130,8 @@ class QueueRebuildService:
                 directory = f"{self._queues.directory}/{queue.topic}/{queue.queue_id}"
                 await self._disk.in_thread(lambda path=directory: self._clear(path))  # type: ignore[misc]
                 groups[queue.topic, queue.queue_id] = UnitGroup(self._queues.make_empty(queue.topic, queue.queue_id))
-            self._position = max(min(queue.begins_at for queue in lost), self._commit_log.min_offset)
-            while groups and self._position >= self._commit_log.min_offset:
+            self._position = max(min(queue.begins_at for queue in lost), self._log.min_offset)
+            while groups and self._position >= self._log.min_offset:
                 await self._next_round(groups)
         finally:
             for group in groups.values():
@@ -149,7 +149,7 @@ class QueueRebuildService:
 
     async def _next_round(self, groups: dict[QueueKey, UnitGroup]) -> None:
         begun_at, dispatched = trio.current_time(), self._reput.reput_from_offset
-        requests, self._position = self._reput.log_reader.read(self._position, dispatched)
+        requests, self._position = self._log.records(self._position, dispatched)
         for request in requests:
             group = groups.get((request.topic, request.queue_id))
             if group is not None and enters_queue(request.sys_flag):
@@ -180,7 +180,7 @@ class QueueRebuildService:
             passed_over = max(self._reput.reput_from_offset, lost.ends_at)
             if self._position < passed_over or (lost.end and not group.queue.queue.files):
                 continue
-            group.queue.correct_min_offset(self._commit_log.min_offset)
+            group.queue.correct_min_offset(self._log.min_offset)
             self._queues.put_back(group.queue)
             del groups[key]
             for listener in self._queues.on_arrival:

@@ -12,9 +12,8 @@ import trio
 
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.errors import CorruptLogError, StoreError
-from rmqha.store.commit_log import CommitLog
 from rmqha.store.commit_log_dispatcher import CommitLogDispatcher, Plan
-from rmqha.store.dispatch_reader import DispatchReader
+from rmqha.store.log import Log
 from rmqha.store.passing import may_pass
 from rmqha.store.running_flags import RunningFlags
 
@@ -43,18 +42,16 @@ class ReputMessageService:
 
     def __init__(
         self,
-        commit_log: CommitLog,
+        log: Log,
         builders: Sequence[CommitLogDispatcher],
         *,
         flags: RunningFlags,
         confirm_offset: Callable[[], int],
-        delay_levels_ms: Sequence[int],
     ) -> None:
-        self._commit_log = commit_log
+        self._log: Final = log
         self._builders: Final = builders
         self._flags = flags
         self._confirm_offset = confirm_offset
-        self.log_reader: Final = DispatchReader(commit_log.queue, delay_levels_ms)
         self._wakeup = trio.Event()
         self._has_started = False
         self._finish_start: Callable[[], Awaitable[None]] | None = None
@@ -154,8 +151,8 @@ class ReputMessageService:
 
     def _next_round(self) -> _Round | None:
         """Read what comes next and find its places; None if nothing more may be seen now."""
-        self.reput_from_offset = max(self.reput_from_offset, self._commit_log.min_offset)
-        requests, end = self.log_reader.read(self.reput_from_offset, self._confirm_offset())
+        self.reput_from_offset = max(self.reput_from_offset, self._log.min_offset)
+        requests, end = self._log.records(self.reput_from_offset, self._confirm_offset())
         if end == self.reput_from_offset:
             return None
         try:
@@ -174,6 +171,6 @@ class ReputMessageService:
     def _finish(self, this: _Round) -> None:
         self.reput_from_offset = this.end
         self.dispatched_timestamp_ms = this.store_timestamp_ms
-        self._commit_log.note_records(this.end, this.store_timestamp_ms)
+        self._log.note_records(this.end, this.store_timestamp_ms)
         for plan in this.plans:
             plan.announce()

@@ -51,7 +51,6 @@ def dispatch_to(store: DefaultMessageStore, *builders: Index) -> ReputMessageSer
         builders,
         flags=store.running_flags,
         confirm_offset=store.confirm_offset,
-        delay_levels_ms=store.options.delay_levels_ms,
     )
 
 

@@ -1,0 +1,59 @@
+"""Log: what derives from the messages, or shows them, knows of what keeps them.
+
+The classic one is :class:`~rmqha.store.commit_log.CommitLog`: segments of bytes, written and flushed by one process.
+"""
+
+from typing import Protocol
+
+from rmqha.codec.record.dispatch import DispatchRequest
+
+
+class Log(Protocol):
+    """The messages of all topics in one order. Each has an offset, and a later one a higher one.
+
+    Nobody may assume more than that: not that records are adjacent, or add up to a file, nor that ``max_offset`` never
+    falls. Only what is confirmed stays, until it is deleted at the beginning.
+    """
+
+    @property
+    def min_offset(self) -> int:
+        """No record that is still there lies before it."""
+        ...
+
+    @property
+    def max_offset(self) -> int:
+        """Behind all that is written."""
+        ...
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its newest file is: if not, it is the whole store that is missing, perhaps for a moment."""
+        ...
+
+    def records(self, start: int, end: int) -> tuple[list[DispatchRequest], int]:
+        """Read the next records of ``[start, end)``, about a millisecond's work.
+
+        Args:
+            start: an offset at which this function told somebody to go on, a record's, or :attr:`min_offset`.
+            end: no record is read that ends behind it.
+
+        Returns:
+            The records, and the offset where to go on: ``start`` if there is no whole record yet.
+
+        Raises:
+            CorruptLogError: no record lies where one should be.
+            StoreReadError: it cannot be read at present.
+        """
+        ...
+
+    def record_at(self, offset: int, *, end: int) -> memoryview | None:
+        """The record at ``offset``, undecoded and uncopied, if one lies there and ends before ``end``.
+
+        Raises:
+            StoreReadError: it cannot be read at present.
+        """
+        ...
+
+    def note_records(self, end: int, store_timestamp_ms: int) -> None:
+        """The records before ``end`` were read, the last of that store time."""
+        ...
