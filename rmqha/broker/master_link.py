@@ -121,19 +121,29 @@ class MasterLink:
         All of them from ``listenPort``: RocketMQ's slaves ask for topics on ``listenPort - 2``, where firewalls forget
         about them (#2819), but its masters answer on both.
         """
+        failures: list[str] = []
         try:
             async with open_remoting_client(self._network, address, timeout_s=RPC_TIMEOUT_S) as client:
                 await self._check_group(client)
-                topics = await _ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics)
-                offsets = await _ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
-            if topics:
-                self._topics.replace(topics)
-            await self._offsets.merge_from_master(offsets)
-            self._last_failure = ""
+                for take_over in (self._take_over_topics, self._take_over_offsets):
+                    try:
+                        await take_over(client)
+                    except RemoteProtocolError as error:
+                        failures.append(str(error))
         except (RemotingError, RemoteProtocolError, OSError) as error:
-            if str(error) != self._last_failure:
-                logger.warning("master_link.not_synchronized", address=address, reason=str(error))
-            self._last_failure = str(error)
+            failures.append(str(error))
+        failure = "; ".join(failures)
+        if failure and failure != self._last_failure:
+            logger.warning("master_link.not_synchronized", address=address, reason=failure)
+        self._last_failure = failure
+
+    async def _take_over_topics(self, client: RemotingClient) -> None:
+        if topics := await _ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics):
+            self._topics.replace(topics)
+
+    async def _take_over_offsets(self, client: RemotingClient) -> None:
+        offsets = await _ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
+        await self._offsets.merge_from_master(offsets)
 
     async def _check_group(self, client: RemotingClient) -> None:
         """Raise RemoteProtocolError if ``masterAddress`` is a broker of another group: its offsets would hide messages.
@@ -169,10 +179,13 @@ async def _ask_table(
 
     Raises:
         OSError: there is no thread.
-        RemoteProtocolError: it is no JSON object, or ``decode`` does not take it.
+        RemoteProtocolError: the answer is an error, or no JSON object, or ``decode`` does not take it.
     """
     answer = await client.invoke(RemotingCommand(code, ext_fields=fields or {}), timeout_s=timeout_s)
-    if answer.code != ResponseCode.SUCCESS or not answer.body:
+    if answer.code != ResponseCode.SUCCESS:
+        remark = f"{answer.remark or 'no reason given'!s:.200}"
+        raise RemoteProtocolError(f"request {code} ({code.name}) is answered with error {answer.code}: {remark}")
+    if not answer.body:
         return decode({})
     return await read_table(answer, decode)
 

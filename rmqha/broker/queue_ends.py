@@ -39,6 +39,7 @@ class QueueEnds:
         """The table has changed since it was saved."""
         self.on_learned: Callable[[], None] = lambda: None
         """Called when the table has changed: it should be saved soon."""
+        store.queues.on_ends_noted = self._changed
 
     def __iter__(self) -> Iterator[QueueKey]:
         return iter(self._known)
@@ -47,10 +48,12 @@ class QueueEnds:
         """Take over what is new or larger; returns how many were."""
         news = {key: end for key, end in ends.items() if end > self._known.get(key, 0)}
         self._store.queues.note_ends(news)
-        if news:
-            self.dirty = True
-            self.on_learned()
         return len(news)
+
+    def _changed(self) -> None:
+        """By :meth:`learn`, or by dispatch: a queue has begun again at another place."""
+        self.dirty = True
+        self.on_learned()
 
     async def note_gone(self) -> None:
         """Note the ends of queues that the last cleaning left without a message, a page at a time."""

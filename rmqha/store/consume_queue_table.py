@@ -38,6 +38,8 @@ class ConsumeQueueTable:
         """All queues that ever had a message, as far as anything tells, in the order in which that was learned."""
         self.known_ends: Final[dict[QueueKey, int]] = {}
         """Where queues ended before this log began: of those without a message in it, nothing else may tell."""
+        self.on_ends_noted: Callable[[], None] = lambda: None
+        """Called when ``known_ends`` has changed."""
         self.dirty: Final[dict[ConsumeQueue, None]] = {}
         """Those that may have something to flush."""
         self.lost: Final[dict[QueueKey, LostQueue]] = {}
@@ -253,6 +255,8 @@ class ConsumeQueueTable:
         for key in ends:
             self._list(key)
         self.known_ends.update(ends)
+        if ends:
+            self.on_ends_noted()
 
     def _list(self, key: QueueKey) -> None:
         """Note a queue, before it is put anywhere; pages stay what they are, whatever becomes of it."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker import master_link
@@ -70,10 +71,24 @@ async def test_a_large_table_is_read_in_a_thread(
 
 def link_of(net: SimNet, host: str, **settings: str) -> MasterLink:
     """As a broker on ``host`` has one; that broker is not started."""
+    return link_with(net, host, no_topics(), ConsumerOffsetManager(), settings=settings)
+
+
+def link_with(
+    net: SimNet,
+    host: str,
+    topics: TopicConfigManager,
+    offsets: ConsumerOffsetManager,
+    *,
+    settings: dict[str, str],
+) -> MasterLink:
     config = Machine(net, host).controller(**settings).config
-    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
     group = ReplicationGroup(config, slave_hosts=lambda: (), name_slave=lambda _host, _port, _name: None)
-    return MasterLink(net.host(host).mount(), config, topics, ConsumerOffsetManager(), group=group)
+    return MasterLink(net.host(host).mount(), config, topics, offsets, group=group)
+
+
+def no_topics() -> TopicConfigManager:
+    return TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
 
 
 SLAVE = {
@@ -97,11 +112,15 @@ async def test_a_broker_is_not_asked_what_another_one_holds(autojump_clock: Mock
 
 
 @asynccontextmanager
-async def answering(net: SimNet, table: dict[str, str]) -> AsyncIterator[None]:
-    """A broker at 10.0.0.1 that answers 28, and nothing else."""
+async def answering(
+    net: SimNet, table: dict[str, str], others: dict[RequestCode, RemotingCommand] | None = None
+) -> AsyncIterator[None]:
+    """A broker at 10.0.0.1 that answers 28, and these ``others``."""
     dispatcher = RequestDispatcher()
     body = json.dumps({"table": table}).encode()
     dispatcher.register(RequestCode.GET_BROKER_RUNTIME_INFO, lambda _, __: RemotingCommand(0, body=body))
+    for code, answer in (others or {}).items():
+        dispatcher.register(code, lambda _, __, answer=answer: answer)  # type: ignore[misc]
     async with trio.open_nursery() as nursery:
         listener = await net.host("10.0.0.1").mount().listen("10.0.0.1", 10911)
         nursery.start_soon(RemotingServer(dispatcher).serve, listener)
@@ -123,3 +142,21 @@ async def test_rocketmq_is_not_taken_for_one_that_checks_reports(autojump_clock:
     async with answering(net, {"commitLogMinOffset": "-1", "commitLogMaxOffset": "500"}):
         found = await link_of(net, "10.0.0.2", **SLAVE).probe(MasterAddress("10.0.0.1", 10912))
     assert found == LogRange(-1, 500, checks_reports=False)
+
+
+async def test_an_error_in_place_of_a_table_is_said_and_the_other_table_is_taken(autojump_clock: MockClock) -> None:
+    net, topics, offsets = SimNet(), no_topics(), ConsumerOffsetManager()
+    topics.learn_queue("kept", 0)
+    others = {
+        RequestCode.GET_ALL_TOPIC_CONFIG: RemotingCommand(1, remark="No topic config in this broker"),
+        RequestCode.GET_ALL_CONSUMER_OFFSET: RemotingCommand(0, body=b'{"offsetTable":{"t@group":{0:7}}}'),
+    }
+    with capture_logs() as logs:
+        async with answering(net, {}, others), trio.open_nursery() as nursery:
+            nursery.start_soon(link_with(net, "10.0.0.2", topics, offsets, settings=SLAVE).run)
+            await trio.sleep(60)
+            nursery.cancel_scope.cancel()
+    told = [line["reason"] for line in logs if line["event"] == "master_link.not_synchronized"]
+    assert told == ["request 21 (GET_ALL_TOPIC_CONFIG) is answered with error 1: No topic config in this broker"]
+    assert topics.select("kept") is not None
+    assert offsets.query_offset("group", "t", 0) == 7

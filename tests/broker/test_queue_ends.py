@@ -40,6 +40,20 @@ async def test_an_end_never_falls() -> None:
     assert await ends.to_json_in_turns() == {"queueEnds": {"a": {0: 5}, "b": {1: 7}}}
 
 
+async def test_the_end_of_a_queue_that_begins_again_is_saved() -> None:
+    """Nothing else tells it once dispatch has dropped the queue's files."""
+    store = make_store(options(), SimDisk().mount(), now_ms=Clock())
+    ends, told = QueueEnds(store), []
+    ends.on_learned = lambda: told.append(True)
+    queue = store.queues.find_or_create("a", 0)
+    queue.start_at(5)
+    queue.create_file()
+    queue.correct_min_offset(1 << 40)
+    store.queues.begin_again(queue)
+    assert await ends.to_json_in_turns() == {"queueEnds": {"a": {0: 5}}}
+    assert (ends.dirty, told) == (True, [True])
+
+
 async def test_a_large_table_is_made_in_turns_and_changes_meanwhile() -> None:
     """A million of them at once would hold up everybody for seconds."""
     ends = queue_ends()
