@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
+from rmqha.errors import errors_in
 from rmqha.memory import BytesLike
 from rmqha.threads import needing_a_thread
 
@@ -285,19 +286,14 @@ class TcpNetwork:
     async def connect(self, host: str, port: int, *, timeout_s: float) -> TcpStream:
         """See :class:`Network`."""
         with trio.move_on_after(timeout_s):
-            with needing_a_thread():  # unless the host is an address already
-                addresses = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            failure: OSError | None = None
-            for family, kind, protocol, _, address in addresses:
-                sock = trio.socket.socket(family, kind, protocol)
-                try:
-                    await sock.connect(address)
-                    return TcpStream(_detach(sock), address)
-                except OSError as error:
-                    failure = error
-                finally:
-                    sock.close()
-            raise failure or OSError(errno.EADDRNOTAVAIL, f"no address for {host}")
+            try:
+                with needing_a_thread():  # unless the host is an address already
+                    stream = await trio.open_tcp_stream(host, port)
+            except OSError as error:
+                raise _why_not_connected(error) from None
+            with stream.socket as sock:
+                peer = sock.getpeername()
+                return TcpStream(_detach(sock), peer)
         raise TimeoutError(errno.ETIMEDOUT, f"no connection to {host}:{port} within {timeout_s:g} s")
 
     async def listen(self, host: str, port: int) -> TcpListener:
@@ -315,6 +311,14 @@ class TcpNetwork:
             sock.close()
             raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
         return TcpListener(sock)
+
+
+def _why_not_connected(error: OSError) -> OSError:
+    """What the kernel said, rather than that all attempts failed: of several addresses, about the last one tried."""
+    cause = error.__cause__
+    if isinstance(cause, BaseExceptionGroup):
+        cause = errors_in(cause, OSError)[-1]
+    return cause if isinstance(cause, OSError) else error
 
 
 def _detach(sock: trio.socket.SocketType) -> socket.socket:
