@@ -65,9 +65,12 @@ class FrameDecoder:
         """As :meth:`on_received`, but only hold the bytes, for :meth:`decode_more`."""
         self._rest += self.space(buffer)[:count]
 
-    def decode_more(self) -> list[RemotingCommand]:
-        """The next commands of what is held. Raises RemoteProtocolError as :meth:`on_received` does."""
-        return self._decode(self._rest)
+    def decode_more(self, commands_max: float = inf) -> list[RemotingCommand]:
+        """So many of the next commands of what is held. Raises RemoteProtocolError as :meth:`on_received` does."""
+        commands, taken = self._decode_frames(self._rest, min(commands_max, self._commands_max))
+        del self._rest[:taken]
+        self._note_wanted()
+        return commands
 
     def receive_data(self, data: BytesLike) -> list[RemotingCommand]:
         """The commands that ``data`` completes.
@@ -82,12 +85,18 @@ class FrameDecoder:
 
     def _decode(self, stream: BytesLike) -> list[RemotingCommand]:
         """Decode what was held and what came; hold what is left."""
-        commands, taken = decode_frames(
+        commands, taken = self._decode_frames(stream, self._commands_max)
+        self._rest = bytearray(stream[taken:])
+        self._note_wanted()
+        return commands
+
+    def _decode_frames(self, stream: BytesLike, commands_max: float) -> tuple[list[RemotingCommand], int]:
+        return decode_frames(
             stream,
             frame_size_max=self._frame_size_max,
             header_size_max=self._header_size_max,
-            commands_max=self._commands_max,
+            commands_max=commands_max,
         )
-        self._rest = bytearray(stream[taken:])
+
+    def _note_wanted(self) -> None:
         self._wanted = 4 + _LENGTH.unpack_from(self._rest)[0] if len(self._rest) >= _PREFIX_SIZE else _PREFIX_SIZE
-        return commands

@@ -283,7 +283,7 @@ class Connection:
         self._capacity.release(self._undecoded_bytes)
         self._undecoded_bytes = 0
         self._heard_at = trio.current_time()
-        return decoder.decode_more()
+        return decoder.decode_more(self._turns.requests)
 
     async def _watch_idle(self) -> None:
         """End the connection when nothing went over it, in either direction, for too long."""

@@ -86,6 +86,29 @@ async def test_what_was_not_decoded_when_its_client_was_cut_is_off_the_account(a
         nursery.cancel_scope.cancel()
 
 
+async def test_the_more_clients_wait_the_less_of_each_is_decoded_at_once(autojump_clock: MockClock) -> None:
+    """Decoding is a part of the turn: 256 small requests of each of 900 clients made a round of seconds."""
+    network, decoded_first = MemoryNetwork(), dict[Connection, int]()
+    broker = RequestDispatcher()
+
+    def take_a_while(connection: Connection, requests: list[RemotingCommand]) -> None:
+        decoded_first.setdefault(connection, connection.requests)
+        autojump_clock.jump(len(requests) * REQUEST_S)
+        connection.finish_oneway(len(requests))
+
+    broker.register_batch([1], take_a_while)
+    server = RemotingServer(broker)
+    frames = b"".join(RemotingCommand(1, opaque).encode() for opaque in range(REQUESTS_A_TURN))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        for stream in [await network.connect("10.0.0.1", 10911, timeout_s=1) for _ in range(BUSY)]:
+            nursery.start_soon(stream.send_all, frames)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [connection.requests for connection in server.connections] == [REQUESTS_A_TURN] * BUSY
+        nursery.cancel_scope.cancel()
+    assert sum(count == REQUESTS_A_TURN for count in decoded_first.values()) < BUSY / 10, "who finds the loop free"
+
+
 async def test_what_is_received_and_not_decoded_is_on_the_account(autojump_clock: MockClock) -> None:
     network, in_flight = MemoryNetwork(), list[int]()
     broker = RequestDispatcher()
@@ -254,4 +277,4 @@ async def test_when_nobody_waits_turns_are_long_again_and_each_pass_begins_anew(
             await trio.testing.wait_all_tasks_blocked()
         assert (turns.turn_s, turns.requests) == (TURN_S, REQUESTS_A_TURN)
     assert len(went_on) == 2 * BUSY
-    assert max(went_on) < 2 * PASS_S
+    assert max(went_on) < 3 * PASS_S, "the keeper of the line may run before those whom it let go on, or after them"
