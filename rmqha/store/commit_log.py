@@ -49,6 +49,7 @@ class CommitLog:
     ) -> None:
         self.queue: Final = queue
         reader = SegmentReader(queue, delay_levels_ms)
+        self.extents: Final = reader.extents
         self.records: Final = reader.records
         self.record_at: Final = reader.record_at
         self.segment_at: Final = reader.segment_at

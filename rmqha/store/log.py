@@ -3,9 +3,32 @@
 The classic one is :class:`~rmqha.store.commit_log.CommitLog`: segments of bytes, written and flushed by one process.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from rmqha.codec.record.dispatch import DispatchRequest
+
+
+class Extent(Protocol):
+    """A stretch of a log that is checked at one go, so that damage costs no more: in the classic log a segment."""
+
+    @property
+    def begin(self) -> int:
+        """Where its first record begins."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """Behind all that is written of it."""
+        ...
+
+    def holds_just(self, size_bytes: int) -> bool:
+        """Whether records of so many bytes are all it has. False, too, if that cannot be told without reading them.
+
+        Raises:
+            StoreReadError: it cannot be read at present.
+        """
+        ...
 
 
 class Log(Protocol):
@@ -28,6 +51,10 @@ class Log(Protocol):
     @property
     def is_there(self) -> bool:
         """Whether its newest file is: if not, it is the whole store that is missing, perhaps for a moment."""
+        ...
+
+    def extents(self, start: int = 0) -> Sequence[Extent]:
+        """All of it that is written behind ``start``, in order."""
         ...
 
     def records(self, start: int, end: int) -> tuple[list[DispatchRequest], int]:

@@ -252,7 +252,7 @@ class DefaultMessageStore:
     async def recover_topic_queue_table(self) -> None:
         """Learn the queues' next offsets from the log; needed before puts if bytes came by :meth:`append_raw`."""
         dispatched = self.reput.reput_from_offset
-        table = await next_queue_offsets_in_turns(self.commit_log.queue, self.queues, dispatched=dispatched)
+        table = await next_queue_offsets_in_turns(self.commit_log, self.queues, dispatched=dispatched)
         self.commit_log.learn_queue_offsets(table)
 
     def _appended(self) -> None:

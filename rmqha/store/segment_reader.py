@@ -18,12 +18,37 @@ _RECORD_BYTES: Final = 16 << 20
 _HEAD: Final = fields_struct("total_size", "magic", "physical_offset")
 
 
+class SegmentExtent:
+    """See :class:`~rmqha.store.log.Extent`."""
+
+    __slots__ = ("_mapped", "begin", "end")
+
+    def __init__(self, mapped: MappedFile) -> None:
+        self._mapped: Final = mapped
+        self.begin: Final = mapped.file_from_offset
+        self.end: Final = mapped.wrote_offset
+
+    def holds_just(self, size_bytes: int) -> bool:
+        """Records are adjacent here: they end where the segment does, or at its blank."""
+        mapped = self._mapped
+        if size_bytes == mapped.wrote_position:
+            return True
+        if not mapped.is_full or not 0 <= size_bytes <= mapped.size:
+            return False
+        scan = scan_records(mapped.view, size_bytes, mapped.size, phy_offset_base=self.begin, file_end=mapped.size)
+        return scan.end == size_bytes and scan.stop is Stop.BLANK
+
+
 class SegmentReader:
     """Reads records of ``segments``, which were verified before, and their bytes."""
 
     def __init__(self, segments: MappedFileQueue, delay_levels_ms: Sequence[int]) -> None:
         self._segments: Final = segments
         self._delay_levels_ms: Final = delay_levels_ms
+
+    def extents(self, start: int = 0) -> list[SegmentExtent]:
+        """See :meth:`Log.extents`: one for each segment."""
+        return [SegmentExtent(mapped) for mapped in self._segments.files if mapped.end_offset > start]
 
     def records(self, start: int, end: int) -> tuple[list[DispatchRequest], int]:
         """See :meth:`Log.records`: one goes on at ``start`` too, or behind a blank where a segment ends."""

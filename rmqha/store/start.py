@@ -4,7 +4,7 @@ Order and reasons: spec: commitlog §7. Everything here blocks; nothing is serve
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Final
 
 import structlog
@@ -15,8 +15,8 @@ from rmqha.errors import CorruptLogError, StoreReadError, StoreWriteError
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.disk import Closable, Disk
+from rmqha.store.log import Log
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
-from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.passing import is_lack
 from rmqha.store.queue_recovery import empty_queues_of, read_pieces, recover_consume_queues
 from rmqha.store.recovery_progress import RecoveryProgress
@@ -27,7 +27,6 @@ from rmqha.store.store_options import StoreOptions
 logger = structlog.get_logger()
 
 _PAGE: Final = 1000
-_PIECE_BYTES: Final = 256 * 1024
 
 
 def lock_store(disk: Disk, root: str, commit_log_directory: str) -> Closable:
@@ -63,9 +62,9 @@ def load_and_recover(
         StoreReadError, StoreWriteError: the disk does not let us.
     """
     clean = mark_in_use(disk, options)
-    log = commit_log.queue
+    segments = commit_log.queue
     try:
-        log.load()
+        segments.load()
         queues.load()
         checkpoint.load()
         known = DurableKnowledge(
@@ -74,14 +73,14 @@ def load_and_recover(
             queues_end=queues.max_physic_offset,
             durable_offset=checkpoint.durable.master_flushed_offset,
         )
-        recovery = recover_commit_log(log, known=known, check_crc=options.check_crc_on_recover, progress=progress)
+        recovery = recover_commit_log(segments, known=known, check_crc=options.check_crc_on_recover, progress=progress)
         _log_repairs(recovery)
-        if not log.files:
+        if not segments.files:
             checkpoint.forget()
         on_recovered()
-        rebuild_from = log.max_offset if clean else recovery.scanned_from
-        _recover_queues(queues, log, reput=reput, rebuild_from=rebuild_from, progress=progress)
-        commit_log.learn_queue_offsets(next_queue_offsets(log, queues, dispatched=reput.reput_from_offset))
+        rebuild_from = commit_log.max_offset if clean else recovery.scanned_from
+        _recover_queues(queues, commit_log, reput=reput, rebuild_from=rebuild_from, progress=progress)
+        commit_log.learn_queue_offsets(next_queue_offsets(commit_log, queues, dispatched=reput.reput_from_offset))
     except (CorruptLogError, StoreReadError):
         if clean:  # nothing new was written: the next start, too, must know that the last stop was clean
             mark_unused(disk, options)
@@ -92,7 +91,7 @@ def load_and_recover(
 
 def _recover_queues(
     queues: ConsumeQueueTable,
-    log: MappedFileQueue,
+    log: Log,
     *,
     reput: ReputMessageService,
     rebuild_from: int,
@@ -126,7 +125,7 @@ def _log_repairs(recovery: LogRecovery) -> None:
         logger.warning("commit_log.blanks_repaired", offsets=recovery.repaired_blanks)
 
 
-def _dispatch_rest(reput: ReputMessageService, queues: ConsumeQueueTable, log: MappedFileQueue) -> None:
+def _dispatch_rest(reput: ReputMessageService, queues: ConsumeQueueTable, log: Log) -> None:
     """Dispatch what the queues lack. What does not fit damaged queues fits empty ones, if only the log is sound."""
     try:
         reput.catch_up()
@@ -162,7 +161,7 @@ def _abort_path(options: StoreOptions) -> str:
     return f"{options.store_path_root_dir}/abort"
 
 
-def next_queue_offsets(log: MappedFileQueue, queues: ConsumeQueueTable, *, dispatched: int) -> dict[QueueKey, int]:
+def next_queue_offsets(log: Log, queues: ConsumeQueueTable, *, dispatched: int) -> dict[QueueKey, int]:
     """The queues' ends, and past them what is in the log but may not be dispatched yet."""
     table: dict[QueueKey, int] = {}
     for _ in _learn_offsets(table, log, queues, dispatched=dispatched):
@@ -170,9 +169,7 @@ def next_queue_offsets(log: MappedFileQueue, queues: ConsumeQueueTable, *, dispa
     return table
 
 
-async def next_queue_offsets_in_turns(
-    log: MappedFileQueue, queues: ConsumeQueueTable, *, dispatched: int
-) -> dict[QueueKey, int]:
+async def next_queue_offsets_in_turns(log: Log, queues: ConsumeQueueTable, *, dispatched: int) -> dict[QueueKey, int]:
     """As :func:`next_queue_offsets`, while everybody else goes on; but nobody may append to the log meanwhile."""
     table: dict[QueueKey, int] = {}
     for _ in _learn_offsets(table, log, queues, dispatched=dispatched):
@@ -181,7 +178,7 @@ async def next_queue_offsets_in_turns(
 
 
 def _learn_offsets(
-    table: dict[QueueKey, int], log: MappedFileQueue, queues: ConsumeQueueTable, *, dispatched: int
+    table: dict[QueueKey, int], log: Log, queues: ConsumeQueueTable, *, dispatched: int
 ) -> Iterator[None]:
     """Fill ``table``; between two steps queues may grow by dispatch. Each takes some milliseconds."""
     start = 0
@@ -189,9 +186,10 @@ def _learn_offsets(
         table.update(page)
         start += len(page)
         yield
-    for mapped in log.between(dispatched, log.max_offset):
-        for requests in read_pieces(mapped, max(dispatched - mapped.file_from_offset, 0), piece_bytes=_PIECE_BYTES):
-            for request in requests:
-                if enters_queue(request.sys_flag):
-                    table[request.topic, request.queue_id] = request.queue_offset + 1
-            yield
+    for extent in log.extents(dispatched):
+        with suppress(CorruptLogError):
+            for requests in read_pieces(log, extent, dispatched):
+                for request in requests:
+                    if enters_queue(request.sys_flag):
+                        table[request.topic, request.queue_id] = request.queue_offset + 1
+                yield

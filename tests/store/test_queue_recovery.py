@@ -6,7 +6,8 @@ from trio.testing import MockClock
 
 from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
 from rmqha.errors import CorruptLogError
-from rmqha.store import queue_recovery
+from rmqha.store import segment_reader
+from rmqha.store.queue_recovery import read_pieces
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import SEGMENT, dispatched, message, put, running
 from tests.store.test_message_store import bodies
@@ -86,16 +87,18 @@ async def test_a_log_that_contradicts_itself_costs_no_queue(autojump_clock: Mock
 
 
 async def test_a_segment_is_read_in_pieces(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_recovery, "_PIECE_BYTES", 250)
+    monkeypatch.setattr(segment_reader, "_ROUND_BYTES", 250)
     async with running(SimDisk().mount()) as store:
         await put(store, *[message(body) for body in IN_ORDER[:60]])
-        first, *_ = store.commit_log.queue.files
-        found = [request.queue_offset for request in queue_recovery.read_all(first)]
+        log = store.commit_log
+        pieces = [*read_pieces(log, log.extents()[0])]
+        found = [request.queue_offset for piece in pieces for request in piece]
         assert found == [*range(60)][: len(found)]
         assert len(found) > 30
-        half = [*queue_recovery.read_all(first)][len(found) // 2]
-        rest = queue_recovery.read_all(first, half.commit_log_offset)
-        assert [request.queue_offset for request in rest] == found[len(found) // 2 :]
+        assert len(pieces) > 10
+        half = pieces[len(pieces) // 2][0]
+        rest = [request for piece in read_pieces(log, log.extents()[0], half.commit_log_offset) for request in piece]
+        assert [request.queue_offset for request in rest] == found[half.queue_offset :]
 
 
 async def test_where_queues_go_on_is_learned_in_turns(autojump_clock: MockClock) -> None:
