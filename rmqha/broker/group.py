@@ -31,6 +31,8 @@ _HA_PORT: Final = "haClientPort"
 class _Introduced:
     member: GroupMember
     at: float
+    ha_client_port: str
+    """Of the HA connection that it follows by; empty if it did not say."""
 
 
 class ReplicationGroup:
@@ -38,7 +40,7 @@ class ReplicationGroup:
 
     Attributes:
         broker_name: what clients are told; a slave without ``brokerName`` takes its master's.
-        slave_hosts: a host for each slave's connection of this moment.
+        slave_addresses: host and port of each slave's connection of this moment.
         name_slave: told host and port of a slave's HA connection, and its ``brokerName/brokerId``.
     """
 
@@ -46,7 +48,7 @@ class ReplicationGroup:
         self,
         config: BrokerConfig,
         *,
-        slave_hosts: Callable[[], Iterable[str]],
+        slave_addresses: Callable[[], Iterable[tuple[str, str]]],
         name_slave: Callable[[str, int, str], None],
     ) -> None:
         self._is_named: Final = "brokerName" in config.origins
@@ -56,7 +58,7 @@ class ReplicationGroup:
         self._introduced: Final[dict[tuple[str, str], _Introduced]] = {}
         self._log_limit: Final = LogLimit()
         self.broker_name = config.broker_name
-        self.slave_hosts: Final = slave_hosts
+        self.slave_addresses: Final = slave_addresses
         self.name_slave: Final = name_slave
 
     @property
@@ -91,7 +93,7 @@ class ReplicationGroup:
         if (ha_client_port := _number(fields.get(_HA_PORT))) is not None:
             self.name_slave(host, ha_client_port, f"{member.broker_name or self.broker_name}/{member.broker_id}")
         before = self._introduced.pop(where, None)
-        self._introduced[where] = _Introduced(member, now)
+        self._introduced[where] = _Introduced(member, now, "" if ha_client_port is None else str(ha_client_port))
         if len(self._introduced) > _MEMBERS_MAX:
             del self._introduced[next(iter(self._introduced))]
         is_new = before is None or before.member != member
@@ -114,11 +116,18 @@ class ReplicationGroup:
         ]
 
     def _present(self, now: float) -> Iterator[tuple[str, str]]:
-        """The brokers that spoke a moment ago; and of each host the last, as many as its slaves' connections."""
-        connections = Counter(self.slave_hosts())
+        """The brokers that spoke a moment ago, or follow by a connection of this moment.
+
+        Of those that did not say by which: of each host the last, as many as it has other connections.
+        """
+        slaves = list(self.slave_addresses())
+        following = {where for where, one in self._introduced.items() if (where[0], one.ha_client_port) in slaves}
+        others = Counter(host for host, _ in slaves)
+        others.subtract(host for host, _ in following)
         for where in reversed(self._introduced):
-            connections[where[0]] -= 1
-            if connections[where[0]] >= 0 or now < self._introduced[where].at + _PRESENT_S:
+            if where not in following:
+                others[where[0]] -= 1
+            if where in following or others[where[0]] >= 0 or now < self._introduced[where].at + _PRESENT_S:
                 yield where
 
 

@@ -181,9 +181,10 @@ class HAService:
                 if connection.session.is_transferring:
                     self.departed.forget(name)
 
-    def slave_hosts(self) -> list[str]:
-        """The host of each slave's connection."""
-        return [host_of(c.peer) for c in self.connections.values() if c.session.is_transferring]
+    def slave_addresses(self) -> list[tuple[str, str]]:
+        """Host and port of each slave's connection."""
+        peers = [connection.peer for connection in self.connections.values() if connection.session.is_transferring]
+        return [(host_of(peer), peer.rpartition(":")[2]) for peer in peers]
 
     @property
     def live_slaves(self) -> int:

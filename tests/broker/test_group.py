@@ -222,9 +222,11 @@ async def test_a_log_that_cannot_be_is_as_good_as_none_told(ends: tuple[int, int
         assert broker.replication.ha_client.info().state.value != "failed"
 
 
-def group_of(slave_hosts: list[str], **settings: str) -> ReplicationGroup:
+def group_of(slave_addresses: list[tuple[str, str]], **settings: str) -> ReplicationGroup:
     config = Machine(SimNet(), "10.0.0.9").controller(**settings).config
-    return ReplicationGroup(config, slave_hosts=lambda: slave_hosts, name_slave=lambda _host, _port, _name: None)
+    return ReplicationGroup(
+        config, slave_addresses=lambda: slave_addresses, name_slave=lambda _host, _port, _name: None
+    )
 
 
 def speak(group: ReplicationGroup, port: str, broker_id: str, *, now: float) -> None:
@@ -233,7 +235,7 @@ def speak(group: ReplicationGroup, port: str, broker_id: str, *, now: float) -> 
 
 async def test_of_those_that_spoke_from_a_host_the_last_is_the_one_that_is_connected() -> None:
     """The others are gone, with whatever was wrong with them; the one that spoke again is back."""
-    group = group_of(["10.0.0.2"])
+    group = group_of([("10.0.0.2", "50000")])
     speak(group, "1", "0", now=0)
     speak(group, "2", "5", now=1)
     assert group.clashes(now=100) == []
@@ -241,6 +243,19 @@ async def test_of_those_that_spoke_from_a_host_the_last_is_the_one_that_is_conne
     assert ["both have brokerId=0" in one for one in group.clashes(now=300)] == [True]
     speak(group, "2", "5", now=400)
     assert group.clashes(now=500) == []
+
+
+async def test_a_stranger_that_left_is_not_taken_for_the_slave_on_its_host() -> None:
+    """It spoke last, and was a clash for as long as the slave followed."""
+    group = group_of([("10.0.0.2", "50000")])
+    member = {"brokerId": "1", "listenPort": "1", "haClientPort": "50000"}
+    group.on_introduced("10.0.0.2", member, now=0)
+    speak(group, "2", "0", now=1)
+    assert len(group.clashes(now=2)) == 1
+    assert group.clashes(now=14) == []
+    speak(group, "3", "1", now=20)
+    assert ["all have brokerId=1" in one for one in group.clashes(now=21)] == [True]
+    assert group.clashes(now=34) == []
 
 
 async def test_the_name_of_a_master_that_is_not_followed_is_not_taken() -> None:

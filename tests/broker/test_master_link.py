@@ -83,7 +83,7 @@ def link_with(
     settings: dict[str, str],
 ) -> MasterLink:
     config = Machine(net, host).controller(**settings).config
-    group = ReplicationGroup(config, slave_hosts=lambda: (), name_slave=lambda _host, _port, _name: None)
+    group = ReplicationGroup(config, slave_addresses=lambda: (), name_slave=lambda _host, _port, _name: None)
     return MasterLink(net.host(host).mount(), config, topics, offsets, group=group)
 
 

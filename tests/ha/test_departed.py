@@ -244,7 +244,7 @@ async def test_a_stranger_on_its_host_is_not_the_slave_that_left(
     slave.stream.close()
     await settle()
     assert [gone.peer for gone in service.info().departed] == [slave.peer]
-    assert service.slave_hosts() == []
+    assert service.slave_addresses() == []
     nursery.cancel_scope.cancel()
 
 
