@@ -11,6 +11,7 @@ import click
 
 from rmqha.cli.errors import CliError
 from rmqha.cli.options import time_option
+from rmqha.cli.output import takes_unicode
 
 if TYPE_CHECKING:
     from rmqha.codec.record.message import StoredMessage
@@ -62,7 +63,7 @@ def dump(store: str, **options: Any) -> None:
             line = dump_line(message, on_problem=lambda error: problems.update([_kind_of(error)]))
             if options["with_body"]:
                 line |= _body(message)
-            sys.stdout.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+            sys.stdout.write(json.dumps(line, ensure_ascii=not takes_unicode(), separators=(",", ":")) + "\n")
     except CorruptLogError as error:
         raise CliError(
             str(error), hint=f"all before it was printed; behind it: --from-offset {error.offset + 1}"

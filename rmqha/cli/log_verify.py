@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqha.cli.errors import EXIT_FAILED
+from rmqha.cli.output import takes_unicode
 
 if TYPE_CHECKING:
     from rmqha.store.log_verify import LogVerification, Problem
@@ -92,4 +93,4 @@ def _as_json(found: "LogVerification", queues: "QueueVerification | None", probl
     }
     if queues is not None:
         document["queues"] = {"queues": queues.queues, "units": queues.units, "behind": queues.behind}
-    return json.dumps(document, ensure_ascii=False)
+    return json.dumps(document, ensure_ascii=not takes_unicode())

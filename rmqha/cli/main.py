@@ -9,7 +9,7 @@ import click
 from rmqha import __version__
 from rmqha.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CliError
 from rmqha.cli.lazy import LazyGroup
-from rmqha.cli.output import describe_os_error, flush_output, give_up_buffers
+from rmqha.cli.output import describe_os_error, escape_the_unwritable, flush_output, give_up_buffers
 from rmqha.errors import ConfigError, RmqhaError
 
 COMMANDS: Final = {
@@ -53,6 +53,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; never returns."""
+    escape_the_unwritable()
     try:
         sys.exit(run(sys.argv[1:]))
     finally:

@@ -7,6 +7,7 @@ the command's exit code was.
 import errno
 import os
 import sys
+from io import TextIOWrapper
 from typing import Final, TextIO
 
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -20,6 +21,17 @@ def flush_output() -> None:
     """
     if sys.stdout is not None:  # closed by the calling shell: rmqha ... >&-
         sys.stdout.flush()
+
+
+def takes_unicode() -> bool:
+    """Whether stdout can write any text: PYTHONIOENCODING, or the locale, may say otherwise."""
+    return (getattr(sys.stdout, "encoding", None) or "utf").lower().startswith("utf")
+
+
+def escape_the_unwritable() -> None:
+    """Have stdout write escapes in place of what its encoding lacks, as stderr does."""
+    if isinstance(sys.stdout, TextIOWrapper) and not takes_unicode():
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def describe_os_error(error: OSError) -> str:

@@ -1,13 +1,14 @@
 """``rmqha replay``: the batch job from the command line."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqha.cli.errors import CliError
 from rmqha.cli.options import time_option
+from rmqha.cli.output import describe_os_error, flush_output, give_up_buffers
 from rmqha.cli.progress import progress
 from rmqha.errors import ConfigError
 
@@ -82,7 +83,13 @@ def replay(store: str, out: str, **options: Any) -> None:
     except (OSError, pyarrow.ArrowException) as error:
         hint = "repair that and run the same again: it goes on where the last complete run ended"
         raise CliError(f"the replay failed: {error}", hint=hint) from error
-    _show(report)
+    try:
+        _show(report)
+        flush_output()
+    except OSError as error:  # what was written stays: the exit code tells of that
+        give_up_buffers()
+        with suppress(OSError):
+            click.echo(f"The replay is done, up to offset {report.end}; {describe_os_error(error)}", err=True)
 
 
 def _options(store: str, out: str, **options: Any) -> "ReplayOptions":

@@ -8,6 +8,7 @@ import click
 
 from rmqha.cli.errors import EXIT_FAILED, CliError, UnreachableError
 from rmqha.cli.options import broker_option
+from rmqha.cli.output import takes_unicode
 
 ASK_AGAIN_AFTER_S: Final = 0.2
 """The protocol has no way to be told, so ``--wait`` asks again."""
@@ -46,7 +47,7 @@ def status(ctx: click.Context, address: str, output: str, wait: str | None, time
         facts, verdict = _wait_in_sync(address, timeout_s=timeout_s or 60.0)
     if output == "json":
         judged = {"verdict": verdict.level, "summary": verdict.summary, "reasons": list(verdict.reasons)}
-        click.echo(json.dumps(judged | {"inSync": verdict.in_sync} | facts, ensure_ascii=False))
+        click.echo(json.dumps(judged | {"inSync": verdict.in_sync} | facts, ensure_ascii=not takes_unicode()))
     else:
         click.echo(render_status(facts, verdict))
     if verdict.level != "ok":

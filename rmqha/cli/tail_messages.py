@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from rmqha.cli.errors import CliError, UnreachableError
+from rmqha.cli.output import takes_unicode
 from rmqha.cli.tls import client_network
 from rmqha.cli.when import End, Last, Offset, Place, Start, Time
 from rmqha.client import Consumer, ConsumerOptions, MessageExt, MessageQueue, open_consumer
@@ -170,4 +171,4 @@ def json_line(message: MessageExt) -> str:
         "bodyLength": len(message.body),
         "bodySha256": hashlib.sha256(message.body).hexdigest(),
     }
-    return json.dumps(facts | body, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(facts | body, ensure_ascii=not takes_unicode(), separators=(",", ":"))

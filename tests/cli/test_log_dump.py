@@ -1,6 +1,8 @@
 """`rmqha log dump` on a store that RocketMQ wrote, compared with what RocketMQ itself read in it."""
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -107,3 +109,13 @@ def test_what_is_missing_to_inflate_bodies_is_said_with_how_many(
         f"Note: {len(frames)} bodies were not inflated (plainLength is null): the body is an LZ4 frame"
     )
     assert "pip install 'rmqha[compression]'" in note
+
+
+def test_an_output_that_takes_ascii_only_gets_the_same_lines(store: Path, tmp_path: Path) -> None:
+    def printed(encoding: str) -> list[Line]:
+        command = [sys.executable, "-m", "rmqha", "log", "dump", str(store), "--body"]
+        environment = os.environ | {"PYTHONIOENCODING": encoding}
+        done = subprocess.run(command, env=environment, capture_output=True, check=True)
+        return [json.loads(line) for line in done.stdout.decode(encoding).splitlines()]
+
+    assert printed("ascii") == printed("utf-8")

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,14 @@ def test_wrong_usage(arguments: list[str], code: int, message: str, tmp_path: Pa
 def test_no_store_there(tmp_path: Path, capsys: Output) -> None:
     assert run(["replay", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 1
     assert "no such directory" in capsys.readouterr().err
+
+
+def test_a_report_that_cannot_be_printed_does_not_make_a_committed_run_a_failed_one(tmp_path: Path) -> None:
+    store, out = str(unpack("bench", tmp_path)), tmp_path / "out"
+    command = [sys.executable, "-m", "rmqha", "replay", store, "--out", str(out), "--engine", "local"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0
+    assert "The replay is done, up to offset" in done.stderr
+    assert "the output cannot be written" in done.stderr
+    assert list(out.rglob("*.parquet"))
