@@ -119,6 +119,20 @@ async def test_a_shorter_peer_is_compared_where_its_log_ends(
     nursery.cancel_scope.cancel()
 
 
+async def test_a_peer_that_ends_before_this_log_begins_has_nothing_to_compare(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its last message was cleaned away here long ago: nobody need connect to it for that."""
+    log = MemoryLog.holding(DATA)
+    for _ in range(3):
+        log.delete_first_file()
+    probe = Peer(LogRange(0, FILE)).probe
+    catch_up = start_catch_up(nursery, network, log, GONE, answers_needed=1, probe_peer=probe)
+    assert await opened_within(catch_up, 1.0)
+    assert states(catch_up) == ["settled"]
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_shorter_peer_with_other_bytes_stops_the_start(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

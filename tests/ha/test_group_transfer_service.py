@@ -52,6 +52,16 @@ def test_a_gap_that_was_flushed_meanwhile_is_none() -> None:
     assert master.held == (650, 800, 800)
 
 
+def test_a_gap_stays_one_however_much_is_confirmed_behind_it() -> None:
+    """Only the first proof skips it; those that follow without a gap among themselves show no more of it."""
+    master = Master()
+    master.report("10.0.0.1", 700, begins_at=500)
+    master.report("10.0.0.1", 800, begins_at=500)
+    assert master.held == (500, 800, 0)
+    master.report("10.0.0.1", 900, begins_at=800)
+    assert master.held == (800, 900, 0)
+
+
 def test_one_report_may_complete_two_proofs() -> None:
     """Of one slave the old connection shows the beginning, the new one the end; the other slave has it all."""
     master = Master(in_sync_replicas=3)

@@ -70,6 +70,13 @@ def test_another_peer_may_bring_what_one_holds() -> None:
     assert plan.plan.is_open
 
 
+def test_the_incomplete_record_at_the_end_of_a_settled_peer_is_no_message() -> None:
+    """It was never acknowledged, and cannot be fetched: waiting for it would never end."""
+    plan = Plan("a")
+    plan.answer("a", PeerState.SETTLED, end=105, taken_bytes=50)
+    assert plan.plan.is_open
+
+
 def test_try_bears_with_a_peer_that_was_reached_for_a_while() -> None:
     plan = Plan("a")
     plan.answer("a", PeerState.UNKNOWN, was_reached=True)

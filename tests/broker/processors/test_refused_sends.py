@@ -1,14 +1,21 @@
 """Sends that would be stored and never seen, or that no broker can read: refused in words, and nothing is stored."""
 
+from collections.abc import Iterator
+
 import pytest
+import trio
 from trio.testing import MockClock
 
+from rmqha.broker.durability import Durability
+from rmqha.broker.processors.send_message_processor import LARGE_BATCHES_MAX, SendMessageProcessor
+from rmqha.broker.put_service import PutMessageService
+from rmqha.broker.sent_records import SendRules
 from rmqha.codec.batch import BATCH_MESSAGES_MAX, BatchEntry, encode_batch
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.layout import SysFlag, enters_queue
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
-from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.broker.machines import Machine, Sender, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet
 
 TRANSACTIONS = [SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK]
@@ -86,3 +93,28 @@ async def test_a_batch_of_too_many_or_of_too_much_is_refused(
         answer = await ask(client, send_request(body, batch=True, properties=properties))
         assert answer.code == code
         assert (answer.code == ResponseCode.SUCCESS) == ("send them in several" not in (answer.remark or ""))
+
+
+class LoneSender(Sender):
+    """Nobody else prepares a batch, so nothing is waited for."""
+
+    def work(self, steps: Iterator[bool]) -> None:
+        assert not any(steps), "a batch waits for a place that nobody holds"
+
+
+async def test_a_large_batch_that_is_refused_gives_its_place_back(autojump_clock: MockClock) -> None:
+    """However many are refused, a good one does not wait for them."""
+    machine, sender = Machine(SimNet(), "10.0.0.1"), LoneSender()
+    good = encode_batch([BatchEntry(0, bytes(1000), b"")] * 100)
+    async with machine.broker(mappedFileSizeCommitLog=str(1 << 20)) as broker, machine.client() as client:
+        await ask(client, send_request(b"", topic="t"))
+        durability = Durability(broker.store, clock=trio.current_time, flush=None, replica=None)
+        rules = SendRules("cluster", bytes(8), 1 << 20)
+        puts = PutMessageService(broker.store, broker.topics, durability, refusal=lambda: "")
+        sends = SendMessageProcessor(puts, broker.topics, rules=rules)
+        for opaque, body in enumerate([good[:-1]] * LARGE_BATCHES_MAX + [good]):
+            request = send_request(body, batch=True)
+            request.opaque = opaque
+            sends.process(sender, [request])  # type: ignore[arg-type]
+        codes = [answer.code for _, answer in sorted(sender.answers.items())]
+    assert codes == [ResponseCode.SYSTEM_ERROR] * LARGE_BATCHES_MAX + [ResponseCode.SUCCESS]
