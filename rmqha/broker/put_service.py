@@ -18,7 +18,7 @@ import trio
 from rmqha.broker.durability import Answer, Durability
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.record.encoder import PreparedRecord
-from rmqha.store.commit_log import PutRequest
+from rmqha.store.log import PutRequest
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import AppendResult, PutMessageStatus
 

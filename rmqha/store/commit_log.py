@@ -16,15 +16,14 @@ from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import BLANK_SIZE_MIN, RECORD_SIZE_EXTRA_MAX, encode_blank, enters_queue
 from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.memory import BytesLike
+from rmqha.replication.watermark import Watermark
 from rmqha.store.allocate_service import AllocateMappedFileService
 from rmqha.store.consume_queue_table import QueueKey
+from rmqha.store.log import PutRequest
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.segment_reader import SegmentReader
 from rmqha.store.status import AppendResult, PutMessageStatus
-
-PutRequest = PreparedRecord | Sequence[PreparedRecord]
-"""One message; or a batch for one queue, which gets consecutive offsets and lies in one segment, or is not stored."""
 
 _PUT_OK: Final = PutMessageStatus.PUT_OK
 
@@ -54,6 +53,10 @@ class CommitLog:
         self.record_at: Final = reader.record_at
         self.segment_at: Final = reader.segment_at
         self.view_range: Final = reader.view_range
+        self.wrote: Final = Watermark()
+        """What is appended: moves with every append."""
+        self.flushed: Final = Watermark()
+        """What is durable. Its waiters are answered in time even if the disk never answers."""
         self.topic_queue_table: dict[QueueKey, int] = {}
         self.boundary_offset = 0
         """A record or blank is known to end here, at or before :attr:`max_offset`."""
@@ -63,6 +66,11 @@ class CommitLog:
         self._now_ms = now_ms
         self._fail = fail
         self._record_size_max = min(message_size_max + RECORD_SIZE_EXTRA_MAX, queue.file_size - BLANK_SIZE_MIN)
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of a segment."""
+        return self.queue.file_size
 
     @property
     def min_offset(self) -> int:
@@ -104,6 +112,7 @@ class CommitLog:
                 self._take_back(requests, results, first=first)
                 raise
         self._prepare_ahead()
+        self.wrote.advance(self.queue.max_offset)
         return results
 
     def _segment_to_write(self) -> MappedFile | None:
@@ -233,6 +242,32 @@ class CommitLog:
         if queue_offsets and enters_queue(record.sys_flag):
             self.topic_queue_table[record.topic, record.queue_id] = queue_offsets[0]
 
+    def prepare_first(self) -> None:
+        """Have an empty log's first segment made before it is needed."""
+        if not self.queue.files:
+            self._allocate.prepare()
+
+    def note_recovered(self) -> None:
+        """All that is in it is durable."""
+        self.flushed.advance(self.max_offset)
+        self.wrote.advance(self.max_offset)
+
+    async def flush_in_thread(self, end: int) -> None:
+        """Make durable what is written before ``end``; raises ``flushed``.
+
+        Raises:
+            StoreWriteError, StoreReadError: of one segment; what was flushed before counts.
+        """
+        for segment in self.queue.between(self.flushed.value, end):
+            await segment.sync_in_thread()
+            self.flushed.advance(min(segment.end_offset, end))
+
+    def close(self) -> None:
+        """Answer the waiters, and close every file."""
+        self.flushed.fail_all()
+        self.wrote.fail_all()
+        self.queue.close()
+
     def learn_queue_offsets(self, table: dict[QueueKey, int]) -> None:
         """The QUEUEOFFSETs that come next, for all queues that the log and the consume queues know."""
         self.topic_queue_table = table
@@ -264,6 +299,7 @@ class CommitLog:
                 raise
             taken += size
         self._prepare_ahead()
+        self.wrote.advance(self.queue.max_offset)
         return taken
 
     def start_at(self, phy_offset: int) -> None:
@@ -283,3 +319,4 @@ class CommitLog:
             while self.queue.files:
                 self.queue.delete(self.queue.files[-1])
             self.queue.start_offset = phy_offset
+        self.note_recovered()

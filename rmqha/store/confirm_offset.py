@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Final
 
-from rmqha.replication.watermark import Watermark
 from rmqha.store.log import Log
 
 NO_LIMIT: Final = 1 << 63
@@ -12,9 +11,9 @@ NO_LIMIT: Final = 1 << 63
 class ConfirmOffset:
     """Durable under SYNC_FLUSH, else written; and within what replication confirms."""
 
-    def __init__(self, log: Log, flushed: Watermark, *, sync_flush: bool) -> None:
+    def __init__(self, log: Log, *, sync_flush: bool) -> None:
         self._log: Final = log
-        self._flushed: Final = flushed
+        self._flushed: Final = log.flushed
         self._sync_flush: Final = sync_flush
         self._confirmed: Callable[[], int] = lambda: NO_LIMIT
 

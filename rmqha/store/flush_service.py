@@ -12,7 +12,6 @@ from typing import Final
 import trio
 
 from rmqha.errors import StoreWriteError
-from rmqha.replication.watermark import Watermark
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.running_flags import RunningFlags
 from rmqha.store.store_options import StoreOptions
@@ -27,14 +26,12 @@ class FlushCommitLogService(ABC):
     and ``flushed_timestamp_ms`` is the store time of one below it.
     """
 
-    def __init__(
-        self, commit_log: CommitLog, flags: RunningFlags, *, flushed: Watermark, on_flushed: Callable[[], None]
-    ) -> None:
+    def __init__(self, commit_log: CommitLog, flags: RunningFlags, *, on_flushed: Callable[[], None]) -> None:
         self._commit_log = commit_log
         self._flags = flags
         self._on_flushed = on_flushed
         self._requested = trio.Event()
-        self.flushed: Final = flushed
+        self.flushed: Final = commit_log.flushed
         self.flushed_boundary = 0
         self.flushed_timestamp_ms = 0
         flags.on_write_error.append(lambda _: self.flushed.fail_all())
@@ -78,9 +75,7 @@ class FlushCommitLogService(ABC):
         if self._flags.write_error is not None:
             return False
         try:
-            for segment in log.queue.between(self.flushed.value, end):
-                await segment.sync_in_thread()
-                self.flushed.advance(min(segment.end_offset, end))
+            await log.flush_in_thread(end)
         except StoreWriteError as error:
             self._flags.fail(error)
             return False
@@ -111,13 +106,12 @@ class FlushRealTimeService(FlushCommitLogService):
         commit_log: CommitLog,
         flags: RunningFlags,
         *,
-        flushed: Watermark,
         on_flushed: Callable[[], None],
         interval_s: float,
         least_pages: int,
         thorough_interval_s: float,
     ) -> None:
-        super().__init__(commit_log, flags, flushed=flushed, on_flushed=on_flushed)
+        super().__init__(commit_log, flags, on_flushed=on_flushed)
         self._interval_s = interval_s
         self._least_pages = least_pages
         self._thorough_interval_s = thorough_interval_s
@@ -134,10 +128,9 @@ class FlushRealTimeService(FlushCommitLogService):
                 thorough_at = trio.current_time() + self._thorough_interval_s
 
     def _is_much_dirty(self) -> bool:
-        flushed, end = self.flushed.value, self._commit_log.max_offset
-        rolled = flushed < end and flushed // self._commit_log.queue.file_size != (
-            end // self._commit_log.queue.file_size
-        )
+        log = self._commit_log
+        flushed, end = self.flushed.value, log.max_offset
+        rolled = flushed < end and flushed // log.file_size != end // log.file_size
         return rolled or end // _PAGE_BYTES - flushed // _PAGE_BYTES >= self._least_pages
 
 
@@ -145,17 +138,15 @@ def make_flush_service(
     commit_log: CommitLog,
     flags: RunningFlags,
     *,
-    flushed: Watermark,
     options: StoreOptions,
     on_flushed: Callable[[], None],
 ) -> FlushCommitLogService:
-    """The service that keeps the flush type's promise: it raises ``flushed``, and then calls ``on_flushed``."""
+    """The service that keeps the flush type's promise: the log's ``flushed`` rises, and ``on_flushed`` is called."""
     if options.sync_flush:
-        return GroupCommitService(commit_log, flags, flushed=flushed, on_flushed=on_flushed)
+        return GroupCommitService(commit_log, flags, on_flushed=on_flushed)
     return FlushRealTimeService(
         commit_log,
         flags,
-        flushed=flushed,
         on_flushed=on_flushed,
         interval_s=options.flush_interval_commit_log_s,
         least_pages=options.flush_commit_log_least_pages,

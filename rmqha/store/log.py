@@ -7,6 +7,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rmqha.codec.record.dispatch import DispatchRequest
+from rmqha.codec.record.encoder import PreparedRecord
+from rmqha.replication.watermark import Watermark
+from rmqha.store.status import AppendResult
+
+PutRequest = PreparedRecord | Sequence[PreparedRecord]
+"""One message; or a batch for one queue, which gets consecutive offsets and lies in one segment, or is not stored."""
 
 
 class Extent(Protocol):
@@ -49,8 +55,25 @@ class Log(Protocol):
         ...
 
     @property
+    def wrote(self) -> Watermark:
+        """:attr:`max_offset`, for those who wait for more."""
+        ...
+
+    @property
+    def flushed(self) -> Watermark:
+        """All before it is durable here."""
+        ...
+
+    @property
     def is_there(self) -> bool:
         """Whether its newest file is: if not, it is the whole store that is missing, perhaps for a moment."""
+        ...
+
+    def put_messages(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
+        """Append what can be appended now, and raise :attr:`wrote`; one result for each message, in order.
+
+        Never waits. A list shorter than ``requests`` means: later the rest.
+        """
         ...
 
     def extents(self, start: int = 0) -> Sequence[Extent]:

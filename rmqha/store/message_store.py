@@ -13,11 +13,10 @@ import trio
 from rmqha.errors import StoreError, StoreWriteError
 from rmqha.memory import BytesLike
 from rmqha.replication.role import Role
-from rmqha.replication.watermark import Watermark
-from rmqha.store.commit_log import PutRequest
 from rmqha.store.confirm_offset import NO_LIMIT
 from rmqha.store.consume_queue_table import ArrivalListener
 from rmqha.store.disk import Closable, Disk
+from rmqha.store.log import PutRequest
 from rmqha.store.log_recovery import LogRecovery
 from rmqha.store.parts import StoreParts, make_parts
 from rmqha.store.recovery_progress import RecoveryProgress
@@ -46,11 +45,9 @@ class DefaultMessageStore:
         self.view_range: Final = parts.commit_log.view_range
         self.queues: Final = parts.queues
         self.cleaner: Final = parts.cleaner
-        self.wrote: Final = Watermark()
-        """What is appended: moves with every append."""
+        self.wrote: Final = parts.commit_log.wrote
         self.flush_service: Final = parts.flush_service
-        self.flushed: Final = parts.flush_service.flushed
-        """What is durable. Its waiters are answered in time even if the disk never answers."""
+        self.flushed: Final = parts.commit_log.flushed
         self.confirm_offset: Final = parts.confirm_offset.value
         """Consumers may see what lies before it; see :class:`ConfirmOffset`."""
         self.reput: Final = parts.reput
@@ -110,7 +107,6 @@ class DefaultMessageStore:
                 queues=self.queues,
                 checkpoint=self.parts.checkpoint,
                 reput=self.reput,
-                on_recovered=self._recovered,
                 progress=self.recovery,
             )
         except StoreError:
@@ -130,11 +126,6 @@ class DefaultMessageStore:
         """As :meth:`load`, without holding up the event loop; nothing but ``recovery`` may be looked at meanwhile."""
         await self.disk.in_thread(lambda: self.load())  # noqa: PLW0108 - as it is when the thread begins
 
-    def _recovered(self) -> None:
-        """What recovery left in the log is durable."""
-        self.flushed.advance(self.max_offset)
-        self.wrote.advance(self.max_offset)
-
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until :meth:`stop`, then shut down cleanly. Cancelled instead, it leaves what a crash would leave."""
         try:
@@ -143,8 +134,8 @@ class DefaultMessageStore:
                     services.start_soon(service.run)
                 self._serving = True
                 self.reput.wakeup()
-                if self.role.is_master and not self.commit_log.queue.files:
-                    self.parts.allocate.prepare()
+                if self.role.is_master:
+                    self.commit_log.prepare_first()
                 task_status.started()
                 await self._stopping.wait()
                 self._serving = False
@@ -175,10 +166,8 @@ class DefaultMessageStore:
 
     def close(self) -> None:
         """Answer the waiters, close every file and release the lock. Idempotent; not a clean shutdown."""
-        self.flushed.fail_all()
-        self.wrote.fail_all()
+        self.commit_log.close()
         self.queues.close()
-        self.commit_log.queue.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -246,7 +235,6 @@ class DefaultMessageStore:
     def start_at(self, phy_offset: int) -> None:
         """Let an empty slave's log begin at ``phy_offset``; see :meth:`CommitLog.start_at`."""
         self.commit_log.start_at(phy_offset)
-        self._recovered()
         self.reput.begin_at(phy_offset)
 
     async def recover_topic_queue_table(self) -> None:
@@ -256,7 +244,6 @@ class DefaultMessageStore:
         self.commit_log.learn_queue_offsets(table)
 
     def _appended(self) -> None:
-        self.wrote.advance(self.commit_log.queue.max_offset)
         if self.options.sync_flush:
             self.flush_service.request_flush()
         if self.confirm_offset() > self.reput.reput_from_offset:
@@ -294,17 +281,17 @@ class DefaultMessageStore:
     @property
     def file_size(self) -> int:
         """Bytes of a segment."""
-        return self.commit_log.queue.file_size
+        return self.commit_log.file_size
 
     @property
     def min_offset(self) -> int:
         """Offset of the first byte that is still there."""
-        return self.commit_log.queue.min_offset
+        return self.commit_log.min_offset
 
     @property
     def max_offset(self) -> int:
         """Offset behind the last byte written."""
-        return self.commit_log.queue.max_offset
+        return self.commit_log.max_offset
 
     @property
     def flushed_offset(self) -> int:

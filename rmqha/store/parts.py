@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rmqha.replication.role import Role
-from rmqha.replication.watermark import Watermark
 from rmqha.store.allocate_service import AllocateMappedFileService
 from rmqha.store.build_consume_queue import CommitLogDispatcherBuildConsumeQueue
 from rmqha.store.cleaner import CleanCommitLogService
@@ -86,15 +85,14 @@ def make_parts(options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], 
     )
     allocate = AllocateMappedFileService(segments, flags=flags)
     log = _make_log(options, segments, allocate=allocate, now_ms=now_ms, flags=flags)
-    flushed = Watermark()
-    confirm_offset = ConfirmOffset(log, flushed, sync_flush=options.sync_flush)
+    confirm_offset = ConfirmOffset(log, sync_flush=options.sync_flush)
     queues = ConsumeQueueTable(
         disk, options.consume_queue_dir, file_size=options.mapped_file_size_consume_queue, open_files=open_files
     )
     builders = (CommitLogDispatcherBuildConsumeQueue(log, queues),)
     reput = ReputMessageService(log, builders, flags=flags, confirm_offset=confirm_offset.value)
     queue_rebuild = QueueRebuildService(disk, log, queues, reput=reput, flags=flags)
-    flush = make_flush_service(log, flags, flushed=flushed, options=options, on_flushed=reput.wakeup)
+    flush = make_flush_service(log, flags, options=options, on_flushed=reput.wakeup)
     queues.heal_with(queue_rebuild.take, on_missing=reput.wakeup)
     return StoreParts(
         options=options,
@@ -105,7 +103,7 @@ def make_parts(options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], 
         allocate=allocate,
         commit_log=log,
         flush_service=flush,
-        flush_deadlines=DeadlineService(flushed.deadlines),
+        flush_deadlines=DeadlineService(log.flushed.deadlines),
         confirm_offset=confirm_offset,
         queues=queues,
         reput=reput,
@@ -119,7 +117,7 @@ def make_parts(options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], 
             flags=flags,
             options=options.clean,
             now_ms=now_ms,
-            done_offset=lambda: min(flushed.value, reput.reput_from_offset),
+            done_offset=lambda: min(log.flushed.value, reput.reput_from_offset),
         ),
     )
 

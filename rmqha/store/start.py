@@ -3,7 +3,7 @@
 Order and reasons: spec: commitlog §7. Everything here blocks; nothing is served before it is done.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Final
 
@@ -52,10 +52,9 @@ def load_and_recover(
     queues: ConsumeQueueTable,
     checkpoint: StoreCheckpoint,
     reput: ReputMessageService,
-    on_recovered: Callable[[], None],
     progress: RecoveryProgress,
 ) -> LogRecovery:
-    """Load, repair and dispatch; ``on_recovered`` is called when the log's end is known and durable.
+    """Load, repair and dispatch.
 
     Raises:
         CorruptLogError: it needs a human: nothing was cut.
@@ -77,7 +76,7 @@ def load_and_recover(
         _log_repairs(recovery)
         if not segments.files:
             checkpoint.forget()
-        on_recovered()
+        commit_log.note_recovered()
         rebuild_from = commit_log.max_offset if clean else recovery.scanned_from
         _recover_queues(queues, commit_log, reput=reput, rebuild_from=rebuild_from, progress=progress)
         commit_log.learn_queue_offsets(next_queue_offsets(commit_log, queues, dispatched=reput.reput_from_offset))
