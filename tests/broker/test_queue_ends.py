@@ -148,6 +148,7 @@ async def test_a_save_in_the_middle_of_a_cleaning_notes_what_is_gone(autojump_cl
         await broker.store.commit_log.queue.delete_first_in_thread()
         await broker.metadata.save()
         assert broker.store.queues.known_ends == {("silent", 0): 1}
+        assert not broker.queue_ends.dirty, "it is in the file: the broker may be about to end"
 
 
 async def test_what_a_cleaning_takes_while_ends_are_noted_is_noted_by_the_next_save(autojump_clock: MockClock) -> None:
