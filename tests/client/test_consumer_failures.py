@@ -148,6 +148,29 @@ async def test_while_the_master_is_starting_a_slave_is_asked(autojump_clock: Moc
         assert first.pulls
 
 
+async def test_a_master_that_did_not_serve_is_not_asked_again_for_half_a_minute(autojump_clock: MockClock) -> None:
+    """Each answer of a slave names the master as the one to ask: going back at once, every other pull would fail."""
+    master, _, _ = brokers = replicas()
+    asked: list[float] = []
+
+    def refuse(*_: object) -> RemotingCommand:
+        asked.append(trio.current_time())
+        return RemotingCommand(ResponseCode.SERVICE_NOT_AVAILABLE, remark="starting")
+
+    master.register(RequestCode.PULL_MESSAGE, refuse)
+    async with (
+        cluster_of(*brokers) as cluster,
+        cluster.producer() as producer,
+        cluster.consumer(batch_size=1) as consumer,
+    ):
+        await send(producer, 7)
+        assert await read(consumer, 4) == numbers(4)
+        assert len(asked) == 1
+        await trio.sleep(31)
+        assert await read(consumer, 3) == [b"4", b"5", b"6"]
+        assert len(asked) == 2
+
+
 async def test_without_a_master_a_single_pull_asks_the_first_slave(autojump_clock: MockClock) -> None:
     _, first, second = replicas()
     first.addrs = second.addrs = {1: first.address, 2: second.address}

@@ -142,6 +142,19 @@ def test_a_file_whose_head_is_damaged_is_searched_for_times(tmp_path: Path) -> N
     assert offsets(tmp_path, starting_timestamp_ms=time_ms) == log.offsets[head + 60 :]
 
 
+def test_a_time_between_two_files_parts_the_log_there(tmp_path: Path) -> None:
+    """All records of a file are older, and the next one begins later: that begin is wanted, not the log's end."""
+    log = LogWriter(tmp_path)
+    for index in range(1000):
+        log.append(bytes(300), stored_ms=1_700_000_000_000 + 2 * index)
+    heads = [index for index, offset in enumerate(log.offsets) if offset % log.file_size == 0]
+    assert len(heads) > 3
+    for head in heads:
+        time_ms = 1_700_000_000_000 + 2 * head - 1
+        assert offsets(tmp_path, starting_timestamp_ms=time_ms) == log.offsets[head:]
+        assert offsets(tmp_path, ending_timestamp_ms=time_ms) == log.offsets[:head]
+
+
 @pytest.mark.parametrize("damage", [(4, b"\x00"), (0, bytes(200))])
 def test_damage_at_the_begin_of_a_range_is_met(log: LogWriter, damage: tuple[int, bytes]) -> None:
     """Who goes on where another reader ended must not jump over what is wrong there; a range before it is sound."""

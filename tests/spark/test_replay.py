@@ -28,11 +28,13 @@ from rmqha.spark.replay import (
     ReplayOptions,
     ReplayReport,
     engines,
+    output,
     replay,
     task,
 )
 from rmqha.spark.replay.output import Output
 from rmqha.spark.replay.paths import partition_directory
+from rmqha.spark.replay.sink import sync
 from tests import stores
 from tests.spark.logs import LogWriter
 
@@ -168,6 +170,26 @@ def test_a_run_that_dies_after_its_manifest_is_finished_by_the_next(
         run(tmp_path / "gone", out)
     assert offsets(out) == log.offsets
     assert run(log.root, out).manifest is None
+
+
+def test_what_a_manifest_names_is_durable_before_it(
+    log: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut could leave a committed run whose files have no names."""
+    out = tmp_path / "out"
+    synced_before: set[str] = set()
+
+    def note(path: str) -> None:
+        if not list((out / "_rmqha").glob("manifest-*")):
+            synced_before.add(path)
+        sync(path)
+
+    monkeypatch.setattr(output, "sync", note)
+    report = run(log.root, out)
+    assert report.files
+    for file in report.files:
+        assert str((out / "_rmqha" / file.staged / file.path).parent) in synced_before
+        assert str(out / "_rmqha" / file.staged) in synced_before
 
 
 def test_damage_fails_the_job_and_all_of_it_is_named(log: LogWriter, tmp_path: Path) -> None:

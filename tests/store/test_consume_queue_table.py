@@ -90,3 +90,19 @@ def test_each_erasing_is_noted_until_it_is_finished(disk: SimMount) -> None:
         assert not disk.exists(ERASING)
         table.cut(0)
         table.finish_erasing()
+
+
+@pytest.mark.parametrize("in_turns", [False, True])
+async def test_the_erasing_is_over_when_what_was_taken_back_is_erased_too(disk: SimMount, in_turns: bool) -> None:
+    fill(table_of(disk).find_or_create(*KEY), 3)
+    table = table_of(disk)
+    table.load()
+    table.take_back(100)
+    if in_turns:
+        await table.finish_erasing_in_turns()
+    else:
+        table.finish_erasing()
+    assert not disk.exists(ERASING)
+    again = table_of(disk)
+    again.load()
+    assert again.next_offsets() == {KEY: 1}

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from rmqha.errors import StoreReadError
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk
-from tests.sim.sim_disk import SimDisk
+from tests.sim.sim_disk import SimDataFile, SimDisk, SimMount
 from tests.store.helpers import dispatched, message, put, running
 
 QUEUES = 6
@@ -160,6 +160,32 @@ async def test_a_store_that_is_gone_as_a_whole_is_waited_for(autojump_clock: Moc
         device.files.update(files)
         await trio.sleep(10)
         assert not store.queues.lost
+        assert store.running_flags.final_error is None
+
+
+class SlowForOther(SimMount):
+    """Making a file for topic ``Other`` takes ten seconds."""
+
+    async def create_in_thread(self, path: str, size: int, *, sparse: bool = False) -> SimDataFile:
+        await trio.sleep(10 if "/Other/" in path else 0)
+        return await super().create_in_thread(path, size, sparse=sparse)
+
+
+async def test_what_a_round_of_dispatch_has_passed_over_is_built_before_the_queue_comes_back(
+    autojump_clock: MockClock,
+) -> None:
+    """The rebuilding is where the last round ended, while the next one still waits for another queue's file."""
+    device = SimDisk()
+    async with running(SlowForOther(device, device.mount().epoch), open_files_max=1) as store:
+        before = await put_everywhere(store)
+        await dispatched(store)
+        device.remove("/store/consumequeue/TopicTest/0")
+        store.queues.note_missing("/store/consumequeue/TopicTest/0")
+        passed_over, _ = await put(store, message(queue_id=0), message(topic="Other"))
+        await trio.sleep(5)
+        assert store.reput_from_offset == passed_over.wrote_offset, "the round is under way"
+        await healed(store)
+        assert offsets(store, 0) == [*before[0], passed_over.wrote_offset]
         assert store.running_flags.final_error is None
 
 
