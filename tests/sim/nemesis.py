@@ -1,5 +1,6 @@
 """The nemesis: what happens to the cluster, drawn up front from the seed and within the mode's fault budget."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -145,13 +146,13 @@ class Nemesis:
                 world.later(fault.value, node.boot)
             case "clock_back":
                 node.clock.skew_ms -= _BACK_MS
-                world.later(0.3, node.power_cut)
+                self._soon(0.3, node.power_cut)
                 world.later(0.3 + fault.value, node.boot)
             case "stall_start":
                 node.kill()
                 world.later(0.1, node.boot)
                 stall = Fault(fault.at, "stall", fault.other, value=fault.value)
-                world.later(0.1 + int(fault.at * 1000) % 40 / 1000, lambda: self._stall(stall))
+                self._soon(0.1 + int(fault.at * 1000) % 40 / 1000, lambda: self._stall(stall))
             case "twins":
                 self._twins()
             case "storm":
@@ -162,7 +163,7 @@ class Nemesis:
                 node.disk.term_in = int(fault.value)
             case "echo":
                 self._stall(Fault(fault.at, "stall", fault.other, value=fault.value))
-                world.later(0.6, node.power_cut)
+                self._soon(0.6, node.power_cut)
                 world.later(0.7, node.boot)
             case "sync_error":
                 node.disk.faults.sync_errors = 1
@@ -202,6 +203,10 @@ class Nemesis:
                 world.nursery.start_soon(self._forge, *_FORGED[int(fault.value)])
             case _:
                 raise AssertionError(f"no such fault: {fault.kind}")
+
+    def _soon(self, delay_s: float, act: Callable[[], object]) -> None:
+        """The next part of a fault comes in a while, unless all is healed by then."""
+        self.world.later(delay_s, lambda: None if self.world.is_healed else act())
 
     def _after_write_failure(self, fault: Fault) -> None:
         """The operator restarts a node whose disk failed; often the machine went down as well."""
@@ -246,10 +251,10 @@ class Nemesis:
         world, old = self.world, self.world.master
         others = [name for name in world.nodes if name != old.name]
         self._cut([(old.name, o) for o in others] + [(o, old.name) for o in others], _TWINS_S)
-        world.later(_TWINS_S, lambda: world.fail_over(old, how="usurp"))
-        world.later(_TWINS_S + 0.01, lambda: self._delay_to(old))
+        self._soon(_TWINS_S, lambda: world.fail_over(old, how="usurp"))
+        self._soon(_TWINS_S + 0.01, lambda: self._delay_to(old))
         if len(others) > 1:
-            world.later(2 * _TWINS_S, lambda: self._stall_one_of(others))
+            self._soon(2 * _TWINS_S, lambda: self._stall_one_of(others))
 
     def _delay_to(self, node: "SimNode") -> None:
         delays = self.world.net.delays

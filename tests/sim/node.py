@@ -48,8 +48,13 @@ class Process:
         self.recovered = False
         self.has_stored = False
         self.peer_ends: Final[dict[Process, int]] = {}
-        """Where peers have said that their logs end."""
+        """Where peers have said that their logs end, when that was more than this process had."""
         self.started = trio.Event()
+
+    def on_told(self, peer: "Process", end: int) -> None:
+        """A peer says where its log ends; this counts unless it is what this process has itself, and may have sent."""
+        if end > self.broker.store.max_offset or end < self.peer_ends.get(peer, 0):
+            self.peer_ends[peer] = end
 
     def remembers(self, process: "Process") -> bool:
         """Whether this one knows what that one was told."""
@@ -241,7 +246,7 @@ class SimNode:
             return None
         store = process.broker.store
         if self.process is not None and self.process.is_master:
-            self.process.peer_ends[process] = store.max_offset
+            self.process.on_told(process, store.max_offset)
         return LogRange(store.min_offset, store.max_offset)
 
     def _config(self) -> BrokerConfig:

@@ -33,6 +33,12 @@ class Pipe:
         self.chunks.append((self.last_arrival, data))
         self.size += len(data)
 
+    def hurry(self, moment: float) -> None:
+        """All that is under way arrives by this moment."""
+        self.last_arrival = min(self.last_arrival, moment)
+        for number, (arrival, data) in enumerate(self.chunks):
+            self.chunks[number] = min(arrival, moment), data
+
 
 class Connection:
     """Two ends and the bytes between them."""
@@ -51,6 +57,11 @@ class Connection:
         """Let both ends look again."""
         for end in self.ends:
             end.wake()
+
+    def hurry(self, moment: float) -> None:
+        """All that is under way arrives by this moment."""
+        for end in self.ends:
+            end.hurry(moment)
 
     def reset(self) -> None:
         """An RST to both."""
@@ -106,6 +117,12 @@ class SimStream:
         """An RST arrives here at this moment."""
         self._broken_at = min(self._broken_at, moment)
         self.wake()
+
+    def hurry(self, moment: float) -> None:
+        """All that is under way to here arrives by this moment, an RST, too."""
+        self.incoming.hurry(moment)
+        if self._broken_at < inf:
+            self.break_at(min(self._broken_at, moment))
 
     def hang_up(self, *, reset: bool) -> None:
         """Nothing is sent or read here any more; the other end learns of it."""

@@ -53,6 +53,26 @@ async def test_a_sender_waits_when_nobody_reads(net: SimNet, autojump_clock: Moc
     assert client.send_nowait(b"x") == 1
 
 
+async def test_what_is_late_when_all_is_healed_is_late_no_longer(net: SimNet, autojump_clock: MockClock) -> None:
+    client, server, _, _ = await connected(net)
+    net.delays[A, B] = 6.0
+    await client.send_all(b"late, ")
+    net.heal()
+    await client.send_all(b"and what follows it")
+    with trio.fail_after(0.1):
+        assert await receive(server, 25) == b"late, and what follows it"
+
+
+async def test_an_end_that_is_late_when_all_is_healed_is_late_no_longer(net: SimNet, autojump_clock: MockClock) -> None:
+    client, server, _, _ = await connected(net)
+    net.delays[A, B] = 6.0
+    await client.send_all(b"late")
+    net.host(A).kill()
+    net.heal()
+    with trio.fail_after(0.1):
+        assert await receive(server, 5) == b"late"
+
+
 async def test_a_black_hole_delays_one_direction_and_breaks_nothing(net: SimNet, autojump_clock: MockClock) -> None:
     client, server, _, _ = await connected(net)
     net.cut(A, B)

@@ -9,6 +9,8 @@ import pytest
 
 from tests.sim import campaign, shrink, sim_trio
 from tests.sim.mutants import MUTANTS
+from tests.sim.nemesis import Fault
+from tests.sim.swarm import CHAOS_S
 from tests.sim.world import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,6 +83,16 @@ def test_where_objects_lie_in_memory_does_not_matter() -> None:
 @pytest.mark.parametrize("name", campaign.corpus())
 def test_a_failure_that_was_repaired_stays_away(name: str) -> None:
     assert campaign.corpus()[name].play().violations == []
+
+
+@pytest.mark.parametrize("kind", ["twins", "echo", "clock_back", "stall_start"])
+def test_no_part_of_a_fault_comes_after_healing(kind: str) -> None:
+    plan = [Fault(CHAOS_S - 0.01, kind, "n1", "n2", 4.0)]
+    outcome = simulate(2109, plan=plan, keep_events=True)
+    assert outcome.violations == []
+    assert outcome.events is not None
+    after = outcome.events[next(at for at, event in enumerate(outcome.events) if " healed " in event) :]
+    assert not [event for event in after if "net.cut" in event or "operator.promoted" in event]
 
 
 def test_a_failure_is_shrunk_to_a_test_that_fails_alike() -> None:

@@ -72,6 +72,8 @@ class World:
     consumers: list[Consumer] = field(init=False)
     traceback: str = ""
     is_over: bool = False
+    is_healed: bool = False
+    """Nothing begins to go wrong any more."""
     disturbed_at: float = field(init=False)
     """The next fault that may cost somebody time happens then, or happened and is not over."""
     is_formed: bool = False
@@ -276,6 +278,7 @@ class World:
     async def _liveness(self) -> None:
         """Heal everything; then a new message is acknowledged and all logs are equal, within limits."""
         self.journal.record("healed")
+        self.is_healed = True
         self.net.heal()
         for node in self.nodes.values():
             node.disk.faults.heal()
