@@ -274,7 +274,7 @@ async def test_when_nobody_waits_turns_are_long_again_and_each_pass_begins_anew(
         async with trio.open_nursery() as nursery:
             for _ in range(BUSY):
                 nursery.start_soon(take_a_turn)
-            await trio.testing.wait_all_tasks_blocked()
+        await trio.testing.wait_all_tasks_blocked()  # the line's keeper has seen that it is empty
         assert (turns.turn_s, turns.requests) == (TURN_S, REQUESTS_A_TURN)
     assert len(went_on) == 2 * BUSY
     assert max(went_on) < 3 * PASS_S, "the keeper of the line may run before those whom it let go on, or after them"
