@@ -64,9 +64,10 @@ class MetadataService:
         self._deadlines = DeadlineService(topics.saved.deadlines)
         self._changed = trio.Event()
         self._saving = trio.Lock()
-        topics.on_put = queue_ends.on_learned = self._on_change
+        topics.on_put = queue_ends.on_learned = self.save_soon
 
-    def _on_change(self) -> None:
+    def save_soon(self) -> None:
+        """Save what changed without waiting for the interval; returns at once."""
         self._changed.set()
 
     def load(self) -> None:

@@ -72,6 +72,8 @@ class CleanCommitLogService:
         self._kept_from: Callable[[], int] = lambda: NO_LIMIT
         self._done_offset = done_offset
         self._requested_runs = 0
+        self.on_deleted: Callable[[], None] = lambda: None
+        """Called when segments are gone, and with them perhaps the last messages of some queues."""
         self.disk_used_percent = 0
         """Of the log's disk or the queues', whichever is fuller; at the last look, rounded up; 100 if unknown."""
         self.disk_looked_at = 0.0
@@ -134,6 +136,7 @@ class CleanCommitLogService:
             if deleted or vanished:
                 pause_s = self._options.delete_consume_queue_files_interval_s
                 await self._queues.delete_expired_files_in_thread(self._log.min_offset, pause_s=pause_s)
+                self.on_deleted()
                 await self._disk.release_unlinked()  # before the next look at how full it is
         except StoreError as error:
             logger.warning("clean_commit_log_service.failed", reason=str(error))
