@@ -42,6 +42,19 @@ async def test_a_damaged_unit_hides_no_message(autojump_clock: MockClock, index:
         assert result.queue_offset == 200
 
 
+@pytest.mark.parametrize("index", [0, 97, 199])
+async def test_after_a_crash_a_unit_that_leads_to_its_record_gets_its_tag_back(
+    autojump_clock: MockClock, index: int
+) -> None:
+    """A power cut may tear a unit within: what is verified again of the log is dispatched again, tags and all."""
+    device = await two_hundred(crash=True)
+    device.files[QUEUE_FILE.format(index // 10 * 200)].write((7).to_bytes(8), index % 10 * UNIT_SIZE + 12)
+    async with running(device.mount()) as store:
+        queue = store.queues.find("TopicTest", 0)
+        assert queue is not None
+        assert {unit[2] for unit in map(queue.unit, range(200)) if unit is not None} == {0}
+
+
 async def test_a_damaged_unit_does_not_make_a_queue_look_as_if_its_messages_were_gone(
     autojump_clock: MockClock,
 ) -> None:
