@@ -229,7 +229,11 @@ class Checker:
         end = max(process.broker.store.wrote.value, self._end_of_last_write(node, segments))
         if process.broker.store.write_error is not None:
             end = max([end, *(base + len(data) for base, data in segments.items())])  # unknown what a failed write left
-        self._remains[node.name] = Remains(segments, end, process.broker.store.flushed_offset)
+        store = process.broker.store
+        flushed = (
+            store.flushed_offset if store.flushed_offset > store.min_offset else 0
+        )  # an empty log may begin anywhere
+        self._remains[node.name] = Remains(segments, end, flushed)
 
     def _end_of_last_write(self, node: SimNode, segments: dict[int, memoryview]) -> int:
         """What the process died in may have been written, though it never knew."""

@@ -191,7 +191,8 @@ class Burst:
         self._world: Final = world
         self._client: Final = client
         self._messages: Final = messages
-        self._waiting = dict.fromkeys(message for message in messages if message.how != "oneway")
+        is_batch = messages[0].how == "batch"
+        self._waiting = dict.fromkeys(message for message in messages if is_batch or message.how != "oneway")
         self._answered: Final = trio.Event()
         self.answered_at = inf
         """When the last answer left the broker."""
