@@ -79,8 +79,11 @@ def _request(messages: list[Message]) -> RemotingCommand:
     return RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=message.body)
 
 
-def draw_messages(world: "World") -> list[list[Message]]:
-    """All messages of the chaos, in bursts, a list for each producer. Most are sent when something goes wrong."""
+def draw_messages(world: "World") -> list[list[list[Message]]]:
+    """All messages of the chaos, in bursts, a list for each producer. Most are sent when something goes wrong.
+
+    Of one burst all have the same time and queue; several may be due at once, at the end of the chaos.
+    """
     swarm, random = world.swarm, stream(world.seed, "workload")
     faults = draw_plan(world.seed, swarm)
     bursts: list[list[list[Message]]] = [[] for _ in range(swarm.producers)]
@@ -106,7 +109,7 @@ def draw_messages(world: "World") -> list[list[Message]]:
             for after_s in (0.5, 2.0, 2.7):
                 bursts[0].append([Message(number, fault.at + after_s, "alpha", 0, _number(number) + b"twin")])
                 number += 1
-    return [[m for burst in sorted(mine, key=lambda b: b[0].at) for m in burst] for mine in bursts]
+    return [sorted(mine, key=lambda burst: burst[0].at) for mine in bursts]
 
 
 def _mix(random: Random, burst: list[Message], *, segment_size: int) -> None:
@@ -123,19 +126,16 @@ def _mix(random: Random, burst: list[Message], *, segment_size: int) -> None:
 
 
 class Producer:
-    """Sends its messages at their times, one burst after the other, to the master of that time."""
+    """Sends its bursts at their times, one after the other, to the master of that time."""
 
-    def __init__(self, world: "World", messages: list[Message]) -> None:
+    def __init__(self, world: "World", bursts: list[list[Message]]) -> None:
         self.world: Final = world
-        self.messages: Final = messages
+        self.bursts: Final = bursts
         self._client: SimClient | None = None
 
     async def run(self) -> None:
         """Send everything; messages for which there is no master at their time are not sent at all."""
-        rest = self.messages
-        while rest:
-            burst = [message for message in rest if message.at == rest[0].at]
-            rest = rest[len(burst) :]
+        for burst in self.bursts:
             await trio.sleep_until(burst[0].at)
             if trio.current_time() > CHAOS_S:
                 return

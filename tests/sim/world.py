@@ -184,13 +184,16 @@ class World:
             nursery.start_soon(Nemesis(self).run, self.plan)
             async with trio.open_nursery() as producers:
                 for mine in messages:
-                    chosen = [m for m in mine if self.only_messages is None or m.number in self.only_messages]
-                    producers.start_soon(Producer(self, chosen).run)
+                    chosen = [[m for m in burst if self._is_wanted(m)] for burst in mine]
+                    producers.start_soon(Producer(self, [burst for burst in chosen if burst]).run)
             await trio.sleep_until(CHAOS_S)
             nursery.cancel_scope.cancel()
         for node in self.nodes.values():
             node.disk.crash_at = None
             node.disk.term_in = 0
+
+    def _is_wanted(self, message: Message) -> bool:
+        return self.only_messages is None or message.number in self.only_messages
 
     async def _stop_when_over(self, scope: trio.CancelScope) -> None:
         await self._over.wait()
