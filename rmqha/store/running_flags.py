@@ -102,6 +102,11 @@ class RunningFlags:
         self._why_refused = reason
         self.bits = self.bits | PEER_LONGER if reason else self.bits & ~PEER_LONGER
 
+    @property
+    def is_peer_longer(self) -> bool:
+        """Whether a peer may hold messages behind this log's end."""
+        return bool(self.bits & PEER_LONGER)
+
     def set_disk_full(self, full: bool) -> None:
         """Puts are refused while the disk is too full."""
         if full != self.is_disk_full:

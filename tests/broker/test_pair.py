@@ -372,9 +372,14 @@ async def test_a_master_that_must_ask_its_peers_takes_no_sends_without_them(
         assert "10.0.0.2:10912" in (refused.remark or "")
         verdict = judge(await status(client))
         assert (verdict.level, "require: 0 peers of haPeers" in verdict.reasons[0]) == ("failed", True)
+        answer = await ask(client, pull_request(5))
+        assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "5"), (
+            "a consumer of the tail is not sent back: it comes again"
+        )
         async with pair.slave.broker():
             await trio.sleep(20)
             assert (await ask(client, send_request(b"new"))).code == ResponseCode.SUCCESS
+        assert (await ask(client, pull_request(9))).code == ResponseCode.PULL_OFFSET_MOVED
         assert master.store.max_offset > longer
         assert judge(await status(client)).level == "degraded"
 

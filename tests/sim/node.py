@@ -73,6 +73,11 @@ class Process:
         return self.write_error is not None or has_ended
 
     @property
+    def is_behind(self) -> bool:
+        """Whether a master does not take sends yet, because a peer has messages that are to come before them."""
+        return not self.is_serving or self.broker.store.running_flags.is_peer_longer
+
+    @property
     def is_serving(self) -> bool:
         """Whether sends are taken."""
         return self.started.is_set() and not self.dead and not self.is_stopping

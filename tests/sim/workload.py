@@ -1,5 +1,6 @@
 """Producers: what they send, and when."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -109,7 +110,15 @@ def draw_messages(world: "World") -> list[list[list[Message]]]:
             for after_s in (0.5, 2.0, 2.7):
                 bursts[0].append([Message(number, fault.at + after_s, "alpha", 0, _number(number) + b"twin")])
                 number += 1
-    return [sorted(mine, key=lambda burst: burst[0].at) for mine in bursts]
+    mine_in_order = [sorted(mine, key=lambda burst: burst[0].at) for mine in bursts]
+    return [list(_only(mine, world.only_messages)) for mine in mine_in_order]
+
+
+def _only(bursts: list[list[Message]], wanted: frozenset[int] | None) -> Iterator[list[Message]]:
+    """What is left of bursts of which only some messages are sent; None: all."""
+    for burst in bursts:
+        if chosen := [message for message in burst if wanted is None or message.number in wanted]:
+            yield chosen
 
 
 def _mix(random: Random, burst: list[Message], *, segment_size: int) -> None:

@@ -184,16 +184,12 @@ class World:
             nursery.start_soon(Nemesis(self).run, self.plan)
             async with trio.open_nursery() as producers:
                 for mine in messages:
-                    chosen = [[m for m in burst if self._is_wanted(m)] for burst in mine]
-                    producers.start_soon(Producer(self, [burst for burst in chosen if burst]).run)
+                    producers.start_soon(Producer(self, mine).run)
             await trio.sleep_until(CHAOS_S)
             nursery.cancel_scope.cancel()
         for node in self.nodes.values():
             node.disk.crash_at = None
             node.disk.term_in = 0
-
-    def _is_wanted(self, message: Message) -> bool:
-        return self.only_messages is None or message.number in self.only_messages
 
     async def _stop_when_over(self, scope: trio.CancelScope) -> None:
         await self._over.wait()
@@ -239,13 +235,18 @@ class World:
         self.nursery.start_soon(self._rebuild_when_alarmed, node)
 
     async def _rebuild_when_alarmed(self, node: SimNode) -> None:
-        """Some seconds after a slave says that its log does not fit, the operator gives it an empty disk."""
+        """Some seconds after a slave says that its log does not fit, the operator gives it an empty disk.
+
+        Not while its master has yet to take over what the slave has before it.
+        """
         while True:
             await trio.sleep(3.0)
             process = node.process
             if process is None or process.broker.replication.ha_client is None:
                 continue
             info = process.broker.replication.ha_client.info()
+            if info.state is ClientState.AHEAD and (self.master.process is None or self.master.process.is_behind):
+                continue
             if info.state in {ClientState.DIVERGED, ClientState.AHEAD, ClientState.BELOW_MIN}:
                 self.journal.record("operator.rebuilt", node.name, info.state.value)
                 node.wipe()

@@ -210,9 +210,14 @@ class PullMessageProcessor:
         )
 
     def _is_yet_to_appear(self, header: PullMessageRequestHeader, result: GetMessageResult) -> bool:
-        """Whether the offset is given out already, but not visible yet: nobody is sent back for that."""
+        """Whether the offset is given out already, but not visible yet: nobody is sent back for that.
+
+        Of a master that has yet to take its tail back from a peer, nobody can tell what it gave out.
+        """
         given_out = self._store.commit_log.topic_queue_table.get((header.topic, header.queue_id), 0)
-        return result.max_offset < header.queue_offset <= given_out
+        return result.max_offset < header.queue_offset and (
+            header.queue_offset <= given_out or self._store.running_flags.is_peer_longer
+        )
 
     def _demand_flush(self) -> None:
         """Somebody waits: what is written, now or next, shall become visible after one flush (decision 4)."""
