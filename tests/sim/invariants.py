@@ -229,10 +229,7 @@ class Checker:
         end = max(process.broker.store.wrote.value, self._end_of_last_write(node, segments))
         if process.broker.store.write_error is not None:
             end = max([end, *(base + len(data) for base, data in segments.items())])  # unknown what a failed write left
-        store = process.broker.store
-        flushed = (
-            store.flushed_offset if store.flushed_offset > store.min_offset else 0
-        )  # an empty log may begin anywhere
+        flushed = process.broker.store.flushed_offset if segments else 0  # a new slave knows only where its log begins
         self._remains[node.name] = Remains(segments, end, flushed)
 
     def _end_of_last_write(self, node: SimNode, segments: dict[int, memoryview]) -> int:
