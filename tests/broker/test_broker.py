@@ -398,3 +398,7 @@ async def test_nobody_is_sent_back_from_what_is_given_out_and_not_visible_yet(
         assert broker.store.get_max_offset_in_queue("t", 0) < 3
         answer = await ask(client, pull_request(3))
         assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "3")
+        answer = await ask(client, pull_request(4))
+        assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "3"), (
+            "from beyond what was ever given out: to the end of that, not of what is visible"
+        )

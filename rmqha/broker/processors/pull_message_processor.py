@@ -165,8 +165,8 @@ class PullMessageProcessor:
         code = _code_of(result, header.queue_offset)
         if code != ResponseCode.SUCCESS:
             self._demand_flush()
-        if code == ResponseCode.PULL_OFFSET_MOVED and self._is_yet_to_appear(header, result):
-            code, result = ResponseCode.PULL_NOT_FOUND, result._replace(next_begin_offset=header.queue_offset)
+        if code == ResponseCode.PULL_OFFSET_MOVED and result.max_offset < header.queue_offset:
+            code, result = self._beyond_the_end(header, result)
         if deadline is None or code not in {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY}:
             self._answer(connection, request, header, result=result, code=code)
             return
@@ -209,15 +209,18 @@ class PullMessageProcessor:
             tags=len(codes or ()),
         )
 
-    def _is_yet_to_appear(self, header: PullMessageRequestHeader, result: GetMessageResult) -> bool:
-        """Whether the offset is given out already, but not visible yet: nobody is sent back for that.
+    def _beyond_the_end(
+        self, header: PullMessageRequestHeader, result: GetMessageResult
+    ) -> tuple[ResponseCode, GetMessageResult]:
+        """What is given out already, but not visible yet, is waited for; no consumer is sent back before it, either.
 
         Of a master that has yet to take its tail back from a peer, nobody can tell what it gave out.
         """
         given_out = self._store.commit_log.topic_queue_table.get((header.topic, header.queue_id), 0)
-        return result.max_offset < header.queue_offset and (
-            header.queue_offset <= given_out or self._store.running_flags.is_peer_longer
-        )
+        if header.queue_offset <= given_out or self._store.running_flags.is_peer_longer:
+            return ResponseCode.PULL_NOT_FOUND, result._replace(next_begin_offset=header.queue_offset)
+        begins = max(result.next_begin_offset, given_out) if self._role.is_master else result.next_begin_offset
+        return ResponseCode.PULL_OFFSET_MOVED, result._replace(next_begin_offset=begins)
 
     def _demand_flush(self) -> None:
         """Somebody waits: what is written, now or next, shall become visible after one flush (decision 4)."""
