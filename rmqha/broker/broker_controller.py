@@ -117,7 +117,7 @@ class BrokerController:
             is_far_behind=self.replication.is_far_behind,
         )
         self.store.connect_consumers(self._on_arrival, is_awaited=self.holds.is_holding)
-        self.store.cleaner.on_deleted = self.metadata.save_soon  # where queues end that hold no message any more
+        self.store.cleaner.before_deleting = self.metadata.save_ends
 
     def _on_arrival(self, topic: str, queue_id: int, queue_end: int) -> None:
         self.topics.learn_queue(topic, queue_id)

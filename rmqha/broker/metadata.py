@@ -64,10 +64,9 @@ class MetadataService:
         self._deadlines = DeadlineService(topics.saved.deadlines)
         self._changed = trio.Event()
         self._saving = trio.Lock()
-        topics.on_put = queue_ends.on_learned = self.save_soon
+        topics.on_put = queue_ends.on_learned = self._on_change
 
-    def save_soon(self) -> None:
-        """Save what changed without waiting for the interval; returns at once."""
+    def _on_change(self) -> None:
         self._changed.set()
 
     def load(self) -> None:
@@ -106,6 +105,14 @@ class MetadataService:
                 logger.warning("metadata.not_saved", reason=self._not_saved)
         else:
             self._not_saved = ""
+
+    async def save_ends(self, before: int) -> None:
+        """Save where queues end whose messages all lie ``before`` an offset of the log, and are about to go.
+
+        It is tried once: a disk that is too full for it is full of what is to go.
+        """
+        await self.queue_ends.note_going(before)
+        await self.save()
 
     async def _save_topics(self) -> None:
         made = self.topics.made

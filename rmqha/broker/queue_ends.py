@@ -2,8 +2,8 @@
 
 The log tells a queue's end by its newest message. Once that one is deleted only the queue's own files tell, which do
 not travel. A slave that began later, and became master, would give such a queue's offsets a second time. So a slave
-asks for the ends (request GET_QUEUE_ENDS, rmqha's own), and every broker notes what its cleaning leaves without a
-message; all of it is in
+asks for the ends (request GET_QUEUE_ENDS, rmqha's own), and every broker notes, and saves, what its cleaning will leave
+without a message; all of it is in
 
     ROOT/config/queueEnds.json         {"queueEnds":{"TopicTest":{0:5280,1:5312}}}, on change; RocketMQ does not read it
 """
@@ -69,6 +69,17 @@ class QueueEnds:
             self.learn({(queue.topic, queue.queue_id): queue.max_offset_in_queue for queue in gone})
             await trio.lowlevel.checkpoint()
         self._noted_up_to = log_begins_at
+
+    async def note_going(self, before: int) -> None:
+        """Note the ends of queues whose messages all lie ``before`` an offset, a page at a time: they are about to go.
+
+        If they do not, the queue itself tells its end.
+        """
+        queues = list(self._store.queues)
+        for start in range(0, len(queues), _PAGE):
+            going = [queue for queue in queues[start : start + _PAGE] if queue.max_physic_offset <= before]
+            self.learn({(queue.topic, queue.queue_id): queue.max_offset_in_queue for queue in going})
+            await trio.lowlevel.checkpoint()
 
     async def to_json_in_turns(self) -> dict[str, Any]:
         """The table, as ``queueEnds.json`` holds it, made a page at a time.

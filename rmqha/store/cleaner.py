@@ -5,8 +5,9 @@ Source: spec: commitlog §12, §6.3 rule 8; rocketmq-all-4.9.8 DefaultMessageSto
 
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 import structlog
@@ -16,6 +17,7 @@ from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.store.confirm_offset import NO_LIMIT
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.disk import Disk
+from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.running_flags import RunningFlags
 
@@ -72,8 +74,8 @@ class CleanCommitLogService:
         self._kept_from: Callable[[], int] = lambda: NO_LIMIT
         self._done_offset = done_offset
         self._requested_runs = 0
-        self.on_deleted: Callable[[], None] = lambda: None
-        """Called when segments are gone, and with them perhaps the last messages of some queues."""
+        self.before_deleting: Callable[[int], Awaitable[None]] = _nothing
+        """Awaited before the log's part below an offset goes, and with it perhaps the last messages of some queues."""
         self.disk_used_percent = 0
         """Of the log's disk or the queues', whichever is fuller; at the last look, rounded up; 100 if unknown."""
         self.disk_looked_at = 0.0
@@ -131,12 +133,12 @@ class CleanCommitLogService:
         if self._flags.write_error is not None:
             return 0
         try:
-            vanished = self._forget_vanished()
+            if vanished := self._forget_vanished():
+                await self.before_deleting(self._log.min_offset)
             deleted = await self._delete_expired(used_percent)
             if deleted or vanished:
                 pause_s = self._options.delete_consume_queue_files_interval_s
                 await self._queues.delete_expired_files_in_thread(self._log.min_offset, pause_s=pause_s)
-                self.on_deleted()
                 await self._disk.release_unlinked()  # before the next look at how full it is
         except StoreError as error:
             logger.warning("clean_commit_log_service.failed", reason=str(error))
@@ -164,23 +166,29 @@ class CleanCommitLogService:
         return time.localtime(self._now_ms() / 1000).tm_hour in self._options.delete_when
 
     async def _delete_segments(self, *, force: bool) -> int:
+        candidates = self._log.files[:-1][:_DELETED_PER_RUN_MAX]
+        deletable = list(takewhile(lambda mapped: self._is_deletable(mapped, force=force), candidates))
+        if deletable:
+            await self.before_deleting(deletable[-1].end_offset)
         deleted = 0
-        while deleted < _DELETED_PER_RUN_MAX and self._is_deletable(force=force):
-            path = self._log.files[0].path
+        for mapped in deletable:
+            if self._log.files[0] is not mapped or not self._is_deletable(mapped, force=force):
+                break  # while others were awaited
             await self._log.delete_first_in_thread()
-            logger.info("commit_log.segment_deleted", path=path, forced=force)
+            logger.info("commit_log.segment_deleted", path=mapped.path, forced=force)
             deleted += 1
             await trio.sleep(self._options.delete_commit_log_files_interval_s)
         return deleted
 
-    def _is_deletable(self, *, force: bool) -> bool:
-        """Whether the oldest segment may go."""
-        if len(self._log.files) < 2:
-            return False
-        oldest = self._log.files[0]
-        if oldest.end_offset > self._done_offset():
+    def _is_deletable(self, mapped: MappedFile, *, force: bool) -> bool:
+        """Whether a segment that is not the last may go, if those before it do."""
+        if mapped.end_offset > self._done_offset():
             return False
         if force:
             return True
-        expires_ms = self._disk.mtime_ms(oldest.path) + self._options.file_reserved_time_s * 1000
-        return self._now_ms() >= expires_ms and oldest.end_offset <= self._kept_from()
+        expires_ms = self._disk.mtime_ms(mapped.path) + self._options.file_reserved_time_s * 1000
+        return self._now_ms() >= expires_ms and mapped.end_offset <= self._kept_from()
+
+
+async def _nothing(_offset: int) -> None:
+    pass

@@ -244,18 +244,23 @@ async def test_each_reason_for_not_saving_is_told_once_until_a_save_succeeds(aut
     assert "orders" in saved["topicConfigTable"]
 
 
-async def test_the_end_of_a_queue_is_saved_as_soon_as_its_last_message_is_gone(
-    machine: Machine, autojump_clock: MockClock
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_the_end_of_a_queue_is_saved_before_its_last_message_goes(
+    machine: Machine, autojump_clock: MockClock, is_full: bool
 ) -> None:
-    """Not when the interval is over: its files may be lost until then, and it would begin at 0 again."""
-    saved = "/store/config/queueEnds.json"
+    """A crash that takes the queue's files, too, would have it begin at 0 again; but a full disk must be emptied."""
+    saved: list[bool] = []
+    files = machine.disk.files
     async with machine.broker(flushConsumerOffsetInterval="3600000", fileReservedTime="1") as broker:
         async with machine.client() as client:
             for topic in ("silent", *["busy"] * 3):
                 await ask(client, send_request(b"x" * 30_000, topic=topic))
         await trio.sleep(1.5 * 3600)
-        assert saved not in machine.disk.files
+        machine.disk.on_unlink = lambda _path: saved.append("/store/config/queueEnds.json" in files)
+        machine.disk.faults.root_full = is_full
         broker.store.cleaner.execute_delete_files_manually()
-        assert await broker.store.cleaner.clean() > 0
-        await trio.sleep(1)
-        assert b"silent" in machine.disk.files[saved].durable
+        assert await broker.store.cleaner.clean() == 1
+        assert saved == [not is_full]
+        machine.disk.faults.heal()
+        await broker.metadata.save()
+        assert b"silent" in files["/store/config/queueEnds.json"].durable
