@@ -245,7 +245,10 @@ class World:
             if process is None or process.broker.replication.ha_client is None:
                 continue
             info = process.broker.replication.ha_client.info()
-            if info.state is ClientState.AHEAD and (self.master.process is None or self.master.process.is_behind):
+            is_awaited = (
+                node.name not in self.usurped and (master := self.master.process) is not None and master.is_behind
+            )
+            if info.state is ClientState.AHEAD and is_awaited:
                 continue
             if info.state in {ClientState.DIVERGED, ClientState.AHEAD, ClientState.BELOW_MIN}:
                 self.journal.record("operator.rebuilt", node.name, info.state.value)
