@@ -118,6 +118,9 @@ class LogReceiver:
             taken += log.append_raw(data[taken:], phy_offset + taken)
 
     def _compare(self, phy_offset: int, there: bytes) -> None:
+        """Compare what is not deleted here."""
+        deleted = max(self._log.min_offset - phy_offset, 0)
+        phy_offset, there = phy_offset + deleted, there[deleted:]
         if not there:
             return
         here = bytes(self._log.view_range(phy_offset, len(there)))

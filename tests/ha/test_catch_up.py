@@ -133,6 +133,19 @@ async def test_a_peer_that_ends_before_this_log_begins_has_nothing_to_compare(
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("end", [2 * FILE, 2 * FILE - 700])
+async def test_what_was_cleaned_away_here_is_not_compared(
+    end: int, network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """This log has just been cleaned empty, and the peer does not say by remoting where its own begins and ends."""
+    service = await start_master(nursery, network, MemoryLog.holding(DATA[:end]))
+    log, peer = MemoryLog(start=2 * FILE), MasterAddress("peer", service.port)
+    catch_up = start_catch_up(nursery, network, log, peer, answers_needed=1)
+    assert await opened_within(catch_up, 30.0)
+    assert (states(catch_up), log.content()) == (["settled"], b"")
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_shorter_peer_with_other_bytes_stops_the_start(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

@@ -155,7 +155,7 @@ class Checker:
         """Whether a node may show this record: it is on its device, or so many slaves have it as SEND_OK asks for."""
         swarm, node = self.world.swarm, process.node
         shown = Acked(_SHOWN, offset, 0, record)
-        if holds(node.disk, shown, swarm.segment_size, durable=True):
+        if offset < self.expired.get(node.name, 0) or holds(node.disk, shown, swarm.segment_size, durable=True):
             return True
         if not (process.is_master and swarm.sync_master):
             return False
