@@ -85,15 +85,26 @@ class DamagedQueues:
         self._position = self._log.min_offset
         while self._position < end:
             begun_at = trio.current_time()
-            requests, behind = self._log.records(self._position, end)
-            if behind == self._position >= self._log.min_offset:
-                raise CorruptLogError(self._position, "the record that begins here is longer than what is written")
+            requests, behind = read_on(self._log, self._position, end)
             for request in requests:
                 if (request.topic, request.queue_id) in suspects and enters_queue(request.sys_flag):
                     _count(request, next_offsets)
             self._position = max(behind, self._log.min_offset)
             await trio.sleep((_SHARE - 1) * (trio.current_time() - begun_at))
         return next_offsets
+
+
+def read_on(log: Log, position: int, end: int) -> tuple[list[DispatchRequest], int]:
+    """As :meth:`Log.records` up to an ``end`` where a record is known to end.
+
+    Raises:
+        CorruptLogError: also if no record ends before ``end``.
+        StoreReadError: the log cannot be read at present.
+    """
+    requests, behind = log.records(position, end)
+    if log.min_offset <= position == behind < end:
+        raise CorruptLogError(position, "the record that begins here is longer than what is written")
+    return requests, behind
 
 
 def _count(request: DispatchRequest, next_offsets: dict[QueueKey, int]) -> None:

@@ -16,7 +16,7 @@ from rmqha.codec.record.layout import enters_queue
 from rmqha.errors import CorruptLogError, StoreError, StoreWriteError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
-from rmqha.store.damaged_queues import DamagedQueues
+from rmqha.store.damaged_queues import DamagedQueues, read_on
 from rmqha.store.disk import Disk
 from rmqha.store.log import Log
 from rmqha.store.lost_queue import LostQueue
@@ -149,7 +149,7 @@ class QueueRebuildService:
 
     async def _next_round(self, groups: dict[QueueKey, UnitGroup]) -> None:
         begun_at, dispatched = trio.current_time(), self._reput.reput_from_offset
-        requests, self._position = self._log.records(self._position, dispatched)
+        requests, self._position = read_on(self._log, self._position, dispatched)
         for request in requests:
             group = groups.get((request.topic, request.queue_id))
             if group is not None and enters_queue(request.sys_flag):

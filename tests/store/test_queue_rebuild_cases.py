@@ -5,9 +5,10 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.codec.record.layout import SysFlag
-from rmqha.errors import StoreReadError
+from rmqha.errors import CorruptLogError, StoreReadError
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import dispatched, message, put, running
+from tests.store.test_damaged_queues import damage_log
 from tests.store.test_flush_consume_queue_service import service_of
 from tests.store.test_queue_rebuild import healed, lose, offsets, put_everywhere
 
@@ -67,6 +68,20 @@ async def test_a_reader_that_finds_a_file_missing_starts_the_rebuilding(autojump
             [store.get_message("TopicTest", number, 0) for number in (1, 0)]
         await trio.sleep(2)
         assert len(store.get_message("TopicTest", 0, 0).views) == 2
+
+
+async def test_a_last_record_longer_than_the_log_ends_dispatch_rather_than_being_read_for_ever(
+    autojump_clock: MockClock,
+) -> None:
+    device = SimDisk()
+    async with running(device.mount(), crash=True) as store:
+        *_, last = await put(store, *[message() for _ in range(5)])
+        await dispatched(store)
+        damage_log(store, last.wrote_offset, (400).to_bytes(4, "big"))
+        device.remove(f"{DIRECTORY}/0")
+        await lose(store)
+        await trio.sleep(5)
+        assert isinstance(store.running_flags.final_error, CorruptLogError)
 
 
 async def test_the_checkpoint_waits_for_lost_queues(autojump_clock: MockClock) -> None:
