@@ -44,7 +44,7 @@ async def test_what_is_sent_is_tailed_dumped_and_survives_the_master(pair: Pair)
 
     assert (await rmqha("status", "-b", slave, "--wait", "in-sync"))[0] == 0
     with trio.fail_after(60):
-        while await replicas_named(master) != ["pair/1"]:
+        while await replicas_named(master) != ["pair/1"]:  # noqa: ASYNC110 - another process
             await trio.sleep(0.2)
     await pair.master.kill()
     assert (await rmqha("status", "-b", master))[0] == 3
