@@ -110,7 +110,8 @@ class ReplicationGroup:
             if why := self.why_apart(member):
                 clashes.append(f"{address}: {why}")
         return clashes + [
-            f"{' and '.join(sorted(addresses))}: all have brokerId={broker_id}, and clients reach only one of them"
+            f"{' and '.join(sorted(addresses))}: all have brokerId={broker_id}: clients reach only one of them, and "
+            "they count as one replica"
             for broker_id, addresses in by_id.items()
             if len(addresses) > 1 and broker_id is not None
         ]

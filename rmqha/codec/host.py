@@ -49,9 +49,15 @@ def decode_host(raw: bytes) -> str:
     return f"[{groups}]:{port}"
 
 
+def address_of(peer: str) -> tuple[str, str]:
+    """Host and port of ``ip:port`` or ``[ip]:port``."""
+    host, _, port = peer.rpartition(":")
+    return host.strip("[]"), port
+
+
 def host_of(peer: str) -> str:
     """The host of ``ip:port`` or ``[ip]:port``."""
-    return peer.rpartition(":")[0].strip("[]")
+    return address_of(peer)[0]
 
 
 class Networks:

@@ -24,6 +24,7 @@ from rmqha.replication.master_session import (
     WaitUntil,
 )
 from rmqha.replication.progress import RateMeter
+from rmqha.replication.slave_identity import SlaveIdentity
 from rmqha.replication.watermark import Waiter
 from rmqha.transport import Stream, UntrustedPeerError
 from rmqha.waiting import wait_overdue
@@ -55,9 +56,7 @@ class HAConnection:
         self.stream: Final = stream
         self.peer: Final = stream.peer
         self.session: Final = MasterSession(service.settings, now=now)
-        self.replica: Final = Replica(host_of(stream.peer))
-        self.name = ""
-        """``brokerName/brokerId``, once the slave has said so by remoting."""
+        self.replica: Final = Replica(SlaveIdentity(host_of(stream.peer)))
         self.first_report_came: Final = trio.Event()
         self.refusal: RefusedSlaveError | None = None
         self._connected_at: Final = now
@@ -153,7 +152,7 @@ class HAConnection:
         eta_s = 0.0 if state is ConnectionState.IN_SYNC else lag_bytes / rate if rate > 0 else None
         return ConnectionInfo(
             peer=self.peer,
-            name=self.name,
+            name=self.replica.who.name,
             state=state,
             connected_s=now - self._connected_at,
             slave_ack_offset=acked,

@@ -5,7 +5,7 @@ from typing import Final
 import structlog
 import trio
 
-from rmqha.codec.host import host_of
+from rmqha.codec.host import address_of, host_of
 from rmqha.ha.accept_socket_service import AcceptSocketService
 from rmqha.ha.departed_replicas import DepartedReplicas
 from rmqha.ha.group_transfer_service import GroupTransferService
@@ -19,6 +19,7 @@ from rmqha.log_limit import LogLimit
 from rmqha.replication.in_sync import InSyncReplicas
 from rmqha.replication.master_session import MasterSettings, Refusal, RefusedSlaveError
 from rmqha.replication.progress import EndHistory
+from rmqha.replication.slave_identity import SlaveIdentity
 from rmqha.replication.watermark import Watermark
 from rmqha.transport import Network, Stream
 
@@ -130,14 +131,14 @@ class HAService:
 
     def _is_back(self, connection: HAConnection) -> bool:
         """Whether the slave of a connection that ended has another one."""
+        who = connection.replica.who
         return any(
-            _is_same_slave(other, connection) and other.session.is_transferring for other in self.connections.values()
+            other.session.is_transferring and other.replica.who.may_be(who) for other in self.connections.values()
         )
 
     def on_joined(self, connection: HAConnection) -> None:
         """A slave has reported for the first time over this connection."""
-        self.departed.forget(connection.name)
-        self.departed.forget_unnamed(connection.peer)
+        self.departed.forget(connection.replica.who)
         self._refused.on_back(host_of(connection.peer))
         self.in_sync_watch.on_joined(self.live_slaves, now=trio.current_time())
 
@@ -146,14 +147,13 @@ class HAService:
         if self._is_back(connection):
             return
         now = trio.current_time()
-        peer, acked = connection.peer, connection.session.slave_ack_offset
+        who, peer, acked = connection.replica.who, connection.peer, connection.session.slave_ack_offset
         reason = connection.ended
         if not connection.session.has_taken:
             reason += "; it took nothing: if it does not come back, its own status says what it found"
-        name = connection.name
-        self.departed.note(peer, name=name, slave_ack_offset=acked, reason=reason, now=now)
+        self.departed.note(who, peer=peer, slave_ack_offset=acked, reason=reason, now=now)
         self.in_sync_watch.on_left(
-            self.live_slaves, peer=peer, name=name, slave_ack_offset=acked, reason=reason, now=now
+            self.live_slaves, peer=peer, name=who.name, slave_ack_offset=acked, reason=reason, now=now
         )
 
     def _is_proven(self, stream: Stream) -> bool:
@@ -175,16 +175,20 @@ class HAService:
     def name_slave(self, host: str, port: int, name: str) -> None:
         """The slave whose connection comes from ``port`` of ``host`` is called ``name``, as a broker there says."""
         for connection in self.connections.values():
-            address, _, its_port = connection.peer.rpartition(":")
-            if (address.strip("[]"), its_port) == (host, str(port)):
-                connection.name = name
+            if address_of(connection.peer) == (host, str(port)):
+                connection.replica.who = SlaveIdentity(host, name)
                 if connection.session.is_transferring:
-                    self.departed.forget(name)
+                    self._on_known(connection)
+
+    def _on_known(self, connection: HAConnection) -> None:
+        """A slave that follows has said its name: where several share an address it counts from now on."""
+        self.departed.forget(connection.replica.who)
+        self.in_sync_watch.on_joined(self.live_slaves, now=trio.current_time())
+        self.group_transfer.notify_transfer_some()
 
     def slave_addresses(self) -> list[tuple[str, str]]:
         """Host and port of each slave's connection."""
-        peers = [connection.peer for connection in self.connections.values() if connection.session.is_transferring]
-        return [(host_of(peer), peer.rpartition(":")[2]) for peer in peers]
+        return [address_of(one.peer) for one in self.connections.values() if one.session.is_transferring]
 
     @property
     def live_slaves(self) -> int:
@@ -217,10 +221,3 @@ class HAService:
             push2_slave_max_offset=self.push2_slave_max_offset,
             replicated_offset=self._in_sync.value(),
         )
-
-
-def _is_same_slave(one: HAConnection, other: HAConnection) -> bool:
-    """Whether two connections are one slave's: from the same address, and of the same name where both have one."""
-    if one.name and other.name:
-        return one.name == other.name and one.replica.address == other.replica.address
-    return one.replica.slave == other.replica.slave

@@ -2,26 +2,19 @@
 
 ``in_sync_replicas`` = N counts the master, so bytes are replicated when N - 1 distinct live slaves hold them. RocketMQ
 4.9 keeps a maximum over everything ever reported, 5.x counts connections, so one slave connected twice counts twice
-(spec: ha §14, §15 rows 10, 11).
+(spec: ha §14, §15 rows 10, 11). Here connections that may be one slave's count as one.
 
 What a slave holds is known only of bytes that it was sent over this connection, and of those only when it reports an
 offset behind the place where its stream began. A report of that place, the first one or any later, says nothing: the
 log below it may be another one, which our slaves have yet to find out and RocketMQ's never do.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import nlargest
-from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-
-def is_loopback(address: str) -> bool:
-    """Whether ``address`` is this very host."""
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return False
+from rmqha.replication.slave_identity import SlaveIdentity
 
 
 class Proof(NamedTuple):
@@ -33,22 +26,13 @@ class Proof(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Replica:
-    """One live connection of a slave.
+    """One live connection of a slave."""
 
-    Connections from one address are one slave and count with the best of them, except on loopback, where several
-    slaves of a trial share the address and each connection is a slave of its own.
-    """
-
-    address: str
+    who: SlaveIdentity
     begins_at: int = -1
     """From here on the slave was sent the log."""
     reported: int = -1
     """Its last report; -1 before the first one."""
-    slave: object = field(init=False)
-    """Equal for all connections of one slave."""
-
-    def __post_init__(self) -> None:
-        self.slave = self if is_loopback(self.address) else self.address
 
     @property
     def has_proven(self) -> bool:
@@ -103,7 +87,7 @@ class InSyncReplicas:
 
     def _proof(self, replicas: Iterable[Replica]) -> Proof | None:
         """What enough of these hold at once; each has proven something."""
-        best = _best_by_slave(replicas)
+        best = _distinct(replicas)
         needed: Final = self.slaves_needed
         if needed == 0 or len(best) < needed:
             return None
@@ -118,7 +102,7 @@ class InSyncReplicas:
     @property
     def live_slaves(self) -> int:
         """How many distinct slaves are connected and have reported."""
-        return len(self._reported())
+        return len(_distinct(self._reported()))
 
     def push2_slave_max_offset(self) -> int:
         """The largest report of any live connection, 0 without one."""
@@ -129,18 +113,23 @@ class InSyncReplicas:
 
         Source: HAService.java:67-73; here only slaves that have reported count, and enough of them.
         """
-        close = sum(1 for replica in self._reported() if next_offset - replica.reported < self.slave_fallbehind_max)
-        return close >= self.slaves_needed
+        close = _distinct(one for one in self._reported() if next_offset - one.reported < self.slave_fallbehind_max)
+        return len(close) >= self.slaves_needed
 
-    def _reported(self) -> list[Replica]:
-        return _best_by_slave(replica for replica in self._replicas if replica.reported >= 0)
+    def _reported(self) -> Iterator[Replica]:
+        return (replica for replica in self._replicas if replica.reported >= 0)
 
 
-def _best_by_slave(replicas: Iterable[Replica]) -> list[Replica]:
-    """Of each distinct slave the connection that reported most."""
-    best: dict[object, Replica] = {}
-    for replica in replicas:
-        known = best.get(replica.slave)
-        if known is None or known.reported < replica.reported:
-            best[replica.slave] = replica
-    return list(best.values())
+def _distinct(replicas: Iterable[Replica]) -> list[Replica]:
+    """Of the connections of one slave the one that reported most; none that may be the slave of another one here.
+
+    Those that have said their names come first: one that has not may be any slave of its host.
+    """
+    taken: set[str] = set()
+    distinct: list[Replica] = []
+    for replica in sorted(replicas, key=lambda one: (bool(one.who.name), one.reported), reverse=True):
+        who = replica.who
+        if taken.isdisjoint(who.marks):
+            taken.update(who.marks, (who.host,))
+            distinct.append(replica)
+    return distinct

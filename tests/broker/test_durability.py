@@ -14,6 +14,7 @@ from rmqha.broker.sent_records import SendRules
 from rmqha.codec.codes import ResponseCode
 from rmqha.ha.group_transfer_service import GroupTransferService
 from rmqha.replication.in_sync import InSyncReplicas, Replica
+from rmqha.replication.slave_identity import SlaveIdentity
 from rmqha.replication.watermark import Watermark
 from rmqha.store.status import PutMessageStatus
 from tests.broker.machines import Machine, Sender, ask, send_request
@@ -50,7 +51,7 @@ class Broker:
         self.flush_requests += 1
 
     def connect(self, begins_at: int) -> Replica:
-        replica = Replica("10.0.0.2", begins_at=begins_at, reported=begins_at)
+        replica = Replica(SlaveIdentity("10.0.0.2"), begins_at=begins_at, reported=begins_at)
         self.in_sync.add(replica)
         return replica
 
@@ -164,14 +165,14 @@ async def test_what_arrived_with_it_and_does_not_wait_need_not_be_held(autojump_
         rules = SendRules("cluster", bytes(8), 1000)
         puts = PutMessageService(store, broker.topics, durability, refusal=lambda: "")
         sends = SendMessageProcessor(puts, broker.topics, rules=rules)
-        replicas.add(Replica("10.0.0.2", begins_at=0, reported=0))
+        replicas.add(Replica(SlaveIdentity("10.0.0.2"), begins_at=0, reported=0))
         requests = [send_request(b"x", properties=properties) for properties in ("WAIT\x01false", "WAIT\x01true")]
         for opaque, request in enumerate(requests):
             request.opaque = opaque
         begin = store.max_offset
         sends.process(sender, requests)  # type: ignore[arg-type]
         second, end = (begin + store.max_offset) // 2, store.max_offset
-        replica = Replica("10.0.0.3", begins_at=second)
+        replica = Replica(SlaveIdentity("10.0.0.3"), begins_at=second)
         replicas.add(replica)
         replicas.acknowledge(replica, end, begins_at=second)
         transfer.notify_transfer_some()

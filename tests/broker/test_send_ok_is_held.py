@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from rmqha.broker.durability import Durability, ReplicaPromise
 from rmqha.ha.group_transfer_service import GroupTransferService
 from rmqha.replication.in_sync import InSyncReplicas, Replica
+from rmqha.replication.slave_identity import SlaveIdentity
 from rmqha.replication.watermark import Watermark
 from rmqha.store.status import PutMessageStatus
 
@@ -67,7 +68,7 @@ class SlavesOfAMaster(RuleBasedStateMachine):
     def connect(self, slave: int, share: float) -> None:
         self.leave(slave)
         at = self.place(share, since=0)
-        self.live[slave] = replica = Replica(f"10.0.0.{slave}", begins_at=at)
+        self.live[slave] = replica = Replica(SlaveIdentity(f"10.0.0.{slave}"), begins_at=at)
         self.in_sync.add(replica)
         self.acknowledge(slave, at)
 

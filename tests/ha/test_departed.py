@@ -7,10 +7,12 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.codec.host import host_of
 from rmqha.ha.departed_replicas import DepartedReplicas
 from rmqha.ha.ha_service import HAService
 from rmqha.ha.in_sync_watch import InSyncWatch
 from rmqha.ha.options import HAOptions
+from rmqha.replication.slave_identity import SlaveIdentity
 from tests.fakes import MemoryNetwork
 from tests.ha.harness import RawSlave, settle, start_master
 from tests.memory_log import MemoryLog, records
@@ -186,8 +188,8 @@ async def test_the_end_of_the_master_is_no_loss(nursery: trio.Nursery, autojump_
 def test_what_is_remembered_is_bounded() -> None:
     departed = DepartedReplicas()
     for number in range(1000):
-        peer = f"10.0.{number // 250}.{number % 250}:1"
-        departed.note(peer, name=f"pair/{number}" if number % 2 else "", slave_ack_offset=0, reason="x", now=number)
+        who = SlaveIdentity(f"10.0.{number // 250}.{number % 250}", f"pair/{number}" if number % 2 else "")
+        departed.note(who, peer=f"{who.address}:1", slave_ack_offset=0, reason="x", now=number)
     assert [gone.peer for gone in departed.info(now=1000)][-1] == "10.0.3.249:1"
     assert len(departed.info(now=1000)) == 64
 
@@ -195,16 +197,8 @@ def test_what_is_remembered_is_bounded() -> None:
 def test_who_left_again_is_the_last_that_left() -> None:
     departed = DepartedReplicas()
     for number, peer in enumerate(["10.0.0.1:1", "10.0.0.2:1", "10.0.0.1:2"]):
-        departed.note(peer, name="", slave_ack_offset=0, reason="x", now=number)
+        departed.note(SlaveIdentity(host_of(peer)), peer=peer, slave_ack_offset=0, reason="x", now=number)
     assert [gone.peer for gone in departed.info(now=3)] == ["10.0.0.2:1", "10.0.0.1:2"]
-
-
-def test_of_slaves_on_this_host_the_last_that_left_is_taken_for_the_one_that_came() -> None:
-    departed = DepartedReplicas()
-    for port in (1, 2, 3):
-        departed.note(f"127.0.0.1:{port}", name="", slave_ack_offset=0, reason="x", now=port)
-    departed.forget_unnamed("127.0.0.1:4")
-    assert [gone.peer for gone in departed.info(now=4)] == ["127.0.0.1:1", "127.0.0.1:2"]
 
 
 async def test_a_slave_that_left_is_back_when_it_reports_and_not_when_it_is_named(

@@ -4,6 +4,7 @@ import pytest
 
 from rmqha.ha.group_transfer_service import GroupTransferService
 from rmqha.replication.in_sync import InSyncReplicas, Replica
+from rmqha.replication.slave_identity import SlaveIdentity
 from rmqha.replication.watermark import Watermark
 
 
@@ -17,7 +18,7 @@ class Master:
 
     def report(self, host: str, offset: int, *, begins_at: int) -> None:
         """A new connection of the slave at ``host`` has been sent the log from ``begins_at`` on."""
-        replica = Replica(host)
+        replica = Replica(SlaveIdentity(host))
         self.in_sync.add(replica)
         self.in_sync.acknowledge(replica, offset, begins_at=begins_at)
         self.transfer.notify_transfer_some()

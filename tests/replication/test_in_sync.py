@@ -1,15 +1,18 @@
 """Up to which offset enough slaves hold the log."""
 
+from itertools import permutations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.codec.host import host_of
-from rmqha.replication.in_sync import InSyncReplicas, Proof, Replica, is_loopback
+from rmqha.replication.in_sync import InSyncReplicas, Proof, Replica
+from rmqha.replication.slave_identity import SlaveIdentity
 
 
-def connect(made: InSyncReplicas, peer: str, acked: int = -1, *, begins_at: int = -1) -> Replica:
-    replica = Replica(host_of(peer))
+def connect(made: InSyncReplicas, peer: str, acked: int = -1, *, begins_at: int = -1, name: str = "") -> Replica:
+    replica = Replica(SlaveIdentity(host_of(peer), name))
     made.add(replica)
     if acked >= 0:
         made.acknowledge(replica, acked, begins_at=begins_at)
@@ -33,8 +36,9 @@ def replicas(n: int, acked: dict[str, int], *, fallbehind_max: int = 1000) -> In
         (3, {"10.0.0.1:1": 500, "10.0.0.2:1": 700}, 500),
         (3, {"10.0.0.1:1": 500}, -1),
         (3, {"10.0.0.1:1": 500, "10.0.0.1:2": 700}, -1),
-        (3, {"127.0.0.1:1": 500, "127.0.0.1:2": 700}, 500),
-        (3, {"[::1]:1": 500, "[::1]:2": 700}, 500),
+        (3, {"127.0.0.1:1": 500, "127.0.0.1:2": 700}, -1),
+        (3, {"127.0.0.1:1": 500, "[::1]:2": 700}, -1),
+        (3, {"127.0.0.2:1": 500, "127.0.0.3:2": 700}, 500),
         (3, {"[fd00::1]:1": 500, "[fd00::1]:2": 700}, -1),
         (3, {"10.0.0.1:1": 500, "10.0.0.2:1": -1}, -1),
     ],
@@ -145,6 +149,30 @@ def test_exactly_enough_slaves_hold_the_value(n: int, acked: dict[int, int]) -> 
         assert sum(offset > value for offset in acked.values()) < n - 1
 
 
+@pytest.mark.parametrize(
+    ("peers", "distinct"),
+    [
+        ([("127.0.0.1", ""), ("127.0.0.1", "")], 1),  # a tunnel's, or a Java slave's, that has come back
+        ([("127.0.0.1", "pair/1"), ("127.0.0.1", "pair/1")], 1),
+        ([("127.0.0.1", "pair/1"), ("127.0.0.1", "pair/2")], 2),
+        ([("127.0.0.1", ""), ("127.0.0.1", "pair/2")], 1),
+        ([("::1", ""), ("127.0.0.1", "pair/2")], 1),
+        ([("127.0.0.1", ""), ("127.0.0.1", "pair/1"), ("127.0.0.1", "pair/2")], 2),
+        ([("10.0.0.1", "pair/1"), ("10.0.0.2", "pair/1")], 1),  # it has two addresses
+        ([("10.0.0.1", "pair/1"), ("10.0.0.1", "pair/2")], 1),  # anybody may say any name
+        ([("10.0.0.1", "pair/1"), ("127.0.0.1", "pair/1")], 1),
+        ([("10.0.0.1", "pair/1"), ("10.0.0.2", "")], 2),
+    ],
+)
+def test_what_may_be_one_slave_is_one_acknowledgement(peers: list[tuple[str, str]], distinct: int) -> None:
+    for order in permutations(peers):
+        made = InSyncReplicas(distinct + 1, 1000)
+        for number, (host, name) in enumerate(order):
+            connect(made, f"{host}:1", 500 + number, begins_at=0, name=name)
+        assert (made.live_slaves, made.is_slave_ok(600), made.proof_beyond(0) is not None) == (distinct, True, True)
+        made.in_sync_replicas += 1
+        assert (made.is_slave_ok(600), made.proof_beyond(0), made.value()) == (False, None, -1)
+
+
 def test_addresses() -> None:
     assert (host_of("10.0.0.1:99"), host_of("[fd00::1]:99")) == ("10.0.0.1", "fd00::1")
-    assert [is_loopback(a) for a in ("127.0.0.9", "::1", "10.0.0.1", "unknown")] == [True, True, False, False]

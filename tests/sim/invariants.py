@@ -188,7 +188,7 @@ class Checker:
         if end > min(store.flushed_offset, store.reput_from_offset):
             self.violation("I1", f"{node.name} deletes {path}, which is not durable or not dispatched")
         connections = process.broker.replication.ha_service.connections.values()
-        following = {c.replica.address for c in connections if c.session.is_transferring}
+        following = {c.replica.who.address for c in connections if c.session.is_transferring}
         for other in self.world.nodes.values():
             slave = other.process
             if (

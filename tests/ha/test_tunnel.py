@@ -1,0 +1,67 @@
+"""A tunnel in front of the HA port, as stunnel's or ssh's: its slaves come from one address, which is not theirs."""
+
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.ha.ha_service import HAService
+from rmqha.ha.options import HAOptions
+from tests.fakes import MemoryNetwork
+from tests.ha.harness import RawSlave, settle, start_master
+from tests.memory_log import MemoryLog, records
+
+DATA = records([b"x" * 100] * 4)
+HERE = "127.0.0.1"
+
+
+async def slave_here(nursery: trio.Nursery, network: MemoryNetwork, service: HAService) -> RawSlave:
+    """Connects from this host, and takes all that there is."""
+    network.host = HERE
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(0)
+    await slave.report(len(DATA))
+    return slave
+
+
+async def test_a_slave_that_connects_twice_through_a_tunnel_is_one_acknowledgement(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The tunnel keeps the old connection open while the slave is back by another one: SEND_OK was said of one copy."""
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=3))
+    for _ in range(2):
+        await slave_here(nursery, network, service)
+    assert (service.live_slaves, service.is_slave_ok(len(DATA)), service.group_transfer.acked.value) == (1, False, 0)
+    nursery.cancel_scope.cancel()
+
+
+async def test_slaves_of_one_host_count_as_soon_as_they_have_said_their_names(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Sends that wait are answered then, and the log says that enough slaves are there."""
+    network = MemoryNetwork()
+    with capture_logs() as logs:
+        service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=3))
+        one, two = [await slave_here(nursery, network, service) for _ in range(2)]
+        service.name_slave(HERE, one.stream.local_port, "pair/1")
+        service.name_slave(HERE, two.stream.local_port, "pair/1")
+        assert (service.live_slaves, service.group_transfer.acked.value) == (1, 0), "both may have been misled"
+        service.name_slave(HERE, two.stream.local_port, "pair/2")
+    assert (service.live_slaves, service.group_transfer.acked.value) == (2, len(DATA))
+    assert [entry["slaves"] for entry in logs if entry["event"] == "ha_service.in_sync"] == [2]
+    nursery.cancel_scope.cancel()
+
+
+async def test_of_slaves_behind_a_tunnel_the_last_one_that_goes_is_missed(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    one, two = [await slave_here(nursery, network, service) for _ in range(2)]
+    one.stream.close()
+    await settle()
+    assert service.info().departed == ()
+    two.stream.close()
+    await settle()
+    assert [gone.peer for gone in service.info().departed] == [two.peer]
+    nursery.cancel_scope.cancel()
