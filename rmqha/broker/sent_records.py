@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from rmqha.broker.stored_properties import SendRefusedError
-from rmqha.codec.batch import BATCH_MESSAGES_MAX, decode_batch, merge_properties
+from rmqha.codec.batch import BATCH_MESSAGES_MAX, ENTRY_SIZE_MIN, decode_batch, merge_properties
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.codec.send_headers import SendMessageRequestHeader
@@ -18,7 +18,10 @@ _BATCH_GROWTH_MAX: Final = 4
 """A batch's records take at most so many times maxMessageSize; in RocketMQ 4.9 they have to fit into that."""
 
 _MESSAGES_A_STEP: Final = 250
-_LARGE_BYTES: Final = 64 * 1024
+_RECORD_COST: Final = 300
+"""Bytes that a record takes in memory beside its body and properties."""
+LARGE_BYTES: Final = 256 * 1024
+"""Of records in memory: what more than that may become of is prepared a few at one time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,8 @@ class SentBatch(list[PreparedRecord]):
         self._body = body
         self._shared = shared
         self._size_max = size_max
-        self.is_large = len(body) > _LARGE_BYTES
-        """Its records take notable memory."""
+        self.cost = len(body) + len(body) // ENTRY_SIZE_MIN * (len(shared) + _RECORD_COST)
+        """Bytes that its records take in memory at most, if it is not refused."""
 
     def prepare(self) -> Iterator[bool]:
         """Add the records, less than a millisecond's work a step.

@@ -12,7 +12,7 @@ from typing import Final
 
 from rmqha.broker.durability import Answer
 from rmqha.broker.put_service import Put, PutMessageService
-from rmqha.broker.sent_records import SendRules, SentBatch, records_of
+from rmqha.broker.sent_records import LARGE_BYTES, SendRules, SentBatch, records_of
 from rmqha.broker.stored_properties import SendRefusedError, StoredProperties
 from rmqha.broker.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -81,11 +81,12 @@ class SendMessageProcessor:
         connection.work(self._process(connection, requests))
 
     def _process(self, connection: Connection, requests: list[RemotingCommand]) -> Iterator[bool]:
-        accepted: list[Put[_Asked]] = []
+        sender, accepted, cost = _Sender(connection, self._encode_answers), list[Put[_Asked]](), 0
         for request in requests:
             try:
                 put = self._accept(connection, request)
                 if isinstance(put.request, SentBatch):
+                    cost += put.request.cost
                     yield from self._prepare(put.request)
                 accepted.append(put)
             except SendRefusedError as error:
@@ -94,8 +95,12 @@ class SendMessageProcessor:
                 connection.respond(request, ResponseCode.SYSTEM_ERROR, remark=str(error))
             except Exception as error:  # noqa: BLE001 - the fence, which for each message would cost too much as a block
                 connection.refuse(request, error)
+            if cost > LARGE_BYTES:  # however many came together, no more than one large batch is held and appended
+                self._puts.put(accepted, sender)
+                accepted, cost = [], 0
+                yield False
         if accepted:
-            self._puts.put(accepted, _Sender(connection, self._encode_answers))
+            self._puts.put(accepted, sender)
 
     def _prepare(self, batch: SentBatch) -> Iterator[bool]:
         """In steps; of large batches only a few at one time, since their records take memory.
@@ -104,15 +109,16 @@ class SendMessageProcessor:
             SendRefusedError: the batch may not be stored.
             RemoteProtocolError: it does not parse.
         """
-        while batch.is_large and self._large_batches >= LARGE_BATCHES_MAX:
+        is_large = batch.cost > LARGE_BYTES
+        while is_large and self._large_batches >= LARGE_BATCHES_MAX:
             yield True
-        self._large_batches += batch.is_large
+        self._large_batches += is_large
         try:
             yield from batch.prepare()
         except LocalProtocolError as error:
             raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         finally:
-            self._large_batches -= batch.is_large
+            self._large_batches -= is_large
 
     def _accept(self, connection: Connection, request: RemotingCommand) -> Put[_Asked]:
         """Check a request and make of it what the log takes.

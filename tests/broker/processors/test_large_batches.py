@@ -1,0 +1,69 @@
+"""However small a batch is on the wire: by what its records take in memory it is prepared, held and appended."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rmqha.broker.processors.send_message_processor import LARGE_BATCHES_MAX, SendMessageProcessor
+from rmqha.broker.put_service import Put, PutCaller
+from rmqha.broker.sent_records import SendRules
+from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.codec.batch import BatchEntry, encode_batch
+from tests.broker.machines import Sender, send_request
+
+MESSAGE_SIZE_MAX = 4 << 20
+BODY = encode_batch([BatchEntry(0, b"x", b"k\x01v")] * 500)
+ALL_HAVE = "K\x01" + "v" * 32_000
+"""With it 13 KB on the wire become 16 MB."""
+
+
+class Puts:
+    """A PutMessageService that notes how much it gets at once."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.refusal = str
+
+    def put(self, puts: list[Put[Any]], _caller: PutCaller[Any]) -> None:
+        self.sizes.append(sum(record.size for put in puts for record in put.request))  # type: ignore[union-attr, misc]
+
+
+class PatientSender(Sender):
+    """Keeps what is to be done in steps."""
+
+    steps: Iterator[bool]
+
+    def work(self, steps: Iterator[bool]) -> None:
+        self.steps = steps
+
+
+def processor(puts: Puts) -> SendMessageProcessor:
+    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
+    rules = SendRules("cluster", bytes(8), MESSAGE_SIZE_MAX)
+    return SendMessageProcessor(puts, topics, rules=rules)  # type: ignore[arg-type]
+
+
+def test_batches_that_came_together_are_appended_one_by_one() -> None:
+    """Five in a packet of 230 KB were 80 MB, in one append; and so were those of each other client at the same time."""
+    puts = Puts()
+    requests = [send_request(BODY, batch=True, properties=ALL_HAVE) for _ in range(5)]
+    processor(puts).process(Sender(), requests)  # type: ignore[arg-type]
+    assert len(puts.sizes) == 5
+    assert max(puts.sizes) < 4 * MESSAGE_SIZE_MAX
+
+
+def test_small_batches_that_came_together_are_appended_together() -> None:
+    puts, body = Puts(), encode_batch([BatchEntry(0, bytes(100), b"k\x01v")] * 10)
+    processor(puts).process(Sender(), [send_request(body, batch=True) for _ in range(5)])  # type: ignore[arg-type]
+    assert len(puts.sizes) == 1
+
+
+def test_only_a_few_batches_that_grow_are_prepared_at_one_time() -> None:
+    puts = Puts()
+    sends, senders = processor(puts), [PatientSender() for _ in range(LARGE_BATCHES_MAX + 1)]
+    for sender in senders:
+        sends.process(sender, [send_request(BODY, batch=True, properties=ALL_HAVE)])  # type: ignore[arg-type]
+    waits = [next(sender.steps) for sender in senders]
+    assert waits == [False] * LARGE_BATCHES_MAX + [True]
+    for sender in senders:
+        assert not any(sender.steps)
+    assert len(puts.sizes) == LARGE_BATCHES_MAX + 1
