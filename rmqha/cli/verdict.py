@@ -13,7 +13,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
     catch_up         of each of a master's haPeers: peer, state, end, reason (see PeerState)
     ha               asdict(HAServiceInfo): port, connections, connections_broken, refused, departed,
-                     push2_slave_max_offset, replicated_offset
+                     push2_slave_max_offset, live_slaves, replicated_offset
     ha_client        asdict(HAClientInfo) on a slave, else None
 
 While a broker starts, there are only the names, the role, and
@@ -33,6 +33,9 @@ _DEPARTED_TOLD_MAX: Final = 3
 REFUSED_RECENTLY_S: Final = 60.0
 """A slave that is turned away comes back within seconds; a stranger who tried a port once is no concern for long."""
 
+_ONE_SLAVE: Final = (
+    "they share an address or a brokerId, and may be one slave's. See docs/operations.md, 'A tunnel, proxy or NAT'"
+)
 _UNFIT_PEER: Final = "unfit"
 _SLAVE_GOOD: Final = ("transfer",)
 _SLAVE_ADVICE: Final = {
@@ -107,13 +110,16 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
     needed = facts["in_sync_replicas"] - 1 if facts["role"] == "SYNC_MASTER" else 0
     connections = facts["ha"]["connections"]
     current = sum(1 for connection in connections if connection["state"] == IN_SYNC)
+    slaves = min(current, facts["ha"].get("live_slaves", current))
     reasons = []
     if facts.get("write_refusal"):
         reasons.append(f"sends are refused: {facts['write_refusal']}")
     else:
         reasons += [told["reason"] for told in facts.get("catch_up", ()) if told["state"] == _UNFIT_PEER]
-    if current < needed:
-        reasons.append(f"{current} of the {needed} slaves that a send needs are in sync")
+    if slaves < needed:
+        reasons.append(f"{slaves} of the {needed} slaves that a send needs are in sync")
+        if slaves < current:
+            reasons.append(f"{current} connections count as {slaves}: {_ONE_SLAVE}")
         reasons += [f"{named(gone)} left {gone['last_s_ago']:.0f} s ago: {gone['reason']}" for gone in _latest(facts)]
     reasons += [
         f"{connection['peer']} lags behind by {connection['lag_bytes']} bytes"
@@ -127,8 +133,8 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
         if refused["last_s_ago"] < REFUSED_RECENTLY_S
     ]
     level = "failed" if facts.get("write_refusal") else "degraded" if reasons else "ok"
-    summary = f"{name}, slaves in sync: {current} of {len(connections)} connected, {needed} needed for SEND_OK"
-    in_sync = not facts.get("write_refusal") and current >= max(needed, 1) and current == len(connections)
+    summary = f"{name}, slaves in sync: {slaves} of {len(connections)} connected, {needed} needed for SEND_OK"
+    in_sync = not facts.get("write_refusal") and slaves >= max(needed, 1) and current == len(connections)
     return Verdict(level, summary, tuple(reasons), in_sync=in_sync)
 
 

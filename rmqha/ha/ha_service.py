@@ -219,5 +219,6 @@ class HAService:
             refused=self._refused.info(now=trio.current_time()),
             departed=self.departed.info(now=trio.current_time()),
             push2_slave_max_offset=self.push2_slave_max_offset,
+            live_slaves=self.live_slaves,
             replicated_offset=self._in_sync.value(),
         )

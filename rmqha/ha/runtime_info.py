@@ -72,6 +72,8 @@ class HAServiceInfo:
     refused: tuple[RefusedInfo, ...]
     departed: tuple[DepartedInfo, ...]
     push2_slave_max_offset: int
+    live_slaves: int
+    """As how many slaves the connections that have reported count: one for all that may be one slave's."""
     replicated_offset: int
     """Held by as many live slaves as ``in_sync_replicas`` asks for; -1 when there are not enough."""
 

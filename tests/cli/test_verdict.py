@@ -44,6 +44,18 @@ def test_a_slave_that_holds_what_it_has_not_flushed_is_not_in_sync() -> None:
     assert not judge(facts).in_sync
 
 
+def test_connections_that_may_be_one_slaves_are_one_slave_in_sync() -> None:
+    """As behind a tunnel: it was ok, and no send was answered SEND_OK."""
+    facts = master(connection(), connection(), in_sync_replicas=3)
+    facts["ha"]["live_slaves"] = 1
+    verdict = judge(facts)
+    assert (verdict.level, verdict.in_sync) == ("degraded", False)
+    assert verdict.reasons[0] == "1 of the 2 slaves that a send needs are in sync"
+    assert verdict.reasons[1].startswith("2 connections count as 1: they share an address or a brokerId")
+    facts["in_sync_replicas"] = 2
+    assert judge(facts).in_sync
+
+
 def test_refused_addresses_are_told() -> None:
     facts = master(connection())
     facts["ha"]["refused"] = [{"address": "10.9.9.9", "message": "slave ahead by 7 bytes", "last_s_ago": 5.0}]
