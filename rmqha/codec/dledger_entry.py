@@ -1,0 +1,124 @@
+"""DLedger's records: entries of the data files, units of the index files, and the blank that ends a data file.
+
+An entry (DLedgerEntry):
+
+    at  size  field       type   meaning
+     0     4  magic       int32  1
+     4     4  size        int32  48 + bodyLength
+     8     8  index       int64  place in the Raft log, from 0
+    16     8  term        int64  of the leader that made it
+    24     8  pos         int64  offset of this entry in the concatenation of all data files
+    32     4  channel     int32  0
+    36     4  chainCrc    int32  0, never computed
+    40     4  bodyCrc     int32  0, never computed
+    44     4  bodyLength  int32
+    48     n  body
+
+A blank is magic -1 and an int32 length; a data file always keeps room for one, and the log goes on in the next file.
+
+Source: spec: dledger §1.2 to §1.4; dledger-all-0.3.1.2 DLedgerEntryCoder.java, DLedgerEntry.java, MmapFileList.java.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from rmqha.memory import BytesLike
+
+MAGIC_1: Final = 1
+CURRENT_MAGIC: Final = MAGIC_1
+BLANK_MAGIC_CODE: Final = -1
+MIN_BLANK_LEN: Final = 8
+BODY_OFFSET: Final = 48
+
+_HEADER: Final = struct.Struct(">iiqqqiiii")
+_BLANK: Final = struct.Struct(">ii")
+assert (_HEADER.size, _BLANK.size) == (BODY_OFFSET, MIN_BLANK_LEN)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryHeader:
+    """The fields of an entry before its body."""
+
+    magic: int
+    size: int
+    index: int
+    term: int
+    pos: int
+    channel: int
+    chain_crc: int
+    body_crc: int
+    body_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """The rest of a data file, or what lies before the first entry of the first one."""
+
+    pos: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """No entry lies here: ``reason`` says why what does is none; it is empty if nothing was written here."""
+
+    reason: str = ""
+
+
+def read_record(data: BytesLike, at: int, *, base: int, previous: EntryHeader | None) -> EntryHeader | Blank | End:
+    """What lies at ``at`` of a data file, by the rules with which DLedger recovers.
+
+    Args:
+        data: the whole file.
+        at: where the record before ended.
+        base: offset of the file's first byte.
+        previous: the entry before, which this one must continue; None: any may come.
+    """
+    room = len(data) - at
+    if room < MIN_BLANK_LEN:
+        return End(f"{room} bytes are left, fewer than a blank has")
+    magic, size = _BLANK.unpack_from(data, at)
+    if magic == BLANK_MAGIC_CODE:
+        return Blank(base + at, size)
+    if size == 0:
+        return End()
+    if room < BODY_OFFSET:
+        return End(f"{room} bytes are left, fewer than an entry's header has")
+    header = EntryHeader(*_HEADER.unpack_from(data, at))
+    problem = _problem(header, base + at, room) or _broken_chain(header, previous)
+    return End(problem) if problem else header
+
+
+def _problem(header: EntryHeader, offset: int, room: int) -> str:
+    """Why this is no entry that could stand at ``offset``; empty if it is one."""
+    if header.pos != offset:
+        return f"an entry's pos would be {header.pos}"
+    if header.body_length < 0 or header.body_length + BODY_OFFSET != header.size:
+        return f"an entry's size {header.size} is not {BODY_OFFSET} + bodyLength {header.body_length}"
+    if header.size > room:
+        return f"an entry of {header.size} bytes does not fit into the {room} that are left of the file"
+    if header.magic != CURRENT_MAGIC:
+        return f"an entry's magic would be {header.magic}, not {CURRENT_MAGIC}"
+    return ""
+
+
+def _broken_chain(header: EntryHeader, previous: EntryHeader | None) -> str:
+    if previous is None:
+        return ""
+    if header.index != previous.index + 1:
+        return f"an entry's index is {header.index}, behind one of index {previous.index}"
+    if header.term < previous.term:
+        return f"an entry's term is {header.term}, behind one of term {previous.term}"
+    return ""
+
+
+def start_position(data: BytesLike) -> int:
+    """Where the first entry of a log's first data file may lie: behind a blank that ends before the file does.
+
+    DLedger 0.4 begins a file so whose first bytes nobody sent it, and so does rmqha.
+    """
+    if len(data) < MIN_BLANK_LEN:
+        return 0
+    magic, size = _BLANK.unpack_from(data)
+    return size if magic == BLANK_MAGIC_CODE and MIN_BLANK_LEN <= size < len(data) - MIN_BLANK_LEN else 0

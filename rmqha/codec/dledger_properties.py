@@ -1,0 +1,52 @@
+"""The two small files of a DLedger store, one ``key=value`` a line.
+
+    checkpoint   endIndex        the last entry
+                 committedIndex  the last entry that a majority was known to have
+    currterm     currTerm        the term
+                 voteLeader      who got this node's vote in it; empty: nobody
+
+Source: spec: dledger §1.12, §1.15; dledger-all-0.3.1.2 DLedgerMmapFileStore.java, MemberState.java, IOUtils.java.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from rmqha.memory import BytesLike
+
+CHECK_POINT_FILE: Final = "checkpoint"
+END_INDEX_KEY: Final = "endIndex"
+COMMITTED_INDEX_KEY: Final = "committedIndex"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCheckpoint:
+    """What the checkpoint says; -1 where it says nothing."""
+
+    end_index: int = -1
+    committed_index: int = -1
+
+    @property
+    def kept_index(self) -> int:
+        """The last entry that was committed and there: no start may find less.
+
+        DLedger lets a TRUNCATE leave a committed index behind the end.
+        """
+        return min(self.end_index, self.committed_index)
+
+
+def decode_check_point(raw: BytesLike) -> LedgerCheckpoint:
+    """Read a checkpoint; what is missing or no number is not known, as in DLedger."""
+    values = _properties(raw)
+    return LedgerCheckpoint(_number(values.get(END_INDEX_KEY)), _number(values.get(COMMITTED_INDEX_KEY)))
+
+
+def _properties(raw: BytesLike) -> dict[str, str]:
+    lines = [line.partition("=") for line in bytes(raw).decode("utf-8", "replace").splitlines()]
+    return {key.strip(): value.strip() for key, equals, value in lines if equals}
+
+
+def _number(text: str | None) -> int:
+    try:
+        return max(-1, int(text or ""))
+    except ValueError:
+        return -1
