@@ -11,6 +11,7 @@ from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig, load_config
 from rmqha.errors import StoreWriteError
 from rmqha.ha.ha_client import MasterAddress
+from rmqha.replication.catch_up_plan import PeerState
 from rmqha.replication.master_session import LogRange
 from tests.sim.journal import NodeDied
 from tests.sim.sim_clock import WallClock, stream
@@ -74,8 +75,13 @@ class Process:
 
     @property
     def is_behind(self) -> bool:
-        """Whether a master does not take sends yet, because a peer has messages that are to come before them."""
-        return not self.is_serving or self.broker.store.running_flags.is_peer_longer
+        """Whether a master does not take sends yet, because a peer has messages that are to come before them.
+
+        Those of a peer whose log does not continue this one never will.
+        """
+        peers = self.broker.replication.catch_up.info()
+        is_peer_longer = self.broker.store.running_flags.is_peer_longer
+        return not self.is_serving or (is_peer_longer and all(peer["state"] != PeerState.UNFIT.value for peer in peers))
 
     @property
     def is_serving(self) -> bool:
