@@ -120,9 +120,13 @@ def cluster(in_sync_replicas: int) -> list[Machine]:
     """A master that asks both its slaves at its start, and these."""
     net = SimNet()
     required = {"haPeers": f"{SLAVE}:10912,{OTHER}:10912", "haCatchUpAtStart": "require"}
-    following = {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": f"{MASTER}:10912"}
+    following = {"brokerRole": "SLAVE", "haMasterAddress": f"{MASTER}:10912"}
     promise = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": str(in_sync_replicas)}
-    return [Machine(net, MASTER, promise | required), Machine(net, SLAVE, following), Machine(net, OTHER, following)]
+    return [
+        Machine(net, MASTER, promise | required),
+        Machine(net, SLAVE, following | {"brokerId": "1"}),
+        Machine(net, OTHER, following | {"brokerId": "2"}),
+    ]
 
 
 async def test_an_empty_cluster_that_requires_answers_starts(autojump_clock: MockClock) -> None:
