@@ -193,7 +193,7 @@ mutant(
     "a forged report outlives its connection", "§2 (executed on 4.9.7)",
     (Session, "_on_first_report", _first_report_unchecked), (in_sync.InSyncReplicas, "remove", nothing),
 )  # fmt: skip
-mutant("connections are counted, not slaves", "5.x", (in_sync, "_best_by_slave", list))
+mutant("connections are counted, not slaves", "5.x", (in_sync, "_distinct", list))
 mutant("one slave is enough, whatever was asked for", "§15.11", (in_sync.InSyncReplicas, "slaves_needed", fixed(1)))
 mutant("unflushed bytes are shipped", "#3388, #3161", (ha_service.HAService, "__init__", _everything_sendable))
 mutant("SEND_OK without waiting for slaves", "§5.2", (durability.Durability, "__init__", _without_replica_promise))
