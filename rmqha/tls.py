@@ -10,11 +10,11 @@ before it. Our protocols let the connecting side speak first, so nobody needs to
 
 import ssl
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
+from rmqha.choices import TlsMode
 from rmqha.errors import ConfigError
 from rmqha.memory import BytesLike, new_buffer
 from rmqha.transport import Listener, Network, Stream, TcpNetwork, UntrustedPeerError
@@ -29,15 +29,6 @@ _HANDSHAKE_S: Final = 10.0
 _RECEIVED_AT_ONCE: Final = 16 * 1024 + 512
 """A whole TLS record."""
 _ENCRYPTED_AT_ONCE: Final = 256 * 1024
-
-
-class TlsMode(Enum):
-    """RocketMQ's three modes of a listener."""
-
-    DISABLED = "disabled"
-    PERMISSIVE = "permissive"
-    """Both kinds are served: for the time of a change from one to the other."""
-    ENFORCING = "enforcing"
 
 
 @dataclass(frozen=True, slots=True)

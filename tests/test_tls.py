@@ -12,11 +12,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.choices import TlsMode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import ConfigError, RemotingError
 from rmqha.remoting.client import open_remoting_client
 from rmqha.store.disk import DataFile
-from rmqha.tls import TlsMode, TlsNetwork, TlsOptions, TlsStream, secured
+from rmqha.tls import TlsNetwork, TlsOptions, TlsStream, secured
 from rmqha.transport import Stream
 from tests.fakes import MemoryNetwork
 

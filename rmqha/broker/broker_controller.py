@@ -31,9 +31,10 @@ from rmqha.broker.sent_records import SendRules
 from rmqha.broker.starting import Starting
 from rmqha.broker.topic_config_manager import PERM_READ, PERM_WRITE, TopicConfigManager
 from rmqha.broker.tuning import Tuning
+from rmqha.choices import FlushDiskType
 from rmqha.codec.host import parse_host
 from rmqha.codec.route import MASTER_ID, BrokerData
-from rmqha.config import BrokerConfig, FlushDiskType
+from rmqha.config import BrokerConfig
 from rmqha.ha.ha_client import ProbeMaster
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence

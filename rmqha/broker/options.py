@@ -6,14 +6,14 @@ from typing import Any, Final, TypeVar
 
 from rmqha.broker.topic_config_manager import TopicRules
 from rmqha.broker.tuning import Tuning
-from rmqha.config import BrokerConfig, BrokerRole, FlushDiskType, HaCatchUp, HaStartFrom
-from rmqha.ha.options import HaAck, HAClientOptions, HAOptions
+from rmqha.choices import BrokerRole, FlushDiskType, HaCatchUp, TlsMode
+from rmqha.config import BrokerConfig
+from rmqha.ha.options import HAClientOptions, HAOptions
 from rmqha.remoting.limits import RemotingLimits
-from rmqha.replication.master_session import StartFrom
 from rmqha.replication.role import Role, RoleKind
 from rmqha.store.cleaner import CleanOptions
 from rmqha.store.store_options import StoreOptions
-from rmqha.tls import TlsMode, TlsOptions
+from rmqha.tls import TlsOptions
 
 _PERCENT: Final = 100
 
@@ -73,14 +73,14 @@ def ha_options(config: BrokerConfig) -> HAOptions:
         slave_fallbehind_max=config.ha_slave_fallbehind_max,
         in_sync_replicas=config.in_sync_replicas,
         send_durable_only=config.ha_send_durable_only,
-        start_from=StartFrom.MIN if config.ha_start_from is HaStartFrom.MIN else StartFrom.LAST,
+        start_from=config.ha_start_from,
     )
 
 
 def ha_client_options(config: BrokerConfig, tuning: Tuning) -> HAClientOptions:
     """The receiving side of replication."""
     return HAClientOptions(
-        ack=HaAck(config.ha_ack.value),
+        ack=config.ha_ack,
         heartbeat_s=config.ha_send_heartbeat_interval_s,
         housekeeping_s=config.ha_housekeeping_interval_s,
         overlap_size=tuning.overlap_size,
@@ -113,7 +113,7 @@ def client_tls(config: BrokerConfig) -> tuple[TlsOptions, TlsMode]:
         peer_names=config.tls_peer_names,
         require_peer_cert=config.tls_need_client_auth,
     )
-    return options, TlsMode(config.tls_mode.value)
+    return options, config.tls_mode
 
 
 def ha_tls(config: BrokerConfig) -> tuple[TlsOptions, TlsMode]:
@@ -124,7 +124,7 @@ def ha_tls(config: BrokerConfig) -> tuple[TlsOptions, TlsMode]:
         trust=config.ha_tls_trust_cert_path,
         peer_names=config.ha_tls_peer_names,
     )
-    return options, TlsMode(config.ha_tls_mode.value)
+    return options, config.ha_tls_mode
 
 
 def remoting_limits(config: BrokerConfig, tuning: Tuning) -> RemotingLimits:

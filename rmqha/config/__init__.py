@@ -6,24 +6,12 @@ kind, default, range, meaning and role stand beside each attribute, and validati
 """
 
 from rmqha.config.broker_config import BrokerConfig
-from rmqha.config.kinds import (
-    BrokerRole,
-    FlushDiskType,
-    HaAck,
-    HaCatchUp,
-    HaStartFrom,
-    split_address,
-)
+from rmqha.config.kinds import split_address
 from rmqha.config.load import KEYS, load_config
 
 __all__ = [
     "KEYS",
     "BrokerConfig",
-    "BrokerRole",
-    "FlushDiskType",
-    "HaAck",
-    "HaCatchUp",
-    "HaStartFrom",
     "load_config",
     "split_address",
 ]

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rmqha.choices import BrokerRole
 from rmqha.config.ha_config import HAConfig
 from rmqha.config.key import MASTER, key
-from rmqha.config.kinds import BOOLEAN, BYTES, INTEGER, MILLISECONDS, NETWORKS, PERCENT, SECONDS, TEXT, BrokerRole
+from rmqha.config.kinds import BOOLEAN, BYTES, INTEGER, MILLISECONDS, NETWORKS, PERCENT, SECONDS, TEXT
 from rmqha.config.store_config import StoreConfig
 from rmqha.config.tls_config import TlsConfig
 

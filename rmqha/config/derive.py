@@ -4,8 +4,8 @@ from dataclasses import replace
 from socket import gethostname
 from typing import Any, Final
 
+from rmqha.choices import BrokerRole, FlushDiskType
 from rmqha.config.broker_config import BrokerConfig
-from rmqha.config.kinds import BrokerRole, FlushDiskType
 
 CONSUME_QUEUE_UNIT_SIZE: Final = 20
 RECORD_OVERHEAD_MAX: Final = 1024

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from rmqha.choices import BrokerRole, HaAck, HaCatchUp, HaStartFrom
 from rmqha.config.key import MASTER, SLAVE, key
 from rmqha.config.kinds import (
     ADDRESS,
@@ -12,10 +13,6 @@ from rmqha.config.kinds import (
     MILLISECONDS,
     NETWORKS,
     TEXT,
-    BrokerRole,
-    HaAck,
-    HaCatchUp,
-    HaStartFrom,
     choice,
 )
 

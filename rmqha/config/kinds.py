@@ -11,52 +11,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 
-class BrokerRole(StrEnum):
-    """RocketMQ's three roles."""
-
-    ASYNC_MASTER = "ASYNC_MASTER"
-    SYNC_MASTER = "SYNC_MASTER"
-    SLAVE = "SLAVE"
-
-
-class FlushDiskType(StrEnum):
-    """When a send is answered: after fdatasync, or before."""
-
-    ASYNC_FLUSH = "ASYNC_FLUSH"
-    SYNC_FLUSH = "SYNC_FLUSH"
-
-
-class HaAck(StrEnum):
-    """What a slave's report means for the bytes below it."""
-
-    RECEIVED = "received"
-    WRITTEN = "written"
-    DURABLE = "durable"
-
-
-class HaStartFrom(StrEnum):
-    """Where a master starts for a slave whose log is empty: its first file, or (as RocketMQ) its last."""
-
-    MIN = "min"
-    LAST = "last"
-
-
-class HaCatchUp(StrEnum):
-    """Whether a starting master first fetches what its peers hold beyond its own end."""
-
-    OFF = "off"
-    TRY = "try"
-    REQUIRE = "require"
-
-
-class TlsMode(StrEnum):
-    """What a listener speaks."""
-
-    DISABLED = "disabled"
-    PERMISSIVE = "permissive"
-    ENFORCING = "enforcing"
-
-
 @dataclass(frozen=True)
 class Kind:
     """One sort of value. ``parse`` raises ValueError with the reason; ``show`` is its inverse."""

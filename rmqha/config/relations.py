@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import NamedTuple
 
+from rmqha.choices import BrokerRole, TlsMode
 from rmqha.config.broker_config import BrokerConfig
 from rmqha.config.derive import RECORD_OVERHEAD_MAX
-from rmqha.config.kinds import BrokerRole, TlsMode, split_address
+from rmqha.config.kinds import split_address
 
 _HERE = ("127.0.0.1", "localhost")
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - recognised here, not bound

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from rmqha.choices import FlushDiskType
 from rmqha.config.key import MASTER, key
 from rmqha.config.kinds import (
     BOOLEAN,
@@ -13,7 +14,6 @@ from rmqha.config.kinds import (
     MILLISECONDS,
     PATH,
     PERCENT,
-    FlushDiskType,
     choice,
 )
 

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from rmqha.choices import TlsMode
 from rmqha.config.key import key
-from rmqha.config.kinds import BOOLEAN, NAMES, PATH, TlsMode, choice
+from rmqha.config.kinds import BOOLEAN, NAMES, PATH, choice
 
 
 @dataclass(frozen=True, kw_only=True)

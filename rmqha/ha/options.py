@@ -1,22 +1,10 @@
 """What an operator decides about replication. Times are seconds, sizes bytes; each default is safe."""
 
 from dataclasses import dataclass
-from enum import Enum
 
+from rmqha.choices import HaAck, HaStartFrom
 from rmqha.codec.transfer import BODY_SIZE_MAX
-from rmqha.replication.master_session import StartFrom
 from rmqha.replication.slave_session import BUFFER_SIZE
-
-
-class HaAck(Enum):
-    """What a slave's acknowledgement promises (haAck)."""
-
-    DURABLE = "durable"
-    """Verified, written, and forced to the device."""
-    WRITTEN = "written"
-    """Verified and written: survives the process, not the power. What RocketMQ's slaves mean."""
-    RECEIVED = "received"
-    """In memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +26,7 @@ class HAOptions:
     slave_fallbehind_max: int = 256 * 1024 * 1024
     in_sync_replicas: int = 2
     send_durable_only: bool = False
-    start_from: StartFrom = StartFrom.MIN
+    start_from: HaStartFrom = HaStartFrom.MIN
 
 
 @dataclass(frozen=True, slots=True)

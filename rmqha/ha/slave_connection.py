@@ -5,9 +5,10 @@ from typing import Final
 
 import trio
 
+from rmqha.choices import HaAck
 from rmqha.errors import ProtocolError, RemoteProtocolError, StoreError
 from rmqha.ha.log_receiver import LogReceiver
-from rmqha.ha.options import HaAck, HAClientOptions
+from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.ha.report_sender import ReportSender
 from rmqha.ha.runtime_info import ClientState

@@ -15,6 +15,7 @@ from enum import Enum
 from math import inf
 from typing import Final, NamedTuple
 
+from rmqha.choices import HaStartFrom
 from rmqha.codec.record.layout import FIRST_BYTE_OF_A_LOG
 from rmqha.codec.transfer import BODY_SIZE_MAX, REPORT_SIZE
 from rmqha.errors import RemoteProtocolError
@@ -49,15 +50,6 @@ class RefusedSlaveError(RemoteProtocolError):
         self.refusal: Final = refusal
         self.offset: Final = offset
         super().__init__(message)
-
-
-class StartFrom(Enum):
-    """Where a slave without any data starts (first report 0)."""
-
-    MIN = "min"
-    """The beginning of the log: full history."""
-    LAST = "last"
-    """The beginning of the last file, as RocketMQ 4.9 does."""
 
 
 class LogRange(NamedTuple):
@@ -110,7 +102,7 @@ class MasterSettings:
     first_report_s: float = 10.0
     transfer_batch_size: int = 32 * 1024
     transfer_size_max: int = BODY_SIZE_MAX
-    start_from: StartFrom = StartFrom.MIN
+    start_from: HaStartFrom = HaStartFrom.MIN
 
     def __post_init__(self) -> None:
         assert 0 < self.transfer_batch_size <= self.transfer_size_max <= BODY_SIZE_MAX
@@ -228,7 +220,7 @@ class MasterSession:
 
     def _start_of_history(self, log: LogRange) -> int:
         """Where a slave without data starts. Source: HAConnection.java:235-252 (the last file)."""
-        if self._settings.start_from is StartFrom.MIN:
+        if self._settings.start_from is HaStartFrom.MIN:
             return max(log.min_offset, 0)
         return log.max_offset - log.max_offset % self._settings.file_size
 

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqha.choices import BrokerRole
 from rmqha.cli.main import run
 from rmqha.cli.run_broker import build_config
-from rmqha.config import BrokerRole
 from rmqha.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]

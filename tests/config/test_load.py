@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.config import KEYS, BrokerConfig, BrokerRole, FlushDiskType, load_config, split_address
+from rmqha.choices import BrokerRole, FlushDiskType
+from rmqha.config import KEYS, BrokerConfig, load_config, split_address
 from rmqha.config.reference import as_properties, reference_page, shown_config
 from rmqha.config.rocketmq_keys import KNOWN
 from rmqha.errors import ConfigError

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from rmqha.choices import TlsMode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.transfer import encode_report
 from rmqha.ha.ha_client import HAClient
@@ -21,7 +22,7 @@ from rmqha.ha.options import HAClientOptions, HAOptions
 from rmqha.remoting.client import open_remoting_client
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
-from rmqha.tls import TlsMode, TlsNetwork
+from rmqha.tls import TlsNetwork
 from rmqha.transport import Network, TcpNetwork
 from tests.memory_log import MemoryLog, records
 from tests.test_tls import Pki

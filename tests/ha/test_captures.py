@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from rmqha.choices import HaStartFrom
 from rmqha.codec.transfer import encode_report
 from rmqha.ha.ha_connection import HAConnection
 from rmqha.ha.options import HAOptions
-from rmqha.replication.master_session import Refusal, StartFrom
+from rmqha.replication.master_session import Refusal
 from rmqha.replication.overlap import StreamStart
 from rmqha.replication.slave_session import AppendChunk, SlaveSession
 from tests.fakes import MemoryNetwork
@@ -39,7 +40,7 @@ async def replay_slave(
     start, data = recorded.master_log()
     ends = [(t, end) for t, end in recorded.ends(number) if end <= start + len(data)]
     log = MemoryLog.holding(data[: ends[1][1] - start] if ends[1:] else data, file_size=recorded.file_size, start=start)
-    service = await start_master(nursery, network, log, HAOptions(start_from=StartFrom.LAST))
+    service = await start_master(nursery, network, log, HAOptions(start_from=HaStartFrom.LAST))
     slave = await RawSlave.connect(nursery, network, service.port)
     await settle()
     (connection,) = service.connections.values()

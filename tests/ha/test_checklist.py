@@ -12,11 +12,12 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.choices import HaAck
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.transfer import BODY_SIZE_MAX, encode_frame_header, encode_report
 from rmqha.errors import DivergedLogError, errors_in
 from rmqha.ha.ha_client import MasterAddress
-from rmqha.ha.options import HaAck, HAClientOptions, HAOptions
+from rmqha.ha.options import HAClientOptions, HAOptions
 from rmqha.ha.runtime_info import ClientState, ConnectionState
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork

@@ -9,12 +9,13 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.choices import HaAck
 from rmqha.codec.record.layout import encode_blank
 from rmqha.codec.transfer import encode_frame_header
 from rmqha.errors import CorruptLogError
 from rmqha.ha.ha_client import HAClient, MasterAddress
 from rmqha.ha.log_receiver import first_difference, own_tail
-from rmqha.ha.options import HaAck, HAClientOptions
+from rmqha.ha.options import HAClientOptions
 from rmqha.ha.runtime_info import ClientState
 from rmqha.replication.group import GroupMember
 from rmqha.replication.master_session import LogRange

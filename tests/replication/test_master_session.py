@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqha.choices import HaStartFrom
 from rmqha.codec.transfer import BODY_SIZE_MAX
 from rmqha.replication.master_session import (
     LogRange,
@@ -13,7 +14,6 @@ from rmqha.replication.master_session import (
     RefusedSlaveError,
     SendHeartbeat,
     SendRange,
-    StartFrom,
     WaitUntil,
 )
 
@@ -64,7 +64,7 @@ def test_transfer_starts_exactly_where_the_slave_asks(offset: int) -> None:
 
 def test_a_slave_without_data_gets_the_whole_log_or_the_last_file() -> None:
     assert session(first=0).next_transfer_from_where == LOG.min_offset
-    assert session(first=0, start_from=StartFrom.LAST).next_transfer_from_where == 5 * FILE
+    assert session(first=0, start_from=HaStartFrom.LAST).next_transfer_from_where == 5 * FILE
     assert session(first=0, log=LogRange(-1, 0)).next_transfer_from_where == 0
 
 
@@ -76,7 +76,7 @@ def test_a_slave_without_data_holds_nothing_and_may_say_so_again() -> None:
 
 def test_a_slave_without_data_may_report_the_start_it_was_sent() -> None:
     """A Java slave opens the file at a heartbeat's offset and reports it; see the capture fresh-multifile."""
-    made = session(first=0, start_from=StartFrom.LAST)
+    made = session(first=0, start_from=HaStartFrom.LAST)
     made.on_report(5 * FILE, log=LOG)
     assert made.slave_ack_offset == 5 * FILE
 
