@@ -128,9 +128,8 @@ def make_broker(peer: str, directory: Path, conf: dict[str, object], *, python: 
 
 def make_pair(peer: str, directory: Path, *, python: str = sys.executable, **conf: object) -> Pair:
     """Make, but do not start, a SYNC_MASTER and its slave."""
-    common: dict[str, object] = {"diskMaxUsedSpaceRatio": 95, **conf}
-    master = make_broker(peer, directory / "master", {"brokerRole": "SYNC_MASTER", **common}, python=python)
-    slave_conf = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address, **common}
+    master = make_broker(peer, directory / "master", {"brokerRole": "SYNC_MASTER", **conf}, python=python)
+    slave_conf = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address, **conf}
     return Pair(directory.name, master, make_broker(peer, directory / "slave", slave_conf, python=python))
 
 

@@ -152,7 +152,7 @@ def seed_with_first_record(master: Broker, slave: Broker) -> int:
 
 def brokers_of(peer: str, directory: Path, *, rounds: int, python: str) -> tuple[Broker, list[Broker]]:
     """A master, and a slave for each round; ``python`` runs rmqha's."""
-    conf: dict[str, object] = {"mappedFileSizeCommitLog": SEGMENT_BYTES, "diskMaxUsedSpaceRatio": 95}
+    conf: dict[str, object] = {"mappedFileSizeCommitLog": SEGMENT_BYTES}
     master = make_broker(peer, directory / f"{peer}-master", {"brokerRole": "ASYNC_MASTER", **conf}, python=python)
     slave_conf = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address, **conf}
     names = [f"{peer}-slave-{number}" for number in range(rounds)]

@@ -42,7 +42,7 @@ def main() -> None:
 
 async def measure(directory: Path, topics: int) -> None:
     """Print a line for each start."""
-    broker = RmqhaBroker(directory / "master", {"mappedFileSizeCommitLog": 64 << 20, "diskMaxUsedSpaceRatio": 95})
+    broker = RmqhaBroker(directory / "master", {"mappedFileSizeCommitLog": 64 << 20})
     await fill_store(broker.store, topics)
     with reaping(broker):
         for before in ("a clean stop", "a clean stop, again", "a kill", "a kill, again"):

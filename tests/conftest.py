@@ -1,6 +1,7 @@
 """Marks the slow tests by their directory, turns skips into failures where nothing may be skipped, keeps logs whole."""
 
 import os
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,13 @@ settings.load_profile("rmqha")
 
 _HERE = Path(__file__).parent
 _MARKED = {"e2e", "interop", "faults", "fuzz"}
+
+
+def pytest_configure() -> None:
+    """Let no test's process inherit that a signal is ignored, as in whatever ``nohup`` or a shell's ``&`` started."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)  # here nothing changes: exec gives a handler up, and SIG_IGN not
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,7 +4,7 @@ import sys
 
 import trio
 
-from tests.e2e.processes import CHECKOUT
+from tests.e2e.processes import CHECKOUT, Broker
 
 
 async def rmqha(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
@@ -18,3 +18,13 @@ async def rmqha(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
         cwd=CHECKOUT,
     )
     return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+async def wait_status(broker: Broker, code: int, *, says: str = "", timeout_s: float = 120) -> None:
+    """Wait until ``status`` ends with this exit code, and its output holds what it ``says``."""
+    found: tuple[int, str, str] | None = None
+    with trio.move_on_after(timeout_s):
+        while found is None or found[0] != code or says not in found[1]:
+            found = await rmqha("status", "-b", broker.address)
+        return
+    raise AssertionError(f"no exit code {code} with {says!r} within {timeout_s} s, but {found}")

@@ -30,7 +30,7 @@ class Pair(NamedTuple):
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    common = {"mappedFileSizeCommitLog": SEGMENT_BYTES, "diskMaxUsedSpaceRatio": 95}
+    common = {"mappedFileSizeCommitLog": SEGMENT_BYTES}
     master = RmqhaBroker(tmp_path / "master", {"brokerRole": "SYNC_MASTER", **common})
     slave_conf = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address, **common}
     slave = RmqhaBroker(tmp_path / "slave", slave_conf)

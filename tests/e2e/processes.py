@@ -16,13 +16,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import trio
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _POLL_S = 0.02  # another process's log file and ports offer nothing to wait on
 _ports = count(20_000 + os.getpid() * 1009 % 1250 * 8, 8)  # far from those of another run, begun at the same time
+_claims: dict[int, socket.socket] = {}
+"""By the port of a group that a broker listens on: another port of the group, which this process holds meanwhile."""
+
+ON_ANY_DISK: Final[Mapping[str, object]] = {
+    "diskMaxUsedSpaceRatio": 95,
+    "diskSpaceWarningLevelRatio": 99,
+    "cleanFileForciblyEnable": "false",
+}
+"""However full the disk is that the tests run on, nothing is refused, or deleted, for that."""
 
 
 class ProcessFailedError(AssertionError):
@@ -45,11 +54,43 @@ class Ports(NamedTuple):
 
 
 def free_ports() -> Ports:
-    """Find a group of free ports below the range that the kernel gives to outgoing connections."""
+    """Find a group of free ports below the range that the kernel gives to outgoing connections.
+
+    Another run does not find the same, even before anybody listens on them, until :func:`give_back`.
+    """
     for listen in _ports:
+        if (claim := _bound(listen + 3)) is None:
+            continue
         if all(_is_free(port) for port in (listen - 2, listen, listen + 1)):
+            _claims[listen] = claim
             return Ports(listen, listen + 1)
+        claim.close()
     raise AssertionError("unreachable: the counter has no end")
+
+
+def give_back(ports: Ports) -> None:
+    """Nobody will listen on these any more. Idempotent."""
+    if claim := _claims.pop(ports.listen, None):
+        claim.close()
+
+
+@contextmanager
+def nobody_listens(port: int = 0) -> Iterator[int]:
+    """A port on which connections are refused, as long as the block runs: not even a connection's other end gets it."""
+    with socket.socket() as silent:
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        silent.bind(("127.0.0.1", port))
+        yield int(silent.getsockname()[1])
+
+
+def _bound(port: int) -> socket.socket | None:
+    claim = socket.socket()
+    try:
+        claim.bind(("127.0.0.1", port))
+    except OSError:
+        claim.close()
+        return None
+    return claim
 
 
 def _is_free(port: int) -> bool:
@@ -169,6 +210,7 @@ class Broker(ABC):
             "haListenPort": self.ports.ha,
             "storePathRootDir": self.store,
             "storePathCommitLog": self.store / "commitlog",
+            **ON_ANY_DISK,
             **conf,
         }
         self.prefix: Sequence[str] = ()
@@ -265,3 +307,4 @@ def reaping(*brokers: Broker) -> Iterator[None]:
     finally:
         for broker in brokers:
             broker.reap()
+            give_back(broker.ports)

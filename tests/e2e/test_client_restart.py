@@ -16,10 +16,11 @@ from rmqha.client import (
     open_consumer,
     open_producer,
 )
+from rmqha.codec import java_json
 from tests.e2e.conftest import Pair
 from tests.e2e.processes import RmqhaBroker
 
-RESTART_S_MAX = 60.0
+RESTART_S_MAX = 120.0
 COUNT = 40
 BODIES = [b"%d" % number for number in range(COUNT)]
 
@@ -56,17 +57,36 @@ async def test_a_send_with_retries_bridges_the_restart_of_a_killed_master(pair: 
         assert result.offset_msg_id
 
 
-async def _stop(broker: RmqhaBroker) -> None:
+def _saved(broker: RmqhaBroker) -> int:
+    """How many messages the group has consumed, as the broker's file says."""
+    table = broker.store / "config" / "consumerOffset.json"
+    if not table.exists():
+        return 0
+    offsets: dict[int, int] = java_json.loads(table.read_bytes())["offsetTable"].get("orders@billing", {})
+    return sum(offsets.values())
+
+
+async def _wait_saved(broker: RmqhaBroker, is_saved: Callable[[int], bool]) -> None:
+    """It is every flushConsumerOffsetInterval that the file is written."""
+    with trio.fail_after(RESTART_S_MAX):
+        while not is_saved(_saved(broker)):  # noqa: ASYNC110 - another process's file
+            await trio.sleep(0.02)
+
+
+async def _stop(broker: RmqhaBroker, _committed: int) -> None:
     await broker.stop()
 
 
-async def _kill_after_a_flush(broker: RmqhaBroker) -> None:
-    await trio.sleep(1)  # flushConsumerOffsetInterval, ten times
+async def _kill_after_a_flush(broker: RmqhaBroker, committed: int) -> None:
+    await _wait_saved(broker, lambda saved: saved == committed)
     await broker.kill()
 
 
+End = Callable[[RmqhaBroker, int], Awaitable[None]]
+
+
 @pytest.mark.parametrize("end", [_stop, _kill_after_a_flush])
-async def test_committed_offsets_outlive_the_broker(pair: Pair, end: Callable[[RmqhaBroker], Awaitable[None]]) -> None:
+async def test_committed_offsets_outlive_the_broker(pair: Pair, end: End) -> None:
     """Forwards, and back again."""
     master = pair.master
     master.conf |= {"brokerRole": "ASYNC_MASTER", "flushConsumerOffsetInterval": 100}
@@ -86,10 +106,10 @@ async def test_committed_offsets_outlive_the_broker(pair: Pair, end: Callable[[R
         for body in BODIES:
             await producer.send(Message("orders", body), queue=queue)
     await trio.to_thread.run_sync(partial(consume, 0, count=20, seek_to=None))
-    await end(master)
+    await end(master, 20)
     await master.start()
     await trio.to_thread.run_sync(partial(consume, 20, count=5, seek_to=7))
-    await end(master)
+    await end(master, 7)
     await master.start()
     await trio.to_thread.run_sync(partial(consume, 7, count=5, seek_to=None))
 
@@ -105,7 +125,8 @@ async def test_auto_commit_loses_nothing_when_the_broker_is_killed_under_it(pair
         async with open_consumer(master.address, "orders", group="billing", options=options) as consumer:
             while len(read) < COUNT // 2:
                 read += [message.body for message in await consumer.poll()]
-            await trio.sleep(0.3)
+            handled = len(read) - 1  # the next poll tells of the last one
+            await _wait_saved(master, lambda saved: saved >= handled)
             await master.kill()
             await master.start()
             for _ in range(2):
@@ -143,7 +164,8 @@ async def main(address):
     await asyncio.to_thread(producer.close)
     consumer = await asyncio.to_thread(SyncConsumer, address, "orders")
     consumer.seek(consumer.queues[0], 1000)
-    await asyncio.to_thread(consumer.poll, timeout_s=2)
+    while consumer.position(consumer.queues[0]) == 1000:
+        await asyncio.to_thread(consumer.poll, timeout_s=2)
     await asyncio.to_thread(consumer.close)
 
 asyncio.run(main(sys.argv[1]))

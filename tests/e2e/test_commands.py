@@ -73,7 +73,7 @@ async def test_follow_prints_what_comes(pair: Pair) -> None:
 
 
 async def test_receipts_that_cannot_be_written_are_an_error_beside_the_counts(pair: Pair) -> None:
-    await pair.start()
+    await pair.master.start()  # without a slave all five get the same status
     arguments = ["orders", "-b", pair.master.address, "--count", "5", "--receipts", "/dev/full"]
     code, out, err = await rmqha("send", *arguments)
     assert (code, err) == (1, "Error: the output cannot be written: No space left on device\n")
@@ -81,7 +81,9 @@ async def test_receipts_that_cannot_be_written_are_an_error_beside_the_counts(pa
 
 
 async def test_a_send_that_is_interrupted_does_not_end_as_if_all_were_sent(pair: Pair, tmp_path: Path) -> None:
+    pair.master.conf["slaveTimeout"] = 20_000
     await pair.start()
+    assert (await rmqha("status", "-b", pair.master.address, "--wait", "in-sync"))[0] == 0
     arguments = ["send", "orders", "-b", pair.master.address, "--count", "1000000", "--window", "1"]
     sending = Child([sys.executable, "-m", "rmqha", *arguments], log=tmp_path / "send.log")
     try:
@@ -107,7 +109,7 @@ async def test_what_goes_wrong_is_said_and_counted(pair: Pair) -> None:
     master = pair.master.address
     code, out, _ = await rmqha("send", "orders", "-b", master, stdin="nobody copies this\n")
     assert (code, out.split()[:2]) == (1, ["SLAVE_NOT_AVAILABLE", "1"])
-    code, _, err = await rmqha("status", "-b", master, "--wait", "in-sync", "--timeout", "0.5")
+    code, _, err = await rmqha("status", "-b", master, "--wait", "in-sync", "--timeout", "5")
     assert code == 1
     assert "0 of the 1 slaves that a send needs are in sync" in err
     code, _, err = await rmqha("tail", "nosuch", "-b", master)

@@ -78,7 +78,6 @@ CONF = {
     "brokerRole": "SYNC_MASTER",
     "mappedFileSizeCommitLog": 1 << 20,
     "slaveTimeout": 50,
-    "diskMaxUsedSpaceRatio": 95,
 }
 
 

@@ -35,9 +35,7 @@ INSIDE = ["%RETRY%group", "%DLQ%group", "a_b-c|d", "%2F", "%2e%2e", "a" * 127]
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[RmqhaBroker]:
-    broker = RmqhaBroker(
-        tmp_path / "inner" / "master", {"mappedFileSizeCommitLog": 1 << 20, "diskMaxUsedSpaceRatio": 95}
-    )
+    broker = RmqhaBroker(tmp_path / "inner" / "master", {"mappedFileSizeCommitLog": 1 << 20})
     with reaping(broker):
         yield broker
 
@@ -58,7 +56,7 @@ async def test_no_name_leads_out_of_the_store(master: RmqhaBroker, tmp_path: Pat
     async with open_remoting_client(TcpNetwork(), master.address) as client:
         for topic in OUTSIDE + INSIDE:
             for code in (10, 310):
-                codes[topic, code] = (await client.invoke(send(topic, code=code), timeout_s=10)).code
+                codes[topic, code] = (await client.invoke(send(topic, code=code), timeout_s=60)).code
         for topic in OUTSIDE:
             create = {
                 "topic": topic,
@@ -68,13 +66,13 @@ async def test_no_name_leads_out_of_the_store(master: RmqhaBroker, tmp_path: Pat
                 "perm": "6",
             }
             create |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
-            assert (await client.invoke(RemotingCommand(17, ext_fields=create), timeout_s=10)).code != 0
+            assert (await client.invoke(RemotingCommand(17, ext_fields=create), timeout_s=60)).code != 0
             offset = {"consumerGroup": "../g", "topic": topic, "queueId": "0", "commitOffset": "1"}
-            await client.invoke(RemotingCommand(15, ext_fields=offset), timeout_s=10)
+            await client.invoke(RemotingCommand(15, ext_fields=offset), timeout_s=60)
             pull = {"consumerGroup": "g", "topic": topic, "queueId": "0", "queueOffset": "0", "maxMsgNums": "1"}
             pull |= {"sysFlag": "0", "commitOffset": "0", "subVersion": "0", "subscription": "*"}
             pull |= {"suspendTimeoutMillis": "0"}
-            assert (await client.invoke(RemotingCommand(11, ext_fields=pull), timeout_s=10)).code != 0
+            assert (await client.invoke(RemotingCommand(11, ext_fields=pull), timeout_s=60)).code != 0
     for topic in OUTSIDE:
         assert codes[topic, 10] != 0, repr(topic)
         assert codes[topic, 310] != 0, repr(topic)

@@ -2,7 +2,9 @@
 
 import json
 
-from tests.e2e.commands import rmqha
+import trio
+
+from tests.e2e.commands import rmqha, wait_status
 from tests.e2e.commitlog import wait_identical
 from tests.e2e.conftest import Pair
 
@@ -23,6 +25,7 @@ def _places(lines: str) -> set[Place]:
 
 async def test_every_receipt_is_true_on_both_sides(pair: Pair) -> None:
     """Queue, offset and body of each acknowledged message: on the slave's wire and in both logs, which verify."""
+    pair.master.conf["slaveTimeout"] = 20_000
     await pair.start()
     await _run("status", "-b", pair.master.address, "--wait", "in-sync")
     receipts = pair.master.directory / "receipts.jsonl"
@@ -34,12 +37,17 @@ async def test_every_receipt_is_true_on_both_sides(pair: Pair) -> None:
 
     await wait_identical(*(broker.store / "commitlog" for broker in pair.brokers))
     await pair.slave.kill()
-    await _run("status", "-b", pair.master.address, expect=1)
+    await wait_status(pair.master, 1)
     await pair.slave.start()
     await pair.master.kill()
     await _run("status", "-b", pair.master.address, expect=3)
-    tail = await _run("tail", "orders", "-b", pair.slave.address, "--from", "start", "--format", "json")
-    assert _places(tail) == places
+    served = set[Place]()
+    with trio.move_on_after(120):
+        while served != places:  # its queues grow after its start
+            served = _places(
+                await _run("tail", "orders", "-b", pair.slave.address, "--from", "start", "--format", "json")
+            )
+    assert served == places
     for broker in pair.brokers:
         dump = await _run("log", "dump", str(broker.store), "--topic", "orders")
         assert _places(dump) == places

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import chain, repeat
 
 import pytest
 
@@ -12,19 +13,25 @@ from rmqha.cli.verdict import STATUS_KEY
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from tests.cli.facts import connection, master
+from tests.e2e.processes import nobody_listens
 
 Output = pytest.CaptureFixture[str]
 
 
 @contextmanager
 def fake_broker(*tables: dict[str, str] | bytes, busy_s: float = 0) -> Iterator[str]:
-    """Answer each connection's one request, after a while, with the next table (or raw bytes); yields the address."""
+    """Answer each connection's one request, after a while, with the next table (or raw bytes), the last one for ever.
+
+    Yields the address.
+    """
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        server.settimeout(60)
 
         def serve() -> None:
-            for table in tables:
-                client, _ = server.accept()
+            for table in chain(tables, repeat(tables[-1])):
+                try:
+                    client, _ = server.accept()
+                except OSError:  # shut down
+                    return
                 with client:
                     (request,) = FrameDecoder().receive_data(client.recv(65536))
                     assert request.code == 28
@@ -37,8 +44,11 @@ def fake_broker(*tables: dict[str, str] | bytes, busy_s: float = 0) -> Iterator[
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-        thread.join(60)
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(60)
 
 
 def table(**facts: object) -> dict[str, str]:
@@ -73,9 +83,8 @@ def test_json_has_the_verdict_and_all_facts(capsys: Output) -> None:
 
 
 def test_nobody_there_is_exit_code_3(capsys: Output) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        port = server.getsockname()[1]
-    assert run(["status", "--broker", f"127.0.0.1:{port}"]) == 3
+    with nobody_listens() as port:
+        assert run(["status", "--broker", f"127.0.0.1:{port}"]) == 3
     err = capsys.readouterr().err
     assert f"Error: the broker at 127.0.0.1:{port} cannot be reached" in err
     assert "Why:   Connection refused" in err

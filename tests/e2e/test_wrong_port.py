@@ -14,7 +14,7 @@ from tests.e2e.commands import rmqha
 from tests.e2e.load import wait_in_sync
 from tests.e2e.processes import RmqhaBroker, reaping
 
-CONF = {"brokerRole": "SYNC_MASTER", "mappedFileSizeCommitLog": 1 << 20, "diskMaxUsedSpaceRatio": 95}
+CONF = {"brokerRole": "SYNC_MASTER", "mappedFileSizeCommitLog": 1 << 20}
 HTTP = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 
 

@@ -47,7 +47,6 @@ def make_pair(directory: Path, **conf: object) -> Pair:
     common = {
         "flushDiskType": "SYNC_FLUSH",
         "mappedFileSizeCommitLog": SEGMENT_BYTES,
-        "diskMaxUsedSpaceRatio": 95,
         **conf,
     }
     master = RmqhaBroker(directory / "master", {"brokerRole": "SYNC_MASTER", **common})

@@ -36,7 +36,6 @@ CONF = {
     "brokerRole": "ASYNC_MASTER",
     "flushDiskType": "SYNC_FLUSH",
     "mappedFileSizeCommitLog": SEGMENT_BYTES,
-    "diskMaxUsedSpaceRatio": 95,
 }
 
 

@@ -23,6 +23,14 @@ _JAVA_OPTIONS = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
 )
+_ON_A_FULL_DISK = "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99"
+"""RocketMQ has no key for it."""
+_ON_A_SLOW_MACHINE: Mapping[str, object] = {
+    "waitTimeMillsInSendQueue": 60_000,
+    "waitTimeMillsInPullQueue": 60_000,
+    "osPageCacheBusyTimeOutMills": 60_000,
+}
+"""Otherwise what waited for 200 ms is answered SYSTEM_BUSY."""
 _LOGBACK = """<configuration>
   <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
     <encoder><pattern>%d{HH:mm:ss.SSS} %-5p %c{0} %m%n</pattern></encoder>
@@ -93,8 +101,8 @@ class JavaBroker(Broker):
     heap = ("-Xms128m", "-Xmx512m")
 
     def __init__(self, directory: Path, conf: Mapping[str, object], *, ports: Ports | None = None) -> None:
-        local = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "diskMaxUsedSpaceRatio": 95}
-        super().__init__(directory, {**local, **conf}, ports=ports)
+        local = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1"}
+        super().__init__(directory, {**local, **_ON_A_SLOW_MACHINE, **conf}, ports=ports)
         self.home = directory / "home"
 
     def prepare(self) -> None:
@@ -109,6 +117,7 @@ class JavaBroker(Broker):
             "java",
             *self.heap,
             *_JAVA_OPTIONS,
+            _ON_A_FULL_DISK,
             f"-Drocketmq.home.dir={self.home}",
             f"-Duser.home={self.directory}",
             "-cp",

@@ -25,7 +25,7 @@ def broker(tmp_path: Path) -> Iterator[JavaBroker]:
 
 async def test_rocketmq_starts_with_our_file_and_tells_its_status(broker: JavaBroker) -> None:
     await broker.start()
-    with trio.fail_after(30):
+    with trio.fail_after(120):
         # It answers NoSuchElementException in its first seconds.
         while (await rmqha("status", "-b", broker.address))[0] == 1:  # noqa: ASYNC110 - another process
             await trio.sleep(0.5)

@@ -20,7 +20,7 @@ KINDS: dict[str, type[Broker]] = {"rmqha": RmqhaBroker, "java": JavaBroker}
 def mixed_pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Broker, Broker]]:
     """A SYNC_MASTER of one kind and a slave of the other."""
     master_kind, slave_kind = (KINDS[word] for word in request.param.split())
-    common = {"mappedFileSizeCommitLog": 6 << 20, "diskMaxUsedSpaceRatio": 95}
+    common = {"mappedFileSizeCommitLog": 6 << 20}
     master = master_kind(tmp_path / "master", {"brokerRole": "SYNC_MASTER", **common})
     slave_conf = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address, **common}
     slave = slave_kind(tmp_path / "slave", slave_conf)
@@ -66,7 +66,7 @@ async def test_a_rocketmq_master_of_another_group_is_not_followed(
     setting: dict[str, object], reason: str, tmp_path: Path
 ) -> None:
     """Its configuration (26) says who it is."""
-    common = {"mappedFileSizeCommitLog": 6 << 20, "diskMaxUsedSpaceRatio": 95}
+    common = {"mappedFileSizeCommitLog": 6 << 20}
     master = JavaBroker(tmp_path / "master", {"brokerRole": "SYNC_MASTER", **common})
     conf = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address, **common, **setting}
     slave = RmqhaBroker(tmp_path / "slave", conf)

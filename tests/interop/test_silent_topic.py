@@ -28,7 +28,7 @@ async def test_rocketmq_goes_on_in_a_queue_that_begins_where_it_ended_elsewhere(
         assert (await ask(ours, send_request(b"ours", topic=SILENT))).code == ResponseCode.SUCCESS
         await ours.stop()
         await java.start()
-        with trio.fail_after(20):
+        with trio.fail_after(120):
             while (await ask(java, send_request(b"java", topic=SILENT))).code != ResponseCode.SUCCESS:  # noqa: ASYNC110
                 await trio.sleep(0.2)
         fields = {"topic": SILENT, "queueId": "0"}

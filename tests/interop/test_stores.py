@@ -29,7 +29,7 @@ async def _fill(broker: Broker) -> None:
 async def _wait_topics_saved(broker: Broker) -> None:
     """A RocketMQ broker knows no topic but the saved ones; ours are saved at once, but the answer does not wait."""
     topics = broker.store / "config" / "topics.json"
-    with trio.fail_after(3):
+    with trio.fail_after(120):
         while not (topics.exists() and '"batches"' in topics.read_text()):  # noqa: ASYNC110 - another process's file
             await trio.sleep(0.02)
 
