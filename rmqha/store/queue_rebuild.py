@@ -167,11 +167,15 @@ class QueueRebuildService:
             await trio.sleep(_GATHER_S)
 
     async def _keep_end(self, group: UnitGroup, lost: LostQueue) -> None:
-        """A queue of which the log holds no message is left with fillers up to its end, which nothing else may tell."""
-        if lost.end and not group.queue.queue.files:
-            group.queue.start_at(lost.end)
+        """A queue of which the log holds no message is left with fillers up to its end, which nothing else may tell.
+
+        Dispatch may pass over its next message meanwhile: that one is built in the next round.
+        """
+        end = lost.end
+        if end and not group.queue.queue.files:
+            group.queue.start_at(end)
             await group.queue.create_file_in_thread()
-            group.next = lost.end
+            group.next = end
 
     def _put_back(self, groups: dict[QueueKey, UnitGroup]) -> None:
         """Put back the queues that are where dispatch is. Nothing waits in here."""

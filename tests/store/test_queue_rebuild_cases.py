@@ -120,3 +120,26 @@ async def test_what_held_an_earlier_rebuilding_is_not_said_of_the_next(autojump_
         await trio.sleep(1)
         assert "TopicTest/1 lost" in store.queue_rebuild.describe()
         assert "No space left" not in store.queue_rebuild.describe()
+
+
+async def test_a_message_that_comes_while_a_queue_without_any_is_kept(autojump_clock: MockClock) -> None:
+    """Its end is told by fillers in a file, which takes a while to make; the message is the first behind them."""
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, *[message() for _ in range(25)])
+        await put(store, *[message(topic="Other", size=2000) for _ in range(3)])
+        await store.flush_now(store.max_offset)
+        await dispatched(store)
+        await store.commit_log.queue.delete_first_in_thread()
+        store.queues.correct_min_offset(store.min_offset)
+        device.remove(DIRECTORY)
+        device.creation_s = 10.0
+        await lose(store)
+        await trio.sleep(3)
+        (result,) = await put(store, message())
+        await dispatched(store)
+        assert store.queues.lost, "its file is still being made"
+        device.creation_s = 0.0
+        await healed(store)
+        assert (store.refusal(), store.queues.range_of("TopicTest", 0)) == ("", (25, 26))
+        assert offsets(store, 0) == [result.wrote_offset]
