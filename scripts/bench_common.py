@@ -1,17 +1,18 @@
 """What the benchmarks share: one blocking client for every server, pairs of brokers, /proc readings, tables."""
 
+import selectors
 import socket
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from tests.e2e.load import SEND_OK, Sends, wait_in_sync
+from tests.e2e.load import SEND_OK, Answer, Sends, wait_in_sync
 from tests.e2e.processes import Broker, RmqhaBroker, Usage
 from tests.interop.peers import JavaBroker
 
@@ -44,35 +45,78 @@ def constant_body(size: int) -> Callable[[int], bytes]:
     return lambda _number: body
 
 
-def send_for(port: int, sends: Sends, *, window: int, batch: int, seconds: float, messages_max: float = inf) -> Flow:
-    """Keep ``window`` requests in flight on one connection for a time; answers in flight at the end count too."""
-    sent_at: dict[int, float] = {}
+class Case(NamedTuple):
+    """What is sent, and how; ``window`` requests are in flight on all connections together."""
+
+    size: int
+    window: int
+    batch: int = 1
+    dialect: str = "java-json"
+    connections: int = 1
+    topics: int = 1
+    keys: bool = False
+
+    def sends(self) -> Sends:
+        """The requests of one connection."""
+        topics = ["bench", *(f"bench-{number:05d}" for number in range(1, self.topics))]
+        body = constant_body(self.size)
+        return Sends(*topics, body=body, batch=self.batch, dialect=self.dialect, keys=self.keys)
+
+    def __str__(self) -> str:
+        batch = f", batches of {self.batch}" if self.batch > 1 else ""
+        connections = f", {self.connections} connections" if self.connections > 1 else ""
+        topics = f", {self.topics} topics" if self.topics > 1 else ""
+        keys = ", changing keys and tags" if self.keys else ""
+        return f"{self.size} B, window {self.window}{batch}, {self.dialect}{connections}{topics}{keys}"
+
+
+class _Line:
+    """One connection, and what is in flight on it."""
+
+    def __init__(self, port: int, sends: Sends) -> None:
+        self.sends = sends
+        self.sent_at: dict[int, float] = {}
+        self.sock = socket.create_connection(("127.0.0.1", port))
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, requests: int, now: float) -> None:
+        first = self.sends.sent
+        self.sock.sendall(b"".join([self.sends.request() for _ in range(requests)]))
+        self.sent_at.update(dict.fromkeys(range(first, self.sends.sent), now))
+
+    def receive(self) -> list[Answer]:
+        data = self.sock.recv(1 << 20)
+        if not data:
+            raise ConnectionError("the broker hung up")
+        return self.sends.receive(data)
+
+
+def send_for(port: int, case: Case, *, seconds: float, messages_max: float = inf) -> Flow:
+    """Keep the case's requests in flight for a time; answers in flight at the end count too."""
     latencies: list[float] = []
-    refused = 0
-    with closing(socket.create_connection(("127.0.0.1", port))) as sock:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sent = refused = 0
+    with ExitStack() as lines, selectors.DefaultSelector() as selector:
         start = now = perf_counter()
-        missing, in_flight = window, 0
-        while True:
-            if now - start < seconds and sends.sent * batch < messages_max:
-                first = sends.sent
-                frames = b"".join([sends.request() for _ in range(missing)])
-                sent_at.update(dict.fromkeys(range(first, sends.sent), now))
-                sock.sendall(frames)
-                in_flight += missing
-            if in_flight == 0:
-                break
-            data = sock.recv(1 << 20)
-            if not data:
-                raise ConnectionError(f"port {port} hung up")
-            now = perf_counter()
-            answers = sends.receive(data)
-            missing = len(answers)
-            in_flight -= missing
-            for answer in answers:
-                latencies.append(now - sent_at.pop(answer.number))
-                refused += answer.code != SEND_OK
-    return Flow(len(latencies) * batch, refused * batch, now - start, latencies)
+        for number in range(case.connections):
+            line = _Line(port, case.sends())
+            lines.enter_context(closing(line.sock))
+            selector.register(line.sock, selectors.EVENT_READ, line)
+            line.send(case.window // case.connections + (number < case.window % case.connections), now)
+            in_flight = sent = sent + line.sends.sent
+        while in_flight:
+            for key, _ in selector.select():
+                line = key.data
+                answers: list[Answer] = line.receive()
+                now = perf_counter()
+                for answer in answers:
+                    latencies.append(now - line.sent_at.pop(answer.number))
+                    refused += answer.code != SEND_OK
+                if now - start < seconds and sent * case.batch < messages_max:
+                    line.send(len(answers), now)
+                    sent += len(answers)
+                else:
+                    in_flight -= len(answers)
+    return Flow(len(latencies) * case.batch, refused * case.batch, now - start, latencies)
 
 
 @dataclass
@@ -93,14 +137,12 @@ class Pair:
         """Master's and slave's resources so far."""
         return self.master.running.usage(), self.slave.running.usage()
 
-    def measure(self, *, size: int, window: int, batch: int, seconds: float) -> Run:
+    def measure(self, case: Case, *, seconds: float) -> Run:
         """Send for a while, and put the client's figures beside the processes'."""
-        warm_up = Sends("bench", constant_body(size), batch=batch)
         port = self.master.ports.listen
-        send_for(port, warm_up, window=window, batch=batch, seconds=min(1.0, seconds))
+        send_for(port, case, seconds=min(1.0, seconds))
         before = self.usage()
-        sends = Sends("bench", constant_body(size), batch=batch)
-        flow = send_for(port, sends, window=window, batch=batch, seconds=seconds)
+        flow = send_for(port, case, seconds=seconds)
         after = self.usage()
         good = max(1, flow.messages - flow.refused)
         cpu = [(b.cpu_s - a.cpu_s) * 1e6 / good for a, b in zip(before, after, strict=True)]

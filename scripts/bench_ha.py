@@ -27,9 +27,8 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts.bench_common import MIB, constant_body, make_broker, print_table, send_for
+from scripts.bench_common import MIB, Case, make_broker, print_table, send_for
 from tests.e2e.commitlog import log_end, segment_files
-from tests.e2e.load import Sends
 from tests.e2e.processes import Broker, reaping
 
 GIB = 1 << 30
@@ -65,8 +64,8 @@ async def fill(master: Broker, *, size: int, total: int) -> int:
     """Fill a master's log, stop it, and return where the log ends."""
     await master.start()
     batch = max(1, 256 * 1024 // size)
-    sends = Sends("bench", constant_body(size), batch=batch)
-    send_for(master.ports.listen, sends, window=8, batch=batch, seconds=3_600, messages_max=total // (size + 200))
+    case = Case(size, window=8, batch=batch)
+    send_for(master.ports.listen, case, seconds=3_600, messages_max=total // (size + 200))
     await master.stop()
     return log_end(master.store / "commitlog")
 

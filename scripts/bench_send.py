@@ -7,40 +7,27 @@ mean anything: machines differ by a factor of three from day to day.
     scripts/bench_send.py                              all of rmqha's modes
     scripts/bench_send.py --peer rocketmq --rounds 3   like for like, and the durable modes beside it
     scripts/bench_send.py --python pypy3 --warm-up 20  rmqha's brokers run on PyPy, which compiles while it runs
+    scripts/bench_send.py --dialect java-json,java-binary,other-json --windows 1000 --keys --connections 1,10,100
+
+A master makes as many topics as it is sent to: the first run of a case with many is its warm-up.
 """
 
 import argparse
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts.bench_common import MIB, Pair, Run, make_pair, median_run, print_table
+from scripts.bench_common import MIB, Case, Pair, Run, make_pair, median_run, print_table
+from tests.e2e.dialects import DIALECTS
 from tests.e2e.processes import reaping
 
 RATE_RATIO_MIN = 1.2
 CPU_RATIO_MAX = 0.75
 LIKE_FOR_LIKE = ("rmqha async written", "rocketmq async")
-
-
-class Case(NamedTuple):
-    """What is sent, and how."""
-
-    size: int
-    window: int
-    batch: int = 1
-
-    def measure(self, pair: Pair, *, seconds: float) -> Run:
-        """One measurement."""
-        return pair.measure(size=self.size, window=self.window, batch=self.batch, seconds=seconds)
-
-    def __str__(self) -> str:
-        batch = f", batches of {self.batch}" if self.batch > 1 else ""
-        return f"{self.size} B, window {self.window}{batch}"
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -53,6 +40,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", default="1024,100", help="body sizes in bytes (default %(default)s)")
     parser.add_argument("--windows", default="1,64,1000", help="requests in flight (default %(default)s)")
     parser.add_argument("--batch", type=int, default=32, help="messages of a batch, 0 for none (default %(default)s)")
+    parser.add_argument("--dialect", default="java-json", help=f"of {', '.join(DIALECTS)}, or several (%(default)s)")
+    parser.add_argument("--connections", default="1", help="of the client, or several (default %(default)s)")
+    parser.add_argument("--topics", default="1", help="so many, in turn, or several (default %(default)s)")
+    parser.add_argument("--keys", action="store_true", help="let KEYS and TAGS be another in each message")
     parser.add_argument("--only", default="", help="only pairs whose name contains this, e.g. async")
     parser.add_argument("--dir", default=None, help="where the stores are made, and removed (default: a temporary one)")
     return parser.parse_args()
@@ -74,19 +65,28 @@ def make_pairs(directory: Path, python: str, peer: str | None) -> list[Pair]:
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
-    sizes = [int(size) for size in arguments.sizes.split(",")]
-    windows = [int(window) for window in arguments.windows.split(",")]
-    singles = [Case(size, window) for size in sizes for window in windows]
-    return singles + ([Case(size, 16, arguments.batch) for size in sizes] if arguments.batch > 1 else [])
+    sizes, windows, connections, topics = (
+        [int(text) for text in option.split(",")]
+        for option in (arguments.sizes, arguments.windows, arguments.connections, arguments.topics)
+    )
+    loads = [(size, window, 1) for size in sizes for window in windows]
+    loads += [(size, 16, arguments.batch) for size in sizes if arguments.batch > 1]
+    return [
+        Case(*load, dialect=dialect, connections=connection, topics=topic, keys=arguments.keys)
+        for dialect in arguments.dialect.split(",")
+        for connection in connections
+        for topic in topics
+        for load in loads
+    ]
 
 
 def measure_case(case: Case, pairs: list[Pair], arguments: argparse.Namespace) -> dict[str, Run]:
     runs: dict[str, list[Run]] = {pair.name: [] for pair in pairs}
     for pair in pairs:
-        case.measure(pair, seconds=arguments.warm_up)
+        pair.measure(case, seconds=arguments.warm_up)
     for _ in range(arguments.rounds):
         for pair in pairs:  # in turns, so that a slow minute hits all of them
-            runs[pair.name].append(case.measure(pair, seconds=arguments.seconds))
+            runs[pair.name].append(pair.measure(case, seconds=arguments.seconds))
     return {name: median_run(measured) for name, measured in runs.items()}
 
 

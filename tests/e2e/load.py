@@ -4,13 +4,14 @@ So it is a second witness of what a broker answered, and the same client for rmq
 no socket: tests drive it with trio (:class:`LoadProducer`), the benchmarks with a blocking socket.
 """
 
-import json
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import trio
+
+from tests.e2e.dialects import DIALECTS, Template, read_answer
 
 SEND_OK: Final = 0
 FLUSH_DISK_TIMEOUT: Final = 10
@@ -37,38 +38,47 @@ def body_of_size(*sizes: int) -> Callable[[int], bytes]:
 
 
 class Sends:
-    """Requests, numbered from 0, and their answers. With ``batch`` > 1 a request carries that many messages."""
+    """Requests, numbered from 0, and their answers. With ``batch`` > 1 a request carries that many messages.
 
-    def __init__(self, topic: str, body: Callable[[int], bytes], *, queue_nums: int = 4, batch: int = 1) -> None:
+    They go to the topics, and in each to its queues, in turn. With ``keys`` KEYS and TAGS are another in each message.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        body: Callable[[int], bytes],
+        queue_nums: int = 4,
+        batch: int = 1,
+        dialect: str = "java-json",
+        keys: bool = False,
+    ) -> None:
         self._body = body
         self._batch = batch
         self._rest = b""
-        self._heads = [self._head(topic, queue_id, batch) for queue_id in range(queue_nums)]
+        self._serialize, self._write = DIALECTS[dialect]
+        self._keys = keys
+        self._heads = [self._head(topic, queue_id) for queue_id in range(queue_nums) for topic in topics]
         self.sent = 0
 
-    @staticmethod
-    def _head(topic: str, queue_id: int, batch: int) -> bytes:
-        """A header's JSON, with places for the unique key (single messages only) and the opaque number."""
-        properties = "WAIT\x01true" if batch > 1 else "UNIQ_KEY\x01KEY\x02WAIT\x01true\x02TAGS\x01load"
+    def _head(self, topic: str, queue_id: int) -> Template:
+        """A header, with places for the unique key (single messages only) and the opaque number."""
+        properties = "UNIQ_KEY\x01{KEY}\x02WAIT\x01true\x02TAGS\x01load"
+        if self._keys:
+            properties = "KEYS\x01{KEYS}\x02UNIQ_KEY\x01{KEY}\x02WAIT\x01true\x02TAGS\x01{TAG}"
+        if self._batch > 1:
+            properties = "WAIT\x01true"
         fields = {"a": "load", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": "1700000000000"}
-        fields |= {"h": "0", "i": properties, "j": "0", "k": "false", "m": "true" if batch > 1 else "false"}
-        header = {"code": 320 if batch > 1 else 310, "extFields": fields, "flag": 0, "language": "JAVA"}
-        header |= {"opaque": "OPAQUE", "serializeTypeCurrentRPC": "JSON", "version": 395}
-        text = json.dumps(header, separators=(",", ":")).replace("%", "%%")
-        return text.replace("KEY\\u0002", "%032d\\u0002").replace('"OPAQUE"', "%d").encode()
+        fields |= {"h": "0", "i": properties, "j": "0", "k": "false", "m": "true" if self._batch > 1 else "false"}
+        return self._write(320 if self._batch > 1 else 310, fields)
 
     def request(self) -> bytes:
         """The next request, as a whole frame."""
         number = self.sent
         self.sent += 1
-        template = self._heads[number % len(self._heads)]
-        opaque = _OPAQUE_BASE + number
-        if self._batch == 1:
-            header, body = template % (number, opaque), self._body(number)
-        else:
-            header, body = template % opaque, self._batch_body(number)
-        size = len(header)
-        return b"%b%b%b" % ((4 + size + len(body) << 32 | size).to_bytes(8, "big"), header, body)
+        header = self._heads[number % len(self._heads)](number, _OPAQUE_BASE + number)
+        body = self._body(number) if self._batch == 1 else self._batch_body(number)
+        prefix = (4 + len(header) + len(body)) << 32 | self._serialize << 24 | len(header)
+        return b"%b%b%b" % (prefix.to_bytes(8, "big"), header, body)
 
     def _batch_body(self, number: int) -> bytes:
         parts = []
@@ -89,14 +99,10 @@ class Sends:
             end = at + 4 + int.from_bytes(data[at : at + 4], "big")
             if end > len(data):
                 break
-            digits = data.index(b'"opaque":', at, end) + 9
-            number = int(data[digits : digits + 9]) - _OPAQUE_BASE
-            code = data.index(b'"code":', at, end) + 7
-            if data[code : code + 2] == b"0,":
-                answers.append(Answer(number, SEND_OK))
-            else:
-                header = data[at + 8 : end].decode(errors="replace")
-                answers.append(Answer(number, int(header[code - at - 8 :].split(",")[0]), header))
+            header_end = at + 8 + int.from_bytes(data[at + 5 : at + 8], "big")
+            code, opaque = read_answer(data[at + 8 : header_end], self._serialize)
+            text = "" if code == SEND_OK else data[at + 8 : end].decode(errors="replace")
+            answers.append(Answer(opaque - _OPAQUE_BASE, code, text))
             at = end
         self._rest = data[at:]
         return answers
@@ -187,7 +193,7 @@ class LoadProducer:
 
 async def wait_in_sync(port: int, *, timeout_s: float = 120) -> None:
     """Wait until the broker on ``port`` answers a send with SEND_OK. Few and small messages: the log hardly grows."""
-    sends = Sends("warm-up", body_of_size(16))
+    sends = Sends("warm-up", body=body_of_size(16))
     answers: list[Answer] = []
     with trio.move_on_after(timeout_s):
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:

@@ -47,7 +47,7 @@ class UncheckedBroker(RmqhaBroker):
 
 async def send_ok_count(port: int) -> int:
     """How many of ``SENDS`` sends, one after the other, are answered SEND_OK."""
-    sends = Sends("orders", body_of_size(100))
+    sends = Sends("orders", body=body_of_size(100))
     count = 0
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         for _ in range(SENDS):

@@ -24,7 +24,7 @@ async def test_strangers_disturb_nobody(pair: Pair) -> None:
     with many_descriptors(STRANGERS + 4096):
         await pair.start()
         await wait_in_sync(master.ports.listen)
-        load = LoadProducer(master.ports.listen, Sends("orders", body_of_size(500)), window=8)
+        load = LoadProducer(master.ports.listen, Sends("orders", body=body_of_size(500)), window=8)
         strangers = Strangers(master.ports.listen, master.ports.ha, STRANGERS)
         before = master.running.usage().anonymous_bytes
         async with trio.open_nursery() as nursery:

@@ -25,7 +25,7 @@ async def test_no_kill_loses_an_acknowledged_message(pair: Pair, victims: str, f
         broker.conf["flushDiskType"] = flush
     killed = [broker for broker in pair.brokers if broker.directory.name in victims.split()]
     held = {broker: HeldMessages(broker.store / "commitlog", "orders") for broker in pair.brokers}
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(700)))
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(700)))
     await pair.start()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)

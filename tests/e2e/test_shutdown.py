@@ -20,7 +20,7 @@ from tests.e2e.processes import Child, RmqhaBroker
 async def test_a_stopped_pair_comes_back_complete(pair: Pair) -> None:
     """Exit code 0 under load, nothing acknowledged lost, and no recovery needed: the abort file is gone."""
     await pair.start()
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(500)))
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(500)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await load.wait_acknowledged(500)
@@ -66,7 +66,7 @@ async def test_a_stopping_master_answers_who_still_waits(pair: Pair) -> None:
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
     pair.slave.running.signal(signal.SIGSTOP)
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(100)), window=10)
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(100)), window=10)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await wait_stored(pair.master, 10)
@@ -85,7 +85,7 @@ async def test_a_slave_whose_log_diverged_does_not_end_as_if_all_were_well(pair:
     """Its log is that of another master; the reason is in its log, in its status, and in the exit code."""
     for body_size in (100, 200):
         await pair.master.start()
-        load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(body_size)))
+        load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(body_size)))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load.run)
             await load.wait_refused(body_size)
@@ -107,7 +107,7 @@ async def test_a_second_sigterm_ends_it_at_once(pair: Pair) -> None:
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
     pair.slave.running.signal(signal.SIGSTOP)
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(100)), window=10)
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(100)), window=10)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await wait_stored(pair.master, 10)
@@ -140,7 +140,7 @@ async def test_the_first_sigterm_ends_a_recovery(pair: Pair) -> None:
     """A pipe as the checkpoint stands for a recovery that takes minutes; the next start makes up for it."""
     pair.master.conf["brokerRole"] = "ASYNC_MASTER"
     await pair.master.start()
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(500)))
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(500)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await load.wait_acknowledged(500)

@@ -14,7 +14,7 @@ async def _lose_the_tail_of_the_master(pair: Pair) -> set[int]:
     """Go back to an earlier copy of the master's store, as if its last writes had not reached the disk."""
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(1_000)))
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(1_000)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await load.wait_acknowledged(300)
@@ -41,7 +41,7 @@ async def test_a_slave_ahead_is_not_counted_as_a_replica(pair: Pair) -> None:
     before = log_end(pair.slave.store / "commitlog")
     await pair.start()
     await pair.master.running.wait_output("ahead")
-    load = LoadProducer(pair.master.ports.listen, Sends("later", body_of_size(100)), window=1)
+    load = LoadProducer(pair.master.ports.listen, Sends("later", body=body_of_size(100)), window=1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await load.wait_refused(1)
@@ -71,7 +71,7 @@ async def test_a_peer_that_stands_still_for_a_while_is_waited_for(pair: Pair) ->
     pair.master.conf["haPeers"] = pair.slave.ha_address
     await pair.slave.start()
     pair.slave.running.signal(signal.SIGSTOP)
-    load = LoadProducer(pair.master.ports.listen, Sends("later", body_of_size(100)), window=1)
+    load = LoadProducer(pair.master.ports.listen, Sends("later", body=body_of_size(100)), window=1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pair.master.start)
         nursery.start_soon(load.run)

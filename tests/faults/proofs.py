@@ -51,7 +51,7 @@ async def ends_acknowledgement(
     """
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(2_000)))
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(2_000)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await load.wait_acknowledged(500)

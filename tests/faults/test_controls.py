@@ -26,7 +26,7 @@ async def test_control_a_failed_flush_that_is_forgotten_is_acknowledged(tmp_path
     with alone(tmp_path) as broker:
         broker.prefix = failing("fdatasync", error="EIO", when="60")
         await broker.start()
-        load = LoadProducer(broker.ports.listen, Sends("orders", body_of_size(700)), window=4)
+        load = LoadProducer(broker.ports.listen, Sends("orders", body=body_of_size(700)), window=4)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load.run)
             await broker.running.wait_output("swallowed:")
@@ -42,7 +42,7 @@ async def test_control_a_read_only_disk_that_is_not_noticed_is_acknowledged(tmp_
     with mounted_image(tmp_path / "image", size_mib=64) as image, alone(tmp_path) as broker:
         broker.move_store(image.mount_point / "store")
         await broker.start()
-        load = LoadProducer(broker.ports.listen, Sends("orders", body_of_size(700)), window=4)
+        load = LoadProducer(broker.ports.listen, Sends("orders", body=body_of_size(700)), window=4)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load.run)
             await load.wait_acknowledged(200)
@@ -59,7 +59,7 @@ async def test_control_a_full_disk_that_is_not_noticed_is_acknowledged(tmp_path:
     with mounted_image(tmp_path / "image", size_mib=24) as image, alone(tmp_path) as broker:
         broker.move_store(image.mount_point / "store")
         await broker.start()
-        load = LoadProducer(broker.ports.listen, Sends("orders", body_of_size(8_000)))
+        load = LoadProducer(broker.ports.listen, Sends("orders", body=body_of_size(8_000)))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load.run)
             await load.wait_acknowledged(4_000)
@@ -79,7 +79,7 @@ async def test_control_a_slave_that_does_not_notice_its_disk_is_believed(tmp_pat
         await pair.master.start()
         await slave.start()
         await wait_in_sync(pair.master.ports.listen)
-        load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(700)), window=4)
+        load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(700)), window=4)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load.run)
             await load.wait_acknowledged(200)

@@ -51,7 +51,7 @@ async def _fill(pair: Pair) -> set[int]:
     """Several segments, so that a start reads none of the first."""
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(20_000)))
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(20_000)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await load.wait_acknowledged(500)

@@ -18,7 +18,7 @@ async def test_no_send_ok_follows_a_failed_flush(strace_pair: Pair, victim: str,
     broker.prefix = failing("fdatasync", error="EIO", when=when)
     pair.master.conf["slaveTimeout"] = 500
     await pair.start()
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(700)))
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(700)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await broker.running.wait_output("fdatasync failed")

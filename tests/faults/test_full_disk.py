@@ -14,7 +14,7 @@ async def test_a_master_on_a_full_disk_refuses_and_loses_nothing(pair_on_image: 
     pair, _ = pair_on_image("master", size_mib=24, diskSpaceWarningLevelRatio=warning_level)
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(8_000)))
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(8_000)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await load.wait_refused(100)
@@ -35,7 +35,7 @@ async def test_a_slave_on_a_full_disk_stops_reading_and_loses_nothing(pair_on_im
     pair.master.conf["slaveTimeout"] = 500
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(8_000)))
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(8_000)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await load.wait_refused(100)

@@ -50,7 +50,7 @@ async def test_control_an_immutable_segment_that_is_not_noticed_is_acknowledged(
     with mounted_image(tmp_path / "image", size_mib=64) as image, alone(tmp_path) as broker:
         broker.move_store(image.mount_point / "store")
         await broker.start()
-        load = LoadProducer(broker.ports.listen, Sends("orders", body_of_size(2_000)), window=4)
+        load = LoadProducer(broker.ports.listen, Sends("orders", body=body_of_size(2_000)), window=4)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load.run)
             await load.wait_acknowledged(50)
@@ -69,7 +69,7 @@ async def test_a_start_on_immutable_files_is_refused_with_the_reason(pair_on_ima
     """No traceback; the last line names the file. Afterwards it starts as if nothing had been."""
     pair, image = pair_on_image("master")
     await pair.master.start()
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(700)))
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(700)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await load.wait_refused(10)  # stored, but no slave is there

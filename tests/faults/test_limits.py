@@ -47,7 +47,7 @@ async def test_no_descriptor_for_the_next_file_is_a_refusal_until_there_is_one(p
     victim = pair.master if side == "master" else pair.slave
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(2_000)))
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(2_000)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await load.wait_acknowledged(500)
@@ -65,7 +65,7 @@ async def test_strangers_that_take_all_descriptors_disturb_nobody(pair: Pair) ->
     """No new connection is taken until there are descriptors again; those that are there go on."""
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(10)), window=4)
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(10)), window=4)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await load.wait_acknowledged(100)
@@ -112,7 +112,7 @@ async def test_control_a_write_that_is_cut_short_and_forgotten_is_acknowledged(t
     """Without the protection SEND_OK goes on: what the tests above forbid."""
     with alone(tmp_path) as broker:
         await broker.start()
-        load = LoadProducer(broker.ports.listen, Sends("orders", body_of_size(2_000)), window=4)
+        load = LoadProducer(broker.ports.listen, Sends("orders", body=body_of_size(2_000)), window=4)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load.run)
             await load.wait_acknowledged(50)

@@ -48,7 +48,7 @@ def remote_pair(tmp_path: Path) -> Iterator[MakeRemotePair]:
 async def _started(pair: Pair) -> LoadProducer:
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
-    return LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(700)))
+    return LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(700)))
 
 
 @pytest.mark.parametrize(("out", "back"), CUTS, ids=CUT_NAMES)

@@ -27,7 +27,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 async def _loaded(pair: Pair, nursery: trio.Nursery) -> LoadProducer:
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(700)))
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(700)))
     nursery.start_soon(load.run)
     await load.wait_acknowledged(500)
     return load

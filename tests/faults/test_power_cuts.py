@@ -102,7 +102,7 @@ async def test_no_power_cut_loses_an_acknowledged_message(tmp_path: Path, victim
         cut = [broker for broker in reversed(pair.brokers) if broker.directory.name in victims.split()]
         held = {broker: HeldMessages(broker.store / "commitlog", "orders") for broker in pair.brokers}
         promised = [broker for broker in pair.brokers if flush == "SYNC_FLUSH" or broker is pair.slave]
-        load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(700)))
+        load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(700)))
         await pair.slave.start()
         await pair.master.start()
         async with trio.open_nursery() as nursery:
@@ -127,7 +127,7 @@ async def _found(pair: Pair, victim: str, directory: Path) -> set[int]:
     """What one power cut took of the acknowledged messages from the victim's disk."""
     with on_images(pair, directory) as images:
         broker = pair.master if victim == "master" else pair.slave
-        load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(700)))
+        load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(700)))
         await pair.slave.start()
         await pair.master.start()
         async with trio.open_nursery() as nursery:

@@ -45,7 +45,7 @@ async def test_a_master_on_a_disk_turned_read_only_acknowledges_nothing_more(pai
     pair, image = pair_on_image("master")
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(700)))
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(700)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await load.wait_acknowledged(1_000)
@@ -74,7 +74,7 @@ async def test_a_slave_on_a_disk_turned_read_only_stops_acknowledging(pair_on_im
     pair.master.conf["slaveTimeout"] = 500
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
-    load = LoadProducer(pair.master.ports.listen, Sends("orders", body_of_size(700)))
+    load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(700)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await load.wait_acknowledged(1_000)

@@ -44,7 +44,8 @@ class Victim:
     def __init__(self, directory: Path, side: Side, *, pair: Pair | None = None) -> None:
         self.pair = pair or make_pair(directory, **CONF)
         self.broker = self.pair.master if side == "master" else self.pair.slave
-        self.load = LoadProducer(self.pair.master.ports.listen, Sends("orders", body_of_size(*BODY_SIZES)), window=8)
+        sends = Sends("orders", body=body_of_size(*BODY_SIZES))
+        self.load = LoadProducer(self.pair.master.ports.listen, sends, window=8)
         self._directory = directory
         self._held = HeldMessages(self.broker.store / "commitlog", "orders")
         self._fresh = 0
@@ -167,7 +168,7 @@ class Victim:
     async def _stir(self) -> None:
         """New connections to both ports, and new topics, so that the calls for these are made as well."""
         while True:
-            fresh = LoadProducer(self.load.port, Sends(f"fresh-{self._fresh}", body_of_size(10)), window=1)
+            fresh = LoadProducer(self.load.port, Sends(f"fresh-{self._fresh}", body=body_of_size(10)), window=1)
             self._fresh += 1
             with trio.move_on_after(0.4):
                 await fresh.run()

@@ -34,7 +34,7 @@ async def test_each_side_is_killed_and_returns(mixed_pair: tuple[Broker, Broker]
     await master.start()
     await slave.start()
     await wait_in_sync(master.ports.listen)
-    load = LoadProducer(master.ports.listen, Sends("orders", body_of_size(*SIZES)), window=4)
+    load = LoadProducer(master.ports.listen, Sends("orders", body=body_of_size(*SIZES)), window=4)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await load.wait_acknowledged(60)

@@ -20,7 +20,7 @@ async def test_a_java_slave_holds_what_its_master_acknowledged(tmp_path: Path) -
         await master.start()
         await slave.start()
         await wait_in_sync(master.ports.listen)  # an empty Java slave begins at its master's last file
-        load = LoadProducer(master.ports.listen, Sends("TopicTest", body_of_size(10_000)))
+        load = LoadProducer(master.ports.listen, Sends("TopicTest", body=body_of_size(10_000)))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load.run)
             await load.wait_acknowledged(1_000)

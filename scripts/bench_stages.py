@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""What each stage of a send costs: CPU time per message, in one process, without sockets; replicas answer at once.
+
+    scripts/bench_stages.py                                     1 KiB, 256 requests arrive together
+    scripts/bench_stages.py --dialect other-json --keys --window 1
+
+The figures are the best of several rounds, so they hold on a busy machine, too. Cutting frames is timed alone and is
+part of the whole road as well; what is left of that is trio's, the connection's accounts, and the waiting's.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from time import thread_time, time_ns
+from typing import Any, Final, TypeVar
+
+import structlog
+import trio
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rmqha.broker.durability import Durability, ReplicaPromise
+from rmqha.broker.processors.send_message_processor import SendMessageProcessor
+from rmqha.broker.put_service import PutMessageService
+from rmqha.broker.sent_records import SendRules
+from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.codec.crc import crc32
+from rmqha.codec.frame_decoder import FrameDecoder
+from rmqha.codec.host import parse_host
+from rmqha.codec.transfer import encode_frame_header
+from rmqha.memory import BytesLike, new_buffer
+from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.fence import Fence
+from rmqha.remoting.limits import Capacity, RemotingLimits
+from rmqha.remoting.turns import REQUESTS_A_TURN
+from rmqha.replication.overlap import StreamStart
+from rmqha.replication.slave_session import AppendChunk, SlaveSession
+from rmqha.replication.watermark import Watermark
+from rmqha.store.message_store import DefaultMessageStore, make_store
+from rmqha.store.os_disk import OsDisk
+from rmqha.store.store_options import StoreOptions
+from scripts.bench_common import Case, print_table
+from tests.e2e.dialects import DIALECTS
+
+_SEGMENT_SIZE: Final = 1 << 28
+_FRAME_SIZE: Final = 32 * 1024
+Result = TypeVar("Result")
+
+
+class Stopwatch:
+    """Adds up the CPU time of calls, by stage."""
+
+    def __init__(self) -> None:
+        self.spent_s: defaultdict[str, float] = defaultdict(float)
+
+    def timed(self, stage: str, call: Callable[..., Result]) -> Callable[..., Result]:
+        """``call``, with its time added to ``stage``."""
+
+        def run(*args: Any, **kwargs: Any) -> Result:
+            begun_at = thread_time()
+            result = call(*args, **kwargs)
+            self.spent_s[stage] += thread_time() - begun_at
+            return result
+
+        return run
+
+
+class ReadyReplica:
+    """A slave that acknowledges when it is asked to."""
+
+    acked_from = 0
+
+    def __init__(self) -> None:
+        self.acked = Watermark()
+
+    def is_slave_ok(self, _next_offset: int) -> bool:
+        return True
+
+
+class PreparedStream:
+    """Gives one chunk of requests after the other, each when the one before it is answered; takes every answer."""
+
+    peer = "127.0.0.1:40000"
+    local_port = 10911
+
+    def __init__(self, chunks: list[bytes], acknowledge: Callable[[], None]) -> None:
+        self._chunks = iter(chunks)
+        self._acknowledge = acknowledge
+        self._rest = memoryview(b"")
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        if not self._rest:
+            self._acknowledge()
+            await trio.lowlevel.checkpoint()
+            self._rest = memoryview(next(self._chunks, b""))
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+    def send_nowait(self, data: BytesLike) -> int:
+        return len(data)
+
+    def close(self) -> None:
+        pass
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dialect", default=",".join(DIALECTS), help="(default: %(default)s)")
+    parser.add_argument("--size", type=int, default=1024, help="bytes of a body (default %(default)s)")
+    parser.add_argument("--window", type=int, default=256, help="requests that arrive together (default %(default)s)")
+    parser.add_argument("--topics", type=int, default=1, help="(default %(default)s)")
+    parser.add_argument("--keys", action="store_true", help="let KEYS and TAGS be another in each message")
+    parser.add_argument("--messages", type=int, default=20_000, help="of a round (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="(default %(default)s)")
+    parser.add_argument("--dir", default=None, help="where the stores are made, and removed (default: a temporary one)")
+    return parser.parse_args()
+
+
+def requests_of(case: Case, messages: int) -> list[bytes]:
+    sends = case.sends()
+    windows = max(1, messages // case.window)
+    return [b"".join([sends.request() for _ in range(case.window)]) for _ in range(windows)]
+
+
+def open_store(directory: Path) -> DefaultMessageStore:
+    options = StoreOptions(str(directory), mapped_file_size_commit_log=_SEGMENT_SIZE)
+    return make_store(options, OsDisk(), now_ms=lambda: time_ns() // 1_000_000)
+
+
+def cut_frames(chunks: list[bytes]) -> None:
+    buffer = new_buffer(RemotingLimits().receive_size)
+    decoder = FrameDecoder(commands_max=REQUESTS_A_TURN)
+    for chunk in chunks:
+        view = memoryview(chunk)
+        while view:
+            space = decoder.space(buffer)
+            count = min(len(space), len(view))
+            space[:count] = view[:count]
+            view = view[count:]
+            decoder.on_received(buffer, count)
+            while decoder.more:
+                decoder.decode_more()
+
+
+async def send(store: DefaultMessageStore, chunks: list[bytes], watch: Stopwatch, topics: TopicConfigManager) -> None:
+    """The whole road of a master: from the requests' bytes to the answers'."""
+    replica, fence, limits = ReadyReplica(), Fence(), RemotingLimits()
+    durability = Durability(
+        store, clock=trio.current_time, flush=None, replica=ReplicaPromise(replica, timeout_s=3600.0)
+    )
+    puts = PutMessageService(store, topics, durability, refusal=str)
+    rules = SendRules("DefaultCluster", parse_host("127.0.0.1:10911"), 4 << 20)
+    processor = SendMessageProcessor(puts, topics, rules=rules)
+    dispatcher = RequestDispatcher()
+    dispatcher.register_batch((310, 320), watch.timed("process", processor.process))
+    puts.put = watch.timed("put", puts.put)  # type: ignore[method-assign]
+    store.put_messages = watch.timed("append", store.put_messages)  # type: ignore[method-assign]
+    acknowledge = watch.timed("acknowledge", lambda: replica.acked.advance(store.max_offset))
+    stream: Any = PreparedStream(chunks, acknowledge)
+    begun_at = thread_time()
+    await Connection(stream, handler=dispatcher, limits=limits, capacity=Capacity(limits), fence=fence).run()
+    watch.spent_s["whole"] += thread_time() - begun_at
+    assert not fence.bugs, "a stage failed"
+
+
+def replicate(log: memoryview, base: int, slave: DefaultMessageStore) -> None:
+    """A slave's part, from the stream's bytes to the log."""
+    session = SlaveSession(StreamStart(base, own_end=base, comparable_end=base, boundary=base), file_size=_SEGMENT_SIZE)
+    for at in range(0, len(log), _FRAME_SIZE):
+        body = log[at : at + _FRAME_SIZE]
+        frame = memoryview(encode_frame_header(base + at, len(body)) + bytes(body))
+        while frame:
+            space = session.space()
+            count = min(len(space), len(frame))
+            space[:count] = frame[:count]
+            session.on_received(count)
+            frame = frame[count:]
+            while isinstance(chunk := session.next_chunk(), AppendChunk):
+                slave.append_raw(chunk.data, chunk.phy_offset)
+
+
+async def measure_round(
+    master: DefaultMessageStore,
+    slave: DefaultMessageStore,
+    case: Case,
+    messages: int,
+    *,
+    topics: TopicConfigManager,
+    gate: list[int],
+) -> dict[str, float]:
+    chunks = requests_of(case, messages)
+    messages = len(chunks) * case.window
+    watch, base = Stopwatch(), master.max_offset
+    watch.timed("frames", cut_frames)(chunks)
+    put_messages = master.put_messages
+    await send(master, chunks, watch, topics)
+    master.put_messages = put_messages  # type: ignore[method-assign]
+    gate[0] = master.max_offset
+    watch.timed("dispatch", master.reput.catch_up)()
+    log = memoryview(bytes(master.view_range(base, master.max_offset - base)))
+    watch.timed("slave", replicate)(log, base, slave)
+    watch.timed("slave dispatch", slave.reput.catch_up)()
+    body = bytes(case.size)
+    watch.timed("crc", lambda: [crc32(body) for _ in range(messages)])()
+    spent = {stage: seconds * 1e6 / messages for stage, seconds in watch.spent_s.items()}
+    spent["accept"] = spent["process"] - spent["put"]
+    spent["answer"] = spent["put"] - spent["append"] + spent["acknowledge"]
+    return spent
+
+
+_STAGES: Final = ("frames", "accept", "append", "answer", "whole", "dispatch", "slave", "slave dispatch", "crc")
+
+
+async def measure(case: Case, arguments: argparse.Namespace, directory: Path) -> dict[str, float]:
+    """The best of several rounds, each stage for itself."""
+    rules = TopicRules("DefaultCluster", "broker-a")
+    topics = TopicConfigManager(rules, now_ms=lambda: time_ns() // 1_000_000)
+    master, slave = (open_store(directory / name) for name in ("master", "slave"))
+    best: dict[str, float] = {}
+    gate = [0]
+    for store in (master, slave):
+        store.connect_replication(confirmed=lambda: gate[0])  # else its own task dispatches meanwhile
+        await store.load_in_thread()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(master.run)
+        await nursery.start(slave.run)
+        for store in (master, slave):
+            store.commit_log.prepare_first()
+            await store.wait_allocated()
+        for topic in range(arguments.topics):
+            name = f"bench-{topic:05d}" if topic else "bench"
+            topics.learn_queue(name, 7)
+        for number in range(arguments.rounds + 1):
+            spent = await measure_round(master, slave, case, arguments.messages, topics=topics, gate=gate)
+            if number:
+                best = {stage: min(us, best.get(stage, us)) for stage, us in spent.items()}
+        nursery.cancel_scope.cancel()
+    return best
+
+
+def main() -> None:
+    """Measure each dialect, print one table."""
+    arguments = parse_arguments()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    columns = {}
+    for dialect in arguments.dialect.split(","):
+        case = Case(arguments.size, arguments.window, dialect=dialect, topics=arguments.topics, keys=arguments.keys)
+        with tempfile.TemporaryDirectory(dir=arguments.dir, prefix="rmqha-bench-") as directory:
+            columns[dialect] = trio.run(measure, case, arguments, Path(directory))
+    print("CPU time of a message, us")
+    print_table(["", *columns], [[stage, *(best[stage] for best in columns.values())] for stage in _STAGES])
+
+
+if __name__ == "__main__":
+    main()
