@@ -158,6 +158,12 @@ class MemoryLog:
         self.wrote.advance(phy_offset + len(data))
         return len(data)
 
+    def truncate(self, offset: int) -> None:
+        """Forget what lies at ``offset`` and behind, as a follower's log does in another term."""
+        self.files = {begin: file for begin, file in self.files.items() if begin < offset}
+        self.wrote.cut(offset)
+        self.flushed.cut(offset)
+
     async def wait_allocated(self) -> None:
         await self.allocated.wait()
 

@@ -4,6 +4,9 @@ A put waits for the disk (SYNC_FLUSH) and for the replicas (SYNC_MASTER) at the 
 batch from one connection waits as one, at the end of its last message. When the last wait is over every message of
 the batch gets its own status: an expired wait still finds those messages good that the watermark has passed.
 
+A log's tail may be cut while a put waits (a Raft follower's, in another term). What was cut is answered with
+UNKNOWN_ERROR, and never by a watermark that passes the same place with other bytes: its producer sends it again.
+
 Source: spec: commitlog §5 step 4, §6.3; ha §6. If both waits fail the replica's status is reported, as in RocketMQ.
 """
 
@@ -80,6 +83,18 @@ class Durability:
         self._replica = replica
         self.unreplicated = 0
         """How many messages were answered without the replicas that were promised."""
+        self.cuts = 0
+        """How often the log's tail was cut."""
+        self.cut_to = 0
+        """Where the log ended after the last cut."""
+        if flush is not None:
+            flush.flushed.on_cut(self._on_cut)
+        if replica is not None:
+            replica.acknowledgements.acked.on_cut(self._on_cut)
+
+    def _on_cut(self, end: int) -> None:
+        """Those whom this concerns are failed next, so there is no need to remember the cut before."""
+        self.cuts, self.cut_to = self.cuts + 1, end
 
     def answer_when_durable(self, begin: int, ends: Sequence[int], answer: Answer) -> None:
         """Call ``answer`` once, with one status for each message.
@@ -109,14 +124,15 @@ class _PendingPuts:
     """A batch of appended messages on its way to an answer."""
 
     __slots__ = (
-        "acknowledgements", "answer", "begin", "durability", "ends", "flushed_to", "outstanding", "replica_failure",
-        "replicated_from", "replicated_to", "started", "store",
+        "acknowledgements", "answer", "begin", "cuts", "durability", "ends", "flushed_to", "outstanding",
+        "replica_failure", "replicated_from", "replicated_to", "started", "store",
     )  # fmt: skip
 
     def __init__(
         self, durability: Durability, begin: int, ends: Sequence[int], store: WriteErrorSource, answer: Answer
     ) -> None:
         self.durability = durability
+        self.cuts = durability.cuts
         self.begin = begin
         self.ends = ends
         self.store = store
@@ -165,10 +181,14 @@ class _PendingPuts:
             self.answer(statuses)
 
     def _reached_all(self) -> bool:
+        if self.cuts != self.durability.cuts:
+            return False
         last = self.ends[-1]
         return self.flushed_to >= last and self.replicated_to >= last and self.begin >= self.replicated_from
 
     def _status(self, begin: int, end: int) -> PutMessageStatus:
+        if self.cuts != self.durability.cuts and end > self.durability.cut_to:
+            return PutMessageStatus.UNKNOWN_ERROR
         if self.replica_failure is not None:
             return self.replica_failure
         if begin < self.replicated_from or end > self.replicated_to:

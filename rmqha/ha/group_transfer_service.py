@@ -12,8 +12,8 @@ _NOBODY_IS_NEEDED: Final = 2**63 - 1
 class GroupTransferService:
     """Hot path: an acknowledgement moves :attr:`acked`, and every put at or below it is answered.
 
-    Put ``acked.add(next_offset, deadline, complete)`` for each put after :meth:`is_slave_ok` said yes. As the
-    watermark never falls and every report was at most the log's end, nothing appended later can count as replicated
+    Put ``acked.add(next_offset, deadline, complete)`` for each put after :meth:`is_slave_ok` said yes. As every
+    report was at most the log's end, and the watermark falls with that, nothing appended later can count as replicated
     by an acknowledgement given before.
 
     Invariant: at some moment enough slaves, all at once, held every byte of ``[acked_from, acked.value)``. A slave
@@ -45,10 +45,16 @@ class GroupTransferService:
 
     @property
     def held_offset(self) -> int:
-        """Each byte before it is flushed here, or was held by enough slaves at some moment; never falls."""
+        """Each byte before it is flushed here, or was held by enough slaves at some moment; falls only by a cut."""
         if self.acked_from <= self._flushed.value:
             self._held_offset = self.acked.value
         return max(self._held_offset, self._flushed.value)
+
+    def cut(self, end: int) -> None:
+        """The log's tail behind ``end`` is gone, and the acknowledgements of it with their connections."""
+        self.acked_from, self._held_offset = min(self.acked_from, end), min(self._held_offset, end)
+        if self._in_sync.slaves_needed:
+            self.acked.cut(end)
 
     async def run(self) -> None:
         """Expire waiters until cancelled; then answer the rest, as nobody may be left without an answer."""

@@ -62,16 +62,18 @@ class HAConnection:
         self._connected_at: Final = now
         self._rate = RateMeter(0, now=now)
         self._ended = ""
+        self._scope: Final = trio.CancelScope()
         self._was_announced = False
         self._has_joined = False
 
     async def run(self) -> None:
         """Serve this slave until either half ends. What the peer or the network did is logged here, not raised."""
         try:
-            async with trio.open_nursery() as nursery:
-                reading, writing = ReadSocketService(self), WriteSocketService(self)
-                for part in (reading.run, reading.watch, writing.run, writing.watch):
-                    nursery.start_soon(self._run_part, part, nursery.cancel_scope)
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    reading, writing = ReadSocketService(self), WriteSocketService(self)
+                    for part in (reading.run, reading.watch, writing.run, writing.watch):
+                        nursery.start_soon(self._run_part, part)
         finally:
             self.stream.close()
             session, now = self.session, trio.current_time()
@@ -87,7 +89,7 @@ class HAConnection:
                 connected_s=round(now - self._connected_at, 3),
             )
 
-    async def _run_part(self, part: Callable[[], Awaitable[None]], others: trio.CancelScope) -> None:
+    async def _run_part(self, part: Callable[[], Awaitable[None]]) -> None:
         try:
             await part()
             reason = "the slave ended the connection"
@@ -99,8 +101,12 @@ class HAConnection:
             reason = str(error)
         except Exception as bug:  # noqa: BLE001 - it ends this connection, and nothing else
             reason = self.service.on_bug(bug, self.peer)
+        self.end(reason)
+
+    def end(self, reason: str) -> None:
+        """End the connection, unless it has ended already: nothing of it is sent or counted any more."""
         self._ended = self._ended or reason
-        others.cancel()
+        self._scope.cancel()
 
     @property
     def ended(self) -> str:

@@ -66,6 +66,7 @@ class HAService:
         self._bug_limit: Final = LogLimit()
         self.bugs = 0
         """How many connections ended by an error that nobody raises on purpose."""
+        log.wrote.on_cut(self._on_cut)
         self._scope: Final = trio.CancelScope()
         self._accepting: Final = AcceptSocketService(
             self._serve,
@@ -141,6 +142,14 @@ class HAService:
         self.departed.forget(connection.replica.who)
         self._refused.on_back(host_of(connection.peer))
         self.in_sync_watch.on_joined(self.live_slaves, now=trio.current_time())
+
+    def _on_cut(self, end: int) -> None:
+        """The log's tail is gone. Who was sent any of it has to compare again, and has acknowledged nothing here."""
+        for connection in self.connections.values():
+            if connection.session.next_transfer_from_where > end:
+                self._in_sync.remove(connection.replica)
+                connection.end(f"the log here was cut at {end}, and this slave was sent more")
+        self.group_transfer.cut(end)
 
     def _on_left(self, connection: HAConnection) -> None:
         """A slave's connection has ended by itself; it may have another one already."""

@@ -14,7 +14,7 @@ class EndHistory:
         self._ends: deque[int] = deque(maxlen=size)
 
     def note(self, end: int, *, now: float) -> None:
-        """The log ends at ``end`` now."""
+        """The log ends at ``end`` now; if it was cut, what was noted of the rest is forgotten."""
         if not self._ends:
             self._noted_at.append(-inf)
             self._ends.append(end)
@@ -24,6 +24,11 @@ class EndHistory:
             else:
                 self._noted_at.append(now)
                 self._ends.append(end)
+        elif end < self._ends[-1]:
+            while len(self._ends) > 1 and self._ends[-1] > end:
+                self._noted_at.pop()
+                self._ends.pop()
+            self._ends[-1] = min(self._ends[-1], end)
 
     def lag_s(self, offset: int, *, now: float) -> float:
         """How long the log has gone beyond ``offset``: 0 if it does not, ``inf`` if longer than anything noted."""

@@ -1,10 +1,12 @@
-"""Watermark: a number that only grows, and the waiters for the offsets it will pass.
+"""Watermark: a number that grows, and the waiters for the offsets it will pass.
 
 The one idea shared by flushing, replication, long-polling pulls and ``--wait``: an offset is appended, flushed,
 acknowledged; a waiter is woken when the watermark passes its offset, or at its own deadline.
 
 Hot path: :meth:`Watermark.advance` answers every satisfied waiter in one pass, so none waits behind
 another (RocketMQ's GroupTransferService answers strictly one after the other; spec: ha §6, §15 row 17).
+
+Only where a log's tail is cut (a Raft follower's, in another term) a watermark falls: :meth:`Watermark.cut`.
 """
 
 from collections.abc import Callable
@@ -50,10 +52,11 @@ class Waiter:
 
 
 class Watermark:
-    """A value that never falls, with waiters ordered by offset; each may have a deadline.
+    """A value that falls only by :meth:`cut`, with waiters ordered by offset; each may have a deadline.
 
     Times are whatever clock the caller uses (trio's seconds); this object never looks at one.
-    Callbacks run inside :meth:`advance`, :meth:`fail_all`, :meth:`add` or ``deadlines.expire``; they may add waiters.
+    Callbacks run inside :meth:`advance`, :meth:`cut`, :meth:`fail_all`, :meth:`add` or ``deadlines.expire``; they may
+    add waiters.
 
     Attributes:
         deadlines: of the waiters; the owner of a clock expires them.
@@ -66,6 +69,7 @@ class Watermark:
         self._sequence = 0
         self._compact_at = _COMPACT_MIN
         self._subscribers: list[Callable[[], None]] = []
+        self._cut_listeners: list[Callable[[int], None]] = []
 
     @property
     def value(self) -> int:
@@ -78,8 +82,12 @@ class Watermark:
         return sum(1 for _, _, waiter in self._by_offset if waiter.complete is not None)
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` after every advance, when those it passed have been answered."""
+        """Call ``callback`` after every advance or cut, when those whom it concerns have been answered."""
         self._subscribers.append(callback)
+
+    def on_cut(self, callback: Callable[[int], None]) -> None:
+        """Call ``callback(end)`` at every cut, when the value has fallen and before anybody is answered."""
+        self._cut_listeners.append(callback)
 
     def add(self, offset: int, deadline: float, complete: Complete) -> Waiter:
         """Wait until ``value >= offset``, or until ``deadlines.expire`` is called at or after ``deadline``.
@@ -122,6 +130,23 @@ class Watermark:
         while by_offset and by_offset[0][2].complete is None:
             heappop(by_offset)
         return bool(by_offset) and by_offset[0][0] <= self._value
+
+    def cut(self, end: int) -> None:
+        """What lay beyond ``end`` is gone: the value falls to it, and all who wait for more are failed.
+
+        Other bytes may come to lie there, and must not be taken for those that were waited for. Who still wants to
+        know of more than ``end`` waits anew; the others go on waiting.
+        """
+        by_offset, self._value = self._by_offset, min(self._value, end)
+        gone = sorted(entry for entry in by_offset if entry[0] > end)
+        by_offset[:] = [entry for entry in by_offset if entry[0] <= end]
+        heapify(by_offset)
+        for listener in self._cut_listeners:
+            listener(end)
+        for _, _, waiter in gone:
+            waiter.finish(reached=False, value=self._value)
+        for callback in self._subscribers:
+            callback()
 
     def fail_all(self) -> None:
         """Answer everyone with ``reached=False`` now: the value will not grow any more, or nobody may wait."""

@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from rmqha.errors import StoreWriteError
+from rmqha.errors import StoreError, StoreWriteError
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.running_flags import RunningFlags
 from rmqha.store.store_options import StoreOptions
@@ -45,19 +45,27 @@ class FlushCommitLogService(ABC):
 
         Raises:
             StoreWriteError: it never will be in this process.
+            StoreError: the log was cut below it, or closed.
         """
         assert offset <= self._commit_log.max_offset, "the flush that is asked for here would not reach it"
-        done = trio.Event()
+        outcome = [offset <= self.flushed.value]
         if self._flags.write_error is None:
-            waiter = self.flushed.add(offset, inf, lambda _reached, _value: done.set())
+            done = trio.Event()
+
+            def complete(reached: bool, _value: int) -> None:
+                outcome[0] = reached
+                done.set()
+
+            waiter = self.flushed.add(offset, inf, complete)
             self.request_flush()
             try:
                 await done.wait()
             finally:
                 waiter.cancel()
-        if self.flushed.value < offset:
-            assert self._flags.write_error is not None, "nobody gives up waiting for another reason"
-            raise self._flags.write_error
+        if not outcome[0]:
+            raise self._flags.write_error or StoreError(
+                f"{offset} is not flushed, and will not be: the log was cut, or closed"
+            )
 
     def note_recovered(self) -> None:
         """All that is in the log is durable, says recovery: the checkpoint may say so, too."""

@@ -152,6 +152,12 @@ class ReputMessageService:
     def _next_round(self) -> _Round | None:
         """Read what comes next and find its places; None if nothing more may be seen now."""
         self.reput_from_offset = max(self.reput_from_offset, self._log.min_offset)
+        if self.reput_from_offset > self._log.max_offset:
+            raise CorruptLogError(
+                self.reput_from_offset,
+                f"consumers may have seen all before, but the log was cut at {self._log.max_offset}: what is confirmed "
+                "must never be",
+            )
         requests, end = self._log.records(self.reput_from_offset, self._confirm_offset())
         if end == self.reput_from_offset:
             return None

@@ -12,6 +12,7 @@ from rmqha.broker.processors.send_message_processor import SendMessageProcessor
 from rmqha.broker.put_service import PutMessageService
 from rmqha.broker.sent_records import SendRules
 from rmqha.codec.codes import ResponseCode
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.ha.group_transfer_service import GroupTransferService
 from rmqha.replication.in_sync import InSyncReplicas, Replica
 from rmqha.replication.slave_identity import SlaveIdentity
@@ -24,6 +25,7 @@ OK = PutMessageStatus.PUT_OK
 DISK = PutMessageStatus.FLUSH_DISK_TIMEOUT
 SLAVE = PutMessageStatus.FLUSH_SLAVE_TIMEOUT
 NONE = PutMessageStatus.SLAVE_NOT_AVAILABLE
+CUT = PutMessageStatus.UNKNOWN_ERROR
 
 
 class Broker:
@@ -58,6 +60,11 @@ class Broker:
     def acknowledge(self, replica: Replica, offset: int) -> None:
         self.in_sync.acknowledge(replica, offset, begins_at=replica.begins_at)
         self.transfer.notify_transfer_some()
+
+    def cut(self, end: int) -> None:
+        """As a log whose tail is cut, and HAService after it."""
+        self.transfer.cut(end)
+        self.flushed.cut(end)
 
     def put(self, ends: Sequence[int], *, begin: int = 0) -> None:
         self.durability.answer_when_durable(begin, ends, self.answers.append)
@@ -204,6 +211,69 @@ async def test_what_does_not_wait_is_not_send_ok_either_when_the_store_has_faile
         sends.process(sender, requests)  # type: ignore[arg-type]
         codes = [sender.answers[opaque].code for opaque in (0, 1)]
         assert codes == [ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SERVICE_NOT_AVAILABLE]
+
+
+@pytest.mark.parametrize(("cut_to", "statuses"), [(100, [OK, CUT]), (150, [OK, CUT]), (0, [CUT, CUT])])
+def test_what_was_cut_is_never_send_ok(cut_to: int, statuses: list[PutMessageStatus]) -> None:
+    """Neither at once, nor when other bytes in the same place are flushed and held."""
+    broker = Broker(sync_flush=True, sync_master=True)
+    broker.put([100, 200])
+    broker.flushed.advance(200)
+    broker.acked.advance(100)
+    broker.cut(cut_to)
+    assert broker.answers == [statuses]
+    broker.flushed.advance(300)
+    broker.acked.advance(300)
+    assert broker.answers == [statuses]
+    assert broker.durability.unreplicated == 0, "it was not stored at all"
+
+
+def test_what_is_put_after_a_cut_is_answered_as_ever() -> None:
+    broker = Broker(sync_flush=True, sync_master=True)
+    broker.flushed.advance(500)
+    broker.cut(300)
+    broker.put([400], begin=300)
+    assert broker.answers == []
+    broker.acked.advance(400)
+    broker.flushed.advance(400)
+    assert broker.answers == [[OK]]
+
+
+def test_what_waits_below_a_cut_goes_on_waiting() -> None:
+    broker = Broker(sync_flush=True, sync_master=True)
+    broker.put([100, 200])
+    broker.cut(200)
+    assert broker.answers == []
+    broker.flushed.advance(200)
+    broker.acked.deadlines.expire(3.0)
+    assert broker.answers == [[SLAVE, SLAVE]]
+
+
+def test_a_cut_is_told_before_a_slave_that_is_missing() -> None:
+    broker = Broker(sync_flush=True, sync_master=True, slave_ok=False)
+    broker.put([100, 200])
+    broker.cut(100)
+    assert broker.answers == [[NONE, CUT]]
+
+
+async def test_a_producer_whose_message_was_cut_is_told_to_send_it_again(autojump_clock: MockClock) -> None:
+    settings = {"brokerRole": "ASYNC_MASTER", "flushDiskType": "SYNC_FLUSH"}
+    machine = Machine(SimNet(), "10.0.0.1", settings)
+    async with machine.broker() as broker, machine.client() as client, trio.open_nursery() as nursery:
+        await ask(client, send_request(b"", topic="t"))
+        end, answers = broker.store.max_offset, list[RemotingCommand]()
+
+        async def send() -> None:
+            answers.append(await ask(client, send_request(b"x", topic="t")))
+
+        machine.disk.faults.hung_until = trio.current_time() + 2
+        nursery.start_soon(send)
+        await trio.sleep(1)
+        assert (broker.store.max_offset > end, answers) == (True, [])
+        broker.store.flushed.cut(end)
+        await trio.sleep(0.1)
+        assert [answer.code for answer in answers] == [ResponseCode.SYSTEM_ERROR]
+        assert "the log was cut before this message was confirmed" in (answers[0].remark or "")
 
 
 def test_what_one_slave_showed_is_not_taken_back_by_another() -> None:

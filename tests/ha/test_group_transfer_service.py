@@ -63,6 +63,23 @@ def test_a_gap_stays_one_however_much_is_confirmed_behind_it() -> None:
     assert master.held == (800, 900, 0)
 
 
+def test_what_was_cut_is_held_by_nobody_whatever_was_said_before() -> None:
+    master = Master()
+    master.flushed.advance(300)
+    master.report("10.0.0.1", 700, begins_at=500)
+    master.transfer.cut(400)
+    assert master.held == (400, 400, 300)
+    master.flushed.advance(450)
+    assert master.held == (400, 400, 450)
+
+
+def test_where_nobody_is_needed_a_cut_has_nobody_wait() -> None:
+    master = Master(in_sync_replicas=1)
+    before = master.held
+    master.transfer.cut(0)
+    assert master.held == before
+
+
 def test_one_report_may_complete_two_proofs() -> None:
     """Of one slave the old connection shows the beginning, the new one the end; the other slave has it all."""
     master = Master(in_sync_replicas=3)

@@ -25,6 +25,17 @@ def test_steps_closer_than_the_resolution_share_an_entry() -> None:
     assert [history.lag_s(offset, now=7.0) for offset in (5, 15, 25, 30)] == [2.0, 2.0, 0.5, 0.0]
 
 
+def test_what_was_noted_of_a_tail_that_was_cut_is_forgotten() -> None:
+    history = EndHistory()
+    for now, end in ((0.0, 100), (1.0, 200), (2.0, 300), (3.0, 150)):
+        history.note(end, now=now)
+    assert history.lag_s(150, now=10.0) == 0.0
+    history.note(250, now=5.0)
+    assert history.lag_s(150, now=10.0) == 5.0
+    history.note(50, now=6.0)
+    assert [history.lag_s(offset, now=10.0) for offset in (50, 49)] == [0.0, inf]
+
+
 def test_without_history_there_is_no_lag() -> None:
     assert EndHistory().lag_s(5, now=1.0) == 0.0
 

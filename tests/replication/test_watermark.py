@@ -41,7 +41,7 @@ def test_an_offset_already_passed_is_answered_at_once() -> None:
     assert log.answers == [("a", True, 50)]
 
 
-def test_the_value_never_falls() -> None:
+def test_no_advance_makes_the_value_fall() -> None:
     mark = Watermark(50)
     mark.advance(20)
     assert mark.value == 50
@@ -116,15 +116,17 @@ def test_a_callback_may_add_a_waiter() -> None:
             st.tuples(st.just("add"), st.integers(1, 20), st.integers(1, 20)),
             st.tuples(st.just("advance"), st.integers(0, 25), st.just(0)),
             st.tuples(st.just("expire"), st.integers(0, 25), st.just(0)),
+            st.tuples(st.just("cut"), st.integers(0, 25), st.just(0)),
         )
     )
 )
 def test_everyone_is_answered_exactly_once_and_truthfully(steps: list[tuple[str, int, int]]) -> None:
     mark = Watermark()
     answered: dict[int, list[bool]] = {}
+    waits_for: dict[int, int] = {}
     for number, (step, x, deadline) in enumerate(steps):
         if step == "add":
-            answers = answered[number] = []
+            answers, waits_for[number] = answered.setdefault(number, []), x
 
             def complete(reached: bool, value: int, *, x: int = x, answers: list[bool] = answers) -> None:
                 assert not reached or value >= x
@@ -133,6 +135,10 @@ def test_everyone_is_answered_exactly_once_and_truthfully(steps: list[tuple[str,
             mark.add(x, float(deadline), complete)
         elif step == "advance":
             mark.advance(x)
+        elif step == "cut":
+            mark.cut(x)
+            assert all(answered[waiter] for waiter, offset in waits_for.items() if offset > x)
+            assert mark.value <= x
         else:
             mark.deadlines.expire(float(x))
     mark.fail_all()
@@ -180,3 +186,58 @@ def test_subscribers_hear_of_every_advance_after_the_waiters() -> None:
     mark.advance(10)
     mark.advance(12)
     assert log.answers == [("a", True, 10), ("subscriber", True, 10), ("subscriber", True, 12)]
+
+
+def test_who_waits_for_what_was_cut_is_failed_and_the_others_go_on_waiting() -> None:
+    log, mark = Log(), Watermark(50)
+    for name, offset in (("d", 301), ("b", 200), ("c", 300), ("a", 100)):
+        mark.add(offset, 9.0, log.waits(name))
+    mark.cut(200)
+    assert (mark.value, log.answers) == (50, [("c", False, 50), ("d", False, 50)])
+    mark.advance(400)
+    assert log.answers[2:] == [("a", True, 400), ("b", True, 400)]
+    assert mark.deadlines.next() == inf
+
+
+def test_what_takes_the_place_of_what_was_cut_is_not_taken_for_it() -> None:
+    log, mark = Log(), Watermark(500)
+    mark.add(600, inf, log.waits("of the old term"))
+    mark.cut(300)
+    assert mark.value == 300
+    mark.add(600, inf, log.waits("of this term"))
+    mark.advance(600)
+    assert log.answers == [("of the old term", False, 300), ("of this term", True, 600)]
+
+
+def test_of_a_cut_hear_first_who_counts_and_then_who_waits_and_then_who_follows() -> None:
+    log, mark = Log(), Watermark(500)
+    mark.on_cut(lambda end: log.answers.append(("counts", False, end)))
+    mark.subscribe(lambda: log.answers.append(("follows", False, mark.value)))
+    mark.add(600, inf, log.waits("waits"))
+    mark.cut(300)
+    assert log.answers == [("counts", False, 300), ("waits", False, 300), ("follows", False, 300)]
+
+
+def test_who_begins_to_wait_during_a_cut_waits_for_what_comes() -> None:
+    log, mark = Log(), Watermark(500)
+
+    def wait_for_new(_end: int) -> None:
+        mark.add(400, inf, log.waits("new"))
+
+    def wait_again(_reached: bool, _value: int) -> None:
+        mark.add(350, inf, log.waits("again"))
+
+    mark.on_cut(wait_for_new)
+    mark.add(600, inf, wait_again)
+    mark.cut(300)
+    assert (log.answers, mark.waiting) == ([], 2)
+    mark.advance(400)
+    assert log.answers == [("again", True, 400), ("new", True, 400)]
+
+
+def test_a_cut_from_inside_an_answer_holds_for_those_who_come_next() -> None:
+    log, mark = Log(), Watermark()
+    mark.add(100, inf, lambda _reached, _value: mark.cut(100))
+    mark.add(200, inf, log.waits("b"))
+    mark.advance(300)
+    assert (mark.value, log.answers) == (100, [("b", False, 100)])

@@ -8,7 +8,7 @@ import structlog
 import trio
 from trio.testing import MockClock
 
-from rmqha.errors import StoreWriteError
+from rmqha.errors import StoreError, StoreWriteError
 from rmqha.store.status import PutMessageStatus
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import SEGMENT, dispatched, message, put, running
@@ -58,6 +58,25 @@ async def test_who_waits_for_a_disk_that_never_answers_is_answered_in_time(autoj
         store.flushed.add(store.max_offset, deadline, lambda ok, _: answers.append((ok, trio.current_time())))
         await trio.sleep(20)
         assert answers == [(False, deadline)]
+
+
+async def test_who_waits_for_the_flush_of_what_is_cut_is_told_so(autojump_clock: MockClock) -> None:
+    """Also if so much is flushed again before his task goes on."""
+    device = SimDisk(latency_s=SLOW)
+    async with running(device.mount()) as store:
+        await put(store, message())
+        end = store.max_offset
+        device.faults.slowness = 10.0
+        async with trio.open_nursery() as nursery:
+
+            async def wait() -> None:
+                with pytest.raises(StoreError, match=f"{end} is not flushed, and will not be: the log was cut"):
+                    await store.flush_now(end)
+
+            nursery.start_soon(wait)
+            await trio.sleep(0.01)
+            store.flushed.cut(end - 1)
+            store.flushed.advance(end)
 
 
 async def test_flushed_passes_segment_boundaries(autojump_clock: MockClock) -> None:

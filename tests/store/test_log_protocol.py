@@ -8,6 +8,7 @@ import pytest
 
 from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
 from rmqha.codec.record.message import decode_message
+from rmqha.errors import CorruptLogError
 from rmqha.replication.role import Role
 from rmqha.replication.watermark import Watermark
 from rmqha.store.build_consume_queue import CommitLogDispatcherBuildConsumeQueue
@@ -148,6 +149,15 @@ def test_an_end_that_falls_before_it_is_confirmed_is_nobodys_concern(bench: Benc
     bench.log.append(b"of this term")
     bench.dispatch()
     assert bench.bodies(0)[-2:] == [b"28", b"of this term"]
+
+
+def test_dispatch_ends_where_what_was_confirmed_is_cut(bench: Bench) -> None:
+    """Nobody may do that; if a log does, nothing is dispatched in the place of what consumers have seen."""
+    bench.dispatch()
+    bench.log.take_back_last()
+    with pytest.raises(CorruptLogError, match="what is confirmed must never be"):
+        bench.dispatch()
+    assert bench.bodies(0)[-1:] == [b"28"]
 
 
 def test_queue_recovery_reads_where_sizes_tell_nothing(bench: Bench) -> None:

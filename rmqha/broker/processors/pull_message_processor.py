@@ -227,12 +227,15 @@ class PullMessageProcessor:
         if self._flush_demanded:
             return
         self._flush_demanded = True
-        self._store.wrote.add(self._store.flushed.value + 1, inf, self._on_written)
+        flushed = min(self._store.flushed.value, self._store.wrote.value)  # of a log that is being cut one falls first
+        self._store.wrote.add(flushed + 1, inf, self._on_written)
 
     def _on_written(self, reached: bool, end: int) -> None:
         if reached:
             self._store.request_flush()
             self._store.flushed.add(end, inf, self._on_flushed)
+        else:
+            self._on_flushed(reached, end)
 
     def _on_flushed(self, _reached: bool, _end: int) -> None:
         self._flush_demanded = False

@@ -19,7 +19,7 @@ from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.host import parse_host
 from rmqha.codec.limits import topic_problem
 from rmqha.codec.record.layout import SysFlag
-from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
+from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rmqha.codec.send_answers import SendMessageResponseEncoder
 from rmqha.codec.send_headers import (
     SendMessageRequestDecoder,
@@ -186,7 +186,12 @@ class SendMessageProcessor:
         for ((opaque, serialize, oneway, queue_id), result), status in zip(stored, statuses, strict=True):
             if oneway:
                 continue
-            code = 0 if status is _PUT_OK else _CODE_OF_STATUS[status]
+            code = 0
+            if status is not _PUT_OK:
+                code = _CODE_OF_STATUS[status]
+                if code == ResponseCode.SYSTEM_ERROR:
+                    frames.append(_encode_cut(opaque, serialize))
+                    continue
             msg_id = f"{id_prefix}{result.wrote_offset:016X}"
             if result.batch_offsets:
                 msg_id = ",".join([f"{id_prefix}{offset:016X}" for offset in result.batch_offsets])
@@ -229,6 +234,13 @@ class _Sender:
                 connection.send_responses(frames if good else encode_answers(stored, statuses))
 
         return send_answers
+
+
+def _encode_cut(opaque: int, serialize: int) -> bytes:
+    """The answer to a message that was in the log, and is not any more (UNKNOWN_ERROR): its producer sends it again."""
+    remark = "the log was cut before this message was confirmed: another node may still hold it, or none; send it again"
+    answer = RemotingCommand(ResponseCode.SYSTEM_ERROR, opaque, FLAG_RESPONSE, remark=remark, serialize=serialize)
+    return answer.encode()
 
 
 @lru_cache(maxsize=4096)
