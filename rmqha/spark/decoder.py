@@ -20,7 +20,7 @@ from rmqha.spark.bodies import inflate_batch
 from rmqha.spark.columns import Rows
 from rmqha.spark.lane_walk import walk
 from rmqha.spark.options import OnCorrupt, ReadOptions
-from rmqha.spark.records import Verdict, crc32, find_record, foreign_record, judge, open_at
+from rmqha.spark.records import Verdict, crc32, find_next, foreign_record, judge, open_at
 from rmqha.spark.report import CorruptRange, ReadReport
 from rmqha.spark.segments import Segment, SegmentReader, as_array
 from rmqha.spark.selection import illegal_topics, select_by_properties, select_rows
@@ -122,7 +122,7 @@ class _SplitDecoder:
         if verdict.stop is Stop.FOREIGN:
             raise foreign_record(file, position, verdict)
         end = min(file.segment.end, self._split.log_end)
-        found = find_record(file, position + 1, end=end, or_blank=True)
+        found = find_next(file, position, end=end)
         self._met_damage(position, found or end, reason=verdict.reason or "nothing was written here")
         return position if self._stopped else found or end
 

@@ -72,6 +72,20 @@ def find_record(file: SegmentReader, position: int, *, end: int, or_blank: bool 
     return None
 
 
+def find_next(file: SegmentReader, position: int, *, end: int) -> int | None:
+    """Where a record or a blank goes on behind the damage at ``position``; None: none begins before ``end``.
+
+    A blank may be a part of the damaged record's body. If that record's size leads beyond it to where the log goes on,
+    the size is right.
+    """
+    found = find_record(file, position + 1, end=end, or_blank=True)
+    if found is None or judge(file, found, check_crc=False).is_record:
+        return found
+    behind = position + total_size_at(file.peek(position, FIXED_SIZE_V4))
+    is_over = found < behind < file.segment.end and judge(file, behind, check_crc=False).stop in {Stop.END, Stop.BLANK}
+    return behind if is_over else found
+
+
 def open_at(file: SegmentReader, position: int, *, end: int) -> int | None:
     """The first real record starting in ``[position, end)``, whatever bodies contain; None: there is none.
 
@@ -128,7 +142,7 @@ def _walk_to(file: SegmentReader, position: int) -> int:
         if verdict.is_record or verdict.stop is Stop.BLANK:
             at = verdict.end
         else:
-            at = find_record(file, at + 1, end=position, or_blank=True) or position
+            at = find_next(file, at, end=position) or position
     return at
 
 

@@ -1,6 +1,7 @@
 """Damage, fake records and filters, on logs whose every byte is known."""
 
 import random
+import struct
 import zlib
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from rmqha.errors import ConfigError, CorruptLogError, StoreError
 from rmqha.spark import CorruptRange, OnCorrupt, ReadOptions, ReadReport, iter_batches
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.decoder import decode
-from tests.spark.logs import LogWriter, record
+from tests.spark.logs import BLANK, LogWriter, record
 
 
 def read(root: Path, report: ReadReport | None = None, **options: Any) -> list[dict[str, Any]]:
@@ -102,6 +103,22 @@ def test_damage_is_found_once_whatever_the_splits(log: LogWriter, split_bytes: i
     else:
         assert ranges == [(log.offsets[57], ends[log.offsets[57]])]
     assert report.records == len(good)
+
+
+@pytest.mark.parametrize("split_bytes", [997, 7919, 1 << 30])
+def test_a_blank_in_the_body_of_a_damaged_record_hides_nothing(tmp_path: Path, split_bytes: int) -> None:
+    log = LogWriter(tmp_path)
+    for _ in range(20):
+        log.append(bytes(600))
+    at = log.append(bytes(3000))
+    inside = at + 200
+    log.write(inside, struct.pack(">II", log.file_size - inside, BLANK))
+    for _ in range(20):
+        log.append(bytes(600))
+    log.write(at + 4, b"\0")
+    found, report = split_offsets(tmp_path, split_bytes, on_corrupt=OnCorrupt.SKIP)
+    assert found == [offset for offset in log.offsets if offset != at]
+    assert [(damage.start, damage.end) for damage in report.corrupt] == [(at, log.offsets[21])]
 
 
 def test_damage_fails_by_default_and_names_its_offset(log: LogWriter) -> None:
