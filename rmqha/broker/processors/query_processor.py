@@ -16,7 +16,7 @@ from rmqha.codec.headers import (
     decode_header,
     encode_header,
 )
-from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.store.message_store import DefaultMessageStore
@@ -55,13 +55,17 @@ class QueryProcessor:
             self._store.get_offset_in_queue_by_time(header.topic, header.queue_id, timestamp_ms=header.timestamp)
         )
 
-    def view_message_by_id(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """33: one stored message, by its physical offset."""
+    def view_message_by_id(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """33: one stored message, by its physical offset; uncopied, as it may have megabytes."""
         offset = decode_header(ViewMessageRequestHeader, request).offset
         record = self._store.look_message_by_offset(offset)
         if record is None:
             return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=f"can not find message by offset {offset}")
-        return RemotingCommand(ResponseCode.SUCCESS, body=bytes(record))
+        if request.is_oneway:
+            return RemotingCommand(ResponseCode.SUCCESS)
+        response = RemotingCommand(ResponseCode.SUCCESS, request.opaque, FLAG_RESPONSE, serialize=request.serialize)
+        connection.send_response(response.encode_header(len(record)), record)
+        return None
 
     def query_consumer_offset(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """14: where a group goes on. Without a commit, or with a negative one: 0 if the queue still begins there."""

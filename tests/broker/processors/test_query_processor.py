@@ -1,10 +1,14 @@
 """QueryProcessor: what is told of queues that are not what they were."""
 
+from trio.testing import MockClock
+
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.processors.query_processor import QueryProcessor
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.headers import QueryConsumerOffsetRequestHeader, encode_header
-from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.headers import QueryConsumerOffsetRequestHeader, ViewMessageRequestHeader, encode_header
+from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand, decode_frames
+from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.sim.sim_net import SimNet
 
 
 class CleanedStore:
@@ -24,3 +28,49 @@ def test_a_new_group_does_not_begin_at_0_if_the_queue_does_not() -> None:
     request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=encode_header(header))
     answer = processor.query_consumer_offset(None, request)  # type: ignore[arg-type]
     assert answer.code == ResponseCode.QUERY_NOT_FOUND
+
+
+class MappedStore:
+    """Its log is mapped."""
+
+    record = memoryview(bytes(1000))
+
+    def look_message_by_offset(self, _offset: int) -> memoryview:
+        return self.record
+
+
+class Client:
+    """A connection that notes what is sent over it."""
+
+    def __init__(self) -> None:
+        self.parts: list[object] = []
+
+    def send_response(self, *parts: object) -> None:
+        self.parts += parts
+
+
+def test_a_message_that_is_looked_up_is_not_copied() -> None:
+    """It may have 4 MiB, and a thousand clients that do not read may ask for it."""
+    processor, client = QueryProcessor(MappedStore(), ConsumerOffsetManager()), Client()  # type: ignore[arg-type]
+    request = RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, 7, ext_fields=encode_header(ViewMessageRequestHeader(0)))
+    assert processor.view_message_by_id(client, request) is None  # type: ignore[arg-type]
+    header, body = client.parts
+    assert body is MappedStore.record
+    (answer,), _ = decode_frames(header + bytes(MappedStore.record))  # type: ignore[operator]
+    assert (answer.code, answer.opaque, len(answer.body)) == (ResponseCode.SUCCESS, 7, 1000)
+
+
+async def test_a_message_that_is_looked_up_one_way_is_not_sent(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as client:
+        await ask(client, send_request(b"x"))
+        await ask(client, pull_request(0, suspend_ms=5000))
+        fields = encode_header(ViewMessageRequestHeader(0))
+        for flag in (FLAG_ONEWAY, 0):
+            request = RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, flag=flag, ext_fields=fields)
+            if flag:
+                client.put_nowait(request.encode())
+            else:
+                assert (await ask(client, request)).body
+        assert broker.server is not None
+        assert [connection.in_flight for connection in broker.server.connections] == [0]
