@@ -70,14 +70,17 @@ class DamagedQueues:
         )
         next_offsets = await self._read_log(suspects, end)
         for key, (queue, index) in suspects.items():
-            mapped = queue.queue.find(index * UNIT_SIZE)  # none: it was deleted meanwhile, and the messages with it
-            if mapped is not None and next_offsets.get(key, 0) <= index:
+            if next_offsets.get(key, 0) <= index and not self._is_gone(queue, index):
                 raise CorruptLogError(end, f"before this offset message {index} of queue {key[0]}/{key[1]} is missing")
         for key, (queue, index) in suspects.items():
             del self._suspects[key]
             mapped = queue.queue.find(index * UNIT_SIZE)
             if mapped is not None:
                 self._queues.note_missing(queue.queue.directory, damaged=mapped.path)
+
+    def _is_gone(self, queue: ConsumeQueue, index: int) -> bool:
+        """Whether the unit's file was deleted meanwhile, and its message with it, or all messages of its queue were."""
+        return queue.queue.find(index * UNIT_SIZE) is None or queue.max_physic_offset <= self._log.min_offset
 
     async def _read_log(self, suspects: dict[QueueKey, tuple[ConsumeQueue, int]], end: int) -> dict[QueueKey, int]:
         """Read the log up to ``end``; returns what follows the last message of each suspect that has any."""
@@ -89,8 +92,11 @@ class DamagedQueues:
             for request in requests:
                 if (request.topic, request.queue_id) in suspects and enters_queue(request.sys_flag):
                     _count(request, next_offsets)
-            self._position = max(behind, self._log.min_offset)
+            self._position = behind
             await trio.sleep((_SHARE - 1) * (trio.current_time() - begun_at))
+            if self._position < self._log.min_offset:  # this part is deleted by now, with messages not counted yet
+                self._position = self._log.min_offset
+                next_offsets.clear()
         return next_offsets
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rmqha.codec.record.layout import (
+    RECORD_SIZE_MIN,
     fields_struct,
     physical_offset_at,
     store_timestamp_at,
@@ -112,9 +113,9 @@ class MessageReader:
                 if len(views) >= count_max or total + size > bytes_max:
                     break
             index = offset + examined
-            if phy_offset < min_offset and _is_in_order(queue, index):
+            if phy_offset < min_offset and size >= RECORD_SIZE_MIN and _is_in_order(queue, index):
                 status = GetMessageStatus.MESSAGE_WAS_REMOVING
-            elif code_set is None or _as_int32(tags_code) in code_set:
+            elif code_set is None or _as_int32(tags_code) in code_set or size < RECORD_SIZE_MIN:
                 record = log.record_at(phy_offset, end=end)
                 if record is None or len(record) != size or _PLACE.unpack_from(record) != (queue.queue_id, index):
                     self._on_damaged(queue, index)

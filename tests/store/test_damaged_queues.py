@@ -7,12 +7,14 @@ from trio.testing import MockClock
 
 from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
 from rmqha.codec.hashing import tags_code
+from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.message import decode_message
 from rmqha.errors import CorruptLogError, StoreReadError
+from rmqha.store import segment_reader
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import GetMessageStatus
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import dispatched, message, put, running
+from tests.store.helpers import SEGMENT, dispatched, message, put, running
 from tests.store.test_queue_rebuild import healed, offsets, put_everywhere
 
 SIZE = 105
@@ -162,3 +164,77 @@ async def test_a_log_that_cannot_be_read_at_present_is_read_later(autojump_clock
         device.files[first] = held
         await settled(store)
         assert offsets(store, 0) == before[0]
+
+
+def clean_once_read_to(store: DefaultMessageStore, offset: int) -> None:
+    """Delete the oldest segment as soon as somebody has read on from ``offset``, or from behind it."""
+    log, read = store.commit_log, store.commit_log.records
+
+    def records(start: int, end: int) -> tuple[list[DispatchRequest], int]:
+        answer = read(start, end)
+        if offset <= start < SEGMENT and log.min_offset == 0:
+            log.queue.delete(log.queue.files[0])
+        return answer
+
+    log.records = records  # type: ignore[misc]
+
+
+async def test_cleaning_while_the_log_is_read_is_no_gap_in_it(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_reader, "_ROUND_BYTES", 300)
+    async with running(SimDisk().mount()) as store:
+        before = await put_everywhere(store, rounds=25)
+        await dispatched(store)
+        overwrite(store, 20, UNIT.pack(1, SIZE, 0))
+        clean_once_read_to(store, 1000)
+        with pytest.raises(StoreReadError):
+            store.get_message("TopicTest", 0, 20)
+        await settled(store)
+        assert store.min_offset == SEGMENT
+        assert (store.refusal(), store.running_flags.final_error) == ("", None)
+        assert offsets(store, 0) == [offset for offset in before[0] if offset >= SEGMENT]
+
+
+async def test_a_queue_of_which_all_messages_are_deleted_meanwhile_keeps_its_end(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_reader, "_ROUND_BYTES", 300)
+    async with running(SimDisk().mount()) as store:
+        await put(store, *[message() for _ in range(5)])
+        await put(store, *[message(queue_id=1) for _ in range(60)])
+        await dispatched(store)
+        overwrite(store, 3, UNIT.pack(1, SIZE, 0))
+        clean_once_read_to(store, 1000)
+        with pytest.raises(StoreReadError):
+            store.get_message("TopicTest", 0, 3)
+        await settled(store)
+        assert (store.refusal(), store.queue_rebuild.describe()) == ("", "")
+        assert store.queues.range_of("TopicTest", 0) == (5, 5)
+
+
+@pytest.mark.parametrize("index", [0, 2])
+async def test_a_filter_does_not_pass_over_a_unit_that_is_none(autojump_clock: MockClock, index: int) -> None:
+    """Zeros, as a file that was cut short has them, have no tag."""
+    wanted = frozenset({tags_code("a")})
+    async with running(SimDisk().mount()) as store:
+        await put(store, *[message(properties=b"TAGS\x01a") for _ in range(5)])
+        await dispatched(store)
+        overwrite(store, index, bytes(UNIT_SIZE))
+        with pytest.raises(StoreReadError, match=f"unit {index} does not lead to its message"):
+            store.get_message("TopicTest", 0, index, code_set=wanted)
+        await settled(store)
+        assert len(store.get_message("TopicTest", 0, 0, code_set=wanted).views) == 5
+
+
+async def test_zeros_are_no_message_that_was_removed(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount()) as store:
+        await put_everywhere(store, rounds=25)
+        await dispatched(store)
+        await store.commit_log.queue.delete_first_in_thread()
+        first = store.queues.find("TopicTest", 0)
+        assert first is not None
+        first.correct_min_offset(store.min_offset)
+        overwrite(store, first.min_offset_in_queue, bytes(UNIT_SIZE))
+        with pytest.raises(StoreReadError, match="does not lead to its message"):
+            store.get_message("TopicTest", 0, first.min_offset_in_queue)
