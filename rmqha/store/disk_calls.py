@@ -19,6 +19,8 @@ from rmqha.threads import needing_a_thread
 
 Result = TypeVar("Result")
 
+THREAD_START: Final = "start of a thread"
+
 _collect_step: Final = getattr(gc, "collect_step", None)
 """Part of a collection; only PyPy has it."""
 
@@ -45,10 +47,16 @@ async def in_thread(call: Callable[[], Result], *, operation: str, path: str) ->
     """Make a call that blocks, in a worker thread.
 
     Raises:
-        StoreWriteError: the call raised it, or the system gives no thread.
+        StoreWriteError: the call raised it; or, of operation :data:`THREAD_START`, the system gives no thread, and
+            nothing was done.
     """
-    with writing(operation, path), needing_a_thread():
-        return await trio.to_thread.run_sync(call)
+
+    def run() -> Result:
+        with writing(operation, path):
+            return call()
+
+    with writing(THREAD_START, path), needing_a_thread():
+        return await trio.to_thread.run_sync(run)
 
 
 def allocate(descriptor: int, size: int) -> None:

@@ -1,7 +1,8 @@
 """Hot path: flush services turn what is written into what is durable.
 
 Rules (spec: commitlog §6.3): the flushed position moves only after a successful fdatasync, and only to what was
-written before that call was issued; the first failure is final, and no flush is tried again after it.
+written before that call was issued; the first failure is final, and no flush is tried again after it. A call that could
+not be issued, for want of a thread, is none.
 """
 
 from abc import ABC, abstractmethod
@@ -9,14 +10,19 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 
+import structlog
 import trio
 
 from rmqha.errors import StoreError, StoreWriteError
 from rmqha.store.commit_log import CommitLog
+from rmqha.store.passing import is_lack
 from rmqha.store.running_flags import RunningFlags
 from rmqha.store.store_options import StoreOptions
 
+logger = structlog.get_logger()
+
 _PAGE_BYTES: Final = 4096
+_TRY_AGAIN_S: Final = 1.0
 
 
 class FlushCommitLogService(ABC):
@@ -31,6 +37,7 @@ class FlushCommitLogService(ABC):
         self._flags = flags
         self._on_flushed = on_flushed
         self._requested = trio.Event()
+        self._is_held = False
         self.flushed: Final = commit_log.flushed
         self.flushed_boundary = 0
         self.flushed_timestamp_ms = 0
@@ -67,6 +74,11 @@ class FlushCommitLogService(ABC):
                 f"{offset} is not flushed, and will not be: the log was cut, or closed"
             )
 
+    async def _flush_or_try_again(self) -> None:
+        if not await self.flush():
+            await trio.sleep(_TRY_AGAIN_S)
+            self.request_flush()
+
     def note_recovered(self) -> None:
         """All that is in the log is durable, says recovery: the checkpoint may say so, too."""
         self.flushed_boundary = self._commit_log.boundary_offset
@@ -77,7 +89,11 @@ class FlushCommitLogService(ABC):
         """Flush when this kind of service should, until cancelled or until a flush fails."""
 
     async def flush(self) -> bool:
-        """Make durable what is written at the time of the call; False: this, or something before, failed."""
+        """Make durable what is written at the time of the call.
+
+        Returns:
+            Whether it is: False if this, or something before, failed, or there is no thread to do it in at present.
+        """
         log = self._commit_log
         end, boundary, timestamp_ms = log.max_offset, log.boundary_offset, log.last_store_timestamp_ms
         if self._flags.write_error is not None:
@@ -85,8 +101,15 @@ class FlushCommitLogService(ABC):
         try:
             await log.flush_in_thread(end)
         except StoreWriteError as error:
-            self._flags.fail(error)
+            if not is_lack(error):
+                self._flags.fail(error)
+            elif not self._is_held:
+                logger.warning("flush_service.held", reason=str(error))
+            self._is_held = True
             return False
+        if self._is_held:
+            self._is_held = False
+            logger.info("flush_service.goes_on")
         self.flushed_boundary, self.flushed_timestamp_ms = boundary, timestamp_ms
         self._on_flushed()
         return True
@@ -100,7 +123,7 @@ class GroupCommitService(FlushCommitLogService):
         while self._flags.write_error is None:
             await self._requested.wait()
             self._requested = trio.Event()
-            await self.flush()
+            await self._flush_or_try_again()
 
 
 class FlushRealTimeService(FlushCommitLogService):
@@ -132,7 +155,7 @@ class FlushRealTimeService(FlushCommitLogService):
                 await self._requested.wait()
                 self._requested = trio.Event()
             if not pause.cancelled_caught or trio.current_time() >= thorough_at or self._is_much_dirty():
-                await self.flush()
+                await self._flush_or_try_again()
                 thorough_at = trio.current_time() + self._thorough_interval_s
 
     def _is_much_dirty(self) -> bool:

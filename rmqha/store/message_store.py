@@ -153,12 +153,12 @@ class DefaultMessageStore:
 
     async def _shut_down(self) -> None:
         """Flush and dispatch everything; ``abort`` goes only if there is nothing left to repair."""
-        await self.flush_service.flush()
+        is_flushed = await self.flush_service.flush()
         try:
             self.reput.catch_up()
         except StoreError as error:
             self.running_flags.fail_dispatch(error)
-        clean = await self.parts.flush_queues.flush_all() and self.write_error is None
+        clean = await self.parts.flush_queues.flush_all() and is_flushed and self.write_error is None
         clean = clean and self.reput.reput_from_offset == self.max_offset
         if clean:
             mark_unused(self.disk, self.options)

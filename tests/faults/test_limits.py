@@ -103,7 +103,10 @@ async def test_no_address_space_is_an_honest_end(pair: Pair, side: str) -> None:
         victim,
         breaks=lambda: limit(victim, resource.RLIMIT_AS, address_space(victim) + (6 << 20)),
         reason="Cannot allocate memory|no thread",
-        exit_codes=(0, EXIT_STORE_FAILED),  # making a segment is tried again; fdatasync, without a thread, is not
+        exit_codes=(
+            0,
+            EXIT_STORE_FAILED,
+        ),  # tried again: making a segment, fdatasync without a thread; other lacks are final
     )
     await all_there_after_restart(pair, acknowledged)
 

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.errors import StoreReadError, StoreWriteError
+from rmqha.store.disk_calls import THREAD_START
 from rmqha.store.passing import is_lack, may_pass
 from rmqha.store.status import PutMessageStatus
 from tests.sim.sim_disk import SimDataFile, SimDisk, SimMount
@@ -145,3 +146,33 @@ def test_nothing_passes_after_fdatasync(number: int) -> None:
     error = StoreWriteError(OSError(number, "it failed"), operation="fdatasync", path="/log")
     assert not is_lack(error)
     assert not may_pass(error)
+
+
+@pytest.mark.parametrize("sync_flush", [True, False])
+async def test_a_flush_for_which_there_is_no_thread_is_done_later(autojump_clock: MockClock, sync_flush: bool) -> None:
+    async with running(SimDisk().mount(), sync_flush=sync_flush) as store:
+        flush_in_thread, error = store.commit_log.flush_in_thread, OSError(errno.EAGAIN, "no thread")
+
+        async def refused(_end: int) -> None:
+            raise StoreWriteError(error, operation=THREAD_START, path="log")
+
+        store.commit_log.flush_in_thread = refused  # type: ignore[method-assign]
+        await put(store, message())
+        with trio.move_on_after(5) as waiting:
+            await store.flush_now(store.max_offset)
+        assert (waiting.cancelled_caught, store.flushed_offset, store.write_error) == (True, 0, None)
+        store.commit_log.flush_in_thread = flush_in_thread  # type: ignore[method-assign]
+        await trio.sleep(2)
+        assert store.flushed_offset == store.max_offset
+
+
+async def test_a_store_that_could_not_be_flushed_at_its_end_is_recovered(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, message())
+
+        async def refused(_end: int) -> None:
+            raise StoreWriteError(OSError(errno.EAGAIN, "no thread"), operation=THREAD_START, path="log")
+
+        store.commit_log.flush_in_thread = refused  # type: ignore[method-assign]
+    assert device.mount().exists("/store/abort")

@@ -16,6 +16,7 @@ from rmqha.errors import StoreLockedError, StoreReadError, StoreWriteError
 from rmqha.store.direct_read import DirectReader
 from rmqha.store.disk_calls import in_thread
 from rmqha.store.os_disk import OsDisk
+from rmqha.store.passing import is_lack
 
 ST_RDONLY = 1  # os.ST_RDONLY, which PyPy does not name
 
@@ -323,15 +324,19 @@ def test_what_a_file_stands_in_the_way_of_is_not_there(disk: OsDisk, tmp_path: P
     assert disk.listdir(str(tmp_path / "file")) == disk.listdir(str(tmp_path / "file/below")) == []
 
 
-async def test_a_thread_that_cannot_be_started_is_a_failed_write(tmp_path: Path) -> None:
-    """With pids.max or memory at its end, the interpreter raises RuntimeError where the call is made."""
+async def test_a_thread_that_cannot_be_started_is_a_failed_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With pids.max or memory at its end, the interpreter raises RuntimeError where the call is made.
 
-    def refused() -> None:
+    It is none of the device: nothing was asked of it.
+    """
+
+    def refused(_call: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    with pytest.raises(StoreWriteError, match="fdatasync failed on log: no thread") as caught:
-        await in_thread(refused, operation="fdatasync", path="log")
-    assert caught.value.errno == errno.EAGAIN
+    monkeypatch.setattr(trio.to_thread, "run_sync", refused)
+    with pytest.raises(StoreWriteError, match="start of a thread failed on log: no thread") as caught:
+        await in_thread(lambda: None, operation="fdatasync", path="log")
+    assert (caught.value.errno, is_lack(caught.value)) == (errno.EAGAIN, True)
 
 
 async def test_another_runtime_error_is_a_bug(tmp_path: Path) -> None:
