@@ -153,8 +153,8 @@ async def test_a_flush_for_which_there_is_no_thread_is_done_later(autojump_clock
     async with running(SimDisk().mount(), sync_flush=sync_flush) as store:
         flush_in_thread, error = store.commit_log.flush_in_thread, OSError(errno.EAGAIN, "no thread")
 
-        async def refused(_end: int) -> None:
-            raise StoreWriteError(error, operation=THREAD_START, path="log")
+        async def refused(end: int) -> None:
+            raise StoreWriteError(error, operation=THREAD_START, path=f"log up to {end}")
 
         store.commit_log.flush_in_thread = refused  # type: ignore[method-assign]
         await put(store, message())
@@ -171,8 +171,8 @@ async def test_a_store_that_could_not_be_flushed_at_its_end_is_recovered(autojum
     async with running(device.mount()) as store:
         await put(store, message())
 
-        async def refused(_end: int) -> None:
-            raise StoreWriteError(OSError(errno.EAGAIN, "no thread"), operation=THREAD_START, path="log")
+        async def refused(end: int) -> None:
+            raise StoreWriteError(OSError(errno.EAGAIN, "no thread"), operation=THREAD_START, path=f"log up to {end}")
 
         store.commit_log.flush_in_thread = refused  # type: ignore[method-assign]
     assert device.mount().exists("/store/abort")
