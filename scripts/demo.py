@@ -28,6 +28,7 @@ TOPICS: Final = {"orders": 0.5, "payments": 0.3, "clicks": 0.2}
 SEGMENT_SIZE: Final = 4 << 20
 PR_SET_PDEATHSIG: Final = 1
 RMQHA: Final = [sys.executable, "-m", "rmqha"]
+START_S_MAX: Final = 120
 
 Receipt = dict[str, Any]
 Position = tuple[str, int, int]  # topic, queue, queue offset
@@ -61,16 +62,18 @@ def _show(work: Path, count: int, stack: ExitStack) -> None:
     master_port, slave_port = free_ports(2)
     sizes = ["--set", f"mappedFileSizeCommitLog={SEGMENT_SIZE}", "--set", "brokerName=demo"]
     sizes += ["--set", "diskSpaceWarningLevelRatio=99", "--set", "diskSpaceCleanForciblyRatio=99"]
-    master = stack.enter_context(broker(work, "master", master_port, ["--set", "brokerRole=SYNC_MASTER", *sizes]))
+    role = ["--set", "brokerRole=SYNC_MASTER", "--set", "slaveTimeout=10000"]
+    master = stack.enter_context(broker(work, "master", master_port, [*role, *sizes]))
     stack.enter_context(broker(work, "slave", slave_port, ["--ha-master", f"127.0.0.1:{master_port + 1}", *sizes]))
-    print(rmqha("status", "--broker", at(master_port), "--wait", "in-sync", "--timeout", "30"))
+    print(rmqha("status", "--broker", at(master_port), "--wait", "in-sync"))
 
     step(f"{count:,} messages with sync replication")
     receipts = send_all(work, master_port, count)
 
     step("Both logs, byte by byte")
-    rmqha("status", "--broker", at(slave_port), "--wait", "in-sync", "--timeout", "30")
+    rmqha("status", "--broker", at(slave_port), "--wait", "in-sync")
     compare_logs(work / "master", work / "slave")
+    wait_dispatched(slave_port)
 
     step("The master dies (SIGKILL); every acknowledged message is read from the slave")
     master.kill()
@@ -117,6 +120,16 @@ def compare_logs(master: Path, slave: Path) -> None:
     if digests[0] != digests[1]:
         raise DemoError("the two logs differ")
     print("identical")
+
+
+def wait_dispatched(port: int) -> None:
+    """Return when consumers are shown all that the broker at ``port`` has: a moment after it has it."""
+    deadline = time.monotonic() + START_S_MAX
+    while time.monotonic() < deadline:
+        status = json.loads(rmqha("status", "--broker", at(port), "--format", "json"))
+        if status["dispatched_offset"] >= status["max_offset"]:
+            return
+    raise DemoError(f"not everything is dispatched: {status}")
 
 
 def read_all(port: int, receipts: list[Receipt]) -> Counter[str]:
@@ -199,9 +212,9 @@ def wait_started(process: subprocess.Popen[bytes], log: Path) -> None:
     """Return when the broker serves.
 
     Raises:
-        DemoError: it ended, or does not within 20 s; with the end of its log.
+        DemoError: it ended, or does not within START_S_MAX; with the end of its log.
     """
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline and process.poll() is None:
         if "broker.started" in log.read_text():
             return

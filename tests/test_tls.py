@@ -103,7 +103,9 @@ async def start(nursery: trio.Nursery, network: TlsNetwork) -> Served:
     return served
 
 
-async def test_both_sides_prove_who_they_are(pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery) -> None:
+async def test_both_sides_prove_who_they_are(
+    pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
     served = await start(nursery, TlsNetwork(memory, pki.options(HOST)))
     client = await TlsNetwork(memory, pki.options("10.0.0.1")).connect(HOST, PORT, timeout_s=5)
     await client.send_all(b"hello")
@@ -191,7 +193,9 @@ async def test_a_server_of_another_authority_or_name_is_not_trusted(
     nursery.cancel_scope.cancel()
 
 
-async def test_pinned_names_count_on_both_sides(pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery) -> None:
+async def test_pinned_names_count_on_both_sides(
+    pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
     names = ("broker-a", "broker-b")
     served = await start(nursery, TlsNetwork(memory, pki.options("broker-a", peer_names=names)))
     good = await TlsNetwork(memory, pki.options("broker-b", peer_names=names)).connect(HOST, PORT, timeout_s=5)
@@ -251,7 +255,7 @@ async def test_a_server_that_does_not_answer_is_given_up(
 
 
 async def test_a_sender_waiting_for_the_handshake_meets_the_close(
-    pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery
+    pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     listener = await TlsNetwork(memory, pki.options(HOST)).listen(HOST, PORT)
     await memory.connect(HOST, PORT, timeout_s=5)

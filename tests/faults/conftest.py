@@ -46,6 +46,7 @@ def make_pair(directory: Path, **conf: object) -> Pair:
     """A SYNC_MASTER with SYNC_FLUSH and its slave."""
     common = {
         "flushDiskType": "SYNC_FLUSH",
+        "syncFlushTimeout": 60_000,
         "mappedFileSizeCommitLog": SEGMENT_BYTES,
         **conf,
     }

@@ -72,7 +72,7 @@ async def test_control_a_slave_that_does_not_notice_its_disk_is_believed(tmp_pat
     """SEND_OK by a slave whose disk turned read-only, of what only the master has."""
     if reason := why_no_images():
         pytest.skip(reason)
-    pair = make_pair(tmp_path)
+    pair = make_pair(tmp_path, slaveTimeout=20_000)
     slave = UnprotectedBroker(pair.slave.directory, pair.slave.conf, ports=pair.slave.ports)
     with mounted_image(tmp_path / "image", size_mib=64) as image, reaping(pair.master, slave):
         slave.move_store(image.mount_point / "store")

@@ -12,6 +12,7 @@ from tests.faults.conftest import MakePair
 async def test_a_master_on_a_full_disk_refuses_and_loses_nothing(pair_on_image: MakePair, warning_level: int) -> None:
     """Refused by the disk ratio as by ENOSPC itself; the broker lives, and what it acknowledged is there."""
     pair, _ = pair_on_image("master", size_mib=24, diskSpaceWarningLevelRatio=warning_level)
+    pair.master.conf["slaveTimeout"] = 20_000  # refused is what the disk cannot take
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
     load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(8_000)))

@@ -31,6 +31,12 @@ def limit(broker: Broker, what: int, value: int) -> None:
     resource.prlimit(broker.running.pid, what, (value, hard))
 
 
+def unlimit(broker: Broker, what: int) -> None:
+    """Let it have as much as it could have had."""
+    _, hard = resource.prlimit(broker.running.pid, what)
+    resource.prlimit(broker.running.pid, what, (hard, hard))
+
+
 def descriptors(broker: Broker) -> int:
     """The highest descriptor in use, and one more: the limit at which nothing more can be opened."""
     return 1 + max(int(path.name) for path in Path(f"/proc/{broker.running.pid}/fd").iterdir())
@@ -54,7 +60,7 @@ async def test_no_descriptor_for_the_next_file_is_a_refusal_until_there_is_one(p
         limit(victim, resource.RLIMIT_NOFILE, 3)  # so few that closing other files does not help
         await no_send_ok_any_more(load)
         await victim.running.wait_output("Too many open files")
-        limit(victim, resource.RLIMIT_NOFILE, 4_096)
+        unlimit(victim, resource.RLIMIT_NOFILE)
         await load.wait_acknowledged(len(load.acknowledged) + 500)
         nursery.cancel_scope.cancel()
     await all_there(pair, load.acknowledged)
@@ -63,6 +69,7 @@ async def test_no_descriptor_for_the_next_file_is_a_refusal_until_there_is_one(p
 
 async def test_strangers_that_take_all_descriptors_disturb_nobody(pair: Pair) -> None:
     """No new connection is taken until there are descriptors again; those that are there go on."""
+    pair.master.conf["slaveTimeout"] = 20_000
     await pair.start()
     await wait_in_sync(pair.master.ports.listen)
     load = LoadProducer(pair.master.ports.listen, Sends("orders", body=body_of_size(10)), window=4)
@@ -75,7 +82,7 @@ async def test_strangers_that_take_all_descriptors_disturb_nobody(pair: Pair) ->
         for stranger in strangers:
             await stranger.aclose()
         assert load.connections == 1
-        limit(pair.master, resource.RLIMIT_NOFILE, 4_096)
+        unlimit(pair.master, resource.RLIMIT_NOFILE)
         await wait_in_sync(pair.master.ports.listen)  # over a new connection
         nursery.cancel_scope.cancel()
     assert load.refused == 0

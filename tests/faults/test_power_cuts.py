@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -67,8 +67,11 @@ async def _stand_still(broker: Broker) -> None:
 
 
 def _stands_still(pid: int) -> bool:
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+    states = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            states.append((thread / "stat").read_text().rpartition(")")[2].split()[0])
+    return set(states) == {"T"}
 
 
 async def cut_power(victims: list[Broker], images: dict[Broker, Image], load: LoadProducer) -> set[int]:

@@ -37,7 +37,7 @@ async def attached(injection: Injection, broker: Broker, *, report: Path, topics
     command = [*options(injection, broker, report=report, topics=topics), "-p", str(broker.running.pid)]
     tracer = Child(command, log=report.with_suffix(".tracer"))
     try:
-        await tracer.wait_output("attached", timeout_s=10)
+        await tracer.wait_output("attached", timeout_s=60)
         yield
         tracer.signal(signal.SIGINT)
         await tracer.wait_exit()

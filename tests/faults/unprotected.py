@@ -35,6 +35,7 @@ main()
 CONF = {
     "brokerRole": "ASYNC_MASTER",
     "flushDiskType": "SYNC_FLUSH",
+    "syncFlushTimeout": 60_000,
     "mappedFileSizeCommitLog": SEGMENT_BYTES,
 }
 
