@@ -68,6 +68,25 @@ async def test_expired_segments_go_but_never_the_last(autojump_clock: MockClock,
         assert machine.disk.listdir("/store/commitlog")[0] == f"{4 * SEGMENT:020d}"
 
 
+async def test_all_that_is_about_to_go_is_told_before_the_first_of_it_goes(
+    autojump_clock: MockClock, machine: Machine
+) -> None:
+    """Where queues end whose last messages are in it has to be saved first."""
+    told: list[tuple[int, int]] = []
+
+    async def before_deleting(offset: int) -> None:
+        await trio.lowlevel.checkpoint()
+        told.append((offset, store.min_offset))
+
+    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_percent=40)) as store:
+        store.cleaner.before_deleting = before_deleting
+        await five_segments(store)
+        assert await store.cleaner.clean() == 0
+        machine.clock.now_ms += 72 * HOUR_MS
+        assert await store.cleaner.clean() == 4
+        assert told == [(4 * SEGMENT, 0)]
+
+
 async def test_queue_files_follow(autojump_clock: MockClock, machine: Machine) -> None:
     options = replace(NEVER, disk_max_used_percent=40)
     async with running(machine.disk, now_ms=machine.clock, clean=options, mapped_file_size_consume_queue=60) as store:
