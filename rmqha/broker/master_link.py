@@ -4,6 +4,7 @@ Source: spec: ha §9 (request 28), §12 (metadata every 10 s, the first time aft
 """
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -15,7 +16,7 @@ from rmqha.broker.group import ReplicationGroup, member_of
 from rmqha.broker.topic_config_manager import TopicConfigManager, TopicTable
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.remoting import HEADER_SIZE_MAX, RemotingCommand
 from rmqha.codec.transfer import OFFSET_MAX
 from rmqha.config import BrokerConfig, split_address
 from rmqha.config.java_properties import parse_properties
@@ -35,7 +36,8 @@ RPC_TIMEOUT_S: Final = 3.0
 TABLE_TIMEOUT_S: Final = 20.0
 """A busy master takes its time to make a table of megabytes."""
 _READ_AT_ONCE_MAX: Final = 64 * 1024
-"""Bytes of JSON: some 20 milliseconds' work."""
+"""Bytes of JSON, or of a configuration: some 20 milliseconds' work."""
+_STATUS_SIZE_MAX: Final = 1024 * 1024
 _FIRST_AFTER_S: Final = 3.0
 _INTERVAL_S: Final = 10.0
 HA_PORT_DISTANCE: Final = 1
@@ -89,11 +91,11 @@ class MasterLink:
 
     async def _ask_range(self, address: str, ha_port: int, *, fields: dict[str, str]) -> LogRange | None:
         try:
-            async with open_remoting_client(self._network, address, timeout_s=RPC_TIMEOUT_S) as client:
+            async with open_link(self._network, address) as client:
                 answer = await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, fields)
                 table = answer.get("table") or {}
                 is_ours = STATUS_KEY in table
-                status = java_json.loads(table[STATUS_KEY]) if is_ours else {}
+                status = _status_of(table) if is_ours else {}
                 _check_serving(address, status)
                 if is_ours and status["ha"]["port"] != ha_port:
                     return None
@@ -123,7 +125,7 @@ class MasterLink:
         """
         failures: list[str] = []
         try:
-            async with open_remoting_client(self._network, address, timeout_s=RPC_TIMEOUT_S) as client:
+            async with open_link(self._network, address) as client:
                 await self._check_group(client)
                 for take_over in (self._take_over_topics, self._take_over_offsets):
                     try:
@@ -153,11 +155,16 @@ class MasterLink:
         table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
         try:
             is_ours = STATUS_KEY in table
-            member = _member_of_status(java_json.loads(table[STATUS_KEY])) if is_ours else await _ask_rocketmq(client)
+            member = _member_of_status(_status_of(table)) if is_ours else await _ask_rocketmq(client)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(f"it does not say who it is: {error!r:.100}") from None
         if member is not None and (why := self._group.why_apart(member)):
             raise RemoteProtocolError(f"masterAddress is no broker of this group: {why}")
+
+
+def open_link(network: Network, address: str) -> AbstractAsyncContextManager[RemotingClient]:
+    """A connection to another broker, whose answers hold nobody up: what is large in them is in the body."""
+    return open_remoting_client(network, address, timeout_s=RPC_TIMEOUT_S, header_size_max=HEADER_SIZE_MAX)
 
 
 async def _ask(client: RemotingClient, code: RequestCode, fields: dict[str, str] | None = None) -> dict[str, Any]:
@@ -232,6 +239,16 @@ def _check_serving(address: str, status: dict[str, Any]) -> None:
         raise BrokerStartingError(f"the broker at {address} is starting: {status['starting'].get('what')}")
 
 
+def _status_of(table: dict[str, Any]) -> dict[str, Any]:
+    """What one of our brokers tells. Raises RemoteProtocolError, or TypeError, if it is no JSON object of some size."""
+    if len(table[STATUS_KEY]) > _STATUS_SIZE_MAX:
+        raise RemoteProtocolError(f"a status of {len(table[STATUS_KEY])} characters: more than any broker's")
+    status = java_json.loads(table[STATUS_KEY], java_keys=False)
+    if not isinstance(status, dict):
+        raise TypeError("its status is no JSON object")
+    return status
+
+
 def _member_of_status(status: dict[str, Any]) -> GroupMember:
     """Who one of our brokers is, by its status. Raises KeyError, TypeError or ValueError if it does not say so."""
     size = status.get("mapped_file_size_commit_log")
@@ -243,5 +260,7 @@ async def _ask_rocketmq(client: RemotingClient) -> GroupMember | None:
     answer = await client.invoke(RemotingCommand(RequestCode.GET_BROKER_CONFIG), timeout_s=RPC_TIMEOUT_S)
     if answer.code != ResponseCode.SUCCESS:
         return None
+    if len(answer.body) > _READ_AT_ONCE_MAX:
+        raise RemoteProtocolError(f"a configuration of {len(answer.body)} bytes: more than any broker's")
     properties, _ = parse_properties(answer.body)
     return member_of({one.key: one.value for one in properties})

@@ -5,7 +5,7 @@ from typing import Any, Final
 import structlog
 import trio
 
-from rmqha.broker.master_link import HA_PORT_DISTANCE, RPC_TIMEOUT_S, TABLE_TIMEOUT_S, json_of, read_table
+from rmqha.broker.master_link import HA_PORT_DISTANCE, RPC_TIMEOUT_S, TABLE_TIMEOUT_S, open_link, read_table
 from rmqha.broker.queue_ends import ENTRIES_MAX, QueueEnds
 from rmqha.broker.topic_config_manager import decode_topics
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -18,7 +18,7 @@ from rmqha.codec.headers import (
 )
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import MQBrokerError, RemoteProtocolError, RemotingError
-from rmqha.remoting.client import RemotingClient, open_remoting_client
+from rmqha.remoting.client import RemotingClient
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.transport import Network
 
@@ -27,6 +27,8 @@ logger = structlog.get_logger()
 _AGAIN_S: Final = 1.0
 """Until it knows the ends, this slave should not become master: it asks soon, and often."""
 _LOOKED_AT_ONCE: Final = 1000
+_PAGE_SIZE_MAX: Final = 256 * 1024
+"""Bytes: 500 queues with the longest names have 75 KB."""
 
 
 def address_behind(ha_address: tuple[str, int]) -> str:
@@ -55,7 +57,7 @@ class QueueEndsClient:
     async def learn(self, *, before: int) -> bool:
         """Ask where queues ended before offset ``before``; False if no complete answer came, which is logged once."""
         try:
-            async with open_remoting_client(self._network, self._address, timeout_s=RPC_TIMEOUT_S) as client:
+            async with open_link(self._network, self._address) as client:
                 count = await self._ask_ends(client, before=before)
         except (RemotingError, MQBrokerError, RemoteProtocolError, OSError) as error:
             if str(error) != self._failure:
@@ -70,9 +72,11 @@ class QueueEndsClient:
         count = start = 0
         while True:
             answer = await _invoke(client, RequestCode.GET_QUEUE_ENDS, QueueEndsRequestHeader(before, start))
+            if len(answer.body) > _PAGE_SIZE_MAX:
+                raise RemoteProtocolError(f"a page of queue ends has {len(answer.body)} bytes: more than any broker's")
             if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 return await self._ask_max_offsets(client)
-            page = json_of(_successful(answer))
+            page = await read_table(_successful(answer), dict)
             count += self._queue_ends.merge_from_json(page)
             following = page.get("next")
             if following is None:

@@ -66,22 +66,21 @@ def _decode(data: bytes) -> str:
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
     lines: list[tuple[int, str]] = []
-    pending: str | None = None
+    pending: list[str] = []
     start = 0
     for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
         line = raw.lstrip(_BLANKS)
-        if pending is None:
+        if not pending:
             if not line or line[0] in "#!":
                 continue
-            pending, start = "", number
-        pending += line
-        if (len(pending) - len(pending.rstrip("\\"))) % 2:
-            pending = pending[:-1]
-            continue
-        lines.append((start, pending))
-        pending = None
-    if pending:
-        lines.append((start, pending))
+            start = number
+        is_continued = (len(line) - len(line.rstrip("\\"))) % 2
+        pending.append(line[:-1] if is_continued else line)
+        if not is_continued:
+            lines.append((start, "".join(pending)))
+            pending = []
+    if any(pending):
+        lines.append((start, "".join(pending)))
     return lines
 
 

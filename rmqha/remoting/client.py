@@ -42,13 +42,16 @@ class RemotingClient:
         closed: nothing can be asked any more; connect anew.
     """
 
-    def __init__(self, stream: Stream, address: str, *, receive_size: int = _RECEIVE_SIZE) -> None:
+    def __init__(
+        self, stream: Stream, address: str, *, receive_size: int = _RECEIVE_SIZE, header_size_max: int = FRAME_SIZE_MAX
+    ) -> None:
         self.address = address
         self.closed = False
         self.used_at = trio.current_time()
         """When something was last received (trio's clock); the peer drops idle connections after 120 s."""
         self._stream = stream
         self._receive_size = receive_size
+        self._header_size_max = header_size_max
         self._first_bytes = b""
         """Of what was received; they may show that this is no remoting port."""
         self._outgoing = OutgoingQueue(stream, write_timeout_s=_WRITE_TIMEOUT_S)
@@ -139,7 +142,7 @@ class RemotingClient:
         await self._outgoing.wait_below(size)
 
     async def _read(self) -> None:
-        decoder = FrameDecoder(header_size_max=FRAME_SIZE_MAX)
+        decoder = FrameDecoder(header_size_max=self._header_size_max)
         buffer = new_buffer(self._receive_size)
         while count := await self._stream.receive_into(decoder.space(buffer)):
             self._first_bytes = self._first_bytes or bytes(buffer[: min(count, _FIRST_BYTES)])
@@ -161,9 +164,15 @@ class RemotingClient:
 
 
 async def connect_remoting_client(
-    network: Network, address: str, *, timeout_s: float = CONNECT_TIMEOUT_S
+    network: Network, address: str, *, timeout_s: float = CONNECT_TIMEOUT_S, header_size_max: int = FRAME_SIZE_MAX
 ) -> RemotingClient:
     """Connect to ``host:port``; the caller runs :meth:`RemotingClient.run`.
+
+    Args:
+        network: the door to the peer.
+        address: its ``host:port``.
+        timeout_s: for connecting.
+        header_size_max: of an answer; that to a batch names all its messages, and has a megabyte.
 
     Raises:
         RemotingConnectError: refused, unreachable, unresolvable, or not done in time.
@@ -177,19 +186,15 @@ async def connect_remoting_client(
         raise RemotingConnectError(address, error.strerror or str(error)) from error
     except ValueError as error:  # a name that cannot be looked up: a broker may have made it up
         raise RemotingConnectError(address, f"is no host's name: {error}") from error
-    return RemotingClient(stream, address)
+    return RemotingClient(stream, address, header_size_max=header_size_max)
 
 
 @asynccontextmanager
 async def open_remoting_client(
-    network: Network, address: str, *, timeout_s: float = CONNECT_TIMEOUT_S
+    network: Network, address: str, *, timeout_s: float = CONNECT_TIMEOUT_S, header_size_max: int = FRAME_SIZE_MAX
 ) -> AsyncIterator[RemotingClient]:
-    """A connected client for as long as the block runs.
-
-    Raises:
-        RemotingConnectError: see :func:`connect_remoting_client`.
-    """
-    client = await connect_remoting_client(network, address, timeout_s=timeout_s)
+    """A connected client for as long as the block runs; see :func:`connect_remoting_client`."""
+    client = await connect_remoting_client(network, address, timeout_s=timeout_s, header_size_max=header_size_max)
     async with open_background_nursery() as nursery:
         nursery.start_soon(client.run)
         yield client

@@ -157,3 +157,35 @@ async def test_an_error_in_place_of_a_table_is_said_and_the_other_table_is_taken
     assert told == ["request 21 (GET_ALL_TOPIC_CONFIG) is answered with error 1: No topic config in this broker"]
     assert topics.select("kept") is not None
     assert offsets.query_offset("group", "t", 0) == 7
+
+
+ROCKETMQ = {"commitLogMinOffset": "0", "commitLogMaxOffset": "500"}
+
+
+@pytest.mark.parametrize(
+    ("table", "answer"),
+    [
+        (ROCKETMQ, RemotingCommand(0, body=b"brokerId=7\n" + b"a\\\n" * 30_000)),
+        (ROCKETMQ, RemotingCommand(0, body=b"brokerId=7\n", remark="x" * 200_000)),
+        (ROCKETMQ | {STATUS_KEY: " " * 1_100_000 + "{}"}, RemotingCommand(0)),
+        (ROCKETMQ | {STATUS_KEY: "[]"}, RemotingCommand(0)),
+    ],
+    ids=["configuration", "header", "status", "status that is none"],
+)
+async def test_an_answer_too_large_for_what_was_asked_is_none(
+    table: dict[str, str], answer: RemotingCommand, mock_clock: MockClock
+) -> None:
+    """To read it would hold up replication, for minutes, if its sender means harm."""
+    net = SimNet()
+    mock_clock.rate = 50  # a thread works in real time
+    async with answering(net, table, {RequestCode.GET_BROKER_CONFIG: answer}):
+        assert await link_of(net, "10.0.0.2", **SLAVE).probe(MasterAddress("10.0.0.1", 10912)) is None
+
+
+async def test_rocketmq_says_who_it_is(autojump_clock: MockClock) -> None:
+    net, answer = SimNet(), RemotingCommand(0, body=b"brokerId=7\nbrokerName=x\n" + b"#" * 60_000)
+    async with answering(net, ROCKETMQ, {RequestCode.GET_BROKER_CONFIG: answer}):
+        found = await link_of(net, "10.0.0.2", **SLAVE).probe(MasterAddress("10.0.0.1", 10912))
+    assert found is not None
+    assert found.member is not None
+    assert (found.member.broker_id, found.member.broker_name) == (7, "x")

@@ -88,6 +88,7 @@ async def test_rocketmq_is_asked_queue_by_queue(autojump_clock: MockClock) -> No
                 '{"queueEnds":{},"next":"9"}',
                 '{"queueEnds":{},"next":true}',
                 '{"queueEnds":{"t":{0:-1}}}',
+                '{"queueEnds":{},"next":null}' + " " * 300_000,
             )
         ),
         *(

@@ -39,6 +39,7 @@ from rmqha.codec.route import decode_route
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.codec.send_headers import SendMessageRequestDecoder, SendMessageRequestHeader
 from rmqha.codec.transfer import ReportDecoder
+from rmqha.config.java_properties import parse_properties as parse_configuration
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.turns import REQUESTS_A_TURN
 
@@ -243,6 +244,20 @@ DECODERS = {
             ("a", "\1", "\2"),
         ],
         PROPERTY_PIECES,
+    ),
+    "configuration of a broker": Decoder(
+        parse_configuration,
+        1 << 19,
+        [
+            ("", "a=1\n", ""),
+            ("", "a\\\n", ""),
+            ("", "\\\n", ""),
+            ("", "\\", ""),
+            ("", "\\\\\n", ""),
+            ("#", " \\\n", ""),
+        ],
+        ["\\", "\n", "a", "=", " ", "#", "\\u"],
+        in_a_turn=False,
     ),
     "tags of a record": Decoder(
         read_record,
