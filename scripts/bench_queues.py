@@ -17,11 +17,13 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from rmqha.broker.options import store_options
+from rmqha.broker.tuning import Tuning
 from rmqha.codec.record.encoder import prepare
+from rmqha.config import load_config
 from rmqha.remoting.client import open_remoting_client
 from rmqha.store.message_store import make_store
 from rmqha.store.os_disk import OsDisk
-from rmqha.store.store_options import StoreOptions
 from rmqha.transport import TcpNetwork
 from tests.broker.machines import pull_request, send_request
 from tests.e2e.processes import RmqhaBroker, reaping
@@ -67,7 +69,8 @@ async def measure(directory: Path, topics: int) -> None:
 
 async def fill_store(root: Path, topics: int) -> None:
     """A message in every queue."""
-    options = StoreOptions(str(root), mapped_file_size_commit_log=64 << 20)
+    config = load_config(None, {"storePathRootDir": str(root), "mappedFileSizeCommitLog": str(64 << 20)})
+    options = store_options(config, Tuning())
     store = make_store(options, OsDisk(), now_ms=lambda: 1_700_000_000_000)
     store.load()
     async with trio.open_nursery() as nursery:

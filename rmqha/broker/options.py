@@ -17,7 +17,7 @@ from rmqha.tls import TlsOptions
 
 _PERCENT: Final = 100
 
-_Options = TypeVar("_Options", StoreOptions, CleanOptions)
+_Options = TypeVar("_Options", StoreOptions, CleanOptions, HAOptions, HAClientOptions, RemotingLimits, TopicRules)
 
 
 def memory_share_bytes(percent: int) -> int:
@@ -25,10 +25,15 @@ def memory_share_bytes(percent: int) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * percent // _PERCENT
 
 
-def same_settings(kind: type[_Options], config: BrokerConfig, **others: Any) -> _Options:
-    """Options with the settings that the configuration has under the same names, and ``others``."""
-    names = [field.name for field in fields(kind) if field.name not in others and hasattr(config, field.name)]
-    return kind(**{name: getattr(config, name) for name in names}, **others)
+def same_settings(kind: type[_Options], *sources: BrokerConfig | Tuning, **others: Any) -> _Options:
+    """Options with the settings that one of ``sources`` has under the same names, and ``others``.
+
+    The defaults are those of the sources: what has one of its own is no setting, and tests/broker/test_options.py sees
+    to that.
+    """
+    names = [field.name for field in fields(kind) if field.name not in others]
+    found = {name: getattr(source, name) for source in sources for name in names if hasattr(source, name)}
+    return kind(**found, **others)
 
 
 def store_options(config: BrokerConfig, tuning: Tuning) -> StoreOptions:
@@ -36,56 +41,37 @@ def store_options(config: BrokerConfig, tuning: Tuning) -> StoreOptions:
     return same_settings(
         StoreOptions,
         config,
+        tuning,
         sync_flush=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
         in_memory_bytes=memory_share_bytes(config.access_message_in_memory_max_ratio),
         delay_levels_ms=tuple(round(delay_s * 1000) for delay_s in config.message_delay_level),
-        open_files_max=tuning.open_files_max,
         clean=clean_options(config, tuning),
     )
 
 
 def clean_options(config: BrokerConfig, tuning: Tuning) -> CleanOptions:
     """When old files go."""
-    return same_settings(
-        CleanOptions,
-        config,
-        delete_when=frozenset(config.delete_when),
-        disk_max_used_percent=config.disk_max_used_space_ratio,
-        clean_forcibly_percent=config.disk_space_clean_forcibly_ratio,
-        disk_full_percent=config.disk_space_warning_level_ratio,
-        first_after_s=tuning.clean_first_after_s,
-    )
+    return same_settings(CleanOptions, config, tuning)
 
 
 def ha_options(config: BrokerConfig) -> HAOptions:
     """The serving side of replication."""
-    return HAOptions(
-        listen_host=config.ha_bind_address,
-        port=config.ha_listen_port,
-        allow=config.ha_allow,
-        connections_max=config.max_ha_connections,
-        connections_per_address_max=config.max_ha_connections_per_address,
-        heartbeat_s=config.ha_send_heartbeat_interval_s,
-        housekeeping_s=config.ha_housekeeping_interval_s,
-        first_report_s=config.ha_first_report_timeout_s,
-        transfer_batch_size=config.ha_transfer_batch_size,
-        transfer_size_max=config.ha_transfer_size_max,
-        slave_fallbehind_max=config.ha_slave_fallbehind_max,
-        in_sync_replicas=config.in_sync_replicas,
-        send_durable_only=config.ha_send_durable_only,
-        start_from=config.ha_start_from,
-    )
+    return same_settings(HAOptions, config)
 
 
 def ha_client_options(config: BrokerConfig, tuning: Tuning) -> HAClientOptions:
     """The receiving side of replication."""
-    return HAClientOptions(
-        ack=config.ha_ack,
-        heartbeat_s=config.ha_send_heartbeat_interval_s,
-        housekeeping_s=config.ha_housekeeping_interval_s,
-        overlap_size=tuning.overlap_size,
-        stream_buffer_size=tuning.stream_buffer_size,
-    )
+    return same_settings(HAClientOptions, config, tuning)
+
+
+def remoting_limits(config: BrokerConfig, tuning: Tuning) -> RemotingLimits:
+    """What clients are granted."""
+    return same_settings(RemotingLimits, config, tuning)
+
+
+def topic_rules(config: BrokerConfig) -> TopicRules:
+    """What topics may be made here."""
+    return same_settings(TopicRules, config)
 
 
 def peers_to_ask(config: BrokerConfig) -> tuple[str, ...]:
@@ -127,19 +113,6 @@ def ha_tls(config: BrokerConfig) -> tuple[TlsOptions, TlsMode]:
     return options, config.ha_tls_mode
 
 
-def remoting_limits(config: BrokerConfig, tuning: Tuning) -> RemotingLimits:
-    """What clients are granted."""
-    return RemotingLimits(
-        allow=config.client_allow,
-        connections_max=config.max_connections,
-        connections_per_host_max=config.max_connections_per_address,
-        in_flight_bytes_max=config.max_in_flight_bytes,
-        connection_in_flight_bytes_max=config.max_in_flight_bytes_per_connection,
-        receive_size=tuning.receive_size,
-        idle_timeout_s=config.server_channel_max_idle_time_s,
-    )
-
-
 def is_sync_master(config: BrokerConfig) -> bool:
     """Whether a send waits for replicas."""
     return config.broker_role is BrokerRole.SYNC_MASTER
@@ -148,14 +121,3 @@ def is_sync_master(config: BrokerConfig) -> bool:
 def role(config: BrokerConfig) -> Role:
     """What the operator made this broker."""
     return Role(RoleKind.SLAVE, master=config.ha_master_address) if config.is_slave else Role()
-
-
-def topic_rules(config: BrokerConfig) -> TopicRules:
-    """What topics may be made here."""
-    return TopicRules(
-        cluster_name=config.broker_cluster_name,
-        broker_name=config.broker_name,
-        auto_create_topic_enable=config.auto_create_topic_enable,
-        default_topic_queue_nums=config.default_topic_queue_nums,
-        queues_max=config.max_queues,
-    )

@@ -116,11 +116,11 @@ class TopicTable:
 class TopicRules:
     """What the broker's configuration says about topics."""
 
-    cluster_name: str
+    broker_cluster_name: str
     broker_name: str
-    auto_create_topic_enable: bool = True
-    default_topic_queue_nums: int = 8
-    queues_max: int = 100_000
+    auto_create_topic_enable: bool
+    default_topic_queue_nums: int
+    max_queues: int
     """Of all topics but the built-in ones, at least one each; no send makes a topic beyond it."""
 
 
@@ -149,7 +149,7 @@ class TopicConfigManager:
         self.saved.subscribe(self._forget_saved)
         for topic in _built_in_topics(rules):
             self._table[topic.topic_name] = topic
-        self._queues_max = rules.queues_max + self._count_queues()
+        self._queues_max = rules.max_queues + self._count_queues()
         self._queues = self._count_queues()
         self._size = self._count_size()
 
@@ -189,7 +189,7 @@ class TopicConfigManager:
         if self._queues + queue_nums > self._queues_max:
             raise RemoteProtocolError(
                 f"topic {topic} is not made: with its {queue_nums} queues there would be more than maxQueues allows "
-                f"({self._rules.queues_max} besides the built-in topics')"
+                f"({self._rules.max_queues} besides the built-in topics')"
             )
         created = TopicConfig(topic, queue_nums, queue_nums, template.perm & ~PERM_INHERIT)
         if self._size + created.json_size > TABLE_SIZE_MAX:
@@ -285,8 +285,8 @@ def _built_in_topics(rules: TopicRules) -> Iterator[TopicConfig]:
         nums = rules.default_topic_queue_nums
         yield TopicConfig(AUTO_CREATE_TOPIC_KEY_TOPIC, nums, nums, everything)
     yield TopicConfig("BenchmarkTest", _BENCHMARK_QUEUE_NUMS, _BENCHMARK_QUEUE_NUMS)
-    yield TopicConfig(rules.cluster_name, _CLUSTER_TOPIC_QUEUE_NUMS, _CLUSTER_TOPIC_QUEUE_NUMS, everything)
+    yield TopicConfig(rules.broker_cluster_name, _CLUSTER_TOPIC_QUEUE_NUMS, _CLUSTER_TOPIC_QUEUE_NUMS, everything)
     yield TopicConfig(rules.broker_name, 1, 1, everything)
     yield TopicConfig("OFFSET_MOVED_EVENT", 1, 1)
     yield TopicConfig(SCHEDULE_TOPIC, _SCHEDULE_QUEUE_NUMS, _SCHEDULE_QUEUE_NUMS)
-    yield TopicConfig(f"{rules.cluster_name}_REPLY_TOPIC", 1, 1)
+    yield TopicConfig(f"{rules.broker_cluster_name}_REPLY_TOPIC", 1, 1)

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from rmqha.ha.options import HAClientOptions
-from rmqha.remoting.limits import RemotingLimits
-from rmqha.store.cleaner import CleanOptions
+from rmqha.replication.slave_session import BUFFER_SIZE
 from rmqha.store.open_files import FILES_MAX
 
 
@@ -12,13 +10,13 @@ from rmqha.store.open_files import FILES_MAX
 class Tuning:
     """What a broker sets aside for each connection, and when it begins to clean up."""
 
-    overlap_size: int = HAClientOptions().overlap_size
+    overlap_size: int = 64 * 1024
     """A slave that reconnects has at least so many bytes of its log compared."""
-    stream_buffer_size: int = HAClientOptions().stream_buffer_size
+    stream_buffer_size: int = BUFFER_SIZE
     """A slave receives into so many bytes, to begin with; they grow with the records."""
-    receive_size: int = RemotingLimits().receive_size
+    receive_size: int = 256 * 1024
     """So many bytes of clients' requests are received at once."""
-    clean_first_after_s: float = CleanOptions().first_after_s
+    clean_first_after_s: float = 60.0
     """The first cleaning comes so long after the start."""
     open_files_max: int = FILES_MAX
     """So many files of the store are open at one time, besides those that are written."""

@@ -126,7 +126,7 @@ class PeerAsker:
                 stream,
                 start=start,
                 options=options,
-                silence_max_s=options.housekeeping_s,
+                silence_max_s=options.ha_housekeeping_interval_s,
                 waits_for_space=False,
                 is_finished=lambda session: _has_all(session, there),
             ).run()
@@ -145,7 +145,7 @@ class PeerAsker:
             receiver = ComparingReceiver(log, stream, start=start, options=options)
             await stream.send_all(encode_report(start.first_report))
             while (state := _state_after(receiver, there)) is None:
-                await _receive(receiver, silence_max_s=options.housekeeping_s)
+                await _receive(receiver, silence_max_s=options.ha_housekeeping_interval_s)
         finally:
             stream.close()
         reason = "it sends nothing at this log's end: it may hold less, or begin later"

@@ -210,7 +210,7 @@ class HAClient:
             stream,
             start=start,
             options=options,
-            silence_max_s=options.housekeeping_s,
+            silence_max_s=options.ha_housekeeping_interval_s,
             beside=partial(self._meet_master, address, stream.local_port),
         )
         log = logger.debug if self._is_told_connected else logger.info
@@ -222,7 +222,7 @@ class HAClient:
             stream.close()
             self._connection = None
             self._reported_offset = connection.reported_offset
-            has_lasted = trio.current_time() - started_at >= options.housekeeping_s
+            has_lasted = trio.current_time() - started_at >= options.ha_housekeeping_interval_s
             if self._log.max_offset > end or (has_lasted and not connection.session.is_comparing):
                 self._backoff.on_progress()
 

@@ -17,7 +17,7 @@ from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.ha.runtime_info import HAServiceInfo
 from rmqha.log_limit import LogLimit
 from rmqha.replication.in_sync import InSyncReplicas
-from rmqha.replication.master_session import MasterSettings, Refusal, RefusedSlaveError
+from rmqha.replication.master_session import Refusal, RefusedSlaveError
 from rmqha.replication.progress import EndHistory
 from rmqha.replication.slave_identity import SlaveIdentity
 from rmqha.replication.watermark import Watermark
@@ -41,23 +41,15 @@ class HAService:
     def __init__(self, log: ReplicatedLog, network: Network, options: HAOptions) -> None:
         self.log: Final = log
         self.options: Final = options
-        self.settings: Final = MasterSettings(
-            file_size=log.file_size,
-            heartbeat_s=options.heartbeat_s,
-            housekeeping_s=options.housekeeping_s,
-            first_report_s=options.first_report_s,
-            transfer_batch_size=options.transfer_batch_size,
-            transfer_size_max=options.transfer_size_max,
-            start_from=options.start_from,
-        )
-        self.sendable: Final[Watermark] = log.flushed if options.send_durable_only else log.wrote
+        self.settings: Final = options.session_settings(log.file_size)
+        self.sendable: Final[Watermark] = log.flushed if options.ha_send_durable_only else log.wrote
         """Slaves get what is below it: a slave never knows what this master may still forget, if so wished."""
         self.history: Final = EndHistory()
         self.connections: Final[dict[Stream, HAConnection]] = {}
         """By what they run on: two of them may have the same peer, or none that is known."""
-        self.port = options.port
+        self.port = options.ha_listen_port
         self._network: Final = network
-        self._in_sync: Final = InSyncReplicas(options.in_sync_replicas, options.slave_fallbehind_max)
+        self._in_sync: Final = InSyncReplicas(options.in_sync_replicas, options.ha_slave_fallbehind_max)
         self.in_sync_watch: Final = InSyncWatch(self._in_sync.slaves_needed)
         self.group_transfer: Final = GroupTransferService(self._in_sync, log.flushed)
         self.log_limit: Final = LogLimit()
@@ -70,9 +62,9 @@ class HAService:
         self._scope: Final = trio.CancelScope()
         self._accepting: Final = AcceptSocketService(
             self._serve,
-            allow=options.allow,
-            connections_max=options.connections_max,
-            per_address_max=options.connections_per_address_max,
+            allow=options.ha_allow,
+            connections_max=options.max_ha_connections,
+            per_address_max=options.max_ha_connections_per_address,
             refused=self._refused,
             is_proven=self._is_proven,
             on_bug=self.on_bug,
@@ -86,12 +78,12 @@ class HAService:
         """
         self.in_sync_watch.begin(now=trio.current_time())
         with self._scope:
-            listener = await self._network.listen(self.options.listen_host, self.options.port)
+            listener = await self._network.listen(self.options.ha_bind_address, self.options.ha_listen_port)
             self.port = listener.port
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.group_transfer.run)
                 nursery.start_soon(self._accepting.run, listener)
-                logger.info("ha_service.started", host=self.options.listen_host, port=self.port)
+                logger.info("ha_service.started", host=self.options.ha_bind_address, port=self.port)
                 task_status.started(self.port)
         logger.info("ha_service.stopped", port=self.port)
 

@@ -145,7 +145,7 @@ class ComparingReceiver(LogReceiver):
             log,
             stream,
             start=start,
-            silence_max_s=options.housekeeping_s,
+            silence_max_s=options.ha_housekeeping_interval_s,
             buffer_size=options.stream_buffer_size,
         )
         self._start: Final = start

@@ -1,42 +1,57 @@
-"""What an operator decides about replication. Times are seconds, sizes bytes; each default is safe."""
+"""What an operator decides about replication, under the names and with the defaults of the keys (config/ha_config.py).
+
+Times are seconds, sizes bytes.
+"""
 
 from dataclasses import dataclass
 
 from rmqha.choices import HaAck, HaStartFrom
-from rmqha.codec.transfer import BODY_SIZE_MAX
-from rmqha.replication.slave_session import BUFFER_SIZE
+from rmqha.replication.master_session import MasterSettings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HAOptions:
     """The serving side; a slave serves its own log too."""
 
-    listen_host: str = "127.0.0.1"
-    port: int = 0
-    allow: tuple[str, ...] = ()
+    ha_bind_address: str
+    ha_listen_port: int
+    ha_allow: tuple[str, ...]
     """Networks whose slaves may connect, as ``10.0.0.0/8``; empty: any that can reach the port."""
-    connections_max: int = 64
-    connections_per_address_max: int = 8
-    heartbeat_s: float = 5.0
-    housekeeping_s: float = 20.0
-    first_report_s: float = 10.0
+    max_ha_connections: int
+    max_ha_connections_per_address: int
+    ha_send_heartbeat_interval_s: float
+    ha_housekeeping_interval_s: float
+    ha_first_report_timeout_s: float
     """A new connection must have reported within this time. A RocketMQ slave takes up to 6 s (spec: ha §3)."""
-    transfer_batch_size: int = 32 * 1024
-    transfer_size_max: int = BODY_SIZE_MAX
-    slave_fallbehind_max: int = 256 * 1024 * 1024
-    in_sync_replicas: int = 2
-    send_durable_only: bool = False
-    start_from: HaStartFrom = HaStartFrom.MIN
+    ha_transfer_batch_size: int
+    ha_transfer_size_max: int
+    ha_slave_fallbehind_max: int
+    in_sync_replicas: int
+    ha_send_durable_only: bool
+    ha_start_from: HaStartFrom
+
+    def session_settings(self, file_size: int) -> MasterSettings:
+        """What the sessions of a master are told whose log has files of this size."""
+        return MasterSettings(
+            file_size=file_size,
+            heartbeat_s=self.ha_send_heartbeat_interval_s,
+            housekeeping_s=self.ha_housekeeping_interval_s,
+            first_report_s=self.ha_first_report_timeout_s,
+            transfer_batch_size=self.ha_transfer_batch_size,
+            transfer_size_max=self.ha_transfer_size_max,
+            start_from=self.ha_start_from,
+        )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HAClientOptions:
     """The receiving side."""
 
-    ack: HaAck = HaAck.DURABLE
-    heartbeat_s: float = 5.0
-    housekeeping_s: float = 20.0
+    ha_ack: HaAck
+    ha_send_heartbeat_interval_s: float
+    ha_housekeeping_interval_s: float
     connect_timeout_s: float = 5.0
-    overlap_size: int = 64 * 1024
-    stream_buffer_size: int = BUFFER_SIZE
-    """A connection receives into so many bytes, to begin with."""
+    overlap_size: int
+    """A slave that reconnects has at least so many bytes of its log compared."""
+    stream_buffer_size: int
+    """A connection receives into so many bytes, to begin with; they grow with the records."""

@@ -51,11 +51,13 @@ class SlaveConnection:
         self._waits_for_space: Final = waits_for_space
         self._is_finished: Final = is_finished
         self._beside: Final = beside
-        self._ack: Final = options.ack
+        self._ack: Final = options.ha_ack
         self._receiver: Final = LogReceiver(
             log, stream, start=start, silence_max_s=silence_max_s, buffer_size=options.stream_buffer_size
         )
-        self._reports: Final = ReportSender(stream, start.first_report, heartbeat_s=options.heartbeat_s)
+        self._reports: Final = ReportSender(
+            stream, start.first_report, heartbeat_s=options.ha_send_heartbeat_interval_s
+        )
         self._has_asked: Final = trio.Event()
         self._appended = trio.Event()
         self._stored_offset = 0

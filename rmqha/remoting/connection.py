@@ -287,7 +287,7 @@ class Connection:
 
     async def _watch_idle(self) -> None:
         """End the connection when nothing went over it, in either direction, for too long."""
-        limit_s = self._limits.idle_timeout_s
+        limit_s = self._limits.server_channel_max_idle_time_s
         await wait_overdue(lambda: max(self._heard_at, self._outgoing.sent_at) + limit_s, ahead_s=limit_s)
         self.close_reason = f"idle for {limit_s:g} s"
         self._reader.cancel()
@@ -369,7 +369,7 @@ class Connection:
     def _is_full(self) -> bool:
         limits = self._limits
         return (
-            self.in_flight_bytes >= limits.connection_in_flight_bytes_max
+            self.in_flight_bytes >= limits.max_in_flight_bytes_per_connection
             or self.in_flight >= limits.connection_in_flight_requests_max
             or self._outgoing.size >= self._outgoing_bytes_max()
             or self._capacity.used_bytes >= self._capacity.bytes_max

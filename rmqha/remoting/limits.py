@@ -12,20 +12,21 @@ from rmqha.remoting.outgoing import OutgoingAccount
 from rmqha.remoting.turns import Turns
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemotingLimits:
     """What a server grants its clients. Nothing a client does can make it hold more.
 
+    What has no default has a key (config/broker_config.py), or is for tests to make small (broker/tuning.py).
     A request is in flight from its arrival until its answer is queued. Over a limit a server stops reading, and the
     client's own TCP window holds it back.
     """
 
-    allow: tuple[str, ...] = ()
+    client_allow: tuple[str, ...]
     """Networks whose clients may connect, as ``10.0.0.0/8``; empty: any that can reach the port."""
-    connections_max: int = 4096
-    connections_per_host_max: int = 1024
-    in_flight_bytes_max: int = 512 * 1024 * 1024
-    connection_in_flight_bytes_max: int = 64 * 1024 * 1024
+    max_connections: int
+    max_connections_per_address: int
+    max_in_flight_bytes: int
+    max_in_flight_bytes_per_connection: int
     connection_in_flight_requests_max: int = 32768
     connection_outgoing_bytes_max: int = 16 * 1024 * 1024
     """Reading pauses while more than this waits to be sent to a client."""
@@ -36,8 +37,9 @@ class RemotingLimits:
     """Requests that have begun to arrive, all clients together; beyond it the one begun first ends its connection."""
     frame_size_max: int = FRAME_SIZE_MAX
     header_size_max: int = HEADER_SIZE_MAX
-    receive_size: int = 256 * 1024
-    idle_timeout_s: float = 120.0
+    receive_size: int
+    """Bytes of requests received at once."""
+    server_channel_max_idle_time_s: float
     """Neither side sent anything for this long (spec: remoting §1.8)."""
     frame_timeout_s: float = 10.0
     """A frame that has begun must be complete within this time."""
@@ -65,7 +67,7 @@ class Capacity:
 
     def __init__(self, limits: RemotingLimits) -> None:
         self._receive_size = limits.receive_size
-        self.bytes_max = limits.in_flight_bytes_max
+        self.bytes_max = limits.max_in_flight_bytes
         self.used_bytes = 0
         self.released = trio.lowlevel.ParkingLot()
         self.outgoing = OutgoingAccount()

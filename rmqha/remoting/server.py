@@ -29,18 +29,16 @@ _ENDINGS: Final = (RemoteProtocolError, UntrustedPeerError, trio.BrokenResourceE
 class RemotingServer:
     """The 4.x framing over any listener. One server may serve several listeners, which then share its limits."""
 
-    def __init__(
-        self, handler: RequestHandler, *, limits: RemotingLimits | None = None, fence: Fence | None = None
-    ) -> None:
+    def __init__(self, handler: RequestHandler, *, limits: RemotingLimits, fence: Fence | None = None) -> None:
         self._handler = handler
         self._fence = fence or Fence()
-        self._limits = limits or RemotingLimits()
+        self._limits = limits
         self._capacity = Capacity(self._limits)
         self._door = Door[Connection](
-            allow=self._limits.allow,
+            allow=self._limits.client_allow,
             allow_key="clientAllow",
-            places_max=self._limits.connections_max,
-            places_per_host_max=self._limits.connections_per_host_max,
+            places_max=self._limits.max_connections,
+            places_per_host_max=self._limits.max_connections_per_address,
             has_proven=lambda connection: connection.requests > 0,
             show_out=self._show_out,
         )

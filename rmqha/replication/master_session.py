@@ -97,12 +97,12 @@ class MasterSettings:
     """What all sessions of a master share. Times in seconds, sizes in bytes."""
 
     file_size: int
-    heartbeat_s: float = 5.0
-    housekeeping_s: float = 20.0
-    first_report_s: float = 10.0
-    transfer_batch_size: int = 32 * 1024
-    transfer_size_max: int = BODY_SIZE_MAX
-    start_from: HaStartFrom = HaStartFrom.MIN
+    heartbeat_s: float
+    housekeeping_s: float
+    first_report_s: float
+    transfer_batch_size: int
+    transfer_size_max: int
+    start_from: HaStartFrom
 
     def __post_init__(self) -> None:
         assert 0 < self.transfer_batch_size <= self.transfer_size_max <= BODY_SIZE_MAX

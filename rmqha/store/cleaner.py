@@ -27,24 +27,24 @@ _DELETED_PER_RUN_MAX: Final = 10
 _RUNS_PER_REQUEST: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CleanOptions:
-    """When what is deleted. Percentages are of the disk's use, rounded up."""
+    """When what is deleted. Ratios are percent of the disk's use, rounded up."""
 
-    file_reserved_time_s: float = 72 * 3600
-    """fileReservedTime: how long after its last write a segment is kept."""
-    delete_when: frozenset[int] = frozenset({4})
-    """deleteWhen: local hours during which expired segments are deleted."""
-    disk_max_used_percent: int = 75
-    """diskMaxUsedSpaceRatio: above it expired segments are deleted at any hour."""
-    clean_forcibly_percent: int = 85
+    file_reserved_time_s: float
+    """How long after its last write a segment is kept."""
+    delete_when: tuple[int, ...]
+    """Local hours during which expired segments are deleted."""
+    disk_max_used_space_ratio: int
+    """Above it expired segments are deleted at any hour."""
+    disk_space_clean_forcibly_ratio: int
     """Above it the oldest segments are deleted whatever their age, if ``clean_file_forcibly_enable``."""
-    disk_full_percent: int = 90
+    disk_space_warning_level_ratio: int
     """Above it puts are refused."""
-    clean_file_forcibly_enable: bool = True
-    clean_resource_interval_s: float = 10.0
-    first_after_s: float = 60.0
-    delete_commit_log_files_interval_s: float = 0.1
+    clean_file_forcibly_enable: bool
+    clean_resource_interval_s: float
+    clean_first_after_s: float
+    delete_commit_log_files_interval_s: float
     delete_consume_queue_files_interval_s: float = 0.1
 
 
@@ -93,7 +93,7 @@ class CleanCommitLogService:
 
     async def run(self) -> None:
         """Check and clean until cancelled. The disk may fill up, or turn read-only, before the first cleaning."""
-        cleans_from = trio.current_time() + self._options.first_after_s
+        cleans_from = trio.current_time() + self._options.clean_first_after_s
         while True:
             if trio.current_time() < cleans_from:
                 self.check_disk()
@@ -113,7 +113,7 @@ class CleanCommitLogService:
         used_percent = max(known) if len(known) == len(percents) else None
         self.disk_used_percent = 100 if used_percent is None else used_percent
         if known:
-            self._flags.set_disk_full(max(known) > self._options.disk_full_percent)
+            self._flags.set_disk_full(max(known) > self._options.disk_space_warning_level_ratio)
         return used_percent
 
     def _used_percent(self, path: str) -> int | None:
@@ -154,8 +154,10 @@ class CleanCommitLogService:
 
     async def _delete_expired(self, used_percent: int | None) -> int:
         options = self._options
-        crowded = used_percent is None or used_percent > options.disk_max_used_percent
-        force = options.clean_file_forcibly_enable and self.log_disk_used_percent > options.clean_forcibly_percent
+        crowded = used_percent is None or used_percent > options.disk_max_used_space_ratio
+        force = (
+            options.clean_file_forcibly_enable and self.log_disk_used_percent > options.disk_space_clean_forcibly_ratio
+        )
         requested = self._requested_runs > 0
         self._requested_runs -= requested
         if not (force or crowded or requested or self._is_time()):

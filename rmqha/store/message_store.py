@@ -98,7 +98,7 @@ class DefaultMessageStore:
             CorruptLogError: it needs a human: nothing was cut.
             StoreReadError, StoreWriteError: the disk does not let us.
         """
-        self._lock = lock_store(self.disk, self.options.store_path_root_dir, self.options.commit_log_dir)
+        self._lock = lock_store(self.disk, self.options.store_path_root_dir, self.options.store_path_commit_log)
         try:
             report = load_and_recover(
                 self.disk,

@@ -81,7 +81,7 @@ def make_parts(options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], 
     flags, open_files = RunningFlags(), OpenFiles(options.open_files_max)
     checkpoint = StoreCheckpoint(disk, f"{options.store_path_root_dir}/checkpoint")
     segments = MappedFileQueue(
-        disk, options.commit_log_dir, file_size=options.mapped_file_size_commit_log, open_files=open_files
+        disk, options.store_path_commit_log, file_size=options.mapped_file_size_commit_log, open_files=open_files
     )
     allocate = AllocateMappedFileService(segments, flags=flags)
     log = _make_log(options, segments, allocate=allocate, now_ms=now_ms, flags=flags)

@@ -142,7 +142,7 @@ def mark_in_use(disk: Disk, options: StoreOptions) -> bool:
     Returns:
         Whether the last process shut down cleanly, that is whether there was no ``abort``.
     """
-    for directory in (options.commit_log_dir, options.consume_queue_dir, options.config_dir):
+    for directory in (options.store_path_commit_log, options.consume_queue_dir, options.config_dir):
         disk.makedirs(directory)
     if disk.exists(_abort_path(options)):
         return False

@@ -1,45 +1,38 @@
 """StoreOptions: what a store has to know; broker/ makes it from the configuration. Times are seconds."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from rmqha.codec.delay_level import DELAY_LEVELS_MS
 from rmqha.store.cleaner import CleanOptions
-from rmqha.store.open_files import FILES_MAX
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:
-    """Defaults are RocketMQ's (spec: commitlog §14)."""
+    """Under the names and with the defaults of the keys (config/store_config.py)."""
 
     store_path_root_dir: str
-    store_path_commit_log: str = ""
-    """Directory of the segments; empty: ``ROOT/commitlog``."""
-    mapped_file_size_commit_log: int = 1 << 30
+    store_path_commit_log: str
+    """Directory of the segments."""
+    mapped_file_size_commit_log: int
     """Must be the same on master and slave."""
-    mapped_file_size_consume_queue: int = 6_000_000
+    mapped_file_size_consume_queue: int
     """Bytes; rounded down to whole units."""
-    max_message_size: int = 4 << 20
+    max_message_size: int
     """Bytes of a body."""
-    sync_flush: bool = False
+    sync_flush: bool
     """flushDiskType=SYNC_FLUSH: group commit, and nothing is dispatched before it is durable."""
-    flush_interval_commit_log_s: float = 0.5
-    flush_commit_log_least_pages: int = 4
-    flush_commit_log_thorough_interval_s: float = 10.0
-    flush_interval_consume_queue_s: float = 1.0
+    flush_interval_commit_log_s: float
+    flush_commit_log_least_pages: int
+    flush_commit_log_thorough_interval_s: float
+    flush_interval_consume_queue_s: float
     flush_consume_queue_least_pages: int = 2
-    flush_consume_queue_thorough_interval_s: float = 60.0
-    check_crc_on_recover: bool = True
-    in_memory_bytes: int = 1 << 30
+    flush_consume_queue_thorough_interval_s: float
+    check_crc_on_recover: bool
+    in_memory_bytes: int
     """How much of the log's end is taken to be in the page cache (accessMessageInMemoryMaxRatio of the memory)."""
-    delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
-    open_files_max: int = FILES_MAX
+    delay_levels_ms: tuple[int, ...]
+    open_files_max: int
     """So many segments and queue files are open at one time; a segment takes two descriptors and a map."""
-    clean: CleanOptions = field(default_factory=CleanOptions)
-
-    @property
-    def commit_log_dir(self) -> str:
-        """Where the segments are."""
-        return self.store_path_commit_log or f"{self.store_path_root_dir}/commitlog"
+    clean: CleanOptions
 
     @property
     def consume_queue_dir(self) -> str:

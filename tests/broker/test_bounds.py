@@ -15,13 +15,14 @@ from rmqha.broker import consumer_offset_manager, pull_request_hold_service
 from rmqha.broker.consumer_manager import SIZE_MAX, ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
-from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.heartbeat import SubscriptionData, build_subscription_data
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemoteProtocolError
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.reachable import count_entries
+from tests.settings import topic_rules
 from tests.sim.sim_net import SimNet
 
 
@@ -78,7 +79,7 @@ async def test_a_store_with_more_queues_than_the_limit_starts(autojump_clock: Mo
 
 
 def test_a_topic_that_grows_counts_with_the_queues_it_has() -> None:
-    topics = TopicConfigManager(TopicRules("cluster", "broker", queues_max=20), now_ms=lambda: 0)
+    topics = TopicConfigManager(topic_rules("cluster", "broker", max_queues=20), now_ms=lambda: 0)
     for queue_id in range(12):
         topics.learn_queue("grows", queue_id)
     assert topics.create_topic_in_send_message_method("next", default_topic="TBW102", client_default_topic_queue_nums=8)
@@ -89,7 +90,7 @@ def test_a_topic_that_grows_counts_with_the_queues_it_has() -> None:
 
 
 def test_queues_of_the_log_are_never_refused() -> None:
-    topics = TopicConfigManager(TopicRules("cluster", "broker", queues_max=4), now_ms=lambda: 0)
+    topics = TopicConfigManager(topic_rules("cluster", "broker", max_queues=4), now_ms=lambda: 0)
     for number in range(10):
         topics.learn_queue("t", number)
 
@@ -103,7 +104,7 @@ def test_queues_of_the_log_are_never_refused() -> None:
 
 
 def test_a_table_that_was_taken_over_is_saved() -> None:
-    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
+    topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     table = {"dataVersion": {"timestamp": 1, "counter": 1}, "topicConfigTable": {}}
     for is_news in (True, False):
         topics.dirty = False

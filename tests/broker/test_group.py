@@ -16,11 +16,11 @@ from rmqha.errors import StoreError, errors_in
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
-from rmqha.remoting.limits import RemotingLimits
 from rmqha.remoting.server import RemotingServer
 from rmqha.replication.group import GroupMember
 from tests.broker.machines import UNSET, Machine, ask, send_request
 from tests.broker.test_pair import SLAVE, Pair, status
+from tests.settings import remoting_limits
 from tests.sim.sim_net import SimNet
 
 
@@ -158,7 +158,7 @@ async def rocketmq(
     dispatcher = RequestDispatcher()
     dispatcher.register(RequestCode.GET_BROKER_RUNTIME_INFO, runtime_info)
     dispatcher.register(RequestCode.GET_BROKER_CONFIG, broker_config)
-    server = RemotingServer(dispatcher, limits=RemotingLimits(), fence=Fence())
+    server = RemotingServer(dispatcher, limits=remoting_limits(), fence=Fence())
     listener = await net.host(host).mount().listen(host, 10911)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, listener)

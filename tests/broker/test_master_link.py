@@ -16,7 +16,7 @@ from rmqha.broker.broker_status import STATUS_KEY
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, OffsetTable, decode_offsets
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
-from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress
@@ -24,6 +24,7 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
 from rmqha.replication.master_session import LogRange
 from tests.broker.machines import Machine
+from tests.settings import remoting_limits, topic_rules
 from tests.sim.sim_net import SimNet
 
 
@@ -85,7 +86,7 @@ def link_with(
 
 
 def no_topics() -> TopicConfigManager:
-    return TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
+    return TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
 
 
 SLAVE = {
@@ -120,7 +121,7 @@ async def answering(
         dispatcher.register(code, lambda _, __, answer=answer: answer)  # type: ignore[misc]
     async with trio.open_nursery() as nursery:
         listener = await net.host("10.0.0.1").mount().listen("10.0.0.1", 10911)
-        nursery.start_soon(RemotingServer(dispatcher).serve, listener)
+        nursery.start_soon(RemotingServer(dispatcher, limits=remoting_limits()).serve, listener)
         yield
         nursery.cancel_scope.cancel()
 

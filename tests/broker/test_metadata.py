@@ -14,13 +14,14 @@ from rmqha.broker.config_files import ConfigFiles
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.queue_ends import QueueEnds
-from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
 from rmqha.store.message_store import make_store
 from tests.broker.machines import Machine, ask, send_request
+from tests.settings import topic_rules
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import Clock, options
@@ -37,7 +38,7 @@ async def test_a_new_topic_is_saved_long_before_the_next_interval(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """A RocketMQ broker that opens our store after a kill -9 knows no topic but the saved ones."""
-    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
+    topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
     files = ConfigFiles(disk.mount(), "/store")
     service = MetadataService(files, topics, ConsumerOffsetManager(), queue_ends(), interval_s=1_000_000)
@@ -162,7 +163,7 @@ async def test_one_way_messages_to_a_new_topic_are_not_held(
 
 async def test_a_save_that_is_cut_short_is_made_up_for(autojump_clock: MockClock) -> None:
     """The end of a broker cancels the service in the middle of a save: the last save must not take that for done."""
-    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
+    topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
     service = MetadataService(
         ConfigFiles(disk.mount(), "/store"), topics, ConsumerOffsetManager(), queue_ends(), interval_s=1
@@ -180,7 +181,7 @@ async def test_a_topic_made_during_a_save_counts_only_with_the_next(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """Its send waits for the save that has it, which follows at once; the one under way has not."""
-    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
+    topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk(latency_s=(0.5, 0.5))
     files = ConfigFiles(disk.mount(), "/store")
     service = MetadataService(files, topics, ConsumerOffsetManager(), queue_ends(), interval_s=1_000_000)
@@ -207,20 +208,20 @@ async def test_a_topic_made_during_a_save_counts_only_with_the_next(
 
 
 def test_topics_that_are_taken_over_are_saved_and_each_change_has_a_version(mock_clock: MockClock) -> None:
-    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 7)
+    topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 7)
     versions = [topics.data_version]
     for queue_id in range(3):
         topics.learn_queue("orders", queue_id)
         versions.append(topics.data_version)
     assert len(set(versions)) == 4, "in one and the same millisecond, too"
-    other = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 8)
+    other = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 8)
     assert not other.dirty
     assert other.replace_from_json({**topics.to_json(), "topicConfigTable": {"orders": {"readQueueNums": 3}}})
     assert other.dirty
 
 
 async def test_each_reason_for_not_saving_is_told_once_until_a_save_succeeds(autojump_clock: MockClock) -> None:
-    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
+    topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
     service = MetadataService(
         ConfigFiles(disk.mount(), "/store"), topics, ConsumerOffsetManager(), queue_ends(), interval_s=1_000_000

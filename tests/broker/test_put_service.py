@@ -17,11 +17,11 @@ from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
-from rmqha.remoting.limits import RemotingLimits
 from rmqha.replication.watermark import Watermark
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import AppendResult, PutMessageStatus
 from tests.broker.machines import Machine, Sender, ask, send_request
+from tests.settings import remoting_limits
 from tests.sim.sim_net import SimNet
 
 SEGMENT = 4096
@@ -65,7 +65,7 @@ async def test_sends_that_wait_for_a_segment_are_answered_in_time_and_in_order(a
 
 async def test_oneway_sends_behind_a_slow_segment_hold_their_sender_back(autojump_clock: MockClock) -> None:
     """They are in the account like others: a client that never waits for an answer does not fill the memory."""
-    limit, receive_size = 1 << 20, RemotingLimits().receive_size
+    limit, receive_size = 1 << 20, remoting_limits().receive_size
     settings = {"mappedFileSizeCommitLog": str(SEGMENT), "maxInFlightBytesPerConnection": str(limit)}
     machine = Machine(SimNet(), "10.0.0.1", settings | {"brokerRole": "ASYNC_MASTER"})
     async with machine.broker() as broker, machine.client() as client:

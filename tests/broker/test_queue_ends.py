@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.queue_ends import QueueEnds
-from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueEndsRequestHeader, encode_header
@@ -17,6 +17,7 @@ from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.client import RemotingClient
 from rmqha.store.message_store import make_store
 from tests.broker.machines import Machine, ask, send_request
+from tests.settings import topic_rules
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import Clock, options
@@ -182,7 +183,7 @@ async def test_what_is_not_dispatched_yet_has_no_ends_to_tell(autojump_clock: Mo
 
 def test_a_queue_found_in_the_log_is_one_of_its_topic() -> None:
     """Queue 4 makes five queues: one short, and consumers would never ask for it."""
-    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
+    topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     topics.learn_queue("new", 4)
     new = topics.select("new")
     assert new is not None
@@ -194,7 +195,7 @@ def test_a_queue_found_in_the_log_is_one_of_its_topic() -> None:
     topics.learn_queue("new", 2)
     assert topics.select("new") == grown
     topics.learn_queue("new", 2**31 - 1)
-    again = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 1)
+    again = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 1)
     again.replace_from_json(java_json.loads(java_json.dumps(topics.to_json()).encode()))
     assert again.select("new") == topics.select("new"), "the table of a log with a queue of this number is a good one"
 

@@ -20,6 +20,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
 from rmqha.store.message_store import make_store
+from tests.settings import remoting_limits
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import Clock, options
@@ -52,7 +53,7 @@ async def slave_of(answers: Mapping[RequestCode, Answer]) -> AsyncIterator[tuple
     ends = QueueEnds(store)
     async with trio.open_nursery() as nursery:
         listener = await net.host("10.0.0.1").mount().listen("10.0.0.1", 10911)
-        nursery.start_soon(RemotingServer(dispatcher).serve, listener)
+        nursery.start_soon(RemotingServer(dispatcher, limits=remoting_limits()).serve, listener)
         network = net.host("10.0.0.2").mount()
         yield QueueEndsClient(network, "10.0.0.1:10911", store=store, queue_ends=ends), ends
         nursery.cancel_scope.cancel()

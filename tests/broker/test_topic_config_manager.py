@@ -5,11 +5,12 @@ from contextlib import suppress
 import pytest
 
 from rmqha.broker import topic_config_manager
-from rmqha.broker.topic_config_manager import AUTO_CREATE_TOPIC_KEY_TOPIC, TopicConfigManager, TopicRules
+from rmqha.broker.topic_config_manager import AUTO_CREATE_TOPIC_KEY_TOPIC, TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
 from rmqha.errors import RemoteProtocolError
+from tests.settings import topic_rules
 
 
 def make(topics: TopicConfigManager, topic: str) -> None:
@@ -19,7 +20,7 @@ def make(topics: TopicConfigManager, topic: str) -> None:
 
 
 def test_no_send_makes_the_table_too_large_to_be_fetched() -> None:
-    topics = TopicConfigManager(TopicRules("c", "b"), now_ms=lambda: 1_700_000_000_000)
+    topics = TopicConfigManager(topic_rules("c", "b"), now_ms=lambda: 1_700_000_000_000)
     made = 0
     with suppress(RemoteProtocolError):
         for made in range(100_000):
@@ -34,7 +35,7 @@ def test_no_send_makes_the_table_too_large_to_be_fetched() -> None:
 
 def test_the_size_of_the_table_follows_its_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What grows counts once, and a table that is taken over counts instead of the former."""
-    topics = TopicConfigManager(TopicRules("c", "b"), now_ms=lambda: 1_700_000_000_000)
+    topics = TopicConfigManager(topic_rules("c", "b"), now_ms=lambda: 1_700_000_000_000)
     room = sum(topic.json_size for topic in topics) + 2 * 250
     monkeypatch.setattr(topic_config_manager, "TABLE_SIZE_MAX", room)
     saved = topics.to_json()

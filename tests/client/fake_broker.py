@@ -33,6 +33,7 @@ from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
 from rmqha.transport import Network
+from tests.settings import remoting_limits
 
 SEND_CODES = [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE]
 
@@ -77,7 +78,7 @@ class FakeBroker(RequestDispatcher):
         self.held: list[tuple[Connection, RemotingCommand, PullMessageRequestHeader]] = []
         self._decoder = SendMessageRequestDecoder()
         self._encoder = SendMessageResponseEncoder()
-        self.server = RemotingServer(self)
+        self.server = RemotingServer(self, limits=remoting_limits())
         self.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route)
         self.register_batch(SEND_CODES, self._send)
         self.register(RequestCode.PULL_MESSAGE, self._pull)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, decode_offsets
-from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.hashing import tags_code
 from rmqha.codec.heartbeat import HEARTBEAT_SIZE_MAX, TAGS_SIZE_MAX, build_subscription_data, decode_heartbeat
@@ -17,6 +17,7 @@ from rmqha.codec.record.encoder import prepare
 from rmqha.codec.remoting import RemotingCommand, decode_frames, encode_prefix
 from rmqha.codec.route import QUEUE_NUMS_MAX, decode_route
 from rmqha.errors import RemoteProtocolError, RmqhaError
+from tests.settings import topic_rules
 
 DIGITS = "9" * 5000
 DEPTHS = [*range(100, 900, 100), *range(900, 1000), 5000]
@@ -44,7 +45,7 @@ def route(text: str) -> object:
 
 
 def topics(table: Any) -> None:
-    TopicConfigManager(TopicRules("c", "b"), now_ms=lambda: 1).replace_from_json(table)
+    TopicConfigManager(topic_rules("c", "b"), now_ms=lambda: 1).replace_from_json(table)
 
 
 def decode_subscription_json(text: str) -> None:

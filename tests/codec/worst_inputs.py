@@ -13,7 +13,7 @@ from random import Random
 from rmqha.broker.consumer_offset_manager import decode_offsets
 from rmqha.broker.sent_records import SendRules, SentBatch, records_of
 from rmqha.broker.stored_properties import StoredProperties
-from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.client.message import read_message
 from rmqha.codec import java_json
 from rmqha.codec.batch import BatchEntry, encode_batch
@@ -42,6 +42,7 @@ from rmqha.codec.transfer import ReportDecoder
 from rmqha.config.java_properties import parse_properties as parse_configuration
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.turns import REQUESTS_A_TURN
+from tests.settings import topic_rules
 
 RECEIVED = 256 * 1024
 """Bytes that a connection reads at once."""
@@ -179,7 +180,7 @@ def read_record(data: bytes) -> None:
 
 
 def read_topics(data: bytes) -> None:
-    TopicConfigManager(TopicRules("c", "b"), now_ms=lambda: 1).replace_from_json(java_json.loads(data))
+    TopicConfigManager(topic_rules("c", "b"), now_ms=lambda: 1).replace_from_json(java_json.loads(data))
 
 
 def heartbeat(subscriptions: str, after: str = "") -> str:

@@ -262,7 +262,10 @@ def test_every_key_has_an_effect() -> None:
     package = ROOT / "rmqha"
     readers = [
         *(package / "broker").rglob("*.py"),
-        *(package / "store").glob("*.py"),  # its options are the settings of the same names
+        # their options are the settings of the same names
+        *(package / "store").glob("*.py"),
+        *(package / "ha").glob("*.py"),
+        *(package / "remoting").glob("*.py"),
         package / "config" / "derive.py",
         package / "config" / "relations.py",
     ]

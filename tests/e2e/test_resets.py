@@ -18,13 +18,13 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.transfer import encode_report
 from rmqha.ha.ha_client import HAClient
 from rmqha.ha.ha_service import HAService
-from rmqha.ha.options import HAClientOptions, HAOptions
 from rmqha.remoting.client import open_remoting_client
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
 from rmqha.tls import TlsNetwork
 from rmqha.transport import Network, TcpNetwork
 from tests.memory_log import MemoryLog, records
+from tests.settings import ha_client_options, ha_options, remoting_limits
 from tests.test_tls import Pki
 
 DATA = records([bytes([i]) * (i * 31 % 900) for i in range(40)])
@@ -53,8 +53,8 @@ def network(request: pytest.FixtureRequest, tmp_path: Path) -> Network:
 async def a_service(network: Network) -> AsyncIterator[HAService]:
     """A master, which must serve an honest slave at the end."""
     log, copy = MemoryLog.holding(DATA), MemoryLog()
-    service = HAService(log, network, HAOptions())
-    client = HAClient(copy, network, options=HAClientOptions(), chance=lambda: 0.0)
+    service = HAService(log, network, ha_options())
+    client = HAClient(copy, network, options=ha_client_options(), chance=lambda: 0.0)
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             await nursery.start(service.run)
@@ -90,7 +90,7 @@ async def test_the_same_source_port_again_is_another_connection(network: Network
 
 
 async def test_the_port_for_clients_minds_neither(network: Network) -> None:
-    server = RemotingServer(RequestDispatcher())
+    server = RemotingServer(RequestDispatcher(), limits=remoting_limits())
     listener = await network.listen("127.0.0.1", 0)
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:

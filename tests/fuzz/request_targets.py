@@ -6,7 +6,7 @@ from contextlib import suppress
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.sent_records import SendRules, SentBatch, records_of
 from rmqha.broker.stored_properties import StoredProperties
-from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.client.message import read_message
 from rmqha.codec import java_json
 from rmqha.codec.batch import BatchEntry, encode_batch
@@ -18,13 +18,14 @@ from rmqha.codec.record.message import decode_message
 from rmqha.codec.send_headers import SendMessageRequestHeader
 from rmqha.errors import LocalProtocolError, RemoteProtocolError, StoreError
 from tests.fuzz.targets import HOST, INFLATED_SIZE_MAX, TARGETS, Target, recorded_bodies, records
+from tests.settings import topic_rules
 
 SEND = b"TAGS\x01a\x02WAIT\x01true\n" + encode_batch([BatchEntry(0, b"a", b"TAGS\x01\x02" * 9)] * 3)
 
 
 def run_tables(data: bytes) -> None:
     """Tables that a slave takes over from its master: what was taken can be saved."""
-    topics, offsets = TopicConfigManager(TopicRules("c", "b"), now_ms=lambda: 1), ConsumerOffsetManager()
+    topics, offsets = TopicConfigManager(topic_rules("c", "b"), now_ms=lambda: 1), ConsumerOffsetManager()
     with suppress(RemoteProtocolError):
         value = java_json.loads(data)
         if isinstance(value, dict):

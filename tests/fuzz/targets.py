@@ -41,12 +41,13 @@ from rmqha.codec.transfer import (
     encode_report,
 )
 from rmqha.errors import CorruptLogError, LocalProtocolError, ProtocolError, RemoteProtocolError
-from rmqha.replication.master_session import LogRange, MasterSession, MasterSettings, RefusedSlaveError
+from rmqha.replication.master_session import LogRange, MasterSession, RefusedSlaveError
 from rmqha.replication.overlap import StreamStart
 from rmqha.replication.slave_session import AppendChunk, SlaveSession
 from rmqha.store.log_recovery import DurableKnowledge, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.os_disk import OsDisk
+from tests.settings import master_settings
 
 FILE_SIZE = 1024
 INFLATED_SIZE_MAX = 64 * 1024
@@ -92,7 +93,7 @@ def is_possible(reports: list[int]) -> bool:
 def run_master_session(data: bytes) -> None:
     """Whatever is reported: nothing counts that was not sent, nothing falls, nothing lies outside of the log."""
     log = LogRange(1000, 5000)
-    session = MasterSession(MasterSettings(FILE_SIZE), now=0.0)
+    session = MasterSession(master_settings(FILE_SIZE), now=0.0)
     for number, offset in enumerate(ReportDecoder().receive_data(data)):
         before = session.slave_ack_offset
         try:

@@ -15,6 +15,7 @@ from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.replication.master_session import LogRange
 from rmqha.transport import Stream
 from tests.fakes import MemoryNetwork
+from tests.settings import ha_client_options, ha_options
 
 FILE = 4096
 
@@ -28,7 +29,7 @@ class Frame(NamedTuple):
 async def start_master(
     nursery: trio.Nursery, network: MemoryNetwork, log: ReplicatedLog, options: HAOptions | None = None
 ) -> HAService:
-    service = HAService(log, network, options or HAOptions())
+    service = HAService(log, network, options or ha_options())
     await nursery.start(service.run)
     return service
 
@@ -42,7 +43,9 @@ def start_slave(
     options: HAClientOptions | None = None,
     probe_master: ProbeMaster = ask_nobody,
 ) -> HAClient:
-    client = HAClient(log, network, options=options or HAClientOptions(), chance=lambda: 0.0, probe_master=probe_master)
+    client = HAClient(
+        log, network, options=options or ha_client_options(), chance=lambda: 0.0, probe_master=probe_master
+    )
     nursery.start_soon(client.run)
     client.update_master_address("master", port)
     return client
@@ -72,7 +75,7 @@ def start_catch_up(
         network,
         peers,
         answers_needed=answers_needed,
-        options=HAClientOptions(overlap_size=1000),
+        options=ha_client_options(overlap_size=1000),
         probe_peer=probe_peer,
         chance=lambda: 0.0,
         hooks=CatchUpHooks(refuse_puts, tell_taken, on_open=lambda: None, before_beginning=before_beginning),

@@ -11,7 +11,6 @@ from trio.testing import MockClock
 from rmqha.choices import HaStartFrom
 from rmqha.codec.transfer import encode_report
 from rmqha.ha.ha_connection import HAConnection
-from rmqha.ha.options import HAOptions
 from rmqha.replication.master_session import Refusal
 from rmqha.replication.overlap import StreamStart
 from rmqha.replication.slave_session import AppendChunk, SlaveSession
@@ -19,6 +18,7 @@ from tests.fakes import MemoryNetwork
 from tests.ha.captures import Capture, capture, hashes_of, sha256
 from tests.ha.harness import RawMaster, RawSlave, settle, start_master, start_slave, until
 from tests.memory_log import MemoryLog
+from tests.settings import ha_options
 
 COMPLETE = [
     ("fresh-onefile", 1),
@@ -40,7 +40,7 @@ async def replay_slave(
     start, data = recorded.master_log()
     ends = [(t, end) for t, end in recorded.ends(number) if end <= start + len(data)]
     log = MemoryLog.holding(data[: ends[1][1] - start] if ends[1:] else data, file_size=recorded.file_size, start=start)
-    service = await start_master(nursery, network, log, HAOptions(start_from=HaStartFrom.LAST))
+    service = await start_master(nursery, network, log, ha_options(ha_start_from=HaStartFrom.LAST))
     slave = await RawSlave.connect(nursery, network, service.port)
     await settle()
     (connection,) = service.connections.values()

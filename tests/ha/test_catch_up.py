@@ -14,11 +14,11 @@ from rmqha.codec.transfer import encode_frame_header
 from rmqha.errors import DivergedLogError, StoreError, StoreReadError, errors_in
 from rmqha.ha.catch_up_service import CatchUpService
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress, ProbeMaster
-from rmqha.ha.options import HAOptions
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
 from tests.ha.harness import FILE, RawMaster, start_catch_up, start_master, until
 from tests.memory_log import MemoryLog, record, records
+from tests.settings import ha_options
 
 BODIES = [bytes([i]) * (i * 31 % 900) for i in range(40)]
 DATA = records(BODIES)
@@ -373,7 +373,7 @@ async def test_a_peer_that_is_starting_is_waited_for(
 
     catch_up = start_catch_up(nursery, network, log, MasterAddress("peer", 20000), probe_peer=probe)
     assert not await opened_within(catch_up, 600.0)
-    await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(port=20000))
+    await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(ha_listen_port=20000))
     is_starting = False
     assert await opened_within(catch_up, 6.0)
     assert log.content() == DATA
@@ -415,7 +415,7 @@ async def returned(
     peer = MasterAddress("peer", 20000)
     catch_up = start_catch_up(nursery, network, log, peer, probe_peer=probe, refuse_puts=refuse_puts, on_taken=on_taken)
     assert await opened_within(catch_up, 6.0)
-    await start_master(nursery, network, MemoryLog.holding(holds), HAOptions(port=20000))
+    await start_master(nursery, network, MemoryLog.holding(holds), ha_options(ha_listen_port=20000))
     return catch_up
 
 
@@ -570,7 +570,7 @@ async def test_a_peer_that_follows_is_no_peer_that_holds_more(
     peer_log = MemoryLog.holding(PART)
     catch_up = start_catch_up(nursery, network, log, MasterAddress("peer", 20000))
     assert await opened_within(catch_up, 6.0)
-    await start_master(nursery, network, peer_log, HAOptions(port=20000))
+    await start_master(nursery, network, peer_log, ha_options(ha_listen_port=20000))
 
     async def go_on() -> None:
         for body in BODIES[30:]:

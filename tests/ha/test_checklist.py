@@ -17,13 +17,13 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.transfer import BODY_SIZE_MAX, encode_frame_header, encode_report
 from rmqha.errors import DivergedLogError, errors_in
 from rmqha.ha.ha_client import MasterAddress
-from rmqha.ha.options import HAClientOptions, HAOptions
 from rmqha.ha.runtime_info import ClientState, ConnectionState
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
 from tests.ha.harness import FILE, RawMaster, RawSlave, settle, start_catch_up, start_master, start_slave, until
 from tests.ha.java_standin import JavaLog, JavaMaster, JavaSlave
 from tests.memory_log import MemoryLog, record, records
+from tests.settings import ha_client_options, ha_options
 
 DATA = records([bytes([i]) * (i * 31 % 900) for i in range(40)], blank_rest=b"stale")
 assert len(DATA) > 4 * FILE
@@ -382,7 +382,9 @@ async def test_checklist_12_what_a_slave_acknowledged_survives_its_power_cut(
     nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
     log = MemoryLog.holding(DATA)
-    service = await start_master(nursery, network, log, HAOptions(transfer_size_max=1024, transfer_batch_size=512))
+    service = await start_master(
+        nursery, network, log, ha_options(ha_transfer_size_max=1024, ha_transfer_batch_size=512)
+    )
     slave = MemoryLog(flush_s=0.5)
     async with trio.open_nursery() as life:
         start_slave(life, network, slave, service.port)
@@ -428,7 +430,7 @@ async def test_checklist_13_a_slave_ahead_keeps_its_tail_and_raises_an_alarm(
         client = (
             start_slave(nursery, network, slave, service.port, probe_master=answer)
             if probed
-            else start_slave(nursery, network, slave, service.port, options=HAClientOptions(overlap_size=3000))
+            else start_slave(nursery, network, slave, service.port, options=ha_client_options(overlap_size=3000))
         )
         await trio.sleep(120.0)
     assert client.info().state is ClientState.AHEAD
@@ -585,7 +587,7 @@ async def test_checklist_17_a_slave_whose_write_fails_stops_and_acknowledges_not
     log = MemoryLog.holding(DATA[:FILE])
     service = await start_master(nursery, network, log)
     slave = MemoryLog()
-    client = start_slave(nursery, network, slave, service.port, options=HAClientOptions(ack=ack))
+    client = start_slave(nursery, network, slave, service.port, options=ha_client_options(ha_ack=ack))
     await until(lambda: service.push2_slave_max_offset == FILE)
     slave.write_error = OSError(errno.EROFS, "injected")
     log.extend(DATA[FILE:])
@@ -621,7 +623,7 @@ async def test_checklist_17_a_master_sends_only_what_is_durable_if_so_told(
 ) -> None:
     """Its flush may still fail: then no slave knows what it forgets (spec: commitlog §6.3)."""
     log = MemoryLog.holding(DATA[:FILE])
-    service = await start_master(nursery, network, log, HAOptions(send_durable_only=True))
+    service = await start_master(nursery, network, log, ha_options(ha_send_durable_only=True))
     slave = MemoryLog()
     start_slave(nursery, network, slave, service.port)
     await until(lambda: slave.max_offset == FILE)

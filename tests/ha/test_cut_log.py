@@ -7,11 +7,11 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.ha.ha_service import HAService
-from rmqha.ha.options import HAOptions
 from rmqha.ha.runtime_info import ConnectionState
 from tests.fakes import MemoryNetwork
 from tests.ha.harness import RawSlave, settle, start_master
 from tests.memory_log import MemoryLog, records
+from tests.settings import ha_options
 
 DATA = records([bytes([i]) * 100 for i in range(10)])
 CUT = len(records([bytes([i]) * 100 for i in range(4)]))
@@ -25,7 +25,7 @@ class Master:
         self.nursery = nursery
         self.log = MemoryLog.holding(DATA)
         self.network = MemoryNetwork()
-        self.options = HAOptions(in_sync_replicas=2, send_durable_only=send_durable_only)
+        self.options = ha_options(in_sync_replicas=2, ha_send_durable_only=send_durable_only)
         self.answers: list[tuple[bool, int]] = []
 
     async def start(self) -> HAService:

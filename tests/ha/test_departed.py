@@ -11,11 +11,11 @@ from rmqha.codec.host import host_of
 from rmqha.ha.departed_replicas import DepartedReplicas
 from rmqha.ha.ha_service import HAService
 from rmqha.ha.in_sync_watch import InSyncWatch
-from rmqha.ha.options import HAOptions
 from rmqha.replication.slave_identity import SlaveIdentity
 from tests.fakes import MemoryNetwork
 from tests.ha.harness import RawSlave, settle, start_master
 from tests.memory_log import MemoryLog, records
+from tests.settings import ha_options
 
 DATA = records([b"x" * 100] * 4)
 
@@ -43,7 +43,7 @@ async def test_losing_the_only_slave_is_one_warning_and_its_return_one_line(
 ) -> None:
     network = MemoryNetwork()
     with capture_logs() as logs:
-        service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+        service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=2))
         unsafe = 0
         service.in_sync_watch.count_unsafe = lambda: unsafe
         await trio.sleep(2)
@@ -75,7 +75,7 @@ async def test_a_second_slave_that_goes_is_no_warning_but_departed(
 ) -> None:
     network = MemoryNetwork()
     with capture_logs() as logs:
-        service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+        service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=2))
         await slave_from("10.0.0.2", nursery, network, service)
         second = await slave_from("10.0.0.3", nursery, network, service)
         second.stream.close()
@@ -88,7 +88,7 @@ async def test_a_second_slave_that_goes_is_no_warning_but_departed(
 async def test_a_slave_that_took_nothing_is_named_too(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     """One that found other bytes goes after its first report, and does not come back."""
     network = MemoryNetwork(host="10.0.0.2")
-    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=2))
     slave = await RawSlave.connect(nursery, network, service.port)
     await slave.report(len(DATA))
     await settle()
@@ -103,7 +103,7 @@ async def test_a_slave_that_has_another_connection_has_not_left(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     network = MemoryNetwork()
-    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=2))
     old = await slave_from("10.0.0.2", nursery, network, service)
     await slave_from("10.0.0.2", nursery, network, service)
     old.stream.close()
@@ -118,7 +118,7 @@ async def test_slaves_that_share_an_address_are_told_apart_by_name(
 ) -> None:
     """Both were called "pair/1 or pair/2", and the return of one made the other forgotten."""
     network = MemoryNetwork()
-    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=2))
     one, two, _ = [await slave_from(host, nursery, network, service, name=f"pair/{number}") for number in (1, 2, 3)]
     assert [connection.name for connection in service.info().connections] == ["pair/1", "pair/2", "pair/3"]
     for slave in (one, two):
@@ -137,7 +137,7 @@ async def test_a_slave_that_comes_back_from_another_address_is_no_longer_missed(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     network = MemoryNetwork()
-    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=2))
     (await slave_from("10.0.0.2", nursery, network, service, name="pair/1")).stream.close()
     await settle()
     back = await slave_from("10.0.0.3", nursery, network, service)
@@ -163,7 +163,7 @@ async def test_a_name_is_taken_only_from_the_host_of_the_connection_it_names(
 async def test_a_frozen_slave_is_told_of_once(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     """It was in status as departed and, for a minute, as turned away."""
     network = MemoryNetwork()
-    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=2))
     with capture_logs() as logs:
         await slave_from("10.0.0.2", nursery, network, service)
         await trio.sleep(25)
@@ -177,7 +177,7 @@ async def test_a_frozen_slave_is_told_of_once(nursery: trio.Nursery, autojump_cl
 async def test_the_end_of_the_master_is_no_loss(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     network = MemoryNetwork()
     with capture_logs() as logs:
-        service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+        service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=2))
         await slave_from("10.0.0.2", nursery, network, service)
         service.stop()
         await settle()
@@ -205,7 +205,7 @@ async def test_a_slave_that_left_is_back_when_it_reports_and_not_when_it_is_name
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     network = MemoryNetwork()
-    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=2))
     slave = await slave_from("10.0.0.2", nursery, network, service, name="pair/1")
     slave.stream.close()
     await settle()
@@ -232,7 +232,7 @@ async def test_a_stranger_on_its_host_is_not_the_slave_that_left(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     network = MemoryNetwork(host="10.0.0.2")
-    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=2))
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=2))
     await RawSlave.connect(nursery, network, service.port)
     slave = await slave_from("10.0.0.2", nursery, network, service)
     slave.stream.close()

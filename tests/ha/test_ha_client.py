@@ -15,13 +15,13 @@ from rmqha.codec.transfer import encode_frame_header
 from rmqha.errors import CorruptLogError
 from rmqha.ha.ha_client import HAClient, MasterAddress
 from rmqha.ha.log_receiver import first_difference, own_tail
-from rmqha.ha.options import HAClientOptions
 from rmqha.ha.runtime_info import ClientState
 from rmqha.replication.group import GroupMember
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
 from tests.ha.harness import FILE, RawMaster, settle, start_master, start_slave, until
 from tests.memory_log import MemoryLog, record, records
+from tests.settings import ha_client_options
 
 DATA = records([bytes([i]) * (i * 31 % 900) for i in range(40)])
 
@@ -93,7 +93,7 @@ async def test_after_progress_it_comes_back_at_once_and_compares_what_it_has(
     network, master = MemoryNetwork(), RawMaster()
     await nursery.start(master.run, network)
     log = MemoryLog()
-    client = start_slave(nursery, network, log, master.port, options=HAClientOptions(overlap_size=500))
+    client = start_slave(nursery, network, log, master.port, options=ha_client_options(overlap_size=500))
     await settle()
     await master.send(encode_frame_header(0, FILE - 1000) + DATA[: FILE - 1000])
     end = log.max_offset
@@ -115,7 +115,7 @@ async def test_what_a_connection_left_is_shown_until_the_next_one(
 ) -> None:
     network, master, log = MemoryNetwork(), RawMaster(), MemoryLog()
     await nursery.start(master.run, network)
-    client = start_slave(nursery, network, log, master.port, options=HAClientOptions(overlap_size=500))
+    client = start_slave(nursery, network, log, master.port, options=ha_client_options(overlap_size=500))
     await settle()
     await master.send(encode_frame_header(0, FILE) + DATA[:FILE])
     network.listeners.clear()
@@ -130,7 +130,7 @@ async def test_what_is_here_counts_as_received_while_it_is_compared(
 ) -> None:
     network, master, log = MemoryNetwork(), RawMaster(), MemoryLog.holding(DATA[:FILE])
     await nursery.start(master.run, network)
-    client = start_slave(nursery, network, log, master.port, options=HAClientOptions(overlap_size=500))
+    client = start_slave(nursery, network, log, master.port, options=ha_client_options(overlap_size=500))
     await settle()
     assert (client.info().state, client.info().received_offset) == (ClientState.COMPARING, FILE)
     nursery.cancel_scope.cancel()
@@ -141,7 +141,7 @@ async def test_a_long_comparison_that_brought_nothing_is_no_progress(
 ) -> None:
     network, master, log = MemoryNetwork(), RawMaster(), MemoryLog.holding(DATA[:FILE])
     await nursery.start(master.run, network)
-    start_slave(nursery, network, log, master.port, options=HAClientOptions(overlap_size=500))
+    start_slave(nursery, network, log, master.port, options=ha_client_options(overlap_size=500))
     await settle()
     asked = master.reports()[0]
     for at in range(asked, asked + 6):
@@ -166,7 +166,7 @@ async def test_a_master_of_another_group_is_not_even_asked_for_its_log(
     client = HAClient(
         MemoryLog(),
         network,
-        options=HAClientOptions(),
+        options=ha_client_options(),
         chance=lambda: 0.0,
         probe_master=probe,
         meet=lambda member: f"it is of {member.broker_name}",
@@ -201,7 +201,7 @@ async def test_a_corrupt_stream_is_counted_and_asked_for_again_from_the_last_goo
     network, master = MemoryNetwork(), RawMaster()
     await nursery.start(master.run, network)
     log = MemoryLog()
-    client = start_slave(nursery, network, log, master.port, options=HAClientOptions(overlap_size=1))
+    client = start_slave(nursery, network, log, master.port, options=ha_client_options(overlap_size=1))
     await settle()
     good, bad = record(0, b"good"), bytearray(record(96, b"body"))
     bad[90] ^= 1
@@ -264,7 +264,7 @@ async def test_a_master_is_told_twice_whose_connection_it_is(nursery: trio.Nurse
         told.append((trio.current_time(), address.port, local_port))
         return LogRange(0, 0, member=GroupMember("a", 0))
 
-    client = HAClient(MemoryLog(), network, options=HAClientOptions(), chance=lambda: 0.0, introduce=introduce)
+    client = HAClient(MemoryLog(), network, options=ha_client_options(), chance=lambda: 0.0, introduce=introduce)
     nursery.start_soon(client.run)
     client.update_master_address("master", master.port)
     for _ in range(20):
@@ -276,7 +276,7 @@ async def test_a_master_is_told_twice_whose_connection_it_is(nursery: trio.Nurse
 
 
 async def test_states_without_a_master_and_after_the_end(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    client = HAClient(MemoryLog(), MemoryNetwork(), options=HAClientOptions(), chance=lambda: 0.0)
+    client = HAClient(MemoryLog(), MemoryNetwork(), options=ha_client_options(), chance=lambda: 0.0)
     assert (client.info().state, client.info().master) == (ClientState.NO_MASTER, None)
     async with trio.open_nursery() as life:
         life.start_soon(client.run)
@@ -292,7 +292,7 @@ async def test_what_an_acknowledgement_promises(
     """One whole record and a part of the next have come, and the disk is slow."""
     network, master, log = MemoryNetwork(), RawMaster(), MemoryLog(flush_s=1.0)
     await nursery.start(master.run, network)
-    client = start_slave(nursery, network, log, master.port, options=HAClientOptions(ack=ack))
+    client = start_slave(nursery, network, log, master.port, options=ha_client_options(ha_ack=ack))
     await settle()
     data = record(0, b"") + record(92, b"x" * 100)
     await master.send(encode_frame_header(0, 150) + data[:150])
@@ -330,7 +330,7 @@ async def test_the_first_report_after_a_reconnect_waits_for_the_flush(
     """It acknowledges like any other, and what the connection before has written need not be durable yet."""
     network, master, log = MemoryNetwork(), RawMaster(), MemoryLog(flush_s=flush_s)
     await nursery.start(master.run, network)
-    start_slave(nursery, network, log, master.port, options=HAClientOptions(overlap_size=1))
+    start_slave(nursery, network, log, master.port, options=ha_client_options(overlap_size=1))
     await settle()
     await master.send(encode_frame_header(0, 184) + record(0, b"") + record(92, b""))
     master.streams[0].close()

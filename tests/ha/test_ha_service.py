@@ -9,7 +9,6 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.errors import StoreReadError
-from rmqha.ha.options import HAClientOptions, HAOptions
 from rmqha.ha.runtime_info import ConnectionState
 from rmqha.replication.watermark import Complete
 from rmqha.transport import Network
@@ -18,6 +17,7 @@ from tests.fakes import MemoryNetwork, MemoryStream
 from tests.ha.harness import FILE, RawSlave, settle, start_master, start_slave, until
 from tests.ha.java_standin import JavaLog, JavaSlave
 from tests.memory_log import MemoryLog, records
+from tests.settings import ha_client_options, ha_options
 
 DATA = records([bytes([i]) * (i * 31 % 900) for i in range(40)])
 
@@ -29,7 +29,7 @@ async def connect_from(host: str, nursery: trio.Nursery, network: MemoryNetwork,
 
 async def test_only_allowed_networks_get_in(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     network = MemoryNetwork()
-    service = await start_master(nursery, network, MemoryLog(), HAOptions(allow=("10.1.0.0/16", "fd00::/8")))
+    service = await start_master(nursery, network, MemoryLog(), ha_options(ha_allow=("10.1.0.0/16", "fd00::/8")))
     with capture_logs() as logs:
         slaves = [
             await connect_from(host, nursery, network, service.port)
@@ -51,7 +51,7 @@ async def test_connections_are_limited_overall_and_per_address(
 ) -> None:
     network = MemoryNetwork()
     service = await start_master(
-        nursery, network, MemoryLog(), HAOptions(connections_max=3, connections_per_address_max=2)
+        nursery, network, MemoryLog(), ha_options(max_ha_connections=3, max_ha_connections_per_address=2)
     )
     slaves = []
     for host in ("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3"):
@@ -72,7 +72,9 @@ async def test_who_has_proven_nothing_gives_way_to_a_slave(nursery: trio.Nursery
     """Strangers take every place, some of them with a first report that fits; a slave gets in, and stays."""
     network = MemoryNetwork()
     log = MemoryLog.holding(DATA)
-    service = await start_master(nursery, network, log, HAOptions(connections_max=4, housekeeping_s=60.0))
+    service = await start_master(
+        nursery, network, log, ha_options(max_ha_connections=4, ha_housekeeping_interval_s=60.0)
+    )
     strangers = [await connect_from(f"10.0.9.{number}", nursery, network, service.port) for number in range(4)]
     for stranger in strangers[:2]:
         await stranger.report(0)  # a report that fits, and then nothing is acknowledged
@@ -101,7 +103,7 @@ async def test_an_ipv4_peer_of_an_ipv6_listener_is_allowed_as_what_it_is(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     network = MemoryNetwork()
-    service = await start_master(nursery, network, MemoryLog(), HAOptions(allow=("10.1.0.0/16",)))
+    service = await start_master(nursery, network, MemoryLog(), ha_options(ha_allow=("10.1.0.0/16",)))
     mapped = await connect_from("[::ffff:10.1.2.3]", nursery, network, service.port)
     other = await connect_from("[::ffff:10.2.2.3]", nursery, network, service.port)
     await settle()
@@ -141,7 +143,7 @@ async def test_waiters_expire_each_at_his_own_deadline(nursery: trio.Nursery, au
 
 
 async def test_with_one_replica_nobody_waits_for_slaves(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    service = await start_master(nursery, MemoryNetwork(), MemoryLog(), HAOptions(in_sync_replicas=1))
+    service = await start_master(nursery, MemoryNetwork(), MemoryLog(), ha_options(in_sync_replicas=1))
     answers: list[bool] = []
     service.group_transfer.acked.add(12345, 1.0, lambda reached, _: answers.append(reached))
     assert (service.is_slave_ok(12345), answers) == (True, [True])
@@ -152,7 +154,7 @@ async def test_with_three_replicas_two_slaves_must_acknowledge(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     network = MemoryNetwork()
-    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=3))
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=3))
     first = await connect_from("10.0.0.1", nursery, network, service.port)
     second = await connect_from("10.0.0.2", nursery, network, service.port)
     await first.report(500)
@@ -360,7 +362,7 @@ async def test_a_large_frame_is_sent_once(nursery: trio.Nursery, autojump_clock:
     file_size = 1 << 20
     data = records([bytes([i]) * 90_000 for i in range(4)] + [b"small"] * 4, file_size=file_size)
     network, log = MemoryNetwork(), MemoryLog(file_size)
-    service = await start_master(nursery, network, log, HAOptions(transfer_batch_size=file_size))
+    service = await start_master(nursery, network, log, ha_options(ha_transfer_batch_size=file_size))
     slave = await RawSlave.connect(nursery, network, service.port)
     await slave.report(0)
     await trio.sleep(6.0)
@@ -465,7 +467,7 @@ async def test_slaves_chain(nursery: trio.Nursery, autojump_clock: MockClock) ->
     logs = [MemoryLog.holding(DATA[:FILE]), MemoryLog(), MemoryLog()]
     services = [await start_master(nursery, network, log) for log in logs]
     for upper, lower in ((0, 1), (1, 2)):
-        start_slave(nursery, network, logs[lower], services[upper].port, options=HAClientOptions())
+        start_slave(nursery, network, logs[lower], services[upper].port, options=ha_client_options())
     await until(lambda: logs[2].max_offset == FILE)
     logs[0].extend(DATA[FILE:])
     with trio.fail_after(1.0):
@@ -557,7 +559,7 @@ async def test_much_at_once_is_left_to_the_sending_task(nursery: trio.Nursery, a
     file_size = 1 << 20
     data = records([bytes([i]) * 100_000 for i in range(8)], file_size=file_size)
     network, log = MemoryNetwork(), MemoryLog(file_size)
-    service = await start_master(nursery, network, log, HAOptions(transfer_batch_size=file_size))
+    service = await start_master(nursery, network, log, ha_options(ha_transfer_batch_size=file_size))
     slave = await RawSlave.connect(nursery, network, service.port)
     await slave.report(0)
     log.extend(data)

@@ -5,10 +5,10 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.ha.ha_service import HAService
-from rmqha.ha.options import HAOptions
 from tests.fakes import MemoryNetwork
 from tests.ha.harness import RawSlave, settle, start_master
 from tests.memory_log import MemoryLog, records
+from tests.settings import ha_options
 
 DATA = records([b"x" * 100] * 4)
 HERE = "127.0.0.1"
@@ -28,7 +28,7 @@ async def test_a_slave_that_connects_twice_through_a_tunnel_is_one_acknowledgeme
 ) -> None:
     """The tunnel keeps the old connection open while the slave is back by another one: SEND_OK was said of one copy."""
     network = MemoryNetwork()
-    service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=3))
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=3))
     for _ in range(2):
         await slave_here(nursery, network, service)
     assert (service.live_slaves, service.is_slave_ok(len(DATA)), service.group_transfer.acked.value) == (1, False, 0)
@@ -41,7 +41,7 @@ async def test_slaves_of_one_host_count_as_soon_as_they_have_said_their_names(
     """Sends that wait are answered then, and the log says that enough slaves are there."""
     network = MemoryNetwork()
     with capture_logs() as logs:
-        service = await start_master(nursery, network, MemoryLog.holding(DATA), HAOptions(in_sync_replicas=3))
+        service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=3))
         one, two = [await slave_here(nursery, network, service) for _ in range(2)]
         service.name_slave(HERE, one.stream.local_port, "pair/1")
         service.name_slave(HERE, two.stream.local_port, "pair/1")

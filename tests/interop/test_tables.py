@@ -18,6 +18,7 @@ from rmqha.transport import TcpNetwork
 from tests.broker.machines import send_request
 from tests.e2e.processes import Broker, RmqhaBroker, reaping
 from tests.interop.peers import JavaBroker
+from tests.settings import remoting_limits
 
 COMMON = {"mappedFileSizeCommitLog": 1 << 20}
 
@@ -79,7 +80,7 @@ async def name_server(master: Broker) -> AsyncIterator[str]:
     names.register(RequestCode.REGISTER_BROKER, register)
     async with trio.open_nursery() as nursery:
         listener = await TcpNetwork().listen("127.0.0.1", 0)
-        nursery.start_soon(RemotingServer(names).serve, listener)
+        nursery.start_soon(RemotingServer(names, limits=remoting_limits()).serve, listener)
         yield f"127.0.0.1:{listener.port}"
         nursery.cancel_scope.cancel()
 

@@ -20,6 +20,7 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.response_table import Outcome
 from rmqha.remoting.server import RemotingServer
 from tests.fakes import MemoryNetwork
+from tests.settings import remoting_limits
 
 ADDRESS = "10.0.0.1:10911"
 
@@ -37,7 +38,7 @@ class Broker(RequestDispatcher):
 @asynccontextmanager
 async def connected() -> AsyncIterator[tuple[Broker, RemotingServer, RemotingClient]]:
     network, broker = MemoryNetwork(), Broker()
-    server = RemotingServer(broker)
+    server = RemotingServer(broker, limits=remoting_limits())
     with trio.fail_after(1000):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
@@ -190,7 +191,7 @@ async def test_garbage_from_the_peer_ends_the_connection(autojump_clock: MockClo
 
 async def test_a_failure_inside_the_block_leaves_it_ungrouped(autojump_clock: MockClock) -> None:
     """A caller's plain ``except RemotingError`` must see it: a slave's probe of a dying master ended the slave."""
-    network, server = MemoryNetwork(), RemotingServer(Broker())
+    network, server = MemoryNetwork(), RemotingServer(Broker(), limits=remoting_limits())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         with pytest.raises(RemotingTimeoutError):

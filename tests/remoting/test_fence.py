@@ -19,6 +19,7 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
 from rmqha.remoting.server import RemotingServer
 from tests.fakes import MemoryNetwork
+from tests.settings import remoting_limits
 
 ADDRESS = "10.0.0.1:10911"
 SOUND, BROKEN, BROKEN_BATCH, BROKEN_TASK, BROKEN_ANSWER, LATE = range(1, 7)
@@ -65,7 +66,7 @@ Connect = Callable[[], Any]
 @asynccontextmanager
 async def serving(broker: Broker) -> AsyncIterator[tuple[RemotingServer, Fence, Connect]]:
     network, fence = MemoryNetwork(), Fence()
-    server = RemotingServer(broker, fence=fence)
+    server = RemotingServer(broker, limits=remoting_limits(), fence=fence)
     with trio.fail_after(1000):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))

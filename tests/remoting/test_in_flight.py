@@ -19,6 +19,7 @@ from rmqha.remoting.limits import RemotingLimits
 from rmqha.remoting.response_table import Outcome
 from rmqha.remoting.server import RemotingServer
 from tests.fakes import MemoryNetwork
+from tests.settings import remoting_limits
 
 HELD, TOGETHER = 2, 6
 
@@ -58,7 +59,7 @@ async def connected(limits: RemotingLimits) -> AsyncIterator[tuple[Broker, Remot
 
 async def test_a_late_answer_is_never_taken_for_another_requests(autojump_clock: MockClock) -> None:
     """Neither that of a request that was cancelled, nor of one that timed out, nor of one that was forgotten."""
-    async with connected(RemotingLimits()) as (broker, _, client):
+    async with connected(remoting_limits()) as (broker, _, client):
 
         async def cancelled() -> None:
             with trio.move_on_after(1):
@@ -92,7 +93,7 @@ async def test_a_late_answer_is_never_taken_for_another_requests(autojump_clock:
 async def test_answers_sent_together_release_as_many_requests(autojump_clock: MockClock) -> None:
     """Else a few rounds fill the connection's account, and nothing more is read of it."""
     in_flight_max = 8
-    async with connected(RemotingLimits(connection_in_flight_requests_max=in_flight_max)) as (broker, server, client):
+    async with connected(remoting_limits(connection_in_flight_requests_max=in_flight_max)) as (broker, server, client):
         for _ in range(10):
             answers: list[Outcome] = []
             for _ in range(in_flight_max - 1):
@@ -119,7 +120,7 @@ async def test_small_requests_for_large_answers_wait_until_those_are_taken(autoj
     broker = RequestDispatcher()
     broker.register(1, answer_at_length)
     server = RemotingServer(
-        broker, limits=RemotingLimits(connection_outgoing_bytes_max=10_000, outgoing_share_bytes=3_000)
+        broker, limits=remoting_limits(connection_outgoing_bytes_max=10_000, outgoing_share_bytes=3_000)
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
@@ -155,7 +156,7 @@ async def test_requests_that_take_long_do_not_share_a_turn(autojump_clock: MockC
 
     broker = RequestDispatcher()
     broker.register(1, take_long)
-    server = RemotingServer(broker)
+    server = RemotingServer(broker, limits=remoting_limits())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
@@ -170,7 +171,7 @@ async def test_requests_that_take_long_do_not_share_a_turn(autojump_clock: MockC
 async def test_who_left_in_the_middle_of_a_request_counts_against_nobody(autojump_clock: MockClock) -> None:
     """Else those who began before him would give way for bytes that nobody holds any more."""
     network, begun = MemoryNetwork(), RemotingCommand(HELD, body=bytes(5000)).encode()
-    server = RemotingServer(Broker(), limits=RemotingLimits(unfinished_bytes_max=10_000))
+    server = RemotingServer(Broker(), limits=remoting_limits(unfinished_bytes_max=10_000))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         patient = await network.connect("10.0.0.1", 10911, timeout_s=1)
@@ -192,7 +193,7 @@ async def test_who_left_in_the_middle_of_a_request_counts_against_nobody(autojum
 async def test_who_finished_a_request_and_began_another_is_the_youngest(autojump_clock: MockClock) -> None:
     """He sends honestly; so he does not give way to who began after his first one."""
     network, frame = MemoryNetwork(), RemotingCommand(HELD, body=bytes(5000)).encode()
-    server = RemotingServer(Broker(), limits=RemotingLimits(unfinished_bytes_max=10_000))
+    server = RemotingServer(Broker(), limits=remoting_limits(unfinished_bytes_max=10_000))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         honest, oldest, latest = [await network.connect("10.0.0.1", 10911, timeout_s=1) for _ in range(3)]
@@ -218,7 +219,7 @@ async def test_what_had_no_turn_before_the_shutdown_is_not_waited_for(autojump_c
 
     broker = RequestDispatcher()
     broker.register(1, take_long)
-    server = RemotingServer(broker)
+    server = RemotingServer(broker, limits=remoting_limits())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         stream = await network.connect("10.0.0.1", 10911, timeout_s=1)

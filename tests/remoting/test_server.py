@@ -15,10 +15,11 @@ from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, Se
 from rmqha.errors import RemotingSendRequestError, RemotingTimeoutError, StoreError
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
-from rmqha.remoting.limits import RemotingLimits, UnfinishedFrames
+from rmqha.remoting.limits import UnfinishedFrames
 from rmqha.remoting.server import RemotingServer
 from tests.fakes import MemoryNetwork, MemoryStream
 from tests.reachable import count_entries
+from tests.settings import remoting_limits
 
 PORT = 10911
 
@@ -96,7 +97,7 @@ async def serving(
     handler: Echo | None = None, *, capacity: int = 1 << 20, **limits: Any
 ) -> AsyncIterator[tuple[RemotingServer, Connect]]:
     network = MemoryNetwork(capacity=capacity)
-    server = RemotingServer(handler or Echo(), limits=RemotingLimits(**limits))
+    server = RemotingServer(handler or Echo(), limits=remoting_limits(**limits))
     with trio.fail_after(1000):
         async with trio.open_nursery() as nursery:
             listener = await network.listen("10.0.0.1", PORT)
@@ -210,7 +211,7 @@ async def test_a_place_that_was_given_up_is_free_at_once(limits: dict[str, Any],
 
 
 async def test_of_hosts_that_left_nothing_is_kept(autojump_clock: MockClock) -> None:
-    network, server = MemoryNetwork(), RemotingServer(Echo())
+    network, server = MemoryNetwork(), RemotingServer(Echo(), limits=remoting_limits())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", PORT))
         entries = []
@@ -224,7 +225,7 @@ async def test_of_hosts_that_left_nothing_is_kept(autojump_clock: MockClock) -> 
 
 
 async def test_who_never_asked_gives_way_to_his_own_host_only(autojump_clock: MockClock) -> None:
-    network, server = MemoryNetwork(), RemotingServer(Echo(), limits=RemotingLimits(connections_per_host_max=1))
+    network, server = MemoryNetwork(), RemotingServer(Echo(), limits=remoting_limits(max_connections_per_address=1))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", PORT))
         clients = []

@@ -13,6 +13,7 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
 from rmqha.remoting.turns import PASS_S, REQUESTS_A_TURN, ROUND_S, TURN_S, Turns
 from tests.fakes import MemoryNetwork
+from tests.settings import remoting_limits
 
 REQUEST_S = 0.0001
 BUSY = 100
@@ -35,7 +36,7 @@ async def test_a_client_among_a_hundred_busy_ones_waits_for_a_round_not_for_all_
 
     broker = RequestDispatcher()
     broker.register(1, take_a_while)
-    server = RemotingServer(broker)
+    server = RemotingServer(broker, limits=remoting_limits())
     frames = b"".join(RemotingCommand(1, opaque).encode() for opaque in range(500))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
@@ -60,7 +61,7 @@ async def test_what_one_client_has_sent_is_decoded_a_turn_at_a_time(autojump_clo
     network, handled = MemoryNetwork(), list[int]()
     broker = RequestDispatcher()
     broker.register_batch([1], lambda connection, requests: handled.append(connection.requests))
-    server = RemotingServer(broker)
+    server = RemotingServer(broker, limits=remoting_limits())
     frames = b"".join(RemotingCommand(1, opaque).encode() for opaque in range(1000))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
@@ -75,7 +76,7 @@ async def test_what_one_client_has_sent_is_decoded_a_turn_at_a_time(autojump_clo
 
 async def test_what_was_not_decoded_when_its_client_was_cut_is_off_the_account(autojump_clock: MockClock) -> None:
     network, broker = MemoryNetwork(), RequestDispatcher()
-    server = RemotingServer(broker)
+    server = RemotingServer(broker, limits=remoting_limits())
     broker.register_batch([1], lambda connection, _requests: connection.close("enough"))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
@@ -97,7 +98,7 @@ async def test_the_more_clients_wait_the_less_of_each_is_decoded_at_once(autojum
         connection.finish_oneway(len(requests))
 
     broker.register_batch([1], take_a_while)
-    server = RemotingServer(broker)
+    server = RemotingServer(broker, limits=remoting_limits())
     frames = b"".join(RemotingCommand(1, opaque).encode() for opaque in range(REQUESTS_A_TURN))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
@@ -112,7 +113,7 @@ async def test_the_more_clients_wait_the_less_of_each_is_decoded_at_once(autojum
 async def test_what_is_received_and_not_decoded_is_on_the_account(autojump_clock: MockClock) -> None:
     network, in_flight = MemoryNetwork(), list[int]()
     broker = RequestDispatcher()
-    server = RemotingServer(broker)
+    server = RemotingServer(broker, limits=remoting_limits())
 
     def look(connection: Connection, requests: list[RemotingCommand]) -> None:
         connection.start_soon(note)
@@ -143,7 +144,7 @@ async def test_a_frame_cut_in_its_first_bytes_while_its_client_waits_must_still_
         return RemotingCommand(0)
 
     broker.register(1, take_a_while)
-    server = RemotingServer(broker)
+    server = RemotingServer(broker, limits=remoting_limits())
     frame = RemotingCommand(1).encode()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
@@ -221,7 +222,7 @@ async def test_what_takes_many_steps_is_done_in_turns_and_before_anything_else(a
 
     broker.register_batch([1], take_long)
     broker.register_batch([2], take_short)
-    server = RemotingServer(broker)
+    server = RemotingServer(broker, limits=remoting_limits())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
@@ -248,7 +249,7 @@ async def test_what_has_been_begun_is_finished_while_the_server_shuts_down(autoj
         connection.respond(request, 0)
 
     broker.register_batch([1], lambda connection, requests: connection.work(steps(connection, requests[0])))
-    server = RemotingServer(broker)
+    server = RemotingServer(broker, limits=remoting_limits())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         stream = await network.connect("10.0.0.1", 10911, timeout_s=1)

@@ -9,20 +9,20 @@ from rmqha.codec.transfer import BODY_SIZE_MAX
 from rmqha.replication.master_session import (
     LogRange,
     MasterSession,
-    MasterSettings,
     Refusal,
     RefusedSlaveError,
     SendHeartbeat,
     SendRange,
     WaitUntil,
 )
+from tests.settings import master_settings
 
 FILE = 65536
 LOG = LogRange(2 * FILE, 5 * FILE + 1000)
 
 
 def session(*, first: int | None = None, log: LogRange = LOG, **settings: object) -> MasterSession:
-    made = MasterSession(MasterSettings(file_size=FILE, **settings), now=0.0)  # type: ignore[arg-type]
+    made = MasterSession(master_settings(file_size=FILE, **settings), now=0.0)
     if first is not None:
         made.on_report(first, log=log)
     return made
@@ -170,14 +170,14 @@ def frame_sizes(made: MasterSession, *, limit: int, took_s: float, count: int) -
 
 
 def test_frames_grow_in_catch_up_to_the_most_a_java_slave_takes() -> None:
-    made = MasterSession(MasterSettings(file_size=1 << 30), now=0.0)
+    made = MasterSession(master_settings(file_size=1 << 30), now=0.0)
     made.on_report(0, log=LogRange(0, 1 << 30))
     sizes = frame_sizes(made, limit=1 << 30, took_s=0.01, count=10)
     assert sizes == [32768 << i for i in range(7)] + [BODY_SIZE_MAX] * 3
 
 
 def test_frames_shrink_on_a_slow_line_and_stay_small_when_idle() -> None:
-    made = MasterSession(MasterSettings(file_size=1 << 30), now=0.0)
+    made = MasterSession(master_settings(file_size=1 << 30), now=0.0)
     made.on_report(0, log=LogRange(0, 1 << 30))
     frame_sizes(made, limit=1 << 30, took_s=0.01, count=5)
     assert frame_sizes(made, limit=1 << 30, took_s=2.0, count=7) == [32768 << i for i in (5, 4, 3, 2, 1, 0, 0)]

@@ -5,14 +5,14 @@ from typing import Any
 
 from rmqha.store.message_store import DefaultMessageStore, make_store
 from rmqha.store.os_disk import OsDisk
-from rmqha.store.store_options import StoreOptions
 from tests import stores
+from tests.settings import store_options
 
 
 def open_store(root: Path, name: str) -> DefaultMessageStore:
     """Not loaded yet."""
     properties = stores.settings(name)
-    options = StoreOptions(
+    options = store_options(
         str(root),
         mapped_file_size_commit_log=properties["mappedFileSizeCommitLog"],
         mapped_file_size_consume_queue=properties["mappedFileSizeConsumeQueue"],

@@ -13,6 +13,7 @@ from rmqha.store.disk import Disk
 from rmqha.store.message_store import DefaultMessageStore, make_store
 from rmqha.store.status import AppendResult, PutMessageStatus
 from rmqha.store.store_options import StoreOptions
+from tests.settings import store_options
 
 HOST = parse_host("127.0.0.1:10911")
 ROOT = "/store"
@@ -49,7 +50,7 @@ def options(root: str = ROOT, **changes: Any) -> StoreOptions:
         "mapped_file_size_commit_log": SEGMENT,
         "mapped_file_size_consume_queue": 200,
     }
-    return StoreOptions(root, **(small | changes))
+    return store_options(root, **(small | changes))
 
 
 class Clock:

@@ -10,15 +10,15 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.errors import StoreReadError, StoreWriteError
-from rmqha.store.cleaner import CleanOptions
 from rmqha.store.disk import DiskUsage
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import PutMessageStatus
+from tests.settings import clean_options
 from tests.sim.sim_disk import SimDisk, SimMount
 from tests.store.helpers import SEGMENT, Clock, dispatched, message, put, running
 
 HOUR_MS = 3600 * 1000
-NEVER = CleanOptions(delete_when=frozenset(), file_reserved_time_s=72 * 3600)
+NEVER = clean_options(delete_when=(), file_reserved_time_s=72 * 3600)
 
 
 class Machine:
@@ -57,7 +57,7 @@ async def five_segments(store: DefaultMessageStore) -> None:
 
 
 async def test_expired_segments_go_but_never_the_last(autojump_clock: MockClock, machine: Machine) -> None:
-    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_percent=40)) as store:
+    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_space_ratio=40)) as store:
         await five_segments(store)
         assert await store.cleaner.clean() == 0, "nothing is old enough"
         machine.clock.now_ms += 72 * HOUR_MS
@@ -78,7 +78,7 @@ async def test_all_that_is_about_to_go_is_told_before_the_first_of_it_goes(
         await trio.lowlevel.checkpoint()
         told.append((offset, store.min_offset))
 
-    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_percent=40)) as store:
+    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_space_ratio=40)) as store:
         store.cleaner.before_deleting = before_deleting
         await five_segments(store)
         assert await store.cleaner.clean() == 0
@@ -88,7 +88,7 @@ async def test_all_that_is_about_to_go_is_told_before_the_first_of_it_goes(
 
 
 async def test_queue_files_follow(autojump_clock: MockClock, machine: Machine) -> None:
-    options = replace(NEVER, disk_max_used_percent=40)
+    options = replace(NEVER, disk_max_used_space_ratio=40)
     async with running(machine.disk, now_ms=machine.clock, clean=options, mapped_file_size_consume_queue=60) as store:
         await five_segments(store)
         machine.clock.now_ms += 72 * HOUR_MS
@@ -101,7 +101,7 @@ async def test_queue_files_follow(autojump_clock: MockClock, machine: Machine) -
 
 
 async def test_the_first_younger_segment_ends_a_run(autojump_clock: MockClock, machine: Machine) -> None:
-    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_percent=40)) as store:
+    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_space_ratio=40)) as store:
         await put(store, *[message(size=1800) for _ in range(4)])
         machine.clock.now_ms += 72 * HOUR_MS
         await put(store, *[message(size=1800) for _ in range(6)])
@@ -115,9 +115,7 @@ async def test_at_the_given_hours_whatever_the_disk(
     autojump_clock: MockClock, machine: Machine, hour_offset: int, deleted: int
 ) -> None:
     hour = (time.localtime(machine.clock.now_ms / 1000).tm_hour + hour_offset) % 24
-    async with running(
-        machine.disk, now_ms=machine.clock, clean=replace(NEVER, delete_when=frozenset({hour}))
-    ) as store:
+    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, delete_when=(hour,))) as store:
         await five_segments(store)
         machine.clock.now_ms += 72 * HOUR_MS
         assert await store.cleaner.clean() == deleted
@@ -148,7 +146,7 @@ async def test_an_operator_may_ask(autojump_clock: MockClock, machine: Machine) 
 async def test_a_slave_holds_back_what_it_still_needs_until_the_disk_is_too_full(
     autojump_clock: MockClock, machine: Machine
 ) -> None:
-    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_percent=40)) as store:
+    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_space_ratio=40)) as store:
         await five_segments(store)
         machine.clock.now_ms += 72 * HOUR_MS
         store.connect_replication(kept_from=lambda: 2 * SEGMENT)
@@ -285,7 +283,7 @@ async def test_of_two_disks_one_that_cannot_be_looked_at_is_enough(autojump_cloc
 @pytest.mark.parametrize("gone", [1, 2])
 async def test_segments_removed_by_hand_are_forgotten(autojump_clock: MockClock, machine: Machine, gone: int) -> None:
     """Their messages are gone; consumers go on with what is left, and so does the broker."""
-    options = replace(NEVER, disk_max_used_percent=40)
+    options = replace(NEVER, disk_max_used_space_ratio=40)
     async with running(machine.disk, now_ms=machine.clock, clean=options, mapped_file_size_consume_queue=60) as store:
         await five_segments(store)
         for number in range(gone):
@@ -319,7 +317,7 @@ async def test_dispatch_goes_on_behind_segments_removed_by_hand(autojump_clock: 
 async def test_a_directory_that_vanished_is_not_taken_for_expired_segments(
     autojump_clock: MockClock, machine: Machine
 ) -> None:
-    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_percent=40)) as store:
+    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_space_ratio=40)) as store:
         await five_segments(store)
         machine.clock.now_ms += 73 * HOUR_MS
         files = {path: machine.device.files.pop(path) for path in list(machine.device.files) if "commitlog" in path}
@@ -330,7 +328,7 @@ async def test_a_directory_that_vanished_is_not_taken_for_expired_segments(
 
 
 async def test_queue_files_removed_by_hand_end_nothing(autojump_clock: MockClock, machine: Machine) -> None:
-    options = replace(NEVER, disk_max_used_percent=40)
+    options = replace(NEVER, disk_max_used_space_ratio=40)
     async with running(machine.disk, now_ms=machine.clock, clean=options, mapped_file_size_consume_queue=60) as store:
         await five_segments(store)
         for path in [path for path in machine.device.files if "/consumequeue/" in path]:

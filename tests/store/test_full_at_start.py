@@ -4,9 +4,9 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from rmqha.store.cleaner import CleanOptions
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import GetMessageStatus
+from tests.settings import clean_options
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import Clock, dispatched, message, put, running
 
@@ -62,7 +62,7 @@ async def test_the_cleaner_makes_the_room(autojump_clock: MockClock) -> None:
         device.faults.root_full &= "/commitlog/" not in path
 
     device.on_unlink = make_room
-    expired = CleanOptions(file_reserved_time_s=0.0, delete_when=frozenset(range(24)))
+    expired = clean_options(file_reserved_time_s=0.0, delete_when=tuple(range(24)))
     async with running(device.mount(), mapped_file_size_consume_queue=2000, clean=expired) as store:
         await trio.sleep(120)
         assert store.min_offset > 0

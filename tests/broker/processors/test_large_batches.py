@@ -6,9 +6,10 @@ from typing import Any
 from rmqha.broker.processors.send_message_processor import LARGE_BATCHES_MAX, SendMessageProcessor
 from rmqha.broker.put_service import Put, PutCaller
 from rmqha.broker.sent_records import SendRules
-from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.batch import BatchEntry, encode_batch
 from tests.broker.machines import Sender, send_request
+from tests.settings import topic_rules
 
 MESSAGE_SIZE_MAX = 4 << 20
 BODY = encode_batch([BatchEntry(0, b"x", b"k\x01v")] * 500)
@@ -37,7 +38,7 @@ class PatientSender(Sender):
 
 
 def processor(puts: Puts) -> SendMessageProcessor:
-    topics = TopicConfigManager(TopicRules("cluster", "broker"), now_ms=lambda: 0)
+    topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     rules = SendRules("cluster", bytes(8), MESSAGE_SIZE_MAX)
     return SendMessageProcessor(puts, topics, rules=rules)  # type: ignore[arg-type]
 
