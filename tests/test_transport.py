@@ -1,0 +1,75 @@
+"""TcpStream over a socket that takes as little as it likes; real ones are in tests/e2e/test_transport.py."""
+
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from rmqha.memory import BytesLike
+from rmqha.store.disk import DataFile
+from rmqha.store.os_disk import OsDisk
+from rmqha.transport import TcpStream
+
+HEADER = b"twelve bytes"
+
+
+class StingySocket:
+    """Takes so many bytes of each send, and nothing where that is 0; then everything."""
+
+    def __init__(self, takes: Sequence[int], descriptor: int) -> None:
+        self.taken = b""
+        self._takes = [*takes]
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def setblocking(self, flag: bool) -> None:
+        pass
+
+    def setsockopt(self, level: int, name: int, value: int) -> None:
+        pass
+
+    def send(self, data: BytesLike) -> int:
+        size = self._takes.pop(0) if self._takes else len(data)
+        if size == 0:
+            raise BlockingIOError
+        self.taken += bytes(data)[:size]
+        return min(size, len(data))
+
+    def sendmsg(self, buffers: Sequence[BytesLike]) -> int:
+        return self.send(b"".join(buffers))
+
+
+@pytest.fixture
+def writable() -> Iterator[int]:
+    """A descriptor that can be written to at any time."""
+    ends = socket.socketpair()
+    yield ends[0].fileno()
+    for end in ends:
+        end.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[DataFile]:
+    disk = OsDisk()
+    made = disk.create(f"{tmp_path}/file", 4096, sparse=True)
+    made.pwrite([bytes(range(256)) * 16], 0)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "takes",
+    [[], [0], [0, 5], [5], [5, 0, 3], [11], [12], [12, 0], [13], [13, 0, 1], [99], [0, 12, 0, 99]],
+    ids=str,
+)
+async def test_a_frame_that_is_taken_in_parts_is_the_same_frame(
+    takes: list[int], writable: int, file: DataFile
+) -> None:
+    stingy = StingySocket(takes, writable)
+    stream = TcpStream(cast(socket.socket, stingy), ("127.0.0.1", 10912))
+    await stream.send_file(HEADER, file, 700, 100)
+    assert stingy.taken == HEADER + bytes(file.view()[700:800])
