@@ -171,6 +171,27 @@ async def test_a_master_that_did_not_serve_is_not_asked_again_for_half_a_minute(
         assert len(asked) == 2
 
 
+async def test_a_failure_before_the_last_answer_does_not_count(autojump_clock: MockClock) -> None:
+    """The master that failed first is back when the slave fails: it is asked at once, not after a pause."""
+    master, slave = FakeBroker(), FakeBroker(port=10921, slave=True)
+    slave.log = master.log
+    master.addrs = slave.addrs = {0: master.address, 1: slave.address}
+    master.topics["T"] = slave.topics["T"] = 1
+    async with cluster_of(master, slave) as cluster, cluster.producer() as producer, cluster.consumer() as consumer:
+        await send(producer, 2)
+        await master.die()
+        assert await read(consumer, 2) == numbers(2)
+        reborn = FakeBroker(log=master.log)
+        reborn.topics, reborn.addrs = master.topics, master.addrs
+        await cluster.start(reborn)
+        await send(producer, 1, first=2)
+        failed_at = trio.current_time()
+        await slave.die()
+        assert await read(consumer, 1) == [b"2"]
+        assert reborn.pulls
+        assert trio.current_time() < failed_at + 0.5
+
+
 async def test_without_a_master_a_single_pull_asks_the_first_slave(autojump_clock: MockClock) -> None:
     _, first, second = replicas()
     first.addrs = second.addrs = {1: first.address, 2: second.address}
