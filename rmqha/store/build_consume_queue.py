@@ -12,7 +12,7 @@ import structlog
 from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.layout import enters_queue
-from rmqha.errors import CorruptLogError
+from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.log import Log
@@ -66,7 +66,10 @@ class CommitLogDispatcherBuildConsumeQueue:
 
         If the log is missing as well, it is rather the whole store, and perhaps for a moment.
         """
-        return bool(self._queues.missing) and self._log.is_there and self._queues.take_out_missing()
+        try:
+            return bool(self._queues.missing) and self._log.is_there and self._queues.take_out_missing()
+        except StoreReadError:  # nobody can know at present
+            return False
 
     def plan(self, requests: Sequence[DispatchRequest], *, at_start: bool) -> UnitPlan:
         """See :meth:`CommitLogDispatcher.plan`."""

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -121,20 +122,24 @@ class ConsumeQueueTable:
 
         Nobody may be writing to them meanwhile.
         """
-        noted = [*self.missing.items()]
-        self.missing.clear()
         taken: list[LostQueue] = []
-        for directory, damaged in noted:
-            topic, queue_id = directory.rsplit("/", 2)[1:]
-            queue = self._queues.get((topic, int(queue_id)))
-            mapped = None if queue is None else queue.queue.find_missing()
-            if queue is not None and mapped is not None:
-                taken.append(self._take_out(queue, mapped.path, begins_at=queue.begins_at_phy_offset))
-            elif queue is not None and damaged:  # its units tell nothing for certain
-                taken.append(self._take_out(queue, damaged, begins_at=0))
+        for directory, damaged in [*self.missing.items()]:
+            with suppress(StoreReadError):  # nobody can look there at present: it stays noted
+                taken += self._take_out_if_missing(directory, damaged)
+                del self.missing[directory]
         if taken:
             self._on_lost(taken)
         return bool(taken)
+
+    def _take_out_if_missing(self, directory: str, damaged: str) -> list[LostQueue]:
+        topic, queue_id = directory.rsplit("/", 2)[1:]
+        queue = self._queues.get((topic, int(queue_id)))
+        if queue is None:
+            return []
+        mapped = queue.queue.find_missing()
+        path = damaged if mapped is None else mapped.path
+        begins_at = 0 if damaged else queue.begins_at_phy_offset  # damaged units tell nothing for certain
+        return [self._take_out(queue, path, begins_at=begins_at)] if path else []
 
     def _take_out(self, queue: ConsumeQueue, path: str, *, begins_at: int) -> LostQueue:
         key = queue.topic, queue.queue_id

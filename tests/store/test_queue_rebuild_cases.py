@@ -1,12 +1,14 @@
 """Rebuilding lost queues: what of the log belongs into them, and what the rest of the store does meanwhile."""
 
+import errno
+
 import pytest
 import trio
 from trio.testing import MockClock
 
 from rmqha.codec.record.layout import SysFlag
 from rmqha.errors import CorruptLogError, StoreReadError
-from tests.sim.sim_disk import SimDisk
+from tests.sim.sim_disk import SimDisk, SimMount
 from tests.store.helpers import dispatched, message, put, running
 from tests.store.test_damaged_queues import damage_log
 from tests.store.test_flush_consume_queue_service import service_of
@@ -143,3 +145,37 @@ async def test_a_message_that_comes_while_a_queue_without_any_is_kept(autojump_c
         await healed(store)
         assert (store.refusal(), store.queues.range_of("TopicTest", 0)) == ("", (25, 26))
         assert offsets(store, 0) == [result.wrote_offset]
+
+
+class Unknowable(SimMount):
+    """Nobody can tell what is in ``where``: the device fails."""
+
+    where = "/nowhere"
+
+    def exists(self, path: str) -> bool:
+        if path.startswith(self.where):
+            raise StoreReadError(OSError(errno.EIO, "Input/output error"), operation="stat", path=path)
+        return super().exists(path)
+
+
+@pytest.mark.parametrize("where", ["/store/commitlog", f"{DIRECTORY}/0", f"{DIRECTORY}/1"])
+async def test_where_nobody_can_look_for_a_moment_nothing_ends_and_nothing_is_forgotten(
+    autojump_clock: MockClock, where: str
+) -> None:
+    device = SimDisk()
+    mount = Unknowable(device, device.mount().epoch)
+    async with running(mount, open_files_max=1) as store:
+        before = await put_everywhere(store, rounds=3)
+        await dispatched(store)
+        mount.where = where
+        device.remove(f"{DIRECTORY}/0")
+        store.queues.note_missing(f"{DIRECTORY}/0")
+        store.queues.note_missing(f"{DIRECTORY}/1", damaged=f"{DIRECTORY}/1/{0:020d}")
+        await trio.sleep(5)
+        assert store.refusal() == ""
+        mount.where = "/nowhere"
+        after = await put_everywhere(store)
+        await trio.sleep(5)
+        assert not store.queues.lost
+        assert offsets(store, 0) == before[0] + after[0]
+        assert offsets(store, 1) == before[1] + after[1]
