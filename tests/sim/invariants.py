@@ -320,10 +320,10 @@ class Checker:
             if isinstance(leaf, DivergedLogError) and self.world.swarm.master_forgets:
                 continue  # the operator rebuilds the other one
             if self.world.swarm.cleans and self.world.swarm.master_forgets and _START_EMPTY in str(leaf):
-                self.world.rebuild_forgetful(node)
+                self.world.operator.rebuild_forgetful(node)
                 continue
-            if isinstance(leaf, DivergedLogError) and process.is_master and self.world.usurped:
-                self.world.rebuild_usurped()
+            if isinstance(leaf, DivergedLogError) and process.is_master and self.world.operator.usurped:
+                self.world.operator.rebuild_usurped()
                 continue
             kind = "I5" if isinstance(leaf, CorruptLogError) else "crash"
             self.violation(kind, f"{node.name} ended with {leaf!r}")
@@ -360,7 +360,7 @@ class Checker:
     def _check_slave(self, node: SimNode, process: Process, limit: int) -> None:
         slave = process.broker.store
         self.check_gone(node, process)
-        may_be_ahead = node.name in self.world.usurped or self.world.swarm.master_forgets
+        may_be_ahead = node.name in self.world.operator.usurped or self.world.swarm.master_forgets
         if slave.max_offset > limit and not may_be_ahead:
             self.violation("I2", f"{node.name} has {slave.max_offset}, but the master's log is sure only up to {limit}")
 

@@ -198,7 +198,7 @@ class Nemesis:
             case "stall":
                 self._stall(fault)
             case "destroy" | "failover" | "usurp":
-                world.fail_over(node, how=fault.kind)
+                world.operator.fail_over(node, how=fault.kind)
             case "forge":
                 world.nursery.start_soon(self._forge, *_FORGED[int(fault.value)])
             case _:
@@ -251,7 +251,7 @@ class Nemesis:
         world, old = self.world, self.world.master
         others = [name for name in world.nodes if name != old.name]
         self._cut([(old.name, o) for o in others] + [(o, old.name) for o in others], _TWINS_S)
-        self._soon(_TWINS_S, lambda: world.fail_over(old, how="usurp"))
+        self._soon(_TWINS_S, lambda: world.operator.fail_over(old, how="usurp"))
         self._soon(_TWINS_S + 0.01, lambda: self._delay_to(old))
         if len(others) > 1:
             self._soon(2 * _TWINS_S, lambda: self._stall_one_of(others))

@@ -143,7 +143,7 @@ class Visible:
 
     def _may_differ(self, process: "Process") -> bool:
         """Whether this is an old master with a tail of its own, about to be rebuilt."""
-        return not process.is_master and process.node.name in self._world.usurped
+        return not process.is_master and process.node.name in self._world.operator.usurped
 
     def _check_safe(self, process: "Process", place: Place, record: bytes) -> None:
         """What is shown is on the device here, or enough slaves have it (decision 4)."""

@@ -15,11 +15,11 @@ from rmqha.ha.runtime_info import ClientState
 from tests.sim import sim_loop, workload
 from tests.sim.consumer import Consumer
 from tests.sim.convergence import check_at_rest, check_converged
-from tests.sim.held import COMMIT_LOG
 from tests.sim.invariants import Checker
 from tests.sim.journal import CountingLogger, Journal
 from tests.sim.nemesis import Fault, Nemesis, draw_plan
 from tests.sim.node import HA_PORT, Process, SimNode
+from tests.sim.operator import Operator
 from tests.sim.sim_client import CLIENTS
 from tests.sim.sim_clock import call_at, stream
 from tests.sim.sim_net import SimNet, SimNetwork, SimStream
@@ -78,9 +78,7 @@ class World:
     """The next fault that may cost somebody time happens then, or happened and is not over."""
     is_formed: bool = False
     """The cluster has come into order since the last fault."""
-    usurped: set[str] = field(default_factory=set)
-    """Nodes that a change of master may have left ahead of the new one, until somebody looks: an old master that came
-    back with all it had, and everybody if the new one had not flushed its tail."""
+    operator: Operator = field(init=False)
 
     async def run(self) -> Outcome:
         """Everything from the first boot to the verdict."""
@@ -97,6 +95,7 @@ class World:
         self.random = stream(self.seed, "world")
         self.clients = self.net.host(CLIENTS).mount()
         self.checker = Checker(self)
+        self.operator = Operator(self)
         self.net.on_connected = self._watch_stream
         CountingLogger.events.clear()
         self.nodes = {}
@@ -109,7 +108,7 @@ class World:
                 node.boot()
             if self.swarm.master_forgets or self.swarm.cleans:
                 for node in self.nodes.values():
-                    self.nursery.start_soon(self._rebuild_when_alarmed, node)
+                    self.nursery.start_soon(self.operator.rebuild_when_alarmed, node)
             self.consumers = [Consumer(self, number) for number in range(self.swarm.consumers)]
             for consumer in self.consumers:
                 self.nursery.start_soon(consumer.run)
@@ -200,86 +199,6 @@ class World:
             await trio.sleep(_LOOK_S)
             self.checker.look()
 
-    # ---- the operator
-
-    def fail_over(self, node: SimNode, *, how: str) -> None:
-        """A machine is destroyed, or only taken for dead; if it was the master the longest log takes over.
-
-        The operator stops everything first, so that no two masters ever take messages. The old master is rebuilt
-        empty; or (``usurp``) it just comes back as a slave, and the operator acts when that slave raises the alarm.
-        """
-        if how == "destroy":
-            node.wipe()
-            node.gone = True
-            self.later(5.0, lambda: self._replace(node))
-        if node is not self.master:
-            return
-        for other in self.nodes.values():
-            other.kill()
-        candidates = [other for other in self.nodes.values() if other is not node]
-        self.master = max(candidates, key=lambda n: (self._log_end(n), n.name))
-        self.journal.record("operator.promoted", self.master.name)
-        self.checker.on_failed_over()
-        if how == "failover":
-            node.wipe()
-        if how == "usurp":
-            self._watch(node)
-        if any(path.startswith(COMMIT_LOG) for path, _ in self.master.disk.dirty_sectors()):
-            for other in candidates:
-                self._watch(other)
-        for other in self.nodes.values():
-            self.later(0.5, other.boot)
-
-    def _watch(self, node: SimNode) -> None:
-        self.usurped.add(node.name)
-        self.nursery.start_soon(self._rebuild_when_alarmed, node)
-
-    async def _rebuild_when_alarmed(self, node: SimNode) -> None:
-        """Some seconds after a slave says that its log does not fit, the operator gives it an empty disk.
-
-        Not while its master has yet to take over what the slave has before it.
-        """
-        while True:
-            await trio.sleep(3.0)
-            process = node.process
-            if process is None or process.broker.replication.ha_client is None:
-                continue
-            info = process.broker.replication.ha_client.info()
-            is_awaited = (
-                node.name not in self.usurped and (master := self.master.process) is not None and master.is_behind
-            )
-            if info.state is ClientState.AHEAD and is_awaited:
-                continue
-            if info.state in {ClientState.DIVERGED, ClientState.AHEAD, ClientState.BELOW_MIN}:
-                self.journal.record("operator.rebuilt", node.name, info.state.value)
-                node.wipe()
-                self.checker.on_failed_over()
-                node.boot()
-
-    def rebuild_usurped(self) -> None:
-        """A new master will not start beside an old one with other bytes: the operator gives that one an empty disk."""
-        for node in self.nodes.values():
-            if node.name in self.usurped and node is not self.master:
-                self.journal.record("operator.rebuilt", node.name, "usurped")
-                node.wipe()
-                self.checker.on_failed_over()
-                node.boot()
-
-    def rebuild_forgetful(self, node: SimNode) -> None:
-        """A master forgot more than its slave still has in front: it says so, and the operator starts it empty."""
-        self.journal.record("operator.rebuilt", node.name, "forgetful")
-        node.wipe()
-        self.checker.on_failed_over()
-        node.boot()
-
-    def _replace(self, node: SimNode) -> None:
-        node.gone = False
-        node.boot()
-
-    def _log_end(self, node: SimNode) -> int:
-        """Where the log on a node's disk ends, as `rmqha log verify` would say."""
-        return log_end(node, self.swarm.segment_size)
-
     # ---- afterwards
 
     async def _liveness(self) -> None:
@@ -362,22 +281,6 @@ class World:
             offsets = f"{store.reput.reput_from_offset}/{store.flushed_offset}/{store.max_offset}"
             parts.append(f"{node.name} {state} {offsets} {error}")
         return "; ".join(parts)
-
-
-def log_end(node: SimNode, segment_size: int) -> int:
-    """Where the last whole record on a disk ends."""
-    from rmqha.codec.record.scan import Stop, scan_records  # noqa: PLC0415
-
-    end = 0
-    for path, inode in sorted(node.disk.files.items()):
-        if not path.startswith("/store/commitlog/") or inode.size != segment_size:
-            continue
-        base = int(path.rpartition("/")[2])
-        scan = scan_records(memoryview(inode.cache), 0, inode.size, phy_offset_base=base, file_end=inode.size)
-        end = base + (inode.size if scan.stop is Stop.BLANK else scan.end)
-        if scan.stop is not Stop.BLANK:
-            break
-    return end
 
 
 def simulate(

@@ -1,0 +1,111 @@
+"""The operator of a simulated cluster: changes masters, replaces machines, and empties disks when a broker says so."""
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rmqha.codec.record.scan import Stop, scan_records
+from rmqha.ha.runtime_info import ClientState
+from tests.sim.held import COMMIT_LOG
+from tests.sim.node import SimNode
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+
+class Operator:
+    """Knows of the cluster what a person would: what its brokers say, and where the logs on their disks end.
+
+    Attributes:
+        usurped: nodes that a change of master may have left ahead of the new one, until somebody looks: an old master
+            that came back with all it had, and everybody if the new one had not flushed its tail.
+    """
+
+    def __init__(self, world: "World") -> None:
+        self._world: Final = world
+        self.usurped: Final[set[str]] = set()
+
+    def fail_over(self, node: SimNode, *, how: str) -> None:
+        """A machine is destroyed, or only taken for dead; if it was the master the longest log takes over.
+
+        The operator stops everything first, so that no two masters ever take messages. The old master is rebuilt
+        empty; or (``usurp``) it just comes back as a slave, and the operator acts when that slave raises the alarm.
+        """
+        world = self._world
+        if how == "destroy":
+            node.wipe()
+            node.gone = True
+            world.later(5.0, lambda: self._replace(node))
+        if node is not world.master:
+            return
+        for other in world.nodes.values():
+            other.kill()
+        candidates = [other for other in world.nodes.values() if other is not node]
+        world.master = max(candidates, key=lambda n: (_log_end(n, world.swarm.segment_size), n.name))
+        world.journal.record("operator.promoted", world.master.name)
+        world.checker.on_failed_over()
+        if how == "failover":
+            node.wipe()
+        if how == "usurp":
+            self._watch(node)
+        if any(path.startswith(COMMIT_LOG) for path, _ in world.master.disk.dirty_sectors()):
+            for other in candidates:
+                self._watch(other)
+        for other in world.nodes.values():
+            world.later(0.5, other.boot)
+
+    def _watch(self, node: SimNode) -> None:
+        self.usurped.add(node.name)
+        self._world.nursery.start_soon(self.rebuild_when_alarmed, node)
+
+    async def rebuild_when_alarmed(self, node: SimNode) -> None:
+        """Some seconds after a slave says that its log does not fit, the operator gives it an empty disk.
+
+        Not while its master has yet to take over what the slave has before it.
+        """
+        while True:
+            await trio.sleep(3.0)
+            process = node.process
+            if process is None or process.broker.replication.ha_client is None:
+                continue
+            info = process.broker.replication.ha_client.info()
+            master = self._world.master.process
+            is_awaited = node.name not in self.usurped and master is not None and master.is_behind
+            if info.state is ClientState.AHEAD and is_awaited:
+                continue
+            if info.state in {ClientState.DIVERGED, ClientState.AHEAD, ClientState.BELOW_MIN}:
+                self._rebuild(node, info.state.value)
+
+    def rebuild_usurped(self) -> None:
+        """A new master will not start beside an old one with other bytes: the operator gives that one an empty disk."""
+        for node in self._world.nodes.values():
+            if node.name in self.usurped and node is not self._world.master:
+                self._rebuild(node, "usurped")
+
+    def rebuild_forgetful(self, node: SimNode) -> None:
+        """A master forgot more than its slave still has in front: it says so, and the operator starts it empty."""
+        self._rebuild(node, "forgetful")
+
+    def _rebuild(self, node: SimNode, why: str) -> None:
+        self._world.journal.record("operator.rebuilt", node.name, why)
+        node.wipe()
+        self._world.checker.on_failed_over()
+        node.boot()
+
+    def _replace(self, node: SimNode) -> None:
+        node.gone = False
+        node.boot()
+
+
+def _log_end(node: SimNode, segment_size: int) -> int:
+    """Where the last whole record on a node's disk ends, as `rmqha log verify` would say."""
+    end = 0
+    for path, inode in sorted(node.disk.files.items()):
+        if not path.startswith("/store/commitlog/") or inode.size != segment_size:
+            continue
+        base = int(path.rpartition("/")[2])
+        scan = scan_records(memoryview(inode.cache), 0, inode.size, phy_offset_base=base, file_end=inode.size)
+        end = base + (inode.size if scan.stop is Stop.BLANK else scan.end)
+        if scan.stop is not Stop.BLANK:
+            break
+    return end
