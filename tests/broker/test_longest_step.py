@@ -3,6 +3,7 @@
 The real clock runs, since turns end by it; nothing here waits for it.
 """
 
+import gc
 from time import thread_time
 from typing import Self
 
@@ -20,7 +21,10 @@ STEPS_A_TURN = 2
 
 
 class LongestStep(trio.abc.Instrument):
-    """Measures steps of tasks while it is installed."""
+    """Measures steps of tasks while it is installed.
+
+    The collector's pauses are left out: they are as long as what other tests have left behind.
+    """
 
     def __init__(self) -> None:
         self.s = 0.0
@@ -33,15 +37,17 @@ class LongestStep(trio.abc.Instrument):
         self.s = max(self.s, thread_time() - self._begun_at)
 
     def __enter__(self) -> Self:
+        gc.disable()
         trio.lowlevel.add_instrument(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         trio.lowlevel.remove_instrument(self)
+        gc.enable()
 
 
 async def test_a_batch_of_as_many_messages_as_may_be() -> None:
-    machine, longest_s = Machine(SimNet(), "10.0.0.1"), list[float]()
+    machine, took = Machine(SimNet(), "10.0.0.1"), list[tuple[float, float]]()
     body = encode_batch([BatchEntry(0, b"x", b"")] * BATCH_MESSAGES_MAX)
     async with machine.broker(mappedFileSizeCommitLog=str(64 << 20)), machine.client() as client:
         await ask(client, send_request(b"x"))
@@ -49,10 +55,11 @@ async def test_a_batch_of_as_many_messages_as_may_be() -> None:
             with LongestStep() as step:
                 answer = await client.invoke(send_request(body, batch=True), timeout_s=60)
             assert answer.code == ResponseCode.SUCCESS
-            longest_s.append(step.s)
-            if step.s < seconds_of_a_turn() / STEPS_A_TURN:
+            took.append((step.s, seconds_of_a_turn() / STEPS_A_TURN))
+            if step.s < took[-1][1]:
                 break
-    assert min(longest_s) < seconds_of_a_turn() / STEPS_A_TURN
+        else:
+            raise AssertionError(f"the longest step each time, and what it may take: {took}")
 
 
 async def hold_as_many_as_may_be(*, deadline: float) -> tuple[PullRequestHoldService, list[bool]]:

@@ -10,7 +10,7 @@ import trio
 from rmqha.client import Message, SendStatus, TlsOptions, open_consumer, open_producer, tls_network
 from rmqha.codec.codes import ResponseCode
 from rmqha.errors import RmqhaError
-from rmqha.remoting.client import open_remoting_client
+from rmqha.remoting.client import RemotingClient, open_remoting_client
 from rmqha.transport import TcpNetwork
 from tests.broker.machines import pull_request, send_request
 from tests.e2e.commands import rmqha
@@ -196,9 +196,15 @@ async def test_few_descriptors_do_not_mean_few_topics(tmp_path: Path) -> None:
         for sent in range(2):
             await broker.start()
             async with open_remoting_client(TcpNetwork(), broker.address) as client:
-                for number in range(400):
+
+                async def send(number: int, client: RemotingClient = client) -> None:
                     answer = await client.invoke(send_request(b"x", topic=f"t{number}", d="1"), timeout_s=60)
                     assert answer.code == ResponseCode.SUCCESS
+
+                for first in range(0, 400, 20):
+                    async with trio.open_nursery() as nursery:
+                        for number in range(first, first + 20):
+                            nursery.start_soon(send, number)
                 for number in (0, 200, 399):
                     pull = pull_request(sent, topic=f"t{number}", suspend_ms=20_000)
                     assert (await client.invoke(pull, timeout_s=60)).code == ResponseCode.SUCCESS
