@@ -173,8 +173,7 @@ class ClassicReplication:
         """What was committed beyond the end of a log that lost its tail. A slave's log may still come."""
         if not self._store.role.is_master:
             return
-        table = self._store.commit_log.topic_queue_table
-        cut = self._metadata.offsets.cut(lambda topic, queue_id: table.get((topic, queue_id), 0))
+        cut = self._metadata.offsets.cut(self._store.next_queue_offset)
         if cut:
             logger.warning("consumer_offsets.cut", count=len(cut), queues=cut[:10])
 

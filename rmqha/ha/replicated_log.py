@@ -2,39 +2,16 @@
 
 from typing import Protocol
 
-from rmqha.replication.watermark import Watermark
 from rmqha.store.disk import DataFile
+from rmqha.store.log import RawLog
 
 
-class ReplicatedLog(Protocol):
-    """A log of bytes ``[min_offset, max_offset)`` in files of equal size.
-
-    Invariants: ``wrote.value == max_offset``, ``flushed.value <= wrote.value``.
-    """
+class ReplicatedLog(RawLog, Protocol):
+    """A log of bytes ``[min_offset, max_offset)`` in files of equal size; the first begins at ``min_offset``."""
 
     @property
     def file_size(self) -> int:
         """Bytes of each file."""
-        ...
-
-    @property
-    def min_offset(self) -> int:
-        """Where the first file starts."""
-        ...
-
-    @property
-    def max_offset(self) -> int:
-        """End of what is written."""
-        ...
-
-    @property
-    def wrote(self) -> Watermark:
-        """End of what is written; passes on with each append."""
-        ...
-
-    @property
-    def flushed(self) -> Watermark:
-        """End of what is durable."""
         ...
 
     @property
@@ -53,22 +30,12 @@ class ReplicatedLog(Protocol):
         """Up to ``size`` written bytes from ``offset``, of one file."""
         ...
 
-    def start_at(self, phy_offset: int) -> None:
-        """Let the empty log begin at ``phy_offset``, the start of a file."""
-        ...
-
-    def append_raw(self, data: memoryview, phy_offset: int) -> int:
-        """Put bytes of one file at the end, which is ``phy_offset``; returns how many were taken.
-
-        Fewer than all are taken while the next file is being created: ``await wait_allocated()``, append the rest.
+    async def wait_allocated(self) -> None:
+        """Return when the next file is there, for the rest of what :meth:`append_raw` did not take.
 
         Raises:
-            StoreError: the store takes and acknowledges nothing any more.
+            StoreWriteError: it cannot be made; that is final.
         """
-        ...
-
-    async def wait_allocated(self) -> None:
-        """Return when the next file is there. Raises StoreWriteError if it cannot be made; that is final."""
         ...
 
     async def flush_now(self, offset: int) -> None:

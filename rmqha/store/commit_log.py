@@ -20,8 +20,10 @@ from rmqha.replication.watermark import Watermark
 from rmqha.store.allocate_service import AllocateMappedFileService
 from rmqha.store.consume_queue_table import QueueKey
 from rmqha.store.log import PutRequest
+from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.segment_reader import SegmentReader
 from rmqha.store.status import AppendResult, PutMessageStatus
 
@@ -61,6 +63,7 @@ class CommitLog:
         self.boundary_offset = 0
         """A record or blank is known to end here, at or before :attr:`max_offset`."""
         self.last_store_timestamp_ms = 0
+        self._flushing_to = 0
         self._allocate = allocate
         self._message_size_max = message_size_max
         self._now_ms = now_ms
@@ -81,6 +84,11 @@ class CommitLog:
     def max_offset(self) -> int:
         """Offset behind the last byte written."""
         return self.queue.max_offset
+
+    @property
+    def confirmed(self) -> int:
+        """See :attr:`Log.confirmed`: no recovery cuts what was known to be durable."""
+        return self.flushed.value
 
     @property
     def is_there(self) -> bool:
@@ -247,8 +255,18 @@ class CommitLog:
         if not self.queue.files:
             self._allocate.prepare()
 
-    def note_recovered(self) -> None:
-        """All that is in it is durable."""
+    def load(self) -> None:
+        """See :meth:`Log.load`."""
+        self.queue.load()
+
+    def recover(self, known: DurableKnowledge, *, check_crc: bool, progress: RecoveryProgress) -> LogRecovery:
+        """See :meth:`Log.recover`."""
+        recovery = recover_commit_log(self.queue, known=known, check_crc=check_crc, progress=progress)
+        self._note_durable()
+        return recovery
+
+    def _note_durable(self) -> None:
+        """All that is in it is."""
         self.flushed.advance(self.max_offset)
         self.wrote.advance(self.max_offset)
 
@@ -258,9 +276,12 @@ class CommitLog:
         Raises:
             StoreWriteError, StoreReadError: of one segment; what was flushed before counts.
         """
+        self._flushing_to = end
         for segment in self.queue.between(self.flushed.value, end):
+            if segment.file_from_offset >= self._flushing_to:
+                break
             await segment.sync_in_thread()
-            self.flushed.advance(min(segment.end_offset, end))
+            self.flushed.advance(min(segment.end_offset, self._flushing_to))
 
     def close(self) -> None:
         """Answer the waiters, and close every file."""
@@ -268,9 +289,31 @@ class CommitLog:
         self.wrote.fail_all()
         self.queue.close()
 
+    def next_queue_offset(self, topic: str, queue_id: int) -> int:
+        """See :meth:`Log.next_queue_offset`."""
+        return self.topic_queue_table.get((topic, queue_id), 0)
+
     def learn_queue_offsets(self, table: dict[QueueKey, int]) -> None:
         """The QUEUEOFFSETs that come next, for all queues that the log and the consume queues know."""
         self.topic_queue_table = table
+
+    def truncate(self, offset: int) -> None:
+        """See :meth:`Log.truncate`. A flush that is under way does not count for what is put in the place."""
+        if not self.confirmed <= offset <= self.max_offset:
+            ends = f"it is durable up to {self.confirmed}, and ends at {self.max_offset}"
+            raise StoreError(f"the log cannot be cut at {offset}: {ends}")
+        next_file_offset = self.queue.next_file_offset
+        try:
+            self.queue.truncate(offset)
+        except StoreWriteError as error:
+            self._fail(error)
+            raise
+        if self.queue.next_file_offset != next_file_offset:
+            self._allocate.discard()
+        self._flushing_to = min(self._flushing_to, offset)
+        self.boundary_offset, self.last_store_timestamp_ms = min(self.boundary_offset, offset), 0
+        self.wrote.cut(offset)
+        self.flushed.cut(offset)
 
     def note_records(self, end: int, store_timestamp_ms: int) -> None:
         """The records before ``end`` were read, the last of that store time: how a slave learns of both."""
@@ -278,14 +321,10 @@ class CommitLog:
         self.last_store_timestamp_ms = max(self.last_store_timestamp_ms, store_timestamp_ms)
 
     def append_raw(self, data: memoryview, phy_offset: int) -> int:
-        """Append bytes of a master's log, which may end anywhere; returns how many were taken.
-
-        Fewer than all are taken if the next segment is not made yet (see :meth:`put_messages`).
+        """See :meth:`RawLog.append_raw`: bytes of a master's log, which may end anywhere.
 
         Raises:
-            StoreError: they do not continue this log.
-            StoreWriteError: of what was not taken nothing counts.
-            StoreReadError: the same, but nothing is broken: a later call may succeed.
+            StoreReadError: as StoreWriteError, but nothing is broken: a later call may succeed.
         """
         if phy_offset != self.max_offset:
             raise StoreError(f"bytes of offset {phy_offset} do not continue a log that ends at {self.max_offset}")
@@ -303,11 +342,7 @@ class CommitLog:
         return taken
 
     def start_at(self, phy_offset: int) -> None:
-        """Let an empty log begin at ``phy_offset``, where a segment of the master's begins.
-
-        Raises:
-            StoreError: the log is not empty, or no segment can begin there.
-        """
+        """See :meth:`RawLog.start_at`: where a segment of the master's begins."""
         if self.max_offset != self.min_offset:
             raise StoreError(f"the log holds {self.min_offset}..{self.max_offset} and cannot begin at {phy_offset}")
         if phy_offset < 0 or phy_offset % self.queue.file_size:
@@ -319,4 +354,4 @@ class CommitLog:
             while self.queue.files:
                 self.queue.delete(self.queue.files[-1])
             self.queue.start_offset = phy_offset
-        self.note_recovered()
+        self._note_durable()

@@ -9,11 +9,10 @@ NO_LIMIT: Final = 1 << 63
 
 
 class ConfirmOffset:
-    """Durable under SYNC_FLUSH, else written; and within what replication confirms."""
+    """What the log confirms under SYNC_FLUSH, else what is written; and within what replication confirms."""
 
     def __init__(self, log: Log, *, sync_flush: bool) -> None:
         self._log: Final = log
-        self._flushed: Final = log.flushed
         self._sync_flush: Final = sync_flush
         self._confirmed: Callable[[], int] = lambda: NO_LIMIT
 
@@ -23,4 +22,4 @@ class ConfirmOffset:
 
     def value(self) -> int:
         """Everything before may be seen."""
-        return min(self._flushed.value if self._sync_flush else self._log.max_offset, self._confirmed())
+        return min(self._log.confirmed if self._sync_flush else self._log.max_offset, self._confirmed())

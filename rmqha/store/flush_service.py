@@ -110,7 +110,8 @@ class FlushCommitLogService(ABC):
         if self._is_held:
             self._is_held = False
             logger.info("flush_service.goes_on")
-        self.flushed_boundary, self.flushed_timestamp_ms = boundary, timestamp_ms
+        if boundary <= self.flushed.value:  # else the log was cut meanwhile: the next flush knows where it ends
+            self.flushed_boundary, self.flushed_timestamp_ms = boundary, timestamp_ms
         self._on_flushed()
         return True
 

@@ -50,6 +50,7 @@ class DefaultMessageStore:
         self.flushed: Final = parts.commit_log.flushed
         self.confirm_offset: Final = parts.confirm_offset.value
         """Consumers may see what lies before it; see :class:`ConfirmOffset`."""
+        self.next_queue_offset: Final = parts.commit_log.next_queue_offset
         self.reput: Final = parts.reput
         self.queue_rebuild: Final = parts.queue_rebuild
         self.get_message: Final = parts.reader.get_message
@@ -103,7 +104,7 @@ class DefaultMessageStore:
             report = load_and_recover(
                 self.disk,
                 self.options,
-                commit_log=self.commit_log,
+                log=self.commit_log,
                 queues=self.queues,
                 checkpoint=self.parts.checkpoint,
                 reput=self.reput,
@@ -216,14 +217,7 @@ class DefaultMessageStore:
         return results
 
     def append_raw(self, data: BytesLike, phy_offset: int) -> int:
-        """Append bytes of a master's log at exactly ``max_offset``; returns how many were taken.
-
-        Fewer than all are taken while the next segment is being made: ``await wait_allocated()`` and append the rest.
-
-        Raises:
-            StoreError: they do not continue this log, or the store is not running or not writable.
-            StoreWriteError: the disk failed; of what was not taken nothing counts.
-        """
+        """See :meth:`RawLog.append_raw`. ``await wait_allocated()`` before the rest is appended."""
         if self.write_error is not None:
             raise self.write_error
         if not self._serving:
@@ -233,7 +227,7 @@ class DefaultMessageStore:
         return taken
 
     def start_at(self, phy_offset: int) -> None:
-        """Let an empty slave's log begin at ``phy_offset``; see :meth:`CommitLog.start_at`."""
+        """See :meth:`RawLog.start_at`."""
         self.commit_log.start_at(phy_offset)
         self.reput.begin_at(phy_offset)
 

@@ -117,7 +117,7 @@ def make_parts(options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], 
             flags=flags,
             options=options.clean,
             now_ms=now_ms,
-            done_offset=lambda: min(log.flushed.value, reput.reput_from_offset),
+            done_offset=lambda: min(log.confirmed, reput.reput_from_offset),
         ),
     )
 

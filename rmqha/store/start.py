@@ -12,11 +12,10 @@ import trio
 
 from rmqha.codec.record.layout import enters_queue
 from rmqha.errors import CorruptLogError, StoreReadError, StoreWriteError
-from rmqha.store.commit_log import CommitLog
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.disk import Closable, Disk
 from rmqha.store.log import Log
-from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
+from rmqha.store.log_recovery import DurableKnowledge, LogRecovery
 from rmqha.store.passing import is_lack
 from rmqha.store.queue_recovery import empty_queues_of, read_pieces, recover_consume_queues
 from rmqha.store.recovery_progress import RecoveryProgress
@@ -48,7 +47,7 @@ def load_and_recover(
     disk: Disk,
     options: StoreOptions,
     *,
-    commit_log: CommitLog,
+    log: Log,
     queues: ConsumeQueueTable,
     checkpoint: StoreCheckpoint,
     reput: ReputMessageService,
@@ -61,9 +60,8 @@ def load_and_recover(
         StoreReadError, StoreWriteError: the disk does not let us.
     """
     clean = mark_in_use(disk, options)
-    segments = commit_log.queue
     try:
-        segments.load()
+        log.load()
         queues.load()
         checkpoint.load()
         known = DurableKnowledge(
@@ -72,19 +70,18 @@ def load_and_recover(
             queues_end=queues.max_physic_offset,
             durable_offset=checkpoint.durable.master_flushed_offset,
         )
-        recovery = recover_commit_log(segments, known=known, check_crc=options.check_crc_on_recover, progress=progress)
+        recovery = log.recover(known, check_crc=options.check_crc_on_recover, progress=progress)
         _log_repairs(recovery)
-        if not segments.files:
+        if not log.extents():
             checkpoint.forget()
-        commit_log.note_recovered()
-        rebuild_from = commit_log.max_offset if clean else recovery.scanned_from
-        _recover_queues(queues, commit_log, reput=reput, rebuild_from=rebuild_from, progress=progress)
-        commit_log.learn_queue_offsets(next_queue_offsets(commit_log, queues, dispatched=reput.reput_from_offset))
+        rebuild_from = log.max_offset if clean else recovery.scanned_from
+        _recover_queues(queues, log, reput=reput, rebuild_from=rebuild_from, progress=progress)
+        log.learn_queue_offsets(next_queue_offsets(log, queues, dispatched=reput.reput_from_offset))
     except (CorruptLogError, StoreReadError):
         if clean:  # nothing new was written: the next start, too, must know that the last stop was clean
             mark_unused(disk, options)
         raise
-    commit_log.note_records(recovery.end, recovery.last_store_timestamp_ms)
+    log.note_records(recovery.end, recovery.last_store_timestamp_ms)
     return recovery
 
 

@@ -8,6 +8,7 @@ from rmqha.codec.record import scan
 from rmqha.codec.record.scan import scan_records
 from rmqha.ha import catch_up, ha_connection
 from rmqha.store import (
+    commit_log,
     confirm_offset,
     flush_consume_queue_service,
     log_recovery,
@@ -87,7 +88,7 @@ def plant() -> None:
     mutant("the tail is cut in memory only", "#10666", (mapped_file.MappedFile, "cut", _cut_in_memory))
     mutant("the cut is not durable", "D8", (mapped_file.MappedFile, "cut", _cut_without_sync))
     mutant("recovery believes the page cache", "found here", (log_recovery, "_write_again", nothing))
-    mutant("recovery does not check the CRC", "§7.2", (start, "recover_commit_log", _recover_without_crc))
+    mutant("recovery does not check the CRC", "§7.2", (commit_log, "recover_commit_log", _recover_without_crc))
     mutant("torn properties are kept", "found here", (scan, "_are_torn", always(value=False)))
     mutant("a blank at the end is taken back", "§7.2", (log_recovery, "_walk", _walk_taking_back_blanks))
     mutant("every stop counts as clean", "§7.1", (start, "mark_in_use", always(value=True)))

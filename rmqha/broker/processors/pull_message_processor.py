@@ -216,7 +216,7 @@ class PullMessageProcessor:
 
         Of a master that has yet to take its tail back from a peer, nobody can tell what it gave out.
         """
-        given_out = self._store.commit_log.topic_queue_table.get((header.topic, header.queue_id), 0)
+        given_out = self._store.next_queue_offset(header.topic, header.queue_id)
         if header.queue_offset <= given_out or self._store.running_flags.is_peer_longer:
             return ResponseCode.PULL_NOT_FOUND, result._replace(next_begin_offset=header.queue_offset)
         begins = max(result.next_begin_offset, given_out) if self._role.is_master else result.next_begin_offset
@@ -227,15 +227,14 @@ class PullMessageProcessor:
         if self._flush_demanded:
             return
         self._flush_demanded = True
-        flushed = min(self._store.flushed.value, self._store.wrote.value)  # of a log that is being cut one falls first
-        self._store.wrote.add(flushed + 1, inf, self._on_written)
+        self._store.wrote.add(self._store.flushed.value + 1, inf, self._on_written)
 
     def _on_written(self, reached: bool, end: int) -> None:
         if reached:
             self._store.request_flush()
             self._store.flushed.add(end, inf, self._on_flushed)
-        else:
-            self._on_flushed(reached, end)
+        else:  # the log was cut, and goes on here
+            self._store.wrote.add(end + 1, inf, self._on_written)
 
     def _on_flushed(self, _reached: bool, _end: int) -> None:
         self._flush_demanded = False
