@@ -10,7 +10,6 @@ from typing import Final, cast
 import trio
 
 from rmqha.codec.consume_queue import FILLER, FILLER_SIZE, UNIT, UNIT_SIZE, count_valid, sum_of_sizes
-from rmqha.errors import CorruptLogError
 from rmqha.store.disk import Disk
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
@@ -150,7 +149,7 @@ class ConsumeQueue:
         """How many bytes from the start are valid units, and where the record of the last one ends if it is real."""
         at, piece_bytes, last = 0, _FIRST_PIECE_BYTES, FILLER
         while at < mapped.size:
-            units = _read(mapped, at, min(piece_bytes, mapped.size - at))
+            units = mapped.read(at, min(piece_bytes, mapped.size - at))
             valid_bytes = count_valid(units) * UNIT_SIZE
             if valid_bytes:
                 last = units[valid_bytes - UNIT_SIZE : valid_bytes]
@@ -175,7 +174,7 @@ class ConsumeQueue:
             return None
         mapped = self.queue.find(index * UNIT_SIZE)
         assert mapped is not None, "the files are contiguous"
-        return cast(Unit, UNIT.unpack(_read(mapped, index * UNIT_SIZE - mapped.file_from_offset, UNIT_SIZE)))
+        return cast(Unit, UNIT.unpack(mapped.read(index * UNIT_SIZE - mapped.file_from_offset, UNIT_SIZE)))
 
     def units(self, index: int, count: int) -> Iterator[Unit]:
         """Up to ``count`` units from ``index`` on; fewer at the end of the queue or of a file."""
@@ -184,7 +183,7 @@ class ConsumeQueue:
             return iter(())
         start = index * UNIT_SIZE - mapped.file_from_offset
         end = max(min(mapped.wrote_position, start + count * UNIT_SIZE), start)
-        return cast(Iterator[Unit], UNIT.iter_unpack(_read(mapped, start, end - start)))
+        return cast(Iterator[Unit], UNIT.iter_unpack(mapped.read(start, end - start)))
 
     def sum_of_sizes(self, low: int, high: int) -> int:
         """Of the records of the units ``[low, high)``."""
@@ -193,7 +192,7 @@ class ConsumeQueue:
             start = max(0, low * UNIT_SIZE - mapped.file_from_offset)
             end = min(mapped.size, high * UNIT_SIZE - mapped.file_from_offset)
             for at in range(start, end, _PIECE_BYTES_MAX):
-                total += sum_of_sizes(_read(mapped, at, min(_PIECE_BYTES_MAX, end - at)))
+                total += sum_of_sizes(mapped.read(at, min(_PIECE_BYTES_MAX, end - at)))
         return total
 
     def start_at(self, index: int) -> None:
@@ -375,11 +374,3 @@ class ConsumeQueue:
 
 def _is_filler(unit: Unit) -> bool:
     return unit[0] == 0 and unit[1] == FILLER_SIZE
-
-
-def _read(mapped: MappedFile, at: int, size: int) -> bytes:
-    """Exactly so many bytes. Raises StoreReadError, or CorruptLogError if the file has become shorter."""
-    data = mapped.file.pread(size, at)
-    if len(data) < size:
-        raise CorruptLogError(mapped.file_from_offset + at, f"{mapped.path} ends after {at + len(data)} bytes")
-    return data

@@ -79,10 +79,20 @@ class MappedFile:
                 self._home.on_missing(self._home.directory)
             raise
         if file.size != self.size:
-            self._home.on_missing(self._home.directory)
-            cause = OSError(errno.EIO, f"it has {file.size} bytes now, and had {self.size}")
-            raise StoreReadError(cause, operation="open", path=self.path)
+            raise self._resized(file.size, operation="open")
         return file
+
+    def _resized(self, size: int, *, operation: str) -> StoreReadError:
+        self._home.on_missing(self._home.directory)
+        cause = OSError(errno.EIO, f"it has {size} bytes now, and had {self.size}")
+        return StoreReadError(cause, operation=operation, path=self.path)
+
+    def read(self, at: int, size: int) -> bytes:
+        """Exactly so many bytes from position ``at`` on. Raises StoreReadError, also if the file has become shorter."""
+        data = self.file.pread(size, at)
+        if len(data) < size:
+            raise self._resized(at + len(data), operation="pread")
+        return data
 
     @property
     def is_pinned(self) -> bool:

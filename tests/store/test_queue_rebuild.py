@@ -1,5 +1,6 @@
 """Consume queues whose files vanish while the broker runs are built again, and nobody else waits for it."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -245,3 +246,16 @@ async def test_a_directory_that_is_removed_from_a_real_disk(tmp_path: Path) -> N
             assert [offsets(store, number) for number in range(QUEUES)] == [
                 old + new for old, new in zip(before, after, strict=True)
             ]
+
+
+async def test_a_file_that_is_cut_short_on_a_real_disk_while_it_is_open(tmp_path: Path) -> None:
+    with trio.fail_after(60):
+        async with running(OsDisk(), root=str(tmp_path / "store")) as store:
+            before = await put_everywhere(store, rounds=5)
+            await dispatched(store)
+            os.truncate(tmp_path / f"store/consumequeue/TopicTest/0/{0:020d}", 30)
+            with pytest.raises(StoreReadError, match="it has 30 bytes now, and had 200"):
+                store.get_message("TopicTest", 0, 0)
+            await trio.sleep(0.1)
+            await healed(store)
+            assert offsets(store, 0) == before[0]
