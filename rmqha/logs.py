@@ -7,13 +7,10 @@ message cannot move the cursor or forge a line.
 
 import logging
 import sys
-from typing import Final, TextIO, cast
+from typing import TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
-
-FORMATS: Final = ("auto", "console", "json")
-LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def setup_logging(*, log_format: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:

@@ -118,7 +118,6 @@ class TcpStream:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket = sock
         self._peer = _format_address(address)
-        self._is_busy = False
         self._may_hold_more = False
         self._taken_in_a_row = 0
 

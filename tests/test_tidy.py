@@ -112,6 +112,26 @@ def test_what_nobody_uses_is_gone() -> None:
     assert unused == []
 
 
+def test_a_constant_is_used() -> None:
+    """What a module gives a name to at its top is read by the product."""
+    read = {"logger", "__all__"}
+    for path in modules():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                read.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                read.add(node.attr)
+    unused = [
+        f"{path.relative_to(ROOT)}: {target.id}"
+        for path in modules()
+        for node in tree_of(path).body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name) and target.id not in read
+    ]
+    assert unused == []
+
+
 def test_the_drawing_of_the_house_is_true() -> None:
     """Each ``file.py`` of ARCHITECTURE.md exists, and defines what stands behind its colon."""
     text = (ROOT / "ARCHITECTURE.md").read_text()

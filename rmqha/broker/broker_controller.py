@@ -29,11 +29,11 @@ from rmqha.broker.put_service import PutMessageService
 from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.sent_records import SendRules
 from rmqha.broker.starting import Starting
-from rmqha.broker.topic_config_manager import PERM_READ, PERM_WRITE, TopicConfigManager
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.broker.tuning import Tuning
 from rmqha.choices import FlushDiskType
 from rmqha.codec.host import parse_host
-from rmqha.codec.route import MASTER_ID, BrokerData
+from rmqha.codec.route import MASTER_ID, PERM_READ, PERM_WRITE, BrokerData
 from rmqha.config import BrokerConfig
 from rmqha.ha.ha_client import ProbeMaster
 from rmqha.remoting.dispatcher import RequestDispatcher

@@ -10,12 +10,12 @@ from typing import Any, Final
 from rmqha import __version__
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.replication import Replication
+from rmqha.codec.codes import STATUS_KEY
 from rmqha.codec.remoting import VERSION
 from rmqha.config import BrokerConfig
 from rmqha.remoting.fence import Fence
 from rmqha.store.message_store import DefaultMessageStore
 
-STATUS_KEY: Final = "rmqhaStatus"
 _VERSION_DESC: Final = "V4_9_8"
 
 # Read by mqadmin, which fails without them; nothing here has a thread pool or counts by the day.

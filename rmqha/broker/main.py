@@ -19,20 +19,11 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig
 from rmqha.errors import RmqhaError, errors_in
+from rmqha.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED
 from rmqha.store.os_disk import OsDisk
 from rmqha.transport import TcpNetwork
 
 logger = structlog.get_logger()
-
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-"""It could not start: the reason is the last line on stderr."""
-EXIT_STORE_FAILED: Final = 4
-"""It ran, but its disk failed, or its log could not be dispatched: from then on it took no sends (decision 3)."""
-EXIT_REPLICATION_ENDED: Final = 5
-"""It ran, but as a slave that could not follow its master any more: the logs diverged, or its own cannot be read on."""
-EXIT_STOPPED_AT_ONCE: Final = 130
-"""A second signal cut the drain short. Nothing acknowledged is lost; the next start recovers."""
 
 _OWN_DESCRIPTORS: Final = 512
 """At least so many, and at least half of all, for the store's files, for listeners and for connections to peers."""
@@ -165,7 +156,7 @@ async def _run_until_signalled(controller: BrokerController) -> None:
         try:
             logger.warning("broker.stopped_at_once", signal=name)
         finally:  # a handler may meet a line that is just being written
-            os._exit(EXIT_STOPPED_AT_ONCE)
+            os._exit(EXIT_INTERRUPTED)
 
     former = {number: signal.signal(number, on_signal) for number in _stop_signals()}
     try:

@@ -10,12 +10,11 @@ from typing import Any, Final, TypeVar
 import structlog
 import trio
 
-from rmqha.broker.broker_status import STATUS_KEY
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, decode_offsets
 from rmqha.broker.group import ReplicationGroup, member_of
 from rmqha.broker.topic_config_manager import TopicConfigManager, TopicTable
 from rmqha.codec import java_json
-from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
 from rmqha.codec.remoting import HEADER_SIZE_MAX, RemotingCommand
 from rmqha.codec.transfer import OFFSET_MAX
 from rmqha.config import BrokerConfig, split_address

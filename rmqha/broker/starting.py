@@ -12,9 +12,8 @@ import structlog
 import trio
 
 from rmqha import __version__
-from rmqha.broker.broker_status import STATUS_KEY
 from rmqha.codec import java_json
-from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.config import BrokerConfig
 from rmqha.remoting.connection import Connection

@@ -10,15 +10,10 @@ from typing import Any, Final
 
 from rmqha.codec.limits import TABLE_SIZE_MAX
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
+from rmqha.codec.route import AUTO_CREATE_TOPIC_KEY_TOPIC, PERM_INHERIT, PERM_READ, PERM_WRITE
 from rmqha.errors import RemoteProtocolError
 from rmqha.replication.watermark import Complete, Watermark
 
-PERM_PRIORITY: Final = 8
-PERM_READ: Final = 4
-PERM_WRITE: Final = 2
-PERM_INHERIT: Final = 1
-
-AUTO_CREATE_TOPIC_KEY_TOPIC: Final = "TBW102"
 _INT32_MAX: Final = 2**31 - 1
 _SCHEDULE_QUEUE_NUMS: Final = 18
 _CLUSTER_TOPIC_QUEUE_NUMS: Final = 16

@@ -1,15 +1,11 @@
 """What the operator is told when something fails: what, where, why, and what to do next; and with which exit code."""
 
 import sys
-from typing import IO, Any, Final
+from typing import IO, Any
 
 import click
 
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_UNREACHABLE: Final = 3
-EXIT_INTERRUPTED: Final = 130
+from rmqha.exit_codes import EXIT_FAILED, EXIT_UNREACHABLE
 
 
 class CliError(click.ClickException):

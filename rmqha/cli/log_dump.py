@@ -43,7 +43,7 @@ Exit codes: 0 read to the end, 1 the log is corrupt at some place, 2 wrong usage
 @click.option("-n", "--limit", type=click.IntRange(1), help="End after so many messages.")
 @click.option("--body", "with_body", is_flag=True, help="Add the body as text, or as base64 if it is not UTF-8.")
 @click.option("--no-crc", is_flag=True, help="Do not check the bodies' CRCs.")
-def dump(store: str, **options: Any) -> None:
+def dump(store: str, *, with_body: bool, **options: Any) -> None:
     """Print the messages of STORE as JSON lines, in the order of the log.
 
     STORE is a store's directory or its commitlog directory. The keys are: physicalOffset storeSize topic queueId
@@ -61,7 +61,7 @@ def dump(store: str, **options: Any) -> None:
     try:
         for message in _selected(reader, **options):
             line = dump_line(message, on_problem=lambda error: problems.update([_kind_of(error)]))
-            if options["with_body"]:
+            if with_body:
                 line |= _body(message)
             sys.stdout.write(json.dumps(line, ensure_ascii=not takes_unicode(), separators=(",", ":")) + "\n")
     except CorruptLogError as error:
@@ -88,7 +88,6 @@ def _selected(
     no_crc: bool,
     since: int | None,
     until: int | None,
-    with_body: bool,  # noqa: ARG001 - how, not which
     **fields: tuple[Any, ...],
 ) -> Iterator["StoredMessage"]:
     from rmqha.cli.message_filter import MessageFilter  # noqa: PLC0415

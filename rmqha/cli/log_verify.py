@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqha.cli.errors import EXIT_FAILED
 from rmqha.cli.output import takes_unicode
+from rmqha.exit_codes import EXIT_FAILED
 
 if TYPE_CHECKING:
     from rmqha.store.log_verify import LogVerification, Problem

@@ -7,10 +7,11 @@ from typing import Final
 import click
 
 from rmqha import __version__
-from rmqha.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CliError
+from rmqha.cli.errors import CliError
 from rmqha.cli.lazy import LazyGroup
 from rmqha.cli.output import describe_os_error, escape_the_unwritable, flush_output, give_up_buffers
 from rmqha.errors import ConfigError, RmqhaError
+from rmqha.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 
 COMMANDS: Final = {
     "master": ("rmqha.cli.run_broker:master", "Start a master: take messages, replicate them to slaves."),

@@ -11,8 +11,9 @@ from typing import IO, Any
 
 import click
 
-from rmqha.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, CliError
+from rmqha.cli.errors import CliError
 from rmqha.cli.options import broker_option
+from rmqha.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 
 
 def _properties(_ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 import click
 
-from rmqha.cli.errors import EXIT_FAILED, CliError, UnreachableError
+from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.options import broker_option
 from rmqha.cli.output import takes_unicode
+from rmqha.exit_codes import EXIT_FAILED
 
 ASK_AGAIN_AFTER_S: Final = 0.2
 """The protocol has no way to be told, so ``--wait`` asks again."""

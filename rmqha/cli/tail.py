@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from rmqha.cli.errors import EXIT_INTERRUPTED
 from rmqha.cli.options import broker_option
+from rmqha.exit_codes import EXIT_INTERRUPTED
 
 
 def _place(_ctx: click.Context, param: click.Parameter, value: str) -> Any:

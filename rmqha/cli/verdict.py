@@ -27,7 +27,8 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-STATUS_KEY: Final = "rmqhaStatus"
+from rmqha.codec.codes import STATUS_KEY
+
 IN_SYNC: Final = "in-sync"
 _DEPARTED_TOLD_MAX: Final = 3
 REFUSED_RECENTLY_S: Final = 60.0

@@ -18,7 +18,7 @@ from rmqha.client.process_queue import ProcessQueue, check_offset
 from rmqha.client.pull_api import PullApi
 from rmqha.client.results import PullResult, PullStatus
 from rmqha.client.start import Start, check_start, find_start
-from rmqha.client.topic_routes import PERM_READ, REFRESH_AFTER_S, TopicRoutes, split_addresses
+from rmqha.client.topic_routes import REFRESH_AFTER_S, TopicRoutes, readable_queues, split_addresses
 from rmqha.client.unanswered import Unanswered
 from rmqha.errors import MQClientError, NoRouteError, RemotingError, RmqhaError
 from rmqha.remoting.background import open_background_nursery
@@ -302,9 +302,8 @@ class Consumer:
         """
         route = await self._routes.find(self.topic)
         self._api.set_brokers(route.broker_datas)
-        for data in sorted(route.queue_datas, key=lambda data: data.broker_name):
-            for queue_id in range(data.read_queue_nums if data.perm & PERM_READ else 0):
-                await self._add(MessageQueue(self.topic, data.broker_name, queue_id))
+        for queue in readable_queues(self.topic, route):
+            await self._add(queue)
         if not self._states:
             raise NoRouteError(f"topic {self.topic} has no queue that may be read")
         self._refresh_at = trio.current_time() + REFRESH_AFTER_S

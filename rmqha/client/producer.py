@@ -19,7 +19,6 @@ from rmqha.client.message_client_id_setter import MessageClientIDSetter
 from rmqha.client.pipeline import QUEUED_BYTES_MAX, Pipeline
 from rmqha.client.results import SendOutcome, SendResult, read_send_outcome
 from rmqha.client.topic_routes import (
-    AUTO_CREATE_TOPIC,
     REFRESH_AFTER_S,
     TopicPublishInfo,
     TopicRoutes,
@@ -27,6 +26,7 @@ from rmqha.client.topic_routes import (
 )
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.limits import group_problem
+from rmqha.codec.route import AUTO_CREATE_TOPIC_KEY_TOPIC
 from rmqha.codec.send_headers import SendMessageRequestEncoder
 from rmqha.errors import MQClientError, RemotingConnectError, RemotingError, RmqhaError
 from rmqha.remoting.background import open_background_nursery
@@ -89,7 +89,7 @@ class Producer:
         self._chance = chance
         self._publish_infos: dict[str, TopicPublishInfo] = {}
         self._encoder = SendMessageRequestEncoder(
-            group, default_topic=AUTO_CREATE_TOPIC, default_topic_queue_nums=options.default_topic_queue_nums
+            group, default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC, default_topic_queue_nums=options.default_topic_queue_nums
         )
 
     async def send(

@@ -12,12 +12,18 @@ from rmqha.client.results import broker_error
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import GetRouteInfoRequestHeader, encode_header
 from rmqha.codec.remoting import RemotingCommand, SerializeType
-from rmqha.codec.route import MASTER_ID, BrokerData, QueueData, TopicRouteData, decode_route
+from rmqha.codec.route import (
+    AUTO_CREATE_TOPIC_KEY_TOPIC,
+    MASTER_ID,
+    PERM_READ,
+    PERM_WRITE,
+    BrokerData,
+    QueueData,
+    TopicRouteData,
+    decode_route,
+)
 from rmqha.errors import MQClientError, NoRouteError, RemotingError, RmqhaError
 
-PERM_READ: Final = 4
-PERM_WRITE: Final = 2
-AUTO_CREATE_TOPIC: Final = "TBW102"
 REFRESH_AFTER_S: Final = 30.0
 _PROBE_S: Final = 5.0
 
@@ -104,7 +110,7 @@ class TopicRoutes:
 
     async def _probe(self, address: str) -> None:
         while True:
-            answer = await self._ask(address, AUTO_CREATE_TOPIC)
+            answer = await self._ask(address, AUTO_CREATE_TOPIC_KEY_TOPIC)
             if not isinstance(answer, RemotingError):
                 break
             await trio.sleep(_PROBE_S)
@@ -152,7 +158,7 @@ class TopicRoutes:
             route = await self.find(topic, needs_master=True)
             queue_nums_max = 1 << 31
         except NoRouteError:
-            route = await self.find(AUTO_CREATE_TOPIC, needs_master=True)
+            route = await self.find(AUTO_CREATE_TOPIC_KEY_TOPIC, needs_master=True)
             queue_nums_max = default_queue_nums
         masters = {broker.broker_name: broker.broker_addrs.get(MASTER_ID) for broker in route.broker_datas}
         queues = [
@@ -164,6 +170,16 @@ class TopicRoutes:
         if not queues:
             raise NoRouteError(f"no master takes messages for topic {topic} now: is one running?", retryable=True)
         return TopicPublishInfo(queues, trio.current_time())
+
+
+def readable_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
+    """Those that consumers may read, broker by broker."""
+    return [
+        MessageQueue(topic, data.broker_name, queue_id)
+        for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
+        if data.perm & PERM_READ
+        for queue_id in range(data.read_queue_nums)
+    ]
 
 
 def _does(route: TopicRouteData, needs_master: bool) -> bool:

@@ -5,6 +5,7 @@ LanguageCode.java.
 """
 
 from enum import IntEnum
+from typing import Final
 
 
 class RequestCode(IntEnum):
@@ -88,6 +89,10 @@ class RequestCode(IntEnum):
     GET_BROKER_HA_STATUS = 907
     GET_QUEUE_ENDS = 21_021
     """rmqha's own: where queues end that have no message left (rmqha/broker/queue_ends.py)."""
+
+
+STATUS_KEY: Final = "rmqhaStatus"
+"""What a broker of ours adds to the table that answers 28: its status (rmqha/cli/verdict.py), as JSON."""
 
 
 class ResponseCode(IntEnum):

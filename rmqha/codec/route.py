@@ -17,6 +17,12 @@ from rmqha.codec import java_json
 from rmqha.errors import RemoteProtocolError
 
 MASTER_ID: Final = 0
+PERM_READ: Final = 4
+PERM_WRITE: Final = 2
+PERM_INHERIT: Final = 1
+"""Of a topic that is a template: those made after it can be read and written as it says."""
+AUTO_CREATE_TOPIC_KEY_TOPIC: Final = "TBW102"
+"""The template of topics that a send makes."""
 QUEUE_NUMS_MAX: Final = 65_536
 """Queues of a topic on one broker that a client makes room for, whatever a broker says."""
 ROUTE_QUEUE_NUMS_MAX: Final = 2 * QUEUE_NUMS_MAX

@@ -12,12 +12,11 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker import master_link
-from rmqha.broker.broker_status import STATUS_KEY
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, OffsetTable, decode_offsets
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.topic_config_manager import TopicConfigManager
-from rmqha.codec.codes import RequestCode
+from rmqha.codec.codes import STATUS_KEY, RequestCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress
 from rmqha.remoting.dispatcher import RequestDispatcher

@@ -10,6 +10,7 @@ from rmqha.broker import options
 from rmqha.broker.topic_config_manager import TopicRules
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.consume_queue import UNIT_SIZE
+from rmqha.codec.delay_level import DELAY_LEVELS_MS
 from rmqha.codec.transfer import BODY_SIZE_MAX
 from rmqha.config import KEYS, load_config
 from rmqha.config.derive import CONSUME_QUEUE_UNIT_SIZE
@@ -61,6 +62,7 @@ def test_a_default_is_said_once(kind: Any) -> None:
 
 def test_numbers_that_the_table_of_keys_cannot_import_are_the_same_there() -> None:
     assert (FRAME_SIZE_MAX, CONSUME_QUEUE_UNIT_SIZE) == (BODY_SIZE_MAX, UNIT_SIZE)
+    assert load_config(None).message_delay_level == tuple(delay_ms / 1000 for delay_ms in DELAY_LEVELS_MS)
 
 
 def test_settings_reach_the_store() -> None:

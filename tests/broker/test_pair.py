@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.main import EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED, exit_code_of
+from rmqha.broker.main import exit_code_of
 from rmqha.cli.verdict import judge
 from rmqha.client import Message, SendStatus, open_producer
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -18,6 +18,7 @@ from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.transfer import encode_report
 from rmqha.errors import DivergedLogError
+from rmqha.exit_codes import EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED
 from rmqha.remoting.client import RemotingClient
 from tests.broker.machines import UNSET, Machine, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet

@@ -5,10 +5,11 @@ from contextlib import suppress
 import pytest
 
 from rmqha.broker import topic_config_manager
-from rmqha.broker.topic_config_manager import AUTO_CREATE_TOPIC_KEY_TOPIC, TopicConfigManager
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
+from rmqha.codec.route import AUTO_CREATE_TOPIC_KEY_TOPIC
 from rmqha.errors import RemoteProtocolError
 from tests.settings import topic_rules
 

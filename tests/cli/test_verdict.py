@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from rmqha.cli.status_text import render_status
-from rmqha.cli.verdict import STATUS_KEY, judge, read_status
+from rmqha.cli.verdict import judge, read_status
+from rmqha.codec.codes import STATUS_KEY
 from tests.cli.facts import connection, master, slave
 
 

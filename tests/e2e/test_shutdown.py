@@ -7,9 +7,9 @@ from pathlib import Path
 
 import trio
 
-from rmqha.broker.main import EXIT_REPLICATION_ENDED, EXIT_STOPPED_AT_ONCE
 from rmqha.client import Message, open_producer
 from rmqha.client.producer import ProducerOptions
+from rmqha.exit_codes import EXIT_INTERRUPTED, EXIT_REPLICATION_ENDED
 from tests.e2e.commands import rmqha, wait_status
 from tests.e2e.commitlog import HeldMessages, wait_identical
 from tests.e2e.conftest import Pair
@@ -115,7 +115,7 @@ async def test_a_second_sigterm_ends_it_at_once(pair: Pair) -> None:
         await pair.master.running.wait_output(r"broker\.stopping")
         await trio.sleep(1)
         assert pair.master.running.returncode is None, "it did not drain"
-        assert await _stop_at_once(pair.master.running) == EXIT_STOPPED_AT_ONCE
+        assert await _stop_at_once(pair.master.running) == EXIT_INTERRUPTED
         nursery.cancel_scope.cancel()
     assert load.acknowledged == set()
     pair.slave.running.signal(signal.SIGCONT)
@@ -131,7 +131,7 @@ async def test_a_second_sigterm_ends_a_start_at_once_too(pair: Pair) -> None:
     starting.signal(signal.SIGTERM)
     await trio.sleep(0.5)
     assert starting.returncode is None, "it did not wait for its start to end in order"
-    assert await _stop_at_once(starting) == EXIT_STOPPED_AT_ONCE
+    assert await _stop_at_once(starting) == EXIT_INTERRUPTED
     os.close(pipe)
     assert "broker.stopped_at_once" in starting.output()
 

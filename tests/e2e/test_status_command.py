@@ -9,7 +9,7 @@ from itertools import chain, repeat
 import pytest
 
 from rmqha.cli.main import run
-from rmqha.cli.verdict import STATUS_KEY
+from rmqha.codec.codes import STATUS_KEY
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from tests.cli.facts import connection, master

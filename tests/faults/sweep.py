@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from rmqha.broker.main import EXIT_FAILED, EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED
+from rmqha.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED
 
 Phase = Literal["running", "start", "stop"]
 """What the broker is doing: replicating under load, starting under load, or draining after SIGTERM."""

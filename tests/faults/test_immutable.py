@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from rmqha.broker.main import EXIT_FAILED
+from rmqha.exit_codes import EXIT_FAILED
 from tests.e2e.commands import rmqha
 from tests.e2e.load import LoadProducer, Sends, body_of_size
 from tests.e2e.processes import Broker

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from rmqha.broker.main import EXIT_STORE_FAILED
+from rmqha.exit_codes import EXIT_STORE_FAILED
 from tests.e2e.conftest import Pair
 from tests.e2e.load import LoadProducer, Sends, body_of_size, wait_in_sync
 from tests.e2e.processes import Broker, reaping

@@ -7,7 +7,7 @@ import re
 
 import trio
 
-from rmqha.broker.main import EXIT_STORE_FAILED
+from rmqha.exit_codes import EXIT_STORE_FAILED
 from tests.e2e.commands import rmqha
 from tests.e2e.commitlog import HeldMessages, wait_identical
 from tests.e2e.conftest import Pair

@@ -12,7 +12,7 @@ import trio
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.pull_request_hold_service import SUSPEND_S_MAX, PullRequestHoldService
-from rmqha.broker.topic_config_manager import PERM_READ, TopicConfigManager
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (
     PullMessageRequestHeader,
@@ -23,6 +23,7 @@ from rmqha.codec.headers import (
 )
 from rmqha.codec.heartbeat import SubscriptionData, build_subscription_data
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
+from rmqha.codec.route import MASTER_ID, PERM_READ
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
@@ -37,7 +38,6 @@ _CODE_OF_STATUS: Final = {
     GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
-_MASTER_ID: Final = 0
 _SLAVE_ID: Final = 1
 
 
@@ -275,9 +275,9 @@ class PullMessageProcessor:
     def _suggest_which_broker_id(self, result: GetMessageResult) -> int:
         rules = self._rules
         if not rules.slave_read_enable or not result.views:
-            return _MASTER_ID
+            return MASTER_ID
         behind = self._store.max_offset - self._store.physical_offset_of(result.views[-1])
-        return _SLAVE_ID if behind > rules.far_behind_bytes else _MASTER_ID
+        return _SLAVE_ID if behind > rules.far_behind_bytes else MASTER_ID
 
 
 def _code_of(result: GetMessageResult, queue_offset: int) -> ResponseCode:
