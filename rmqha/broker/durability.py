@@ -45,7 +45,7 @@ class Acknowledgements(Protocol):
 
     @property
     def acked(self) -> Watermark:
-        """Where what enough live slaves hold ends."""
+        """Where what enough live slaves hold ends; where a log's tail is cut, it is cut too (:meth:`Watermark.cut`)."""
         ...
 
     @property

@@ -1,7 +1,8 @@
 """What the consume queues need of each record. Hot path: reput reads every record once through here.
 
 The bytes have been verified before (by the append that wrote them, by the slave, or by recovery): bodies are not
-touched.
+touched. That is why this is another loop than scan_records': what they share are five comparisons, and a call for each
+record to share them would cost that one a third of its speed.
 """
 
 from collections.abc import Sequence
