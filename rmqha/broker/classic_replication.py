@@ -159,7 +159,13 @@ class ClassicReplication:
             task_status.started()
 
     def _queue_ends_client(self, address: str) -> QueueEndsClient:
-        return QueueEndsClient(self._network, address, store=self._store, queue_ends=self._metadata.queue_ends)
+        return QueueEndsClient(
+            self._network,
+            address,
+            store=self._store,
+            queue_ends=self._metadata.queue_ends,
+            check_group=self.master_link.check_group,
+        )
 
     async def _learn_queue_ends(self, peer: MasterAddress, there: LogRange) -> None:
         """Before this log begins like a peer's: afterwards nobody asks any more, and sends come right away."""

@@ -125,7 +125,7 @@ class MasterLink:
         failures: list[str] = []
         try:
             async with open_link(self._network, address) as client:
-                await self._check_group(client)
+                await self.check_group(client)
                 for take_over in (self._take_over_topics, self._take_over_offsets):
                     try:
                         await take_over(client)
@@ -146,8 +146,8 @@ class MasterLink:
         offsets = await _ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
         await self._offsets.merge_from_master(offsets)
 
-    async def _check_group(self, client: RemotingClient) -> None:
-        """Raise RemoteProtocolError if ``masterAddress`` is a broker of another group: its offsets would hide messages.
+    async def check_group(self, client: RemotingClient) -> None:
+        """Raise RemoteProtocolError if this broker is of another group: its offsets would hide messages.
 
         It need not be the broker whose log is copied, which is asked for itself.
         """
@@ -158,7 +158,7 @@ class MasterLink:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(f"it does not say who it is: {error!r:.100}") from None
         if member is not None and (why := self._group.why_apart(member)):
-            raise RemoteProtocolError(f"masterAddress is no broker of this group: {why}")
+            raise RemoteProtocolError(f"this is no broker of this group: {why}")
 
 
 def open_link(network: Network, address: str) -> AbstractAsyncContextManager[RemotingClient]:

@@ -1,5 +1,6 @@
 """QueueEndsClient: how a broker learns from another where queues end of which its log holds no message."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import structlog
@@ -31,6 +32,10 @@ _PAGE_SIZE_MAX: Final = 256 * 1024
 """Bytes: 500 queues with the longest names have 75 KB."""
 
 
+CheckGroup = Callable[[RemotingClient], Awaitable[None]]
+"""Raises RemoteProtocolError if this broker is of another group."""
+
+
 def address_behind(ha_address: tuple[str, int]) -> str:
     """Where the broker with this HA port listens, unless it was told otherwise."""
     host, ha_port = ha_address
@@ -40,11 +45,20 @@ def address_behind(ha_address: tuple[str, int]) -> str:
 class QueueEndsClient:
     """Asks one broker, whose log is the same: where queues ended before some byte of it never changes."""
 
-    def __init__(self, network: Network, address: str, *, store: DefaultMessageStore, queue_ends: QueueEnds) -> None:
+    def __init__(
+        self,
+        network: Network,
+        address: str,
+        *,
+        store: DefaultMessageStore,
+        queue_ends: QueueEnds,
+        check_group: CheckGroup,
+    ) -> None:
         self._address: Final = address
         self._network: Final = network
         self._store: Final = store
         self._queue_ends: Final = queue_ends
+        self._check_group: Final = check_group
         self._failure = ""
 
     async def run(self) -> None:
@@ -58,6 +72,7 @@ class QueueEndsClient:
         """Ask where queues ended before offset ``before``; False if no complete answer came, which is logged once."""
         try:
             async with open_link(self._network, self._address) as client:
+                await self._check_group(client)
                 count = await self._ask_ends(client, before=before)
         except (RemotingError, MQBrokerError, RemoteProtocolError, OSError) as error:
             if str(error) != self._failure:

@@ -22,6 +22,7 @@ from tests.broker.machines import UNSET, Machine, ask, send_request
 from tests.broker.test_pair import SLAVE, Pair, status
 from tests.settings import remoting_limits
 from tests.sim.sim_net import SimNet
+from tests.store.helpers import message, put
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,23 @@ async def test_a_broker_of_another_group_is_not_asked_for_its_tables(ha_master: 
             await trio.sleep(30)
         assert broker.offsets.query_offset("billing", "orders", 0) is None
         (told,) = [line for line in logs if line["event"] == "master_link.not_synchronized"]
+        assert "brokerName=other" in told["reason"]
+
+
+async def test_a_broker_of_another_group_is_not_asked_where_queues_end(autojump_clock: MockClock) -> None:
+    """A queue that begins there after a failover would leave out what it never had."""
+    net = SimNet()
+    other, own = Machine(net, "10.0.0.1", {"brokerName": "other"}), Machine(net, "10.0.0.3")
+    conf = {"haMasterAddress": "10.0.0.3:10912", "masterAddress": "10.0.0.1:10911"}
+    slave = Machine(net, "10.0.0.2", SLAVE | conf)
+    async with other.broker() as theirs, own.broker() as master, slave.broker() as broker:
+        theirs.queue_ends.learn({("orders", 0): 1_000_000})
+        await put(master.store, message())
+        with capture_logs() as logs:
+            await trio.sleep(30)
+        assert broker.store.max_offset == master.store.max_offset
+        assert list(broker.queue_ends) == []
+        (told,) = [line for line in logs if line["event"] == "queue_ends.unknown"]
         assert "brokerName=other" in told["reason"]
 
 

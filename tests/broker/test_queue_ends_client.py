@@ -17,6 +17,7 @@ from rmqha.broker.topic_config_manager import TopicConfig, decode_topics
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueEndsRequestHeader, QueueRequestHeader, decode_header
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.client import RemotingClient
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
 from rmqha.store.message_store import make_store
@@ -43,6 +44,10 @@ def max_offset(request: RemotingCommand) -> RemotingCommand:
     return RemotingCommand(ResponseCode.SUCCESS, ext_fields={"offset": str(queue_id * 10)})
 
 
+async def trust(_client: RemotingClient) -> None:
+    """It is of our group."""
+
+
 @asynccontextmanager
 async def slave_of(answers: Mapping[RequestCode, Answer]) -> AsyncIterator[tuple[QueueEndsClient, QueueEnds]]:
     """A slave's client, and its table; the master answers so, and nothing else."""
@@ -55,7 +60,8 @@ async def slave_of(answers: Mapping[RequestCode, Answer]) -> AsyncIterator[tuple
         listener = await net.host("10.0.0.1").mount().listen("10.0.0.1", 10911)
         nursery.start_soon(RemotingServer(dispatcher, limits=remoting_limits()).serve, listener)
         network = net.host("10.0.0.2").mount()
-        yield QueueEndsClient(network, "10.0.0.1:10911", store=store, queue_ends=ends), ends
+        client = QueueEndsClient(network, "10.0.0.1:10911", store=store, queue_ends=ends, check_group=trust)
+        yield client, ends
         nursery.cancel_scope.cancel()
 
 
