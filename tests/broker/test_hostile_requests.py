@@ -13,10 +13,8 @@ from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand, SerializeType
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.errors import RemotingConnectError, RemotingError, RemotingSendRequestError
-from rmqha.remoting.connection import Connection
-from rmqha.remoting.server import RemotingServer
 from tests.broker.machines import Machine, ask, pull_request, send_request
-from tests.sim.sim_net import SimNet
+from tests.sim.sim_net import SimNet, SimStream
 
 NAMES = [
     *"abcdefghijklmn",
@@ -273,12 +271,10 @@ async def test_pipelined_garbage_between_good_requests_harms_nobody_else(autojum
 async def test_a_client_whose_address_the_kernel_does_not_tell_is_refused(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def admit(server: RemotingServer, stream: Any, handler: Any) -> Connection:
-        stream.peer = "unknown"  # no address of the internet
-        return really_admit(server, stream, handler)
+    def accepted(_: SimStream) -> str:
+        return "unknown"  # no address of the internet
 
-    really_admit = RemotingServer._admit
-    monkeypatch.setattr(RemotingServer, "_admit", admit)
+    monkeypatch.setattr(SimStream, "peer", property(accepted, lambda _stream, _peer: None), raising=False)
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker(), machine.client() as client:
         for _ in range(2):

@@ -79,7 +79,7 @@ class FakeBroker(RequestDispatcher):
         self._decoder = SendMessageRequestDecoder()
         self._encoder = SendMessageResponseEncoder()
         self.server = RemotingServer(self, limits=remoting_limits())
-        self.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route)
+        self.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, self.route)
         self.register_batch(SEND_CODES, self._send)
         self.register(RequestCode.PULL_MESSAGE, self._pull)
         self.register(RequestCode.GET_MIN_OFFSET, lambda _, request: self._offset(request, end=False))
@@ -94,7 +94,7 @@ class FakeBroker(RequestDispatcher):
     async def die(self) -> None:
         await self.server.close(grace_s=0)
 
-    def _route(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def route(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         topic = decode_header(GetRouteInfoRequestHeader, request).topic
         nums = 8 if topic == "TBW102" and self.auto_create else self.topics.get(topic)
         if nums is None:

@@ -166,7 +166,7 @@ async def test_an_address_that_never_answers_holds_one_send_up(autojump_clock: M
             begun_at = trio.current_time()
             await producer.send(Message("T", b"x"))
             assert trio.current_time() == pytest.approx(begun_at)
-        dead.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, dead._route)
+        dead.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, dead.route)
         for _ in range(4):
             await trio.sleep(31)
             await producer.send(Message("T", b"x"))

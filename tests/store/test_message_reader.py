@@ -122,8 +122,13 @@ async def test_how_much_one_answer_holds(autojump_clock: MockClock) -> None:
         await put(store, *[message(queue_id=1) for _ in range(50)])
         await dispatched(store)
         assert len(store.get_message("TopicTest", 1, 0, max_msg_nums=100).views) == 32
-        store.parts.reader._in_memory_bytes = 0
-        assert len(store.get_message("TopicTest", 1, 0).views) == 8
+
+
+async def test_one_answer_from_the_disk_holds_eight_messages(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount(), mapped_file_size_commit_log=1 << 21, in_memory_bytes=0) as store:
+        await put(store, *[message() for _ in range(50)])
+        await dispatched(store)
+        assert len(store.get_message("TopicTest", 0, 0).views) == 8
 
 
 async def test_messages_whose_log_is_gone_are_passed_over(
