@@ -115,6 +115,13 @@ def test_damage_is_an_error_and_what_came_before_is_printed(group: Path, tmp_pat
     assert f"({path}, position {bad['pos'] % 8192})" in captured.err
 
 
+def test_what_dledger_cut_shows_again_as_it_does_there(tmp_path: Path, capsys: Output) -> None:
+    """The checkpoint says 50 for both of its indexes, and so did the store when it was stopped."""
+    lines = dump(capsys, unpack(tmp_path, "cut"), "--body")
+    assert [line["index"] for line in lines] == list(range(81))
+    assert [line["body"] for line in lines] == [chr(number) * 50 for number in range(81)]
+
+
 def test_leftovers_of_a_truncate_are_noted(tmp_path: Path, capsys: Output) -> None:
     data = tmp_path / "dledger-n0" / "data"
     data.mkdir(parents=True)

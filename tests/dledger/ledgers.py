@@ -16,9 +16,13 @@ DATA = "/store/dledger-n0/data"
 INDEX = "/store/dledger-n0/index"
 
 
-def unpack(directory: Path) -> Path:
-    """A fresh copy of the three recorded stores: ``dledger-n0`` to ``dledger-n2``."""
-    with tarfile.open(FIXTURE / "dledger.tar.gz") as archive:
+def unpack(directory: Path, name: str = "dledger") -> Path:
+    """A fresh copy of recorded stores.
+
+    ``dledger``: of a group, ``dledger-n0`` to ``dledger-n2``. ``cut``: ``dledger-n0``, of a follower that was stopped
+    after a TRUNCATE had left 51 of its 81 entries; DLedger has 81 again when it opens it.
+    """
+    with tarfile.open(FIXTURE / f"{name}.tar.gz") as archive:
         archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.0 to 3.11.3 have none
         archive.extractall(directory)
     return directory

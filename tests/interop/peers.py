@@ -16,7 +16,7 @@ from tests.e2e.processes import Broker, Ports
 
 VERSION = "4.9.7"
 _COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
-_JAVA_OPTIONS = (
+JAVA_OPTIONS = (
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
@@ -116,7 +116,7 @@ class JavaBroker(Broker):
         return [
             "java",
             *self.heap,
-            *_JAVA_OPTIONS,
+            *JAVA_OPTIONS,
             _ON_A_FULL_DISK,
             f"-Drocketmq.home.dir={self.home}",
             f"-Duser.home={self.directory}",
