@@ -163,7 +163,7 @@ async def test_a_client_that_breaks_the_protocol_is_dropped_and_the_others_are_n
 
 
 async def test_clients_beyond_the_limits_are_refused(logs: list[Any], autojump_clock: MockClock) -> None:
-    async with serving(connections_max=5, connections_per_host_max=2) as (server, connect):
+    async with serving(max_connections=5, max_connections_per_address=2) as (server, connect):
         clients = [await connect() for _ in range(2)]
         for client in clients:
             await client.send(request(1))
@@ -179,7 +179,7 @@ async def test_clients_beyond_the_limits_are_refused(logs: list[Any], autojump_c
     assert any(log["event"] == "remoting_connection.refused" for log in logs)
 
 
-@pytest.mark.parametrize("limits", [{"connections_max": 3}, {"connections_per_host_max": 3}])
+@pytest.mark.parametrize("limits", [{"max_connections": 3}, {"max_connections_per_address": 3}])
 async def test_who_never_asked_anything_gives_way_the_oldest_first(
     limits: dict[str, Any], autojump_clock: MockClock
 ) -> None:
@@ -195,7 +195,7 @@ async def test_who_never_asked_anything_gives_way_the_oldest_first(
         assert len(await asking.receive()) == 1
 
 
-@pytest.mark.parametrize("limits", [{"connections_max": 2}, {"connections_per_host_max": 2}])
+@pytest.mark.parametrize("limits", [{"max_connections": 2}, {"max_connections_per_address": 2}])
 async def test_a_place_that_was_given_up_is_free_at_once(limits: dict[str, Any], autojump_clock: MockClock) -> None:
     """Two come together: each gets the place of another one, and neither of them the other's."""
     async with serving(**limits) as (server, connect):
@@ -323,7 +323,7 @@ async def test_reading_pauses_while_too_much_is_in_flight(autojump_clock: MockCl
 
 async def test_reading_pauses_while_all_clients_together_have_too_much_in_flight(autojump_clock: MockClock) -> None:
     echo = Echo()
-    async with serving(echo, in_flight_bytes_max=1000) as (_, connect):
+    async with serving(echo, max_in_flight_bytes=1000) as (_, connect):
         first, second = await connect(), await connect()
         await trio.testing.wait_all_tasks_blocked()  # both are being read
         await first.send(request(2, 1, body=bytes(2000)))
@@ -341,7 +341,7 @@ async def test_reading_pauses_while_all_clients_together_have_too_much_in_flight
 async def test_when_there_is_room_again_everybody_is_read(autojump_clock: MockClock) -> None:
     """The first that paused may have nothing to say, and wakes no other."""
     echo = Echo()
-    async with serving(echo, in_flight_bytes_max=1000) as (_, connect):
+    async with serving(echo, max_in_flight_bytes=1000) as (_, connect):
         large, silent, waiting = [await connect() for _ in range(3)]
         await trio.testing.wait_all_tasks_blocked()
         await large.send(request(2, 1, body=bytes(2000)))
