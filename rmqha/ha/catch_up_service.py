@@ -12,7 +12,7 @@ from typing import Any, Final
 import structlog
 import trio
 
-from rmqha.errors import StoreError
+from rmqha.errors import StoreError, StoreReadError
 from rmqha.ha.catch_up import BeforeBeginning, PeerAsker
 from rmqha.ha.ha_client import MasterAddress, Meet, ProbeMaster, trust_anybody
 from rmqha.ha.options import HAClientOptions
@@ -24,6 +24,7 @@ logger = structlog.get_logger()
 
 _PROGRESS_S: Final = 5.0
 _WAITING_S: Final = 60.0
+_READ_AGAIN_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class CatchUpHooks:
 
     Attributes:
         refuse_puts: refuse them for this reason from now on; accept them if it is empty.
-        on_taken: bytes were appended, and puts are about to be accepted.
+        on_taken: bytes were appended, and puts are about to be accepted; StoreReadError: not yet.
         on_open: puts are about to be accepted for the first time.
         before_beginning: an empty log is about to begin like a peer's; RemoteProtocolError: not now.
     """
@@ -130,9 +131,14 @@ class CatchUpService:
         self._hooks.refuse_puts(plan.refusal)
 
     async def _open(self) -> None:
-        if self._has_taken:
-            await self._hooks.on_taken()
-            self._has_taken = False
+        while self._has_taken:
+            try:
+                await self._hooks.on_taken()
+                self._has_taken = False
+            except StoreReadError as error:
+                logger.warning("catch_up.not_read", reason=str(error))
+                self._hooks.refuse_puts(f"what was fetched from a peer cannot be read, and is tried again: {error}")
+                await trio.sleep(_READ_AGAIN_S)
         if not self.opened.is_set():
             self._hooks.on_open()
             self.opened.set()

@@ -525,6 +525,29 @@ async def test_a_log_that_cannot_be_read_for_a_while_is_compared_later(
     nursery.cancel_scope.cancel()
 
 
+async def test_what_was_taken_and_cannot_be_read_for_a_while_is_read_later(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It ended the asking, with sends refused as if the peer still held more."""
+    log, peer, told = MemoryLog.holding(PART), Peer(), list[str]()
+
+    def on_taken() -> None:
+        if trio.current_time() < opens_at:
+            raise StoreReadError(OSError(errno.EMFILE, "Too many open files"), operation="open", path="commitlog")
+
+    catch_up = await returned(
+        nursery, network, log, holds=DATA, probe=peer.probe, refuse_puts=told.append, on_taken=on_taken
+    )
+    opens_at = trio.current_time() + 60.0
+    peer.answer = LogRange(0, len(DATA))
+    await until(lambda: "cannot be read, and is tried again: open failed" in told[-1])
+    assert catch_up.opened.is_set()
+    await until(lambda: not told[-1], within_s=100.0)
+    peer.answer = LogRange(0, len(DATA) + 1)
+    await until(lambda: "holds messages beyond this log's end" in told[-1], within_s=100.0)
+    nursery.cancel_scope.cancel()
+
+
 async def _refusals_until(catch_up: CatchUpService, condition: Callable[[], bool]) -> set[str]:
     refusals = set()
     with trio.fail_after(60.0):
