@@ -307,6 +307,8 @@ class Connection:
         """Handle what arrived; between any two turns everybody else has one, and answers not taken are waited for."""
         requests = self._count_in(commands, size)
         turns, begun_at, handled = self._turns, self._heard_at, 0
+        if not requests:
+            turns.taken_s += trio.current_time() - begun_at
         try:
             while handled < len(requests):
                 if handled:
@@ -326,8 +328,7 @@ class Connection:
         with trio.CancelScope(shield=True):
             while self._steps is not None:
                 await turns.wait()
-                begun_at = trio.current_time()
-                self._turn_ends_at = begun_at + turns.turn_s
+                self._turn_ends_at = (begun_at := trio.current_time()) + turns.turn_s
                 self._take_steps()
                 turns.taken_s += trio.current_time() - begun_at
 
@@ -347,7 +348,7 @@ class Connection:
         return requests
 
     async def _wait_turn(self) -> None:
-        await self._turns.wait()
+        await self._turns.wait(self._undecoded_bytes)
         while self._outgoing.size >= (size := self._outgoing_bytes_max()):
             await self._outgoing.wait_below(size)
 

@@ -1,13 +1,16 @@
 """However many clients have however much to do: a new one is served soon, and the event loop goes round."""
 
 from collections.abc import Iterator
+from math import inf
 
+import pytest
 import trio
 import trio.testing
 from trio.testing import MockClock
 
 from rmqha.codec.frame_decoder import FrameDecoder
-from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
+from rmqha.remoting import connection
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
@@ -28,12 +31,6 @@ async def test_a_client_among_a_hundred_busy_ones_waits_for_a_round_not_for_all_
         autojump_clock.jump(REQUEST_S)
         return RemotingCommand(0)
 
-    async def note_passes() -> None:
-        while True:
-            begun_at = trio.current_time()
-            await trio.lowlevel.checkpoint()
-            passes.append(trio.current_time() - begun_at)
-
     broker = RequestDispatcher()
     broker.register(1, take_a_while)
     server = RemotingServer(broker, limits=remoting_limits())
@@ -44,7 +41,7 @@ async def test_a_client_among_a_hundred_busy_ones_waits_for_a_round_not_for_all_
         honest = await network.connect("10.0.0.1", 10911, timeout_s=1)
         for stream in busy:
             nursery.start_soon(stream.send_all, frames)
-        nursery.start_soon(note_passes)
+        nursery.start_soon(note_passes, passes)
         waits = []
         for _ in range(10):
             begun_at = trio.current_time()
@@ -54,6 +51,101 @@ async def test_a_client_among_a_hundred_busy_ones_waits_for_a_round_not_for_all_
         nursery.cancel_scope.cancel()
     assert max(waits) < 0.15
     assert max(passes) < 0.04
+
+
+async def note_passes(passes: list[float]) -> None:
+    """How long the event loop takes to go round, each time."""
+    while True:
+        begun_at = trio.current_time()
+        await trio.lowlevel.checkpoint()
+        passes.append(trio.current_time() - begun_at)
+
+
+async def test_fewer_clients_go_on_at_once_where_a_request_is_dearer_than_a_turn(autojump_clock: MockClock) -> None:
+    """A fifth of those who waited did in each pass: of 200 with a request of 10 ms each that took 0.4 s."""
+    network, passes = MemoryNetwork(), list[float]()
+
+    def take_long(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        autojump_clock.jump(PASS_S)
+        return RemotingCommand(0)
+
+    broker = RequestDispatcher()
+    broker.register(1, take_long)
+    server = RemotingServer(broker)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        busy = [await network.connect("10.0.0.1", 10911, timeout_s=1) for _ in range(200)]
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(note_passes, passes)
+        for stream in busy:
+            nursery.start_soon(stream.send_all, 3 * RemotingCommand(1).encode())
+        while sum(passes) < 600 * PASS_S - 1e-6:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert max(passes) < 6 * PASS_S
+
+
+async def test_who_sends_little_does_not_stand_behind_those_who_send_much(autojump_clock: MockClock) -> None:
+    """In one line a lone small request waited for 200 large ones of 10 ms each, 2 s."""
+    network = MemoryNetwork()
+
+    def take_long(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        autojump_clock.jump(PASS_S)
+        return RemotingCommand(0)
+
+    broker = RequestDispatcher()
+    broker.register(1, take_long)
+    broker.register(2, lambda _connection, _request: RemotingCommand(0))
+    server = RemotingServer(broker)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        busy = [await network.connect("10.0.0.1", 10911, timeout_s=1) for _ in range(200)]
+        honest = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        await trio.testing.wait_all_tasks_blocked()
+        for stream in busy:
+            nursery.start_soon(stream.send_all, 5 * RemotingCommand(1, body=bytes(10_000)).encode())
+        waits = []
+        for _ in range(20):
+            await trio.lowlevel.checkpoint()
+            begun_at = trio.current_time()
+            await honest.send_all(RemotingCommand(2).encode())
+            await honest.receive_into(memoryview(bytearray(1024)))
+            waits.append(trio.current_time() - begun_at)
+        nursery.cancel_scope.cancel()
+    assert max(waits) < 15 * PASS_S
+
+
+async def test_answers_that_nobody_awaits_are_decoded_in_turns_as_well(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are no requests, and were decoded whoever else waited: a flood of them held everybody up."""
+    network, passes = MemoryNetwork(), list[float]()
+
+    class SlowDecoder(FrameDecoder):
+        def on_received(self, buffer: memoryview, count: int) -> list[RemotingCommand]:
+            return self._slowly(super().on_received(buffer, count))
+
+        def decode_more(self, commands_max: float = inf) -> list[RemotingCommand]:
+            return self._slowly(super().decode_more(commands_max))
+
+        def _slowly(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
+            autojump_clock.jump(len(commands) * REQUEST_S)
+            return commands
+
+    monkeypatch.setattr(connection, "FrameDecoder", SlowDecoder)
+    server = RemotingServer(RequestDispatcher())
+    answers = b"".join(RemotingCommand(0, opaque, FLAG_RESPONSE).encode() for opaque in range(50))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        busy = [await network.connect("10.0.0.1", 10911, timeout_s=1) for _ in range(BUSY)]
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(note_passes, passes)
+        for stream in busy:
+            nursery.start_soon(stream.send_all, answers)
+        for _ in range(500):
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert 5 * PASS_S > max(passes) > 0
 
 
 async def test_what_one_client_has_sent_is_decoded_a_turn_at_a_time(autojump_clock: MockClock) -> None:
