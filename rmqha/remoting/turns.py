@@ -54,7 +54,7 @@ class Turns:
             at_once = min(self._next_at_once(at_once), max(1, int(waiting * PASS_S / ROUND_S)))
             self._begin_pass(min(TURN_S, ROUND_S / waiting))
             self._let_go_on(at_once)
-            for _ in range(2):  # after the second all of them have had their turn, whoever was first in a pass
+            for _ in range(2):  # after the second each of them has had its turn, also if it ran after this task
                 await trio.lowlevel.checkpoint()
         self._begin_pass(TURN_S)
         self._is_kept = False

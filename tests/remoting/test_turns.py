@@ -71,7 +71,7 @@ async def test_fewer_clients_go_on_at_once_where_a_request_is_dearer_than_a_turn
 
     broker = RequestDispatcher()
     broker.register(1, take_long)
-    server = RemotingServer(broker)
+    server = RemotingServer(broker, limits=remoting_limits())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         busy = [await network.connect("10.0.0.1", 10911, timeout_s=1) for _ in range(200)]
@@ -96,7 +96,7 @@ async def test_who_sends_little_does_not_stand_behind_those_who_send_much(autoju
     broker = RequestDispatcher()
     broker.register(1, take_long)
     broker.register(2, lambda _connection, _request: RemotingCommand(0))
-    server = RemotingServer(broker)
+    server = RemotingServer(broker, limits=remoting_limits())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         busy = [await network.connect("10.0.0.1", 10911, timeout_s=1) for _ in range(200)]
@@ -118,7 +118,7 @@ async def test_who_sends_little_does_not_stand_behind_those_who_send_much(autoju
 async def test_answers_that_nobody_awaits_are_decoded_in_turns_as_well(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are no requests, and were decoded whoever else waited: a flood of them held everybody up."""
+    """They are no requests, and were decoded at once in any case: a flood of them held everybody up."""
     network, passes = MemoryNetwork(), list[float]()
 
     class SlowDecoder(FrameDecoder):
@@ -133,7 +133,7 @@ async def test_answers_that_nobody_awaits_are_decoded_in_turns_as_well(
             return commands
 
     monkeypatch.setattr(connection, "FrameDecoder", SlowDecoder)
-    server = RemotingServer(RequestDispatcher())
+    server = RemotingServer(RequestDispatcher(), limits=remoting_limits())
     answers = b"".join(RemotingCommand(0, opaque, FLAG_RESPONSE).encode() for opaque in range(50))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))

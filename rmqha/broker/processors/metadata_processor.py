@@ -67,8 +67,7 @@ class MetadataProcessor:
     ) -> None:
         """A request of 25 bytes may ask for megabytes: a connection gets a table after it took the last."""
         if connection in self._asking or not connection.takes_answers:
-            remark = "answers wait to be taken: read them, then ask again"
-            connection.respond(request, ResponseCode.SYSTEM_BUSY, remark=remark)
+            _refuse(connection, request)
             return
         self._asking.add(connection)
         connection.start_soon(self._send_table, connection, request, make)
@@ -76,11 +75,22 @@ class MetadataProcessor:
     async def _send_table(
         self, connection: Connection, request: RemotingCommand, make: Callable[[], dict[str, Any]]
     ) -> None:
-        """One at a time, for all connections: made together, all tables would be in memory at once."""
+        """One at a time, for all connections: made together, all tables would be in memory at once.
+
+        While this one waited, those made for others may have become too much.
+        """
         try:
             with connection.fenced(request):
                 async with self._making:
-                    body = await encode_in_turns(make())
-                connection.respond(request, ResponseCode.SUCCESS, body=body)
+                    body = await encode_in_turns(make()) if connection.takes_answers else None
+                if body is None:
+                    _refuse(connection, request)
+                else:
+                    connection.respond(request, ResponseCode.SUCCESS, body=body)
         finally:
             self._asking.discard(connection)
+
+
+def _refuse(connection: Connection, request: RemotingCommand) -> None:
+    remark = "answers wait to be taken: read them, then ask again"
+    connection.respond(request, ResponseCode.SYSTEM_BUSY, remark=remark)

@@ -10,6 +10,7 @@ from rmqha.broker.processors import metadata_processor
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.connection import Connection
 from rmqha.remoting.response_table import Outcome
 from tests.broker.machines import Machine, ask
 from tests.reachable import count_entries
@@ -81,3 +82,27 @@ async def test_a_table_is_made_for_one_at_a_time_and_once_for_who_asks_again(aut
         assert broker.server is not None
         assert [connection.in_flight for connection in broker.server.connections] == [0, 0]
         assert (await ask(first, RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET))).code == ResponseCode.SUCCESS
+
+
+async def test_no_table_is_made_while_too_many_wait_to_be_taken(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that asked before that has waited behind the others, and would take as much memory as they do."""
+    machine, takes_answers = Machine(SimNet(), "10.0.0.1"), True
+
+    async def fill(_table: object) -> bytes:
+        nonlocal takes_answers
+        await trio.sleep(1)
+        takes_answers = False
+        return b"{}"
+
+    monkeypatch.setattr(metadata_processor, "encode_in_turns", fill)
+    monkeypatch.setattr(Connection, "takes_answers", property(lambda _: takes_answers))
+    async with machine.broker(), machine.client() as first, machine.client() as second:
+        answers: list[Outcome] = []
+        for client in (first, second):
+            request = RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET)
+            client.invoke_nowait(request, deadline=trio.current_time() + 10, on_outcome=answers.append)
+        await trio.sleep(5)
+    codes = [answer.code for answer in answers if isinstance(answer, RemotingCommand)]
+    assert sorted(codes) == [ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY]
