@@ -114,24 +114,30 @@ class PeerAsker:
         return stream
 
     async def _take(self, peer: MasterAddress, there: LogRange | None) -> None:
-        """Append what the peer holds beyond the local end; returns when there is nothing more."""
+        """Append what the peer holds beyond the local end; RemoteProtocolError if it does not send all of it."""
         options = self._options
         if there is not None and self._log.min_offset == self._log.max_offset:
             await self._before_beginning(peer, there)
         start = choose_start_at(self._log, there, overlap_size=options.overlap_size)
         stream = await self._connect(peer)
         try:
-            await SlaveConnection(
+            connection = SlaveConnection(
                 self._log,
                 stream,
                 start=start,
                 options=options,
                 silence_max_s=options.ha_housekeeping_interval_s,
                 waits_for_space=False,
-                is_finished=lambda session: _has_all(session, there),
-            ).run()
+                is_finished=lambda session: _has_all(session, there) or _has_sent_all(session),
+            )
+            await connection.run()
         finally:
             stream.close()
+        if not _has_all(connection.session, there):
+            raise RemoteProtocolError(
+                f"it sends nothing beyond {connection.session.position}, as if the rest were not durable there: "
+                "has its disk failed?"
+            )
 
     async def _compare(self, peer: MasterAddress, there: LogRange | None) -> PeerAnswer:
         """Compare the end of the shorter log with the same place of the longer; nothing is taken or acknowledged."""
@@ -170,9 +176,14 @@ def _has_nothing_more(session: SlaveSession) -> bool:
 
 def _has_all(session: SlaveSession, there: LogRange | None) -> bool:
     """Whether everything of the peer's is here; an incomplete record at its end was never acknowledged."""
-    if session.is_comparing:
-        return False
-    return _has_nothing_more(session) if there is None else session.position >= there.max_offset
+    if there is None:
+        return _has_sent_all(session)
+    return not session.is_comparing and session.position >= there.max_offset
+
+
+def _has_sent_all(session: SlaveSession) -> bool:
+    """Whether it has nothing more to send, whatever it says to hold."""
+    return not session.is_comparing and _has_nothing_more(session)
 
 
 def _state_after(receiver: ComparingReceiver, there: LogRange | None) -> PeerState | None:

@@ -4,6 +4,7 @@ import errno
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import count
 
 import pytest
 import trio
@@ -497,6 +498,37 @@ async def test_a_peer_that_sends_less_than_it_says_to_hold_is_asked_again(
     await trio.sleep(60.0)
     assert len(peer.streams) > 3
     assert (states(catch_up), catch_up.opened.is_set()) == (["unknown"], False)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_holds_more_than_it_sends_does_not_keep_the_others_from_being_asked(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """A slave whose disk failed sends what is durable, and heartbeats, while its log ends behind that."""
+    log, told = MemoryLog.holding(PART), list[str]()
+    failed, well = RawMaster(), await start_master(nursery, network, MemoryLog.holding(DATA))
+    await nursery.start(failed.run, network)
+
+    async def send_what_is_durable() -> None:
+        for number in count():
+            while number >= len(failed.streams) or not failed.reports(number):  # noqa: ASYNC110 - a fake without events
+                await trio.sleep(0.1)
+            begin = failed.reports(number)[0]
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await failed.send(encode_frame_header(begin, len(PART) - begin) + PART[begin:])
+                while failed.ended_at[number] is None:
+                    await failed.send(encode_frame_header(len(PART), 0))
+                    await trio.sleep(1.0)
+
+    async def probe(peer: MasterAddress) -> LogRange:
+        return LogRange(0, len(DATA) + (500 if peer.port == failed.port else 0))
+
+    nursery.start_soon(send_what_is_durable)
+    peers = [MasterAddress("peer", failed.port), MasterAddress("peer", well.port)]
+    start_catch_up(nursery, network, log, *peers, probe_peer=probe, refuse_puts=told.append)
+    await until(lambda: log.content() == DATA)
+    await until(lambda: f"it sends nothing beyond {len(PART)}" in told[-1])
+    assert f"(up to {len(DATA) + 500})" in told[-1]
     nursery.cancel_scope.cancel()
 
 
