@@ -173,7 +173,7 @@ async def test_few_descriptors_mean_fewer_clients_and_a_store_that_goes_on(tmp_p
     """Strangers that take every descriptor must not be able to fail a write."""
     broker = RmqhaBroker(tmp_path / "master", {"mappedFileSizeCommitLog": 1 << 20})
     broker.prefix = ("prlimit", "--nofile=620:620")
-    with reaping(broker), many_descriptors(2048):
+    with reaping(broker), many_descriptors(1000):
         await broker.start()
         await broker.running.wait_output(r'"max_connections": 44, "event": "process.limited"')
         silent = []
