@@ -76,7 +76,7 @@ async def test_a_pair_replicates_and_serves_behind_certificates(pair: Pair, pki:
         with trio.fail_after(120):
             bodies: list[bytes] = []
             while bodies.count(b"x" * 300_000) < 5:
-                bodies += [message.body for message in await consumer.poll(timeout_s=5)]
+                bodies += [message.body for message in await consumer.poll(timeout_s=60)]
     for stranger in (None, tls_network(TlsOptions(trust=str(pki.trust)))):
         with pytest.raises(RmqhaError):
             async with open_producer(pair.master.address, network=stranger) as producer:
