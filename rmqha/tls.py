@@ -108,12 +108,21 @@ class TlsStream:
     """A stream through TLS, or (on a permissive listener) not, as the peer decides.
 
     Invariant: what TLS has encrypted leaves in order, by one task at a time (``_sending``). A send that is cancelled
-    halfway leaves the stream broken, as the door demands.
+    halfway leaves the stream broken, as the door demands. Of the streams that share a lock (``handshakes``) one takes a
+    step of its handshake in each pass of the event loop.
     """
 
     def __init__(
-        self, stream: Stream, context: ssl.SSLContext, *, server_host: str | None, options: TlsOptions, mode: TlsMode
+        self,
+        stream: Stream,
+        context: ssl.SSLContext,
+        *,
+        server_host: str | None,
+        options: TlsOptions,
+        mode: TlsMode,
+        handshakes: trio.Lock | None = None,
     ) -> None:
+        self._handshakes: Final = handshakes or trio.Lock()
         self._stream: Final = stream
         self._options: Final = options
         self._mode: Final = mode
@@ -200,7 +209,7 @@ class TlsStream:
     async def _shake_hands(self) -> None:
         while True:
             try:
-                self._tls.do_handshake()
+                await self._do_handshake()
             except ssl.SSLWantReadError:
                 await self._flush()
             except ssl.SSLError as error:
@@ -211,6 +220,14 @@ class TlsStream:
                 return
             if not await self._feed():
                 raise UntrustedPeerError(f"{self.peer} ended the connection during the TLS handshake")
+
+    async def _do_handshake(self) -> None:
+        """A step. To sign takes milliseconds, with a large key, and a thousand strangers may come at one moment."""
+        async with self._handshakes:
+            try:
+                self._tls.do_handshake()
+            finally:
+                await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _check_names(self) -> None:
         wanted = self._options.peer_names
@@ -297,6 +314,7 @@ class TlsListener:
         self._context: Final = context
         self._options: Final = options
         self._mode: Final = mode
+        self._handshakes: Final = trio.Lock()
 
     @property
     def port(self) -> int:
@@ -306,7 +324,8 @@ class TlsListener:
     async def accept(self) -> TlsStream:
         """See :class:`~rmqha.transport.Listener`."""
         stream = await self._listener.accept()
-        return TlsStream(stream, self._context, server_host=None, options=self._options, mode=self._mode)
+        options, mode, handshakes = self._options, self._mode, self._handshakes
+        return TlsStream(stream, self._context, server_host=None, options=options, mode=mode, handshakes=handshakes)
 
     def close(self) -> None:
         """See :class:`~rmqha.transport.Listener`."""

@@ -316,3 +316,32 @@ async def test_a_plain_client_is_told_that_the_port_wants_tls(
         with pytest.raises(RemotingError, match="it speaks TLS" if says_so else "as one does that requires TLS"):
             await client.invoke(RemotingCommand(28), timeout_s=10)
     nursery.cancel_scope.cancel()
+
+
+async def test_one_handshake_goes_on_in_each_pass_of_the_event_loop(
+    pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of each was taken at once: of a thousand strangers, with a large key, that was seconds."""
+    steps = [0]
+
+    class CountingObject(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            steps[-1] += self.server_side
+            super().do_handshake()
+
+    async def count_passes() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            steps.append(0)
+
+    monkeypatch.setattr(ssl.SSLContext, "sslobject_class", CountingObject)
+    await start(nursery, TlsNetwork(memory, pki.options(HOST)))
+    network = TlsNetwork(memory, pki.options("10.0.0.1"))
+    async with trio.open_nursery() as counting:
+        counting.start_soon(count_passes)
+        async with trio.open_nursery() as strangers:
+            for _ in range(30):
+                strangers.start_soon(partial(network.connect, HOST, PORT, timeout_s=5))
+        counting.cancel_scope.cancel()
+    assert sum(steps) >= 30
+    assert max(steps) <= 2, "the counter may run before or after them"
