@@ -298,7 +298,12 @@ class ConsumeQueue:
         """The log now begins at ``phy_min_offset``: messages before are gone from this queue too."""
         if self._min_physic_offset >= phy_min_offset:
             return
-        self.min_offset_in_queue = max(self.queue.min_offset // UNIT_SIZE, self.end_before(phy_min_offset))
+        first = max(self.queue.min_offset // UNIT_SIZE, self.end_before(phy_min_offset))
+        before = self.unit(first - 1)
+        if before is not None and before[1] <= 0:  # no unit: the file was cut short, and what it held may be there yet
+            self.queue.on_missing(self.queue.directory)
+            return
+        self.min_offset_in_queue = first
         unit = self.unit(self.min_offset_in_queue)
         self._min_physic_offset = _UNKNOWN if unit is None else unit[0]
 

@@ -238,3 +238,17 @@ async def test_zeros_are_no_message_that_was_removed(autojump_clock: MockClock) 
         overwrite(store, first.min_offset_in_queue, bytes(UNIT_SIZE))
         with pytest.raises(StoreReadError, match="does not lead to its message"):
             store.get_message("TopicTest", 0, first.min_offset_in_queue)
+
+
+async def test_a_cleaning_does_not_take_the_messages_behind_zeros_for_deleted(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount()) as store:
+        before = await put_everywhere(store, rounds=25)
+        await dispatched(store)
+        overwrite(store, 10, bytes(UNIT_SIZE * 6))
+        await store.commit_log.queue.delete_first_in_thread()
+        store.queues.correct_min_offset(store.min_offset)
+        await trio.sleep(1)
+        with pytest.raises(StoreReadError, match="unit 12 does not lead to its message"):
+            store.get_message("TopicTest", 0, 12)
+        await settled(store)
+        assert offsets(store, 0) == [offset for offset in before[0] if offset >= store.min_offset]
