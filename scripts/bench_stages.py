@@ -26,25 +26,26 @@ from rmqha.broker.durability import Durability, ReplicaPromise
 from rmqha.broker.processors.send_message_processor import SendMessageProcessor
 from rmqha.broker.put_service import PutMessageService
 from rmqha.broker.sent_records import SendRules
-from rmqha.broker.topic_config_manager import TopicConfigManager, TopicRules
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.crc import crc32
-from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.host import parse_host
 from rmqha.codec.transfer import encode_frame_header
+from rmqha.codec.usual.decoder import RequestDecoder
+from rmqha.codec.usual.sends import UsualSends
 from rmqha.memory import BytesLike, new_buffer
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
-from rmqha.remoting.limits import Capacity, RemotingLimits
+from rmqha.remoting.limits import Capacity
 from rmqha.remoting.turns import REQUESTS_A_TURN
 from rmqha.replication.overlap import StreamStart
 from rmqha.replication.slave_session import AppendChunk, SlaveSession
 from rmqha.replication.watermark import Watermark
 from rmqha.store.message_store import DefaultMessageStore, make_store
 from rmqha.store.os_disk import OsDisk
-from rmqha.store.store_options import StoreOptions
 from scripts.bench_common import Case, print_table
 from tests.e2e.dialects import DIALECTS
+from tests.settings import remoting_limits, store_options, topic_rules
 
 _SEGMENT_SIZE: Final = 1 << 28
 _FRAME_SIZE: Final = 32 * 1024
@@ -129,13 +130,19 @@ def requests_of(case: Case, messages: int) -> list[bytes]:
 
 
 def open_store(directory: Path) -> DefaultMessageStore:
-    options = StoreOptions(str(directory), mapped_file_size_commit_log=_SEGMENT_SIZE)
+    options = store_options(str(directory), mapped_file_size_commit_log=_SEGMENT_SIZE)
     return make_store(options, OsDisk(), now_ms=lambda: time_ns() // 1_000_000)
 
 
 def cut_frames(chunks: list[bytes]) -> None:
-    buffer = new_buffer(RemotingLimits().receive_size)
-    decoder = FrameDecoder(commands_max=REQUESTS_A_TURN)
+    limits = remoting_limits()
+    buffer = new_buffer(limits.receive_size)
+    decoder = RequestDecoder(
+        UsualSends(),
+        frame_size_max=limits.frame_size_max,
+        header_size_max=limits.header_size_max,
+        commands_max=REQUESTS_A_TURN,
+    )
     for chunk in chunks:
         view = memoryview(chunk)
         while view:
@@ -150,7 +157,7 @@ def cut_frames(chunks: list[bytes]) -> None:
 
 async def send(store: DefaultMessageStore, chunks: list[bytes], watch: Stopwatch, topics: TopicConfigManager) -> None:
     """The whole road of a master: from the requests' bytes to the answers'."""
-    replica, fence, limits = ReadyReplica(), Fence(), RemotingLimits()
+    replica, fence, limits = ReadyReplica(), Fence(), remoting_limits()
     durability = Durability(
         store, clock=trio.current_time, flush=None, replica=ReplicaPromise(replica, timeout_s=3600.0)
     )
@@ -219,8 +226,7 @@ _STAGES: Final = ("frames", "accept", "append", "answer", "whole", "dispatch", "
 
 async def measure(case: Case, arguments: argparse.Namespace, directory: Path) -> dict[str, float]:
     """The best of several rounds, each stage for itself."""
-    rules = TopicRules("DefaultCluster", "broker-a")
-    topics = TopicConfigManager(rules, now_ms=lambda: time_ns() // 1_000_000)
+    topics = TopicConfigManager(topic_rules("DefaultCluster"), now_ms=lambda: time_ns() // 1_000_000)
     master, slave = (open_store(directory / name) for name in ("master", "slave"))
     best: dict[str, float] = {}
     gate = [0]

@@ -5,12 +5,13 @@ Source: spec: commitlog §3; rocketmq-all-4.9.8 CommitLog.java:1897-1990.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 from rmqha.broker.stored_properties import SendRefusedError
 from rmqha.codec.batch import BATCH_MESSAGES_MAX, ENTRY_SIZE_MIN, decode_batch, merge_properties
 from rmqha.codec.codes import ResponseCode
+from rmqha.codec.host import parse_host
 from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.codec.send_headers import SendMessageRequestHeader
 
@@ -22,6 +23,16 @@ _RECORD_COST: Final = 300
 """Bytes that a record takes in memory beside its body and properties."""
 LARGE_BYTES: Final = 256 * 1024
 """Of records in memory: what more than that may become of is prepared a few at one time."""
+
+
+Asked = tuple[int, int, bool, int]
+"""What an answer needs of its request: opaque, serialize, whether it is one-way, and the queue the producer is told."""
+
+
+@lru_cache(maxsize=4096)
+def born_host_of(peer: str) -> bytes:
+    """A client's address as a record has it."""
+    return parse_host(peer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from rmqha import __version__
 from rmqha.codec import java_json
 from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.usual.sends import Request
 from rmqha.config import BrokerConfig
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher, refuse_unknown
@@ -53,7 +54,7 @@ class Starting:
         document = {STATUS_KEY: json.dumps(self.document(), separators=(",", ":"))}
         return RemotingCommand(ResponseCode.SUCCESS, body=java_json.dumps({"table": document}).encode())
 
-    def put_off(self, connection: Connection, requests: list[RemotingCommand]) -> None:
+    def put_off(self, connection: Connection, requests: list[Request]) -> None:
         """Refuse as RocketMQ's clients understand it: ask again, or ask another broker."""
         for request in requests:
             remark = f"the broker is starting: {self.describe()}"

@@ -1,8 +1,9 @@
-"""FrameDecoder: a connection's bytes, as they come, into commands. Hot path."""
+"""StreamDecoder: a connection's bytes, as they come, into commands. Hot path."""
 
 import struct
+from abc import ABC, abstractmethod
 from math import inf
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from rmqha.codec.remoting import FRAME_SIZE_MAX, HEADER_SIZE_MAX, RemotingCommand, decode_frames
 from rmqha.memory import BytesLike
@@ -11,7 +12,10 @@ _PREFIX_SIZE: Final = 8
 _LENGTH: Final = struct.Struct(">i")
 
 
-class FrameDecoder:
+Frame = TypeVar("Frame")
+
+
+class StreamDecoder(ABC, Generic[Frame]):
     """Cuts a byte stream into commands, however it was chopped. Knows no socket and no clock.
 
     Holds at most one incomplete frame, in not much more memory than its bytes. To receive without a copy,
@@ -49,7 +53,7 @@ class FrameDecoder:
         held = len(self._rest)
         return buffer[held:] if 2 * held <= len(buffer) else buffer
 
-    def on_received(self, buffer: memoryview, count: int) -> list[RemotingCommand]:
+    def on_received(self, buffer: memoryview, count: int) -> list[Frame]:
         """The commands that ``count`` bytes at the beginning of :meth:`space` complete.
 
         Raises:
@@ -65,14 +69,14 @@ class FrameDecoder:
         """As :meth:`on_received`, but only hold the bytes, for :meth:`decode_more`."""
         self._rest += self.space(buffer)[:count]
 
-    def decode_more(self, commands_max: float = inf) -> list[RemotingCommand]:
+    def decode_more(self, commands_max: float = inf) -> list[Frame]:
         """So many of the next commands of what is held. Raises RemoteProtocolError as :meth:`on_received` does."""
         commands, taken = self._decode_frames(self._rest, min(commands_max, self._commands_max))
         del self._rest[:taken]
         self._note_wanted()
         return commands
 
-    def receive_data(self, data: BytesLike) -> list[RemotingCommand]:
+    def receive_data(self, data: BytesLike) -> list[Frame]:
         """The commands that ``data`` completes.
 
         Raises:
@@ -83,20 +87,28 @@ class FrameDecoder:
             return []
         return self._decode(b"".join((self._rest, data)) if self._rest else data)
 
-    def _decode(self, stream: BytesLike) -> list[RemotingCommand]:
+    def _decode(self, stream: BytesLike) -> list[Frame]:
         """Decode what was held and what came; hold what is left."""
         commands, taken = self._decode_frames(stream, self._commands_max)
         self._rest = bytearray(stream[taken:])
         self._note_wanted()
         return commands
 
-    def _decode_frames(self, stream: BytesLike, commands_max: float) -> tuple[list[RemotingCommand], int]:
+    @abstractmethod
+    def _decode_frames(self, stream: BytesLike, frames_max: float) -> tuple[list[Frame], int]:
+        """Whole frames at the start of ``stream``, of which they keep nothing, and how many bytes they took."""
+
+    def _note_wanted(self) -> None:
+        self._wanted = 4 + _LENGTH.unpack_from(self._rest)[0] if len(self._rest) >= _PREFIX_SIZE else _PREFIX_SIZE
+
+
+class FrameDecoder(StreamDecoder[RemotingCommand]):
+    """Decodes every frame."""
+
+    def _decode_frames(self, stream: BytesLike, frames_max: float) -> tuple[list[RemotingCommand], int]:
         return decode_frames(
             stream,
             frame_size_max=self._frame_size_max,
             header_size_max=self._header_size_max,
-            commands_max=commands_max,
+            commands_max=frames_max,
         )
-
-    def _note_wanted(self) -> None:
-        self._wanted = 4 + _LENGTH.unpack_from(self._rest)[0] if len(self._rest) >= _PREFIX_SIZE else _PREFIX_SIZE

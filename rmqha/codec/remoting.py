@@ -41,8 +41,8 @@ FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
 HEADER_SIZE_MAX: Final = 128 * 1024
 """Largest header a server accepts: 32767 bytes of short properties still fit in their escaped JSON form."""
 
-_HEADERS_AT_ONCE: Final = 64 * 1024
-"""Bytes of headers: what else is in a frame costs no time."""
+HEADERS_AT_ONCE: Final = 64 * 1024
+"""Bytes of headers that are decoded at once: what else is in a frame costs no time."""
 
 FLAG_RESPONSE: Final = 1
 FLAG_ONEWAY: Final = 2
@@ -150,6 +150,11 @@ class RemotingCommand:
             raw = self.ext_raw
             self._ext = decode_ext_fields(raw) if self.serialize == _ROCKETMQ else json_fields(json_header(raw)) or {}
         return self._ext
+
+    @property
+    def command(self) -> "RemotingCommand":
+        """This one: what arrives may also be one that is decoded when somebody asks for it."""
+        return self
 
     @property
     def is_response(self) -> bool:
@@ -273,25 +278,48 @@ def decode_frames(
     """
     commands: list[RemotingCommand] = []
     at, end = 0, len(buffer)
-    headers_left = inf if commands_max == inf else _HEADERS_AT_ONCE
-    while end - at >= 8 and len(commands) < commands_max and headers_left > 0:
-        total, word = _PREFIX.unpack_from(buffer, at)
-        header_size = word & 0xFFFFFF
-        if not 4 <= total <= frame_size_max - 4 or header_size > total - 4 or header_size > header_size_max:
-            reason = _bad_lengths(total, header_size, frame_size_max, header_size_max)
-            raise NoFrameError(reason, b"" if at else bytes(buffer[:_FIRST_BYTES_SIZE]))
-        if word >> 24 > _ROCKETMQ:
-            reason = f"serialize type {word >> 24} is neither 0 (JSON) nor 1 (ROCKETMQ)"
-            raise NoFrameError(reason, b"" if at else bytes(buffer[:_FIRST_BYTES_SIZE]))
-        frame_end = at + 4 + total
-        if frame_end > end:
+    headers_left = inf if commands_max == inf else HEADERS_AT_ONCE
+    while len(commands) < commands_max and headers_left > 0:
+        decoded = decode_frame(buffer, at, end, frame_size_max=frame_size_max, header_size_max=header_size_max)
+        if decoded is None:
             break
-        decode = _decode_binary if word >> 24 else _decode_json
-        body_at = at + 8 + header_size
-        commands.append(decode(bytes(buffer[at + 8 : body_at]), bytes(buffer[body_at:frame_end]), 4 + total))
-        at = frame_end
+        command, header_size = decoded
+        commands.append(command)
+        at += command.size
         headers_left -= header_size
     return commands, at
+
+
+def decode_frame(
+    buffer: BytesLike, at: int, end: int, *, frame_size_max: int, header_size_max: int
+) -> tuple[RemotingCommand, int] | None:
+    """The frame that begins at ``at`` and the size of its header; None if it does not end before ``end``.
+
+    Raises:
+        RemoteProtocolError: the stream cannot be followed any further; close the connection.
+    """
+    if end - at < _PREFIX.size:
+        return None
+    total, word = _PREFIX.unpack_from(buffer, at)
+    header_size = word & 0xFFFFFF
+    if not 4 <= total <= frame_size_max - 4 or header_size > total - 4 or header_size > header_size_max:
+        reason = _bad_lengths(total, header_size, frame_size_max, header_size_max)
+        raise NoFrameError(reason, b"" if at else bytes(buffer[:_FIRST_BYTES_SIZE]))
+    if word >> 24 > _ROCKETMQ:
+        reason = f"serialize type {word >> 24} is neither 0 (JSON) nor 1 (ROCKETMQ)"
+        raise NoFrameError(reason, b"" if at else bytes(buffer[:_FIRST_BYTES_SIZE]))
+    frame_end = at + 4 + total
+    if frame_end > end:
+        return None
+    decode = _decode_binary if word >> 24 else _decode_json
+    body_at = at + 8 + header_size
+    return decode(bytes(buffer[at + 8 : body_at]), bytes(buffer[body_at:frame_end]), 4 + total), header_size
+
+
+def decode_header(header: bytes, serialize: int) -> RemotingCommand:
+    """What a header says, as a command without a body. Raises RemoteProtocolError: it cannot be read."""
+    decode = _decode_binary if serialize == _ROCKETMQ else _decode_json
+    return decode(header, b"", 0)
 
 
 def _bad_lengths(total: int, header_size: int, frame_size_max: int, header_size_max: int) -> str:

@@ -6,15 +6,16 @@ from typing import Protocol, TypeVarTuple
 
 import trio
 
-from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from rmqha.codec.usual.decoder import RequestDecoder
+from rmqha.codec.usual.sends import Request
 from rmqha.errors import RemotingSendRequestError
 from rmqha.memory import BytesLike
 from rmqha.remoting.fence import Fence, Guard
 from rmqha.remoting.limits import Capacity, RemotingLimits
 from rmqha.remoting.outgoing import OutgoingQueue
 from rmqha.remoting.response_table import ResponseTable, invoke
-from rmqha.remoting.turns import PASS_S, REQUESTS_A_TURN
+from rmqha.remoting.turns import PASS_S
 from rmqha.transport import Stream
 from rmqha.waiting import wait_overdue
 
@@ -24,7 +25,7 @@ Arguments = TypeVarTuple("Arguments")
 class RequestHandler(Protocol):
     """Who answers the requests."""
 
-    def process(self, connection: "Connection", requests: list[RemotingCommand]) -> int:
+    def process(self, connection: "Connection", requests: list[Request]) -> int:
         """Handle what arrived at once, or as many of the first as :attr:`Connection.is_turn_over` allows.
 
         Each request gets exactly one answer, now or later; for a one-way request that is
@@ -107,7 +108,7 @@ class Connection:
 
     def respond(
         self,
-        request: RemotingCommand,
+        request: Request,
         code: int,
         *,
         remark: str | None = None,
@@ -117,7 +118,7 @@ class Connection:
         """Answer ``request`` in its own form; a one-way request is never answered."""
         self.send_reply(request, RemotingCommand(code, remark=remark, ext_fields=ext_fields, body=body))
 
-    def send_reply(self, request: RemotingCommand, response: RemotingCommand) -> None:
+    def send_reply(self, request: Request, response: RemotingCommand) -> None:
         """Send ``response`` as the answer to ``request``, in its form; a one-way request is never answered."""
         if request.flag & FLAG_ONEWAY:
             self.finish_oneway(1)
@@ -131,11 +132,11 @@ class Connection:
         """Give back what so many one-way requests took: nothing of them is held any more."""
         self._release(requests)
 
-    def fenced(self, request: RemotingCommand | None = None) -> Guard:
+    def fenced(self, request: Request | None = None) -> Guard:
         """Keep what goes wrong in a block with this client: ``request`` is refused, or this connection ends."""
         return self._fence.guard(self, request)
 
-    def refuse(self, request: RemotingCommand, error: Exception) -> None:
+    def refuse(self, request: Request, error: Exception) -> None:
         """Answer ``request`` with SYSTEM_ERROR; what is no error of ours is a bug, and is told of."""
         self._fence.refuse(self, request, error)
 
@@ -226,10 +227,7 @@ class Connection:
         self._handler.connection_closed(self)
 
     async def _read(self) -> None:
-        limits = self._limits
-        decoder = FrameDecoder(
-            frame_size_max=limits.frame_size_max, header_size_max=limits.header_size_max, commands_max=REQUESTS_A_TURN
-        )
+        decoder = self._capacity.new_decoder()
         buffer = self._capacity.receive_buffer
         self._heard_at = trio.current_time()
         while True:
@@ -248,7 +246,7 @@ class Connection:
                 return
             if self._turns.taken_s >= PASS_S:
                 decoder.put_off(buffer, count)
-                commands = []
+                commands: list[Request] = []
             else:
                 commands = decoder.on_received(buffer, count)
             completed = bool(commands)
@@ -263,7 +261,7 @@ class Connection:
             if held or decoder.pending_size:
                 self._capacity.unfinished.note(self, decoder.pending_size, begun_anew=completed)
 
-    async def _take_more(self, decoder: FrameDecoder) -> bool:
+    async def _take_more(self, decoder: RequestDecoder) -> bool:
         """Decode and handle, in turns, what was received beyond that; returns whether any frame was completed."""
         completed, begun_at = False, self._frame_begun_at
         while decoder.more:
@@ -275,7 +273,7 @@ class Connection:
         self._frame_begun_at = begun_at
         return completed
 
-    async def _decode_more(self, decoder: FrameDecoder) -> list[RemotingCommand]:
+    async def _decode_more(self, decoder: RequestDecoder) -> list[Request]:
         """Decode what is held when it is this connection's turn; till then it is accounted."""
         self._undecoded_bytes = decoder.pending_size
         self._capacity.used_bytes += self._undecoded_bytes
@@ -303,7 +301,7 @@ class Connection:
             await trio.sleep_until(due)
         self._watches_frame = False
 
-    async def _take_in_turns(self, commands: list[RemotingCommand], size: int) -> None:
+    async def _take_in_turns(self, commands: list[Request], size: int) -> None:
         """Handle what arrived; between any two turns everybody else has one, and answers not taken are waited for."""
         requests = self._count_in(commands, size)
         turns, begun_at, handled = self._turns, self._heard_at, 0
@@ -332,12 +330,12 @@ class Connection:
                 self._take_steps()
                 turns.taken_s += trio.current_time() - begun_at
 
-    def _count_in(self, commands: list[RemotingCommand], size: int) -> list[RemotingCommand]:
+    def _count_in(self, commands: list[Request], size: int) -> list[Request]:
         """Complete with the answers what was asked; returns the requests, which are in flight from now on."""
         requests = commands
-        if any(command.flag for command in commands):
+        if [command for command in commands if command.flag]:
             for command in commands:
-                if command.flag & FLAG_RESPONSE:
+                if isinstance(command, RemotingCommand) and command.flag & FLAG_RESPONSE:
                     self._responses.complete(command)
             requests = [command for command in commands if not command.flag & FLAG_RESPONSE]
         if requests:

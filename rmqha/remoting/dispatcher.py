@@ -5,12 +5,13 @@ from itertools import groupby
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.usual.sends import Request
 from rmqha.remoting.connection import Connection
 
 Processor = Callable[[Connection, RemotingCommand], RemotingCommand | None]
 """Returns the answer, whose opaque, flag and form are filled in; None when it answers itself, now or later."""
 
-BatchProcessor = Callable[[Connection, list[RemotingCommand]], None]
+BatchProcessor = Callable[[Connection, list[Request]], None]
 """Takes all neighbouring requests of its codes at once, and answers each of them itself, errors included."""
 
 RequestGuard = Callable[[Connection, RemotingCommand], RemotingCommand | None]
@@ -36,9 +37,9 @@ class RequestDispatcher:
     def register(self, code: int, processor: Processor) -> None:
         """Let ``processor`` handle requests with ``code``, one by one."""
 
-        def process_one(connection: Connection, requests: list[RemotingCommand]) -> None:
+        def process_one(connection: Connection, requests: list[Request]) -> None:
             for request in requests:
-                self._process_one(processor, connection, request)
+                self._process_one(processor, connection, request.command)
 
         self._processors[int(code)] = process_one
         self._single.add(process_one)
@@ -52,7 +53,7 @@ class RequestDispatcher:
         """Call ``callback`` for each connection that ends."""
         self._on_closed.append(callback)
 
-    def process(self, connection: Connection, requests: list[RemotingCommand]) -> int:
+    def process(self, connection: Connection, requests: list[Request]) -> int:
         """See :class:`~rmqha.remoting.connection.RequestHandler`."""
         handled = 0
         for processor, portion in self._portions_of(requests):
@@ -65,11 +66,14 @@ class RequestDispatcher:
             handled += len(portion)
         return handled
 
-    def _portions_of(self, requests: list[RemotingCommand]) -> list[tuple[BatchProcessor, list[RemotingCommand]]]:
+    def _portions_of(self, requests: list[Request]) -> list[tuple[BatchProcessor, list[Request]]]:
         """What processors take at once: neighbours, or single requests."""
+        processor = self._processor_of(requests[0])
         if len(requests) == 1:  # hot: what a producer sends that waits for each answer
-            return [(self._processor_of(requests[0]), requests)]
-        portions: list[tuple[BatchProcessor, list[RemotingCommand]]] = []
+            return [(processor, requests)]
+        if len({request.code for request in requests}) == 1 and processor not in self._single:  # and one that does not
+            return [(processor, requests)]
+        portions: list[tuple[BatchProcessor, list[Request]]] = []
         for processor, run in groupby(requests, self._processor_of):
             if processor in self._single:
                 portions += [(processor, [request]) for request in run]
@@ -78,12 +82,12 @@ class RequestDispatcher:
         return portions
 
     @staticmethod
-    def _admit(guard: RequestGuard, connection: Connection, requests: list[RemotingCommand]) -> list[RemotingCommand]:
+    def _admit(guard: RequestGuard, connection: Connection, requests: list[Request]) -> list[Request]:
         """Answer what the guard turns away; returns the others."""
         admitted = []
         for request in requests:
             with connection.fenced(request):
-                refusal = guard(connection, request)
+                refusal = guard(connection, request.command)
                 if refusal is None:
                     admitted.append(request)
                 else:
@@ -102,11 +106,11 @@ class RequestDispatcher:
             if response is not None:
                 connection.send_reply(request, response)
 
-    def _processor_of(self, request: RemotingCommand) -> BatchProcessor:
+    def _processor_of(self, request: Request) -> BatchProcessor:
         return self._processors.get(request.code, self.otherwise)
 
 
-def refuse_unknown(connection: Connection, requests: list[RemotingCommand]) -> None:
+def refuse_unknown(connection: Connection, requests: list[Request]) -> None:
     """Answer that nobody here knows the code."""
     for request in requests:
         remark = f" request type {request.code} not supported"

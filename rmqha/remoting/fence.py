@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import structlog
 
 from rmqha.codec.codes import ResponseCode
-from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.usual.sends import Request
 from rmqha.errors import RmqhaError
 from rmqha.log_limit import LogLimit
 
@@ -25,7 +25,7 @@ class Peer(Protocol):
 
     peer: str
 
-    def respond(self, request: RemotingCommand, code: int, *, remark: str | None = None) -> None:
+    def respond(self, request: Request, code: int, *, remark: str | None = None) -> None:
         """Answer ``request``."""
         ...
 
@@ -46,7 +46,7 @@ class Fence:
         self._refusals = LogLimit()
         self._bug_lines = LogLimit()
 
-    def guard(self, peer: Peer, request: RemotingCommand | None) -> "Guard":
+    def guard(self, peer: Peer, request: Request | None) -> "Guard":
         """Keep errors of a block inside it: ``request`` is refused, or, without one, the connection ends."""
         return Guard(self, peer, request)
 
@@ -56,7 +56,7 @@ class Fence:
         self._bug_lines.log(logger.error, "request.broken", peer=peer, code=code, reason=repr(error), exc_info=error)
         return f"a bug of this broker, see request.broken in its log: {error!r}"[:_REASON_SIZE_MAX]
 
-    def refuse(self, peer: Peer, request: RemotingCommand, error: Exception) -> None:
+    def refuse(self, peer: Peer, request: Request, error: Exception) -> None:
         """Answer ``request`` with SYSTEM_ERROR, and why."""
         if isinstance(error, RmqhaError):
             reason = str(error)
@@ -76,7 +76,7 @@ class Guard:
 
     __slots__ = ("_fence", "_peer", "_request")
 
-    def __init__(self, fence: Fence, peer: Peer, request: RemotingCommand | None) -> None:
+    def __init__(self, fence: Fence, peer: Peer, request: Request | None) -> None:
         self._fence = fence
         self._peer = peer
         self._request = request

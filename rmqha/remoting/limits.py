@@ -7,9 +7,11 @@ from typing import Protocol
 import trio
 
 from rmqha.codec.remoting import FRAME_SIZE_MAX, HEADER_SIZE_MAX
+from rmqha.codec.usual.decoder import RequestDecoder
+from rmqha.codec.usual.sends import UsualSends
 from rmqha.memory import new_buffer
 from rmqha.remoting.outgoing import OutgoingAccount
-from rmqha.remoting.turns import Turns
+from rmqha.remoting.turns import REQUESTS_A_TURN, Turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +68,13 @@ class Capacity:
     """
 
     def __init__(self, limits: RemotingLimits) -> None:
-        self._receive_size = limits.receive_size
+        self._limits = limits
         self.bytes_max = limits.max_in_flight_bytes
         self.used_bytes = 0
         self.released = trio.lowlevel.ParkingLot()
         self.outgoing = OutgoingAccount()
         self.turns = Turns()
+        self._usual = UsualSends()
         self.unfinished = UnfinishedFrames(limits.unfinished_bytes_max)
 
     @cached_property
@@ -80,7 +83,17 @@ class Capacity:
 
         So a connection that only sits there costs no buffer.
         """
-        return new_buffer(self._receive_size)
+        return new_buffer(self._limits.receive_size)
+
+    def new_decoder(self) -> RequestDecoder:
+        """For one connection; what it learns of usual sends, all know."""
+        limits = self._limits
+        return RequestDecoder(
+            self._usual,
+            frame_size_max=limits.frame_size_max,
+            header_size_max=limits.header_size_max,
+            commands_max=REQUESTS_A_TURN,
+        )
 
     def release(self, size: int) -> None:
         """Give back, and wake the readers that wait for it."""

@@ -29,6 +29,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import BrokerData, QueueData, TopicRouteData, encode_route
 from rmqha.codec.send_answers import SendMessageResponseEncoder
 from rmqha.codec.send_headers import SendMessageRequestDecoder
+from rmqha.codec.usual.sends import Request
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
@@ -103,9 +104,10 @@ class FakeBroker(RequestDispatcher):
         route = TopicRouteData((BrokerData("c", self.name, self.addrs),), (queues,))
         return RemotingCommand(0, body=encode_route(route, version=request.version))
 
-    def _send(self, connection: Connection, requests: list[RemotingCommand]) -> None:
-        self.sent += requests
-        for request in requests:
+    def _send(self, connection: Connection, requests: list[Request]) -> None:
+        commands = [request.command for request in requests]
+        self.sent += commands
+        for request in commands:
             code = self.answers.pop(0) if self.answers else 0
             if self.silent:
                 continue

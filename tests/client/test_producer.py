@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from rmqha.client import Message, Producer, ProducerOptions, SendResult, SendStatus, open_producer
 from rmqha.codec.codes import RequestCode
-from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.usual.sends import Request
 from rmqha.errors import (
     MQBrokerError,
     MQClientError,
@@ -358,7 +358,7 @@ async def test_a_batch_is_stored_in_order_in_one_queue(autojump_clock: MockClock
 async def test_where_a_message_lies_is_what_the_broker_says(autojump_clock: MockClock) -> None:
     broker = FakeBroker()
 
-    def store_in_queue_3(connection: Connection, requests: list[RemotingCommand]) -> None:
+    def store_in_queue_3(connection: Connection, requests: list[Request]) -> None:
         for request in requests:
             fields = {"msgId": "id", "queueId": "3", "queueOffset": "7"}
             connection.respond(request, 0, ext_fields=fields)

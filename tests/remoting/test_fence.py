@@ -12,6 +12,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from rmqha.codec.usual.sends import Request
 from rmqha.errors import LocalProtocolError, RemotingSendRequestError
 from rmqha.remoting.client import RemotingClient, open_remoting_client
 from rmqha.remoting.connection import Connection
@@ -159,7 +160,7 @@ async def test_cancellation_is_no_bug(autojump_clock: MockClock) -> None:
 class Refusing:
     peer = "10.9.9.9:1"
 
-    def respond(self, request: RemotingCommand, code: int, *, remark: str | None = None) -> None:
+    def respond(self, request: Request, code: int, *, remark: str | None = None) -> None:
         assert (code, remark) == (ResponseCode.SYSTEM_ERROR, "said by us")
 
     def close(self, reason: str) -> None:

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
+from rmqha.codec.usual.sends import Request
 from rmqha.errors import RemotingTimeoutError
 from rmqha.remoting.client import RemotingClient, open_remoting_client
 from rmqha.remoting.connection import Connection
@@ -34,7 +35,7 @@ class Broker(RequestDispatcher):
         self.register(HELD, lambda connection, request: self.held.append((connection, request)))
         self.register_batch([TOGETHER], self._answer_together)
 
-    def _answer_together(self, connection: Connection, requests: list[RemotingCommand]) -> None:
+    def _answer_together(self, connection: Connection, requests: list[Request]) -> None:
         self.together.append(len(requests))
         connection.send_responses([RemotingCommand(0, one.opaque, FLAG_RESPONSE).encode() for one in requests])
 

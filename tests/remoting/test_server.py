@@ -12,6 +12,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, SerializeType
+from rmqha.codec.usual.sends import Request
 from rmqha.errors import RemotingSendRequestError, RemotingTimeoutError, StoreError
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
@@ -78,7 +79,7 @@ class Echo(RequestDispatcher):
     def fail(self, connection: Connection, request: RemotingCommand) -> None:
         raise StoreError("the disk is on fire")
 
-    def take_batch(self, connection: Connection, requests: list[RemotingCommand]) -> None:
+    def take_batch(self, connection: Connection, requests: list[Request]) -> None:
         self.batches.append(len(requests))
         for request in requests:
             connection.send_response(RemotingCommand(0, request.opaque, FLAG_RESPONSE).encode())

@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
+from rmqha.codec.usual.sends import Request
 from rmqha.remoting import connection
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
@@ -184,7 +185,7 @@ async def test_the_more_clients_wait_the_less_of_each_is_decoded_at_once(autojum
     network, decoded_first = MemoryNetwork(), dict[Connection, int]()
     broker = RequestDispatcher()
 
-    def take_a_while(connection: Connection, requests: list[RemotingCommand]) -> None:
+    def take_a_while(connection: Connection, requests: list[Request]) -> None:
         decoded_first.setdefault(connection, connection.requests)
         autojump_clock.jump(len(requests) * REQUEST_S)
         connection.finish_oneway(len(requests))
@@ -207,7 +208,7 @@ async def test_what_is_received_and_not_decoded_is_on_the_account(autojump_clock
     broker = RequestDispatcher()
     server = RemotingServer(broker, limits=remoting_limits())
 
-    def look(connection: Connection, requests: list[RemotingCommand]) -> None:
+    def look(connection: Connection, requests: list[Request]) -> None:
         connection.start_soon(note)
         connection.finish_oneway(len(requests))
 
@@ -291,17 +292,17 @@ async def test_what_takes_many_steps_is_done_in_turns_and_before_anything_else(a
     network, order, others = MemoryNetwork(), list[str](), 0
     broker = RequestDispatcher()
 
-    def steps(connection: Connection, request: RemotingCommand) -> Iterator[bool]:
+    def steps(connection: Connection, request: Request) -> Iterator[bool]:
         for step in range(20):
             autojump_clock.jump(TURN_S / 2)
             yield step == 0  # the first finds nothing to do yet
         order.append(f"long, {others} turns of others meanwhile")
         connection.respond(request, 0)
 
-    def take_long(connection: Connection, requests: list[RemotingCommand]) -> None:
+    def take_long(connection: Connection, requests: list[Request]) -> None:
         connection.work(steps(connection, requests[0]))
 
-    def take_short(connection: Connection, requests: list[RemotingCommand]) -> None:
+    def take_short(connection: Connection, requests: list[Request]) -> None:
         order.append("short")
         for request in requests:
             connection.respond(request, 0)
@@ -333,7 +334,7 @@ async def test_what_has_been_begun_is_finished_while_the_server_shuts_down(autoj
     network, finished = MemoryNetwork(), list[bool]()
     broker = RequestDispatcher()
 
-    def steps(connection: Connection, request: RemotingCommand) -> Iterator[bool]:
+    def steps(connection: Connection, request: Request) -> Iterator[bool]:
         for _ in range(20):
             autojump_clock.jump(TURN_S)
             yield False

@@ -7,16 +7,15 @@ Source: spec: remoting §2.4, §3; rocketmq-all-4.9.8 AbstractSendMessageProcess
 """
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Final
 
 from rmqha.broker.durability import Answer
 from rmqha.broker.put_service import Put, PutMessageService
-from rmqha.broker.sent_records import LARGE_BYTES, SendRules, SentBatch, records_of
+from rmqha.broker.sent_records import LARGE_BYTES, Asked, SendRules, SentBatch, born_host_of, records_of
 from rmqha.broker.stored_properties import SendRefusedError, StoredProperties
 from rmqha.broker.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
+from rmqha.broker.usual_puts import UsualPuts
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.host import parse_host
 from rmqha.codec.limits import topic_problem
 from rmqha.codec.record.layout import SysFlag
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
@@ -25,6 +24,7 @@ from rmqha.codec.send_headers import (
     SendMessageRequestDecoder,
     SendMessageRequestHeader,
 )
+from rmqha.codec.usual.sends import Request
 from rmqha.errors import LocalProtocolError, ProtocolError
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
@@ -48,9 +48,7 @@ _CODE_OF_STATUS: Final = {
 LARGE_BATCHES_MAX: Final = 4
 """So many large batches are being prepared at one time; with their records each takes some 30 MB."""
 
-_Asked = tuple[int, int, bool, int]
-"""What an answer needs of its request: opaque, serialize, whether it is one-way, and the queue the producer is told."""
-_Stored = tuple[_Asked, AppendResult]
+_Stored = tuple[Asked, AppendResult]
 
 
 class SendMessageProcessor:
@@ -65,13 +63,14 @@ class SendMessageProcessor:
         self._decoder = SendMessageRequestDecoder()
         self._encoder = SendMessageResponseEncoder()
         self._next_queue = 0
+        self._usual = UsualPuts(topics, self._check_destination, self._stored_properties, rules=rules)
         self._large_batches = 0
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes of sends, as many at once as arrive together."""
         dispatcher.register_batch(_CODES, self.process)
 
-    def process(self, connection: Connection, requests: list[RemotingCommand]) -> None:
+    def process(self, connection: Connection, requests: list[Request]) -> None:
         """Answer every request once, now or when it is durable; large batches are prepared in turns."""
         refusal = self._puts.refusal()
         if refusal:
@@ -80,9 +79,15 @@ class SendMessageProcessor:
             return
         connection.work(self._process(connection, requests))
 
-    def _process(self, connection: Connection, requests: list[RemotingCommand]) -> Iterator[bool]:
-        sender, accepted, cost = _Sender(connection, self._encode_answers), list[Put[_Asked]](), 0
-        for request in requests:
+    def _process(self, connection: Connection, requests: list[Request]) -> Iterator[bool]:
+        sender, accepted, handled = _Sender(connection, self._encode_answers), list[Put[Asked]](), 0
+        cost = 0
+        while handled < len(requests):
+            handled += self._usual.accept(requests, handled, connection.peer, accepted=accepted)
+            if handled == len(requests):
+                break
+            request = requests[handled].command
+            handled += 1
             try:
                 put = self._accept(connection, request)
                 if isinstance(put.request, SentBatch):
@@ -120,7 +125,7 @@ class SendMessageProcessor:
         finally:
             self._large_batches -= is_large
 
-    def _accept(self, connection: Connection, request: RemotingCommand) -> Put[_Asked]:
+    def _accept(self, connection: Connection, request: RemotingCommand) -> Put[Asked]:
         """Check a request and make of it what the log takes.
 
         Raises:
@@ -135,7 +140,7 @@ class SendMessageProcessor:
                 f"sysFlag {header.sys_flag} is that of a transactional message: not supported by this version of rmqha",
             )
         stored, wait = self._stored_properties.make(header.properties, batch=header.batch)
-        born_host = _host_of(connection.peer)
+        born_host = born_host_of(connection.peer)
         try:
             records = records_of(
                 header, request.body, rules=self._rules, born_host=born_host, queue_id=queue_id, properties=stored
@@ -215,7 +220,7 @@ class _Sender:
     def fenced(self) -> Guard:
         return self._connection.fenced()
 
-    def refuse(self, asked: _Asked, result: AppendResult) -> None:
+    def refuse(self, asked: Asked, result: AppendResult) -> None:
         opaque, serialize, oneway, _ = asked
         request = RemotingCommand(0, opaque=opaque, serialize=serialize, flag=FLAG_ONEWAY if oneway else 0)
         self._connection.respond(request, _CODE_OF_STATUS[result.status], remark=result.remark or result.status.value)
@@ -241,8 +246,3 @@ def _encode_cut(opaque: int, serialize: int) -> bytes:
     remark = "the log was cut before this message was confirmed: another node may still hold it, or none; send it again"
     answer = RemotingCommand(ResponseCode.SYSTEM_ERROR, opaque, FLAG_RESPONSE, remark=remark, serialize=serialize)
     return answer.encode()
-
-
-@lru_cache(maxsize=4096)
-def _host_of(peer: str) -> bytes:
-    return parse_host(peer)

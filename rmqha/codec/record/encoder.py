@@ -7,8 +7,8 @@ and tail untouched, so that a whole batch is joined with one copy.
 
 import struct
 from typing import Final, NamedTuple
-from zlib import crc32
 
+from rmqha.codec.crc import crc32
 from rmqha.codec.record.layout import (
     MESSAGE_MAGIC,
     PROPERTIES_SIZE_MAX,

@@ -1,0 +1,1 @@
+"""Sends as a client usually writes them: learned from its bytes by the general code, and from then on looked up."""

@@ -1,0 +1,92 @@
+"""What was learned of a destination holds only as long as the table of topics."""
+
+from collections.abc import Callable
+
+import pytest
+
+from rmqha.broker.put_service import Put
+from rmqha.broker.sent_records import Asked, SendRules
+from rmqha.broker.stored_properties import SendRefusedError, StoredProperties
+from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.usual_puts import UsualPuts
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.host import parse_host
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.send_headers import SendMessageRequestHeader
+from rmqha.codec.usual.decoder import RequestDecoder
+from rmqha.codec.usual.sends import UsualSend, UsualSends
+from tests.broker.machines import send_request
+from tests.settings import topic_rules
+
+PEER = "10.9.9.9:999"
+
+
+class Broker:
+    """What decides about destinations, and counts how often it is asked."""
+
+    def __init__(self, *, store_host: str = "10.0.0.1:10911") -> None:
+        self.topics = TopicConfigManager(topic_rules(), now_ms=lambda: 1)
+        self.topics.learn_queue("t", 3)
+        self.asked = 0
+        self.refuses = False
+        rules = SendRules("c", parse_host(store_host), 1000)
+        self.usual = UsualPuts(self.topics, self.check_destination, StoredProperties("c"), rules=rules)
+
+    def check_destination(self, header: SendMessageRequestHeader) -> int:
+        self.asked += 1
+        if self.refuses:
+            raise SendRefusedError(ResponseCode.NO_PERMISSION, "not any more")
+        return header.queue_id
+
+    def accept(self, request: UsualSend, *, peer: str = PEER) -> list[Put[Asked]]:
+        accepted: list[Put[Asked]] = []
+        handled = self.usual.accept([request], 0, peer, accepted=accepted)
+        assert handled == len(accepted)
+        return accepted
+
+
+def looked_up(command: Callable[[], RemotingCommand] = lambda: send_request(b"x", queue_id=1)) -> UsualSend:
+    decoder = RequestDecoder(UsualSends(), frame_size_max=1 << 20, header_size_max=1 << 16)
+    for opaque in (11, 12, 13):
+        request = command()
+        request.opaque = opaque
+        (found,) = decoder.receive_data(request.encode())
+    assert isinstance(found, UsualSend)
+    return found
+
+
+def test_a_destination_is_asked_for_once() -> None:
+    broker, request = Broker(), looked_up()
+    assert broker.accept(request)
+    assert broker.accept(request)
+    assert broker.asked == 1
+
+
+def test_a_topic_that_changes_is_asked_for_again() -> None:
+    broker, request = Broker(), looked_up()
+    assert broker.accept(request)
+    broker.topics.learn_queue("other", 0)
+    assert broker.accept(request)
+    assert broker.asked == 2
+    broker.topics.learn_queue("other", 1)
+    broker.refuses = True
+    assert not broker.accept(request)
+
+
+@pytest.mark.parametrize("peer", ["", "[2001:db8::1]:999", "unknown"])
+def test_who_has_no_ipv4_address_goes_the_general_way(peer: str) -> None:
+    broker, request = Broker(), looked_up()
+    assert broker.accept(request)
+    assert not broker.accept(request, peer=peer)
+    assert not Broker(store_host="[2001:db8::2]:10911").accept(request)
+
+
+@pytest.mark.parametrize("queue_id", [-1, -5])
+def test_a_queue_for_the_broker_to_choose_is_chosen_each_time(queue_id: int) -> None:
+    assert not Broker().accept(looked_up(lambda: send_request(b"x", queue_id=queue_id)))
+
+
+def test_a_new_topic_is_not_made_here() -> None:
+    broker = Broker()
+    assert not broker.accept(looked_up(lambda: send_request(b"x", topic="new")))
+    assert not broker.asked
