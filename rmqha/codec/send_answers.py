@@ -16,11 +16,11 @@ from rmqha.codec.remoting import (
     SerializeType,
     encode_binary_frame,
     encode_ext_fields,
-    encode_prefix,
 )
 
 _ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
 _SIZE: Final = struct.Struct(">i")
+_PREFIX: Final = struct.Struct(">ii")
 _USUAL_RESPONSE: Final = re.compile(
     rb"\x00\x05msgId\x00\x00\x00\x20([0-9A-F]{32})\x00\x07queueId\x00\x00\x00[\x01-\x0a](\d{1,10})"
     rb"\x00\x0bqueueOffset\x00\x00\x00[\x01-\x13](\d{1,19})"
@@ -36,7 +36,11 @@ class SendMessageResponseEncoder:
     def __init__(self, *, region: str = "DefaultRegion", trace_on: bool = True) -> None:
         common = {"TRACE_ON": str(trace_on).lower(), "MSG_REGION": region}
         self._binary_tail: Final = encode_ext_fields(common)
-        self._json_tail: Final = "".join(f',"{name}":{encode_basestring(value)}' for name, value in common.items())
+        tail = "".join(f',"{name}":{encode_basestring(value)}' for name, value in common.items()).replace("%", "%%")
+        self._json_header: Final = (
+            f'{{"code":%d,"extFields":{{"queueId":"%d"{tail},"msgId":"%b","queueOffset":"%d"%b}},"flag":1,'
+            f'"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
+        ).encode()
 
     def encode(  # noqa: PLR0917 - positional, because the hot path calls it for each message
         self,
@@ -67,12 +71,9 @@ class SendMessageResponseEncoder:
                 ext += encode_ext_fields({"transactionId": transaction_id})
             return encode_binary_frame(code, opaque, FLAG_RESPONSE, ext, b"")
         transaction = "" if transaction_id is None else f',"transactionId":{encode_basestring(transaction_id)}'
-        header = (
-            f'{{"code":{code:d},"extFields":{{"queueId":"{queue_id}"{self._json_tail},"msgId":"{msg_id}",'
-            f'"queueOffset":"{queue_offset}"{transaction}}},"flag":1,"language":"JAVA","opaque":{opaque},'
-            f'"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
-        ).encode()
-        return encode_prefix(len(header), 0, serialize=serialize) + header
+        changing = (code, queue_id, msg_id.encode(), queue_offset, transaction.encode(), opaque)
+        header = self._json_header % changing
+        return _PREFIX.pack(4 + len(header), len(header)) + header
 
 
 class SendMessageResponseHeader(NamedTuple):

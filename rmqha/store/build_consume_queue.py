@@ -80,14 +80,15 @@ class CommitLogDispatcherBuildConsumeQueue:
         pack = UNIT.pack
         for request in requests:
             topic, queue_id, phy_offset, size, tags_code, _, queue_offset, sys_flag = request
-            if not enters_queue(sys_flag):
+            if sys_flag and not enters_queue(sys_flag):
                 continue
-            group = groups.get((topic, queue_id))
+            key = (topic, queue_id)
+            group = groups.get(key)
             if group is None:
-                if (lost := self._queues.lost.get((topic, queue_id))) is not None:
+                if (lost := self._queues.lost.get(key)) is not None:
                     lost.pass_over(queue_offset, ends_at=phy_offset + size)
                     continue
-                group = groups[topic, queue_id] = UnitGroup(self._queues.find_or_create(topic, queue_id))
+                group = groups[key] = UnitGroup(self._queues.find_or_create(topic, queue_id))
             if queue_offset != group.next and not self._is_acceptable(group, request, at_start=at_start):
                 continue
             group.units += pack(phy_offset, size, tags_code)

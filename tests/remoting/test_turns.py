@@ -10,8 +10,9 @@ from trio.testing import MockClock
 
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
+from rmqha.codec.usual.decoder import RequestDecoder
 from rmqha.codec.usual.sends import Request
-from rmqha.remoting import connection
+from rmqha.remoting import limits
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
@@ -122,18 +123,18 @@ async def test_answers_that_nobody_awaits_are_decoded_in_turns_as_well(
     """They are no requests, and were decoded at once in any case: a flood of them held everybody up."""
     network, passes = MemoryNetwork(), list[float]()
 
-    class SlowDecoder(FrameDecoder):
-        def on_received(self, buffer: memoryview, count: int) -> list[RemotingCommand]:
+    class SlowDecoder(RequestDecoder):
+        def on_received(self, buffer: memoryview, count: int) -> list[Request]:
             return self._slowly(super().on_received(buffer, count))
 
-        def decode_more(self, commands_max: float = inf) -> list[RemotingCommand]:
+        def decode_more(self, commands_max: float = inf) -> list[Request]:
             return self._slowly(super().decode_more(commands_max))
 
-        def _slowly(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
+        def _slowly(self, commands: list[Request]) -> list[Request]:
             autojump_clock.jump(len(commands) * REQUEST_S)
             return commands
 
-    monkeypatch.setattr(connection, "FrameDecoder", SlowDecoder)
+    monkeypatch.setattr(limits, "RequestDecoder", SlowDecoder)
     server = RemotingServer(RequestDispatcher(), limits=remoting_limits())
     answers = b"".join(RemotingCommand(0, opaque, FLAG_RESPONSE).encode() for opaque in range(50))
     async with trio.open_nursery() as nursery:
