@@ -128,7 +128,7 @@ class PullRequestHoldService:
     def release_all(self) -> None:
         """Let every held pull go on now, as if its time were over, and any that still comes: the broker is stopping."""
         self._ends_at = -inf
-        self._deadlines.expire(inf)
+        self._deadlines.hasten()
 
     async def run(self) -> None:
         """Keep the deadlines, and let go on in turns what could not at once, until cancelled."""

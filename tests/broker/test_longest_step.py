@@ -95,3 +95,17 @@ async def test_held_pulls_whose_time_is_over_at_once(nursery: trio.Nursery) -> N
     assert step.s < seconds_of_a_turn() / STEPS_A_TURN
     assert ended == [False] * HELD_MAX
     nursery.cancel_scope.cancel()
+
+
+async def test_held_pulls_that_a_stop_ends(nursery: trio.Nursery) -> None:
+    holds, ended = await hold_as_many_as_may_be(deadline=trio.current_time() + 60)
+    nursery.start_soon(holds.run)
+    await trio.lowlevel.checkpoint()
+    with LongestStep() as step:
+        await trio.lowlevel.checkpoint()
+        holds.release_all()
+        while len(ended) < HELD_MAX:
+            await trio.lowlevel.checkpoint()
+    assert step.s < seconds_of_a_turn() / STEPS_A_TURN
+    assert ended == [False] * HELD_MAX
+    nursery.cancel_scope.cancel()

@@ -56,12 +56,16 @@ async def test_what_finds_nothing_before_the_end_of_its_queue_waits_for_the_next
     assert (outcome, holds.held) == ([True], 1)
 
 
-async def test_stopping_lets_every_held_pull_go(mock_clock: MockClock) -> None:
+async def test_stopping_lets_every_held_pull_go(nursery: trio.Nursery, mock_clock: MockClock) -> None:
     holds = PullRequestHoldService()
+    nursery.start_soon(holds.run)
     outcome: list[bool] = []
     holds.suspend_pull_request("t", 0, offset=7, queue_end=7, deadline=15.0, retry=outcome.append)
+    await wait_all_tasks_blocked()
     holds.release_all()
+    await wait_all_tasks_blocked()
     assert outcome == [False]
+    nursery.cancel_scope.cancel()
 
 
 async def test_a_pull_that_comes_while_the_broker_stops_is_not_held(

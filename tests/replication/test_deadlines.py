@@ -83,3 +83,17 @@ def test_of_many_that_are_due_some_may_wait_for_the_next_turn() -> None:
     assert deadlines.expire(1.0, at_most=2)
     assert not deadlines.expire(1.0, at_most=2)
     assert done == [0, 1, 2, 3, 4]
+
+
+def test_what_is_hastened_is_due_at_any_time_and_what_is_added_later_is_not() -> None:
+    deadlines, called, told = Deadlines(), list[int](), list[float]()
+    for number in (3, 1, 2):
+        deadlines.add(float(number), partial(called.append, number))
+    deadlines.added = told.append
+    deadlines.hasten()
+    deadlines.add(0.5, partial(called.append, 4))
+    assert told == [float("-inf"), 0.5]
+    assert not deadlines.expire(0.0)
+    assert sorted(called) == [1, 2, 3]
+    assert deadlines.next() == 0.5
+    Deadlines().hasten()
