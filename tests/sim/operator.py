@@ -98,13 +98,14 @@ class Operator:
 
 
 def _log_end(node: SimNode, segment_size: int) -> int:
-    """Where the last whole record on a node's disk ends, as `rmqha log verify` would say."""
+    """Where the log on a node's disk will end when it starts: a last record with torn properties is cut then."""
     end = 0
     for path, inode in sorted(node.disk.files.items()):
         if not path.startswith("/store/commitlog/") or inode.size != segment_size:
             continue
         base = int(path.rpartition("/")[2])
-        scan = scan_records(memoryview(inode.cache), 0, inode.size, phy_offset_base=base, file_end=inode.size)
+        view = memoryview(inode.cache)
+        scan = scan_records(view, 0, inode.size, phy_offset_base=base, file_end=inode.size, torn_from=0)
         end = base + (inode.size if scan.stop is Stop.BLANK else scan.end)
         if scan.stop is not Stop.BLANK:
             break
