@@ -326,6 +326,11 @@ def _detach(sock: trio.socket.SocketType) -> socket.socket:
 
 
 def _format_address(address: tuple[Any, ...]) -> str:
-    """Of what the kernel says: host and port, and with IPv6 flow and scope."""
+    """Of what the kernel says: host and port, and with IPv6 flow and scope.
+
+    An IPv4 peer has one name, whether the listener is for both families (``::``) or for its own.
+    """
     host, port, *_ = address
+    if "." in host:
+        host = host.removeprefix("::ffff:")
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -73,3 +73,20 @@ async def test_a_frame_that_is_taken_in_parts_is_the_same_frame(
     stream = TcpStream(cast(socket.socket, stingy), ("127.0.0.1", 10912))
     await stream.send_file(HEADER, file, 700, 100)
     assert stingy.taken == HEADER + bytes(file.view()[700:800])
+
+
+@pytest.mark.parametrize(
+    ("address", "peer"),
+    [
+        (("10.0.0.5", 80), "10.0.0.5:80"),
+        (("::ffff:10.0.0.5", 80, 0, 0), "10.0.0.5:80"),
+        (("::1", 80, 0, 0), "[::1]:80"),
+        (("::ffff:0:1", 80, 0, 0), "[::ffff:0:1]:80"),
+    ],
+)
+def test_an_ipv4_peer_has_one_name_whatever_the_listener_is_for(
+    address: tuple[str, int], peer: str, writable: int
+) -> None:
+    """A slave comes to the HA port by ``::``, and says who it is on a port of ``0.0.0.0``."""
+    stream = TcpStream(cast(socket.socket, StingySocket([], writable)), address)
+    assert stream.peer == peer

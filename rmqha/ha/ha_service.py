@@ -1,5 +1,6 @@
 """HAService: what a broker does for the slaves that connect to it. A slave runs one too, for slaves of its own."""
 
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -175,9 +176,11 @@ class HAService:
 
     def name_slave(self, host: str, port: int, name: str) -> None:
         """The slave whose connection comes from ``port`` of ``host`` is called ``name``, as a broker there says."""
+        where = SlaveIdentity(host).host, str(port)
         for connection in self.connections.values():
-            if address_of(connection.peer) == (host, str(port)):
-                connection.replica.who = SlaveIdentity(host, name)
+            who = connection.replica.who
+            if (who.host, address_of(connection.peer)[1]) == where:
+                connection.replica.who = replace(who, name=name)
                 if connection.session.is_transferring:
                     self._on_known(connection)
 

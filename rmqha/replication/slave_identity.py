@@ -8,7 +8,7 @@ the tunnel's and the name never fits, so its slaves cannot be told apart, and co
 from dataclasses import dataclass, field
 from typing import Final
 
-_THIS_HOST: Final = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1"})
+_THIS_HOST: Final = frozenset({"127.0.0.1", "::1"})
 """Where any broker of a trial comes from, and whatever a tunnel that ends here lets in. Any other address, also of
 loopback, was given to somebody."""
 

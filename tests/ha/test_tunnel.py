@@ -14,9 +14,11 @@ DATA = records([b"x" * 100] * 4)
 HERE = "127.0.0.1"
 
 
-async def slave_here(nursery: trio.Nursery, network: MemoryNetwork, service: HAService) -> RawSlave:
+async def slave_here(
+    nursery: trio.Nursery, network: MemoryNetwork, service: HAService, *, host: str = HERE
+) -> RawSlave:
     """Connects from this host, and takes all that there is."""
-    network.host = HERE
+    network.host = host
     slave = await RawSlave.connect(nursery, network, service.port)
     await slave.report(0)
     await slave.report(len(DATA))
@@ -49,6 +51,20 @@ async def test_slaves_of_one_host_count_as_soon_as_they_have_said_their_names(
         service.name_slave(HERE, two.stream.local_port, "pair/2")
     assert (service.live_slaves, service.group_transfer.acked.value) == (2, len(DATA))
     assert [entry["slaves"] for entry in logs if entry["event"] == "ha_service.in_sync"] == [2]
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_of_this_host_may_say_its_name_by_the_other_family(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """``localhost`` is ``::1`` for the one port and 127.0.0.1 for the other: it was never known, nor counted."""
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=3))
+    for number in (1, 2):
+        slave = await slave_here(nursery, network, service, host="[::1]")
+        service.name_slave(HERE, slave.stream.local_port, f"pair/{number}")
+    assert [one.name for one in service.info().connections] == ["pair/1", "pair/2"]
+    assert service.group_transfer.acked.value == len(DATA)
     nursery.cancel_scope.cancel()
 
 
