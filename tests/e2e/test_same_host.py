@@ -70,7 +70,7 @@ async def test_two_slaves_on_their_masters_host_are_two_replicas(three: Brokers)
     for broker in three:
         await broker.start()
     async with open_producer(three[0].address) as producer:
-        assert await _send_ok_within(producer, 20)
+        assert await _send_ok_within(producer, 120)
         await three[2].kill()
         assert not await _send_ok_within(producer, 2)
 
@@ -82,9 +82,10 @@ async def test_a_slave_that_is_back_through_a_tunnel_is_one_replica(three: Broke
     async with trio.open_nursery() as nursery, open_producer(master.address) as producer:
         slave.conf["haMasterAddress"] = f"127.0.0.1:{await nursery.start(Tunnel(master.ports.ha).serve)}"
         slave.conf["masterAddress"] = master.address
-        for _ in range(2):
+        for connections in (1, 2):
             await slave.start()
             await slave.running.wait_output("ha_client.connected")
+            await master.running.wait_output(rf"(?s)(ha_connection\.transfer_started.*){{{connections}}}")
             await trio.sleep(2.5)
             assert (await producer.send(Message("orders", b"x"))).status is SendStatus.SLAVE_NOT_AVAILABLE
             await slave.kill()
