@@ -48,7 +48,8 @@ class Operator:
             node.wipe()
         if how == "usurp":
             self._watch(node)
-        if any(path.startswith(COMMIT_LOG) for path, _ in world.master.disk.dirty_sectors()):
+        files = world.master.disk.files.items()
+        if any(inode.cache != inode.durable for path, inode in files if path.startswith(COMMIT_LOG)):
             for other in candidates:
                 self._watch(other)
         for other in world.nodes.values():
