@@ -16,7 +16,7 @@ from tests.spark.logs import LogWriter, record
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default"), pytest.mark.timeout(1_800)]
 
 KILLS = 2
 QUERY = """
