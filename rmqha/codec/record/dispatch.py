@@ -43,8 +43,6 @@ _FIELDS: Final = fields_struct(
 assert _FIELDS.size == FIXED_SIZE_V4
 _HOSTS_V6: Final = SysFlag.HOSTS_V6
 _TAGS: Final = b"\x02TAGS\x01"
-_NO_TAG: Final = (b"", b"\x02")
-"""What follows an empty value; then an earlier one may count."""
 _FIELDS_V6: Final = {
     kind: fields_struct("store_timestamp", "body_size", sys_flag=kind, begin="born_host") for kind in HOST_KINDS
 }
@@ -68,7 +66,6 @@ def read_dispatch(
     unpack = _FIELDS.unpack_from
     requests: list[DispatchRequest] = []
     topics: dict[bytes, str] = {}
-    codes: dict[bytes, int] = {}
     new_request = tuple.__new__  # a third of the time of DispatchRequest(...)
     at, whole_header_end = start, end - FIXED_SIZE_V4
     while at <= whole_header_end:
@@ -103,7 +100,7 @@ def read_dispatch(
                 topic, tail[properties_at:], store_timestamp_ms=store_timestamp_ms, delay_levels_ms=delay_levels_ms
             )
         else:
-            code = _tags_code_among(codes, tail, properties_at)
+            code = _tags_code(tail, properties_at)
         request = (topic, queue_id, phy_offset, total, code, store_timestamp_ms, queue_offset, sys_flag)
         requests.append(new_request(DispatchRequest, request))
         at = next_at
@@ -127,20 +124,6 @@ def queue_tags_code(
         if due_ms:
             return due_ms
     return _tags_code(properties_raw, 0)
-
-
-def _tags_code_among(codes: dict[bytes, int], record_end: bytes, properties_at: int) -> int:
-    """As :func:`_tags_code`, which is asked once for each end of a record that begins with its last tag."""
-    tag_at = record_end.rfind(_TAGS, properties_at)
-    if tag_at < 0:
-        return _tags_code(record_end, properties_at)
-    rest = record_end[tag_at:]
-    code = codes.get(rest)
-    if code is None:
-        code = _tags_code(record_end, properties_at)
-        if rest[len(_TAGS) : len(_TAGS) + 1] not in _NO_TAG:
-            codes[rest] = code
-    return code
 
 
 def _tags_code(record_end: bytes, properties_at: int) -> int:
