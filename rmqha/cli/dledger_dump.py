@@ -68,16 +68,16 @@ def dump(
 
 
 def _reader(root: Path, data_store_path: str | None) -> "LedgerReader":
-    from rmqha.codec.dledger_properties import CHECK_POINT_FILE, LedgerCheckpoint, decode_check_point  # noqa: PLC0415
-    from rmqha.dledger.ledger_reader import LedgerReader  # noqa: PLC0415
+    from rmqha.codec.dledger_properties import CHECK_POINT_FILE  # noqa: PLC0415
+    from rmqha.dledger.ledger_reader import LedgerReader, read_checkpoint  # noqa: PLC0415
     from rmqha.store.os_disk import OsDisk  # noqa: PLC0415
 
     paths = [path for path in (data_store_path or str(root / "data")).split(",") if path]
     for path in paths:
         if not Path(path).is_dir():
             raise CliError(f"there is no directory {path}", hint="name those of dataStorePath with --data-store-path")
-    disk, file = OsDisk(), str(root / CHECK_POINT_FILE)
-    checkpoint = decode_check_point(disk.read_bytes(file)) if disk.exists(file) else LedgerCheckpoint()
+    disk = OsDisk()
+    checkpoint = read_checkpoint(disk, str(root / CHECK_POINT_FILE))
     return LedgerReader(disk, paths, checkpoint=checkpoint, wait=lambda: time.sleep(_SETTLES_S))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rmqha.codec.dledger_entry import Blank, End, EntryHeader, read_record, start_position
-from rmqha.codec.dledger_properties import LedgerCheckpoint
+from rmqha.codec.dledger_properties import LedgerCheckpoint, decode_check_point
 from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.disk import DataFile, Disk
 from rmqha.store.mapped_file import file_name, parse_file_name
@@ -19,6 +19,8 @@ from rmqha.store.open_files import OpenFiles
 
 _OPEN_FILES_MAX: Final = 16
 """They are read one after the other."""
+_CHECK_POINT_SIZE_MAX: Final = 64 * 1024
+"""Bytes; it has two lines."""
 _WHAT_NEXT: Final = (
     "This is damage, and a start of DLedger would cut the log here without a word. Take a copy of the store; let the "
     "group give this member its log again, or restore it from another member's"
@@ -71,6 +73,17 @@ class _LedgerFile:
     def first(self) -> EntryHeader | Blank | End:
         """What the file begins with. Raises StoreReadError."""
         return read_record(self.view(), 0, base=self.offset, previous=None)
+
+
+def read_checkpoint(disk: Disk, path: str) -> LedgerCheckpoint:
+    """A store's checkpoint, which says nothing if there is none. Raises StoreReadError."""
+    if not disk.exists(path):
+        return LedgerCheckpoint()
+    file = disk.open(path, writable=False)
+    try:
+        return decode_check_point(file.pread(_CHECK_POINT_SIZE_MAX, 0))
+    finally:
+        file.close()
 
 
 class LedgerReader:

@@ -173,7 +173,8 @@ class OsDisk:
     def open(self, path: str, *, writable: bool) -> OsDataFile:
         """See :meth:`Disk.open`."""
         with reading("open", path):
-            fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+            mode = os.O_RDWR if writable else os.O_RDONLY | os.O_NONBLOCK  # a pipe of that name would be waited for
+            fd = os.open(path, mode | os.O_CLOEXEC)
             return OsDataFile(fd, path, os.fstat(fd).st_size)
 
     def create(self, path: str, size: int, *, sparse: bool = False) -> OsDataFile:

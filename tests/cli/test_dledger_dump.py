@@ -1,6 +1,7 @@
 """`rmqha dledger dump` on the stores that a group of DLedger 0.3.1.2 wrote, compared with what that read in them."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,19 @@ def test_leftovers_of_a_truncate_are_noted(tmp_path: Path, capsys: Output) -> No
     captured = capsys.readouterr()
     assert len(captured.out.splitlines()) == 1
     assert "Note: the log ends before bytes that do not continue it: an entry's pos would be" in captured.err
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "data/" + "0" * 20])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(name: str, tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "data").mkdir()
+    os.mkfifo(tmp_path / name)
+    run(["dledger", "dump", str(tmp_path)])
+    assert name in capsys.readouterr().err
+
+
+def test_of_an_endless_checkpoint_only_the_beginning_is_read(group: Path, tmp_path: Path, capsys: Output) -> None:
+    shutil.copytree(group / "dledger-n0" / "data", tmp_path / "data")
+    with (tmp_path / "checkpoint").open("w") as file:
+        file.write("endIndex=54\ncommittedIndex=54\n")
+        file.truncate(1 << 40)
+    assert dump(capsys, tmp_path) == expected_lines()
