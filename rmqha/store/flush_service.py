@@ -8,13 +8,13 @@ not be issued, for want of a thread, is none.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import inf
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 import trio
 
 from rmqha.errors import StoreError, StoreWriteError
-from rmqha.store.commit_log import CommitLog
+from rmqha.store.log import RawLog
 from rmqha.store.passing import is_lack
 from rmqha.store.running_flags import RunningFlags
 from rmqha.store.store_options import StoreOptions
@@ -25,6 +25,31 @@ _PAGE_BYTES: Final = 4096
 _TRY_AGAIN_S: Final = 1.0
 
 
+class FlushedLog(RawLog, Protocol):
+    """What flushing needs of a log beside its ends.
+
+    Attributes:
+        boundary_offset: a record ends here, at or before ``max_offset``.
+        last_store_timestamp_ms: the store time of the last record before it.
+    """
+
+    boundary_offset: int
+    last_store_timestamp_ms: int
+
+    @property
+    def file_size(self) -> int:
+        """Of how many bytes one fdatasync makes durable at most."""
+        ...
+
+    async def flush_in_thread(self, end: int) -> None:
+        """Make durable what is written before ``end``; raises ``flushed``.
+
+        Raises:
+            StoreWriteError: of one file; what was flushed before counts.
+        """
+        ...
+
+
 class FlushCommitLogService(ABC):
     """What both flush services share. One task runs it, so at most one fdatasync of the log is under way.
 
@@ -32,7 +57,7 @@ class FlushCommitLogService(ABC):
     and ``flushed_timestamp_ms`` is the store time of one below it.
     """
 
-    def __init__(self, commit_log: CommitLog, flags: RunningFlags, *, on_flushed: Callable[[], None]) -> None:
+    def __init__(self, commit_log: FlushedLog, flags: RunningFlags, *, on_flushed: Callable[[], None]) -> None:
         self._commit_log = commit_log
         self._flags = flags
         self._on_flushed = on_flushed
@@ -135,7 +160,7 @@ class FlushRealTimeService(FlushCommitLogService):
 
     def __init__(
         self,
-        commit_log: CommitLog,
+        commit_log: FlushedLog,
         flags: RunningFlags,
         *,
         on_flushed: Callable[[], None],
@@ -167,7 +192,7 @@ class FlushRealTimeService(FlushCommitLogService):
 
 
 def make_flush_service(
-    commit_log: CommitLog,
+    commit_log: FlushedLog,
     flags: RunningFlags,
     *,
     options: StoreOptions,
