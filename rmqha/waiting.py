@@ -39,8 +39,12 @@ async def wait_overdue(deadline: Callable[[], float], *, ahead_s: float = inf) -
         deadline: ``inf`` while there is none.
         ahead_s: a deadline that is set anew lies at least so far ahead; left out if deadlines only move back.
     """
-    while (left_s := deadline() - trio.current_time()) > 0:  # noqa: ASYNC110 - time is what it waits for
-        await trio.sleep(min(left_s, ahead_s))
+    is_overdue = False
+    while not is_overdue:
+        while (left_s := deadline() - trio.current_time()) > 0:  # noqa: ASYNC110 - time is what it waits for
+            await trio.sleep(min(left_s, ahead_s))
+        await trio.lowlevel.checkpoint()  # the process may have stood still: what came meanwhile is read first
+        is_overdue = deadline() <= trio.current_time()
 
 
 class DeadlineService:

@@ -4,7 +4,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rmqha.replication.watermark import Complete, Watermark
-from rmqha.waiting import DeadlineService, wait_reached
+from rmqha.waiting import DeadlineService, wait_overdue, wait_reached
 
 
 async def test_wait_reached_returns_when_the_offset_passes(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
@@ -41,3 +41,25 @@ async def test_each_waiter_expires_at_his_own_deadline(nursery: trio.Nursery, au
     await trio.sleep(10)
     assert expired == {"late": 4.0, "early": 1.5}
     nursery.cancel_scope.cancel()
+
+
+async def test_what_came_while_the_process_stood_still_is_read_before_anybody_is_overdue(mock_clock: MockClock) -> None:
+    """A machine that was suspended takes no peer for silent whose bytes wait in its socket."""
+    deadline, has_come = 0.0, trio.Event()
+
+    async def read() -> None:
+        nonlocal deadline
+        await has_come.wait()
+        deadline += 20.0
+
+    for _ in range(20):  # who of two tasks goes first is drawn
+        deadline, has_come = trio.current_time() + 20.0, trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            nursery.start_soon(wait_overdue, lambda: deadline)
+            await wait_all_tasks_blocked()
+            has_come.set()
+            mock_clock.jump(25.0)
+            await wait_all_tasks_blocked()
+            assert len(nursery.child_tasks) == 1, "it waits for the next deadline"
+            nursery.cancel_scope.cancel()
