@@ -56,7 +56,7 @@ async def test_what_came_while_the_process_stood_still_is_read_before_anybody_is
         deadline, has_come = trio.current_time() + 20.0, trio.Event()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(read)
-            nursery.start_soon(wait_overdue, lambda: deadline)
+            nursery.start_soon(wait_overdue, lambda: deadline)  # noqa: B023 - it has ended before the next one
             await wait_all_tasks_blocked()
             has_come.set()
             mock_clock.jump(25.0)
