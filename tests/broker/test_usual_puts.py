@@ -11,6 +11,7 @@ from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.broker.usual_puts import UsualPuts
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.host import parse_host
+from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_headers import SendMessageRequestHeader
 from rmqha.codec.usual.decoder import RequestDecoder
@@ -46,12 +47,19 @@ class Broker:
 
 
 def looked_up(command: Callable[[], RemotingCommand] = lambda: send_request(b"x", queue_id=1)) -> UsualSend:
+    return all_looked_up(command(), command(), command())[-1]
+
+
+def all_looked_up(*commands: RemotingCommand) -> list[UsualSend]:
+    """Those behind the first, from which it is learned."""
     decoder = RequestDecoder(UsualSends(), frame_size_max=1 << 20, header_size_max=1 << 16)
-    for opaque in (11, 12, 13):
-        request = command()
-        request.opaque = opaque
-        (found,) = decoder.receive_data(request.encode())
-    assert isinstance(found, UsualSend)
+    found: list[UsualSend] = []
+    for opaque, command in enumerate(commands, 11):
+        command.opaque = opaque
+        (request,) = decoder.receive_data(command.encode())
+        assert isinstance(request, UsualSend) == (opaque > 11)
+        if isinstance(request, UsualSend):
+            found.append(request)
     return found
 
 
@@ -90,3 +98,31 @@ def test_a_new_topic_is_not_made_here() -> None:
     broker = Broker()
     assert not broker.accept(looked_up(lambda: send_request(b"x", topic="new")))
     assert not broker.asked
+
+
+@pytest.mark.parametrize(
+    ("learned_from", "usual", "odd"),
+    [
+        ("UNIQ_KEY\x01abcd", "TRAN_MSG\x01none", "TRAN_MSG\x01true"),
+        ("UNIQ_KEY\x01abcde\x02T\x01xx", "A\x01bcdefg\x02NAMES\x013333", "A\x01bcdefg\x02DELAY\x013333"),
+        ("UNIQ_KEY\x01abcd\x02T\x01xxx", "A\x01bcdefg\x02NAME\x01false", "A\x01bcdefg\x02WAIT\x01false"),
+        ("MY_UNIQ_KEY\x01abcd", "T\x01\x02TRAN_MSG\x01none", "T\x01\x02TRAN_MSG\x01true"),
+    ],
+)
+def test_only_a_unique_key_may_be_anything(learned_from: str, usual: str, odd: str) -> None:
+    """Other properties may have something at its place."""
+    broker = Broker()
+    requests = all_looked_up(
+        *[send_request(b"x", queue_id=1, properties=text) for text in (learned_from, *[usual] * 4, odd)]
+    )
+    for request in requests:
+        properties = request.command.ext_fields["i"].encode()
+        try:
+            expected = StoredProperties("c").make(properties, batch=False)
+        except SendRefusedError:
+            assert not broker.accept(request)
+        else:
+            (put,) = broker.accept(request)
+            assert isinstance(put.request, PreparedRecord)
+            assert put.request.tail.endswith(expected[0])
+            assert put.wait == expected[1]

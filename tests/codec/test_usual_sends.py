@@ -160,6 +160,21 @@ def test_a_header_that_says_something_twice_or_elsewhere(fields: str, more: str)
         is_looked_up(changed, after=json_frame(fields, more=more))
 
 
+@pytest.mark.parametrize(
+    ("fields", "more"),
+    [
+        (FIELDS.replace("UNIQ_KEY\\u0001", "") + ',"\\u0069":"' + "K" * (len(KEY) + 12) + '"', ""),
+        (FIELDS.replace(f"UNIQ_KEY\\u0001{KEY}\\u0002TAGS\\u0001x", "abcd") + ',"\\u0069":"KKKK"', ""),
+        (FIELDS + ',"\\u0067":"2211111111111"', ""),
+        (FIELDS + ',"g"  :"2211111111111"', ""),
+        (FIELDS, ',"\\u006fpaque":211111112'),
+    ],
+)
+def test_what_is_said_elsewhere_may_be_just_what_the_student_expects(fields: str, more: str) -> None:
+    frame = json_frame(fields, more=more)
+    is_looked_up(frame, after=frame)
+
+
 def test_binary_headers_with_pairs_that_stand_twice() -> None:
     fields = {"a": "g", "b": "t", "c": "d", "d": "4", "e": "0", "f": "0", "g": BORN, "h": "0"}
     usual = binary_frame(fields | {"i": f"UNIQ_KEY\x01{KEY}", "j": "0"})

@@ -21,10 +21,12 @@ _JSON_PROPERTIES: Final = re.compile(rb'"i"[ ]?:[ ]?"([^"]*)"')
 _BINARY_OPAQUE: Final = (5, 9)
 _BINARY_BORN: Final = re.compile(rb"\x00\x01g\x00\x00\x00\x0d([0-9]{13})")
 _BINARY_PROPERTIES: Final = re.compile(rb"\x00\x01i(....)", re.DOTALL)
-_KEY: Final = re.compile(rb"UNIQ_KEY(?:\x01|\\u0001)([0-9A-Za-z]{1,64})(?=\x02|\\u0002|$)")
+_KEY: Final = re.compile(rb"(?:\A|\x02|\\u0002)UNIQ_KEY(?:\x01|\\u0001)([0-9A-Za-z]{1,64})(?=\x02|\\u0002|\Z)")
+_KEY_BEGINS: Final = b"\2UNIQ_KEY\1"
 _OTHER_DIGIT: Final = bytes.maketrans(b"0123456789", b"1212121212")
 """Not zero, with which no number begins; ten of them are an int32 still."""
-_PLACEHOLDER: Final = b"K"
+_PLACEHOLDERS: Final = (b"K", b"L")
+"""What stands elsewhere in a header, and counts, may look like one of them, but not like both."""
 
 
 def places_in(header: bytes, serialize: int) -> Places | None:
@@ -40,8 +42,9 @@ def places_in(header: bytes, serialize: int) -> Places | None:
             return None
         opaque, born, begin = _BINARY_OPAQUE, borns[0].span(1), lengths[0].end()
         properties = (begin, begin + int.from_bytes(lengths[0][1], "big"))
-    key = _KEY.search(header[: properties[1]], properties[0])
-    places = Places(opaque, born, properties, (properties[1], properties[1]) if key is None else key.span(1))
+    key = _KEY.search(header[properties[0] : properties[1]])
+    key_at = (properties[1],) * 2 if key is None else (properties[0] + key.start(1), properties[0] + key.end(1))
+    places = Places(opaque, born, properties, key_at)
     in_order = sorted(places[:3])
     is_apart = all(one[1] <= next_one[0] for one, next_one in pairwise(in_order))
     return places if is_apart and properties[1] <= len(header) else None
@@ -49,22 +52,26 @@ def places_in(header: bytes, serialize: int) -> Places | None:
 
 def understand_head(layout: Layout, header: bytes) -> Head | None:
     """What such a send says, if its changing parts lie where ``layout`` has them."""
-    parts, at = _with_other_numbers(layout, header), layout.properties_at
-    for place in (at, at + 2, at + 4):
-        parts[place] = _PLACEHOLDER * len(parts[place])
-    said = _read(layout, header)
-    if said is None or _read(layout, layout.cut.pack(*parts)) != _expected(said, layout, parts):
+    said, at = _read(layout, header), layout.properties_at
+    if said is None:
         return None
+    parts = [*layout.cut.unpack(header)]
+    for placeholder in _PLACEHOLDERS:
+        parts = _with_other_numbers(layout, parts)
+        for place in (at, at + 2, at + 4):
+            parts[place] = placeholder * len(parts[place])
+        if _read(layout, layout.cut.pack(*parts)) != _expected(said, layout, parts):
+            return None
     return Head(said.header._replace(born_timestamp_ms=0, properties=b""))
 
 
 def understand_shape(layout: Layout, header: bytes) -> Shape | None:
     """The properties around the key, if nothing but the key changes where ``layout`` has it."""
-    parts, at = _with_other_numbers(layout, header), layout.properties_at
-    before, after = layout.plain(parts[at]), layout.plain(parts[at + 4])
-    if before is None or after is None:
+    parts, at = [*layout.cut.unpack(header)], layout.properties_at
+    before, after, key = layout.plain(parts[at]), layout.plain(parts[at + 4]), parts[at + 2]
+    if before is None or after is None or not _is_key(before, key, after):
         return None
-    key = parts[at + 2] = _PLACEHOLDER * len(parts[at + 2])
+    key = parts[at + 2] = _PLACEHOLDERS[0] * len(key)
     found = _read(layout, layout.cut.pack(*parts))
     return (
         Shape(before, after, len(key))
@@ -73,8 +80,14 @@ def understand_shape(layout: Layout, header: bytes) -> Shape | None:
     )
 
 
-def _with_other_numbers(layout: Layout, header: bytes) -> list[Any]:
-    parts = [*layout.cut.unpack(header)]
+def _is_key(before: bytes, key: bytes, after: bytes) -> bool:
+    """Whether what stands there is all of a unique key, and not a part of something that means more; or nothing."""
+    return not key or ((b"\2" + before).endswith(_KEY_BEGINS) and after[:1] in (b"", b"\2"))
+
+
+def _with_other_numbers(layout: Layout, parts: list[Any]) -> list[Any]:
+    """Others, and others again when these are given: what says the same both times is said elsewhere."""
+    parts = [*parts]
     parts[layout.born_at] = parts[layout.born_at].translate(_OTHER_DIGIT)
     opaque = parts[layout.opaque_at]
     parts[layout.opaque_at] = opaque.translate(_OTHER_DIGIT) if layout.is_json else opaque ^ 1
