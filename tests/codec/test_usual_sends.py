@@ -205,3 +205,60 @@ def test_properties_that_never_come_again_are_not_kept() -> None:
         decoder.receive_data(json_frame(FIELDS.replace("TAGS", f"TAG{number:06d}")))
     assert usual.taken == 4_999
     assert usual.known == 2
+
+
+def taken_of(decoder: RequestDecoder, usual: UsualSends, frame: bytes, *, times: int) -> int:
+    before = usual.taken
+    for _ in range(times):
+        decoder.receive_data(frame)
+    return usual.taken - before
+
+
+def test_a_few_layouts_alike_do_not_keep_all_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sends, "_FORGET_AFTER", 2_000)
+    usual, honest = UsualSends(), json_frame(FIELDS.replace('"a":"g"', '"a":"group123"'))
+    decoder = request_decoder(usual)
+    for size in range(4):  # as long as the honest one, with all that changes elsewhere
+        odd = FIELDS.replace('"a":"g"', f'"a":"{"g" * (1 + size)}"').replace('"j":"0"', f'"j":"{"0" * (8 - size)}"')
+        assert len(json_frame(odd)) == len(honest)
+        assert taken_of(decoder, usual, json_frame(odd), times=2) == 1
+    assert taken_of(decoder, usual, honest, times=1_000) == 0
+    taken_of(decoder, usual, honest, times=1_100)
+    assert taken_of(decoder, usual, honest, times=100) == 100
+
+
+def test_what_is_forgotten_is_not_held_by_sends_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sends, "KNOWN_MAX", 2)
+    monkeypatch.setattr(sends, "_FORGET_AFTER", 10)
+    decoder = request_decoder(UsualSends())
+    _, waiting = decode_all(decoder, [json_frame(FIELDS)] * 2)[0]
+    assert isinstance(waiting, UsualSend)
+    assert waiting.layout.heads
+    decode_all(decoder, [json_frame(FIELDS.replace('"b":"t"', '"b":"u"'))] * 20)
+    assert not waiting.layout.heads
+    check_same(waiting, decode_all(FrameDecoder(), [json_frame(FIELDS)] * 2)[0][1])
+
+
+def test_what_is_known_is_not_counted_again() -> None:
+    """Though something in the properties, or in the place of the key, has each of them decoded."""
+    usual = UsualSends()
+    decoder = request_decoder(usual)
+    known = list[int]()
+    for times in (4, 100):
+        for text in (KEY, KEY[:-6] + "\\u00fc", KEY[:-1] + "-"):
+            taken_of(decoder, usual, json_frame(FIELDS.replace(KEY, text)), times=times)
+        known.append(usual.known)
+    assert known[0] == known[1]
+
+
+def test_studying_counts_as_decoding() -> None:
+    """So that no more of the event loop is held at once."""
+    frames = [json_frame(FIELDS.replace('"a":"g"', f'"a":"{"g" * 600}{number:03d}"')) for number in range(200)]
+    decoder = RequestDecoder(
+        UsualSends(), frame_size_max=FRAME_SIZE_MAX, header_size_max=HEADER_SIZE_MAX, commands_max=256
+    )
+    at_once = len(decoder.receive_data(b"".join(frames)))
+    assert at_once * 4 * len(frames[0]) < 64 * 1024 + 4 * len(frames[0])
+    while decoder.more:
+        at_once += len(decoder.decode_more())
+    assert at_once == len(frames)

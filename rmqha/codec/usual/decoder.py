@@ -21,8 +21,8 @@ class RequestDecoder(StreamDecoder[Request]):
     def _decode_frames(self, stream: BytesLike, frames_max: float) -> tuple[list[Request], int]:
         """As :func:`~rmqha.codec.remoting.decode_frames`.
 
-        With ``frames_max`` no more than so many, and none after 64 KiB of headers that are not looked up: the rest
-        is for another time.
+        With ``frames_max`` no more than so many, and none after 64 KiB of headers that are not looked up, each
+        as often as it was read: the rest is for another time.
         """
         frame_size_max, header_size_max, usual = self._frame_size_max, self._header_size_max, self._usual
         frames: list[Request] = []
@@ -37,7 +37,6 @@ class RequestDecoder(StreamDecoder[Request]):
                 break
             command, header_size = decoded
             frames.append(command)
-            usual.study(stream, at, command)
+            headers_left -= header_size + usual.study(stream, at, command)
             at += command.size
-            headers_left -= header_size
         return frames, at

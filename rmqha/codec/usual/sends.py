@@ -6,12 +6,13 @@ frame means is the same either way (``tests/codec/test_usual_sends.py``, ``tests
 """
 
 import struct
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.remoting import RemotingCommand, decode_header
 from rmqha.codec.usual.layout import Head, Layout, Shape
-from rmqha.codec.usual.study import places_in, understand_head, understand_shape
+from rmqha.codec.usual.study import READINGS, places_in, understand_head, understand_shape
 from rmqha.memory import BytesLike
 
 _PREFIX: Final = struct.Struct(">iI")
@@ -22,9 +23,9 @@ _HEADER_SIZE_MAX: Final = 1024
 _ALIKE_MAX: Final = 4
 """So many layouts of one form and size: the topic's name is longer, and something else shorter."""
 KNOWN_MAX: Final = 12_288
-"""Heads, shapes and layouts, of all clients together: 15 MB at most."""
+"""Heads, shapes and layouts, of all clients together: some 15 MB, or 60 if all are as large as they may be."""
 _FORGET_AFTER: Final = 16 * KNOWN_MAX
-"""When no more can be learned, and so many were not known, all is forgotten: other clients are there now."""
+"""When there is no room for what is to be learned, and so many were not known, all is forgotten: others came."""
 _SEEN_ONCE_MAX: Final = 4096
 _FREE_STUDIES: Final = 1024
 _MISSES_A_STUDY: Final = 8
@@ -79,10 +80,16 @@ class UsualSends:
         """How many were looked up."""
         self.known = 0
         """Heads, shapes and layouts."""
+        self._layouts: dict[int, list[Layout]] = {}
         self._forget()
 
     def _forget(self) -> None:
-        self._layouts: dict[int, list[Layout]] = {}
+        for layout in chain.from_iterable(self._layouts.values()):  # sends that wait for their turn hold it
+            layout.heads.clear()
+            layout.shapes.clear()
+        self._layouts = {}
+        self._is_crowded = False
+        """Something was not learned because too many layouts are alike."""
         self._seen_once: set[int] = set()
         """Hashes of what stands around the key in properties."""
         self.known = self._missed = self._studied = 0
@@ -129,16 +136,21 @@ class UsualSends:
         self.taken += len(frames) - begun
         return at
 
-    def study(self, buffer: BytesLike, at: int, command: RemotingCommand) -> None:
-        """Learn from a request that was not usual, unless it is none to learn from, or others were lately."""
+    def study(self, buffer: BytesLike, at: int, command: RemotingCommand) -> int:
+        """Learn from a request that was not usual, unless it is none to learn from, or others were lately.
+
+        Returns:
+            How many bytes of headers that took decoding.
+        """
         if command.code != _SEND or command.flag:
-            return
+            return 0
         self._missed += 1
-        if self._may_study():
-            _, word = _PREFIX.unpack_from(buffer, at)
-            size = word & 0xFFFFFF
-            if size <= _HEADER_SIZE_MAX:
-                self._study_head(word, bytes(buffer[at + 8 : at + 8 + size]), command.serialize)
+        _, word = _PREFIX.unpack_from(buffer, at)
+        size: int = word & 0xFFFFFF
+        if not self._may_study() or size > _HEADER_SIZE_MAX:
+            return 0
+        self._study_head(word, bytes(buffer[at + 8 : at + 8 + size]), command.serialize)
+        return READINGS * size
 
     def _study_head(self, word: int, header: bytes, serialize: int) -> None:
         places = places_in(header, serialize)
@@ -146,21 +158,27 @@ class UsualSends:
             return
         layouts = self._layouts.get(word, [])
         layout = next((one for one in layouts if one.places == places), None)
+        if layout is None and len(layouts) == _ALIKE_MAX:
+            self._is_crowded = True
+            return
         if layout is None:
             layout = Layout(places, size=len(header), serialize=serialize)
-        head = understand_head(layout, header)
-        if head is None or (layout not in layouts and len(layouts) == _ALIKE_MAX):
+        same = layout.cut.unpack(header)[::2]
+        head = None if same in layout.heads else understand_head(layout, header)
+        if head is None:
             return
         if layout not in layouts:
             self._layouts[word] = [*layouts, layout]
             self.known += 1
-        layout.heads[layout.cut.unpack(header)[::2]] = head
+        layout.heads[same] = head
         self.known += 1
 
     def _study_shape(self, layout: Layout, parts: tuple[Any, ...]) -> None:
         """Learn properties that are not known, if they came before: keys and tags may change with each message."""
         place = layout.properties_at
         rest = parts[place : place + 5 : 4]
+        if rest in layout.shapes:  # and what stands between is no key
+            return
         seen_as = hash(rest)
         self._missed += 1
         if seen_as not in self._seen_once:
@@ -174,11 +192,11 @@ class UsualSends:
                 self.known += 1
 
     def _may_study(self) -> bool:
-        if self.known >= KNOWN_MAX:
-            if self._missed >= _FORGET_AFTER:
-                self._forget()
+        is_full = self.known >= KNOWN_MAX
+        if (is_full or self._is_crowded) and self._missed >= _FORGET_AFTER:
+            self._forget()
             return False
-        if self._studied * _MISSES_A_STUDY > self._missed + _FREE_STUDIES * _MISSES_A_STUDY:
+        if is_full or self._studied * _MISSES_A_STUDY > self._missed + _FREE_STUDIES * _MISSES_A_STUDY:
             return False
         self._studied += 1
         return True

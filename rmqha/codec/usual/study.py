@@ -27,6 +27,8 @@ _OTHER_DIGIT: Final = bytes.maketrans(b"0123456789", b"1212121212")
 """Not zero, with which no number begins; ten of them are an int32 still."""
 _PLACEHOLDERS: Final = (b"K", b"L")
 """What stands elsewhere in a header, and counts, may look like one of them, but not like both."""
+READINGS: Final = 1 + len(_PLACEHOLDERS)
+"""So often the general code reads a header of which a head is made."""
 
 
 def places_in(header: bytes, serialize: int) -> Places | None:
