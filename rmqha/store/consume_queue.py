@@ -296,7 +296,7 @@ class ConsumeQueue:
 
     def correct_min_offset(self, phy_min_offset: int) -> None:
         """The log now begins at ``phy_min_offset``: messages before are gone from this queue too."""
-        if self._min_physic_offset >= phy_min_offset:
+        if self._min_physic_offset >= phy_min_offset or not self.has_units:
             return
         first = max(self.queue.min_offset // UNIT_SIZE, self.end_before(phy_min_offset))
         before = self.unit(first - 1)

@@ -106,6 +106,16 @@ def test_a_queue_that_begins_later_starts_with_fillers(disk: SimMount) -> None:
     assert disk.listdir(DIRECTORY) == []
 
 
+def test_a_cleaning_leaves_the_beginning_of_a_queue_alone_that_has_yet_to_get_its_first_unit(disk: SimMount) -> None:
+    """It went back to 0, among the fillers, whose readers were then told that the queue is damaged."""
+    queue = queue_of(disk)
+    queue.start_at(13)
+    queue.correct_min_offset(500)
+    queue.create_file()
+    queue.correct_min_offset(500)
+    assert queue.min_offset_in_queue == 13
+
+
 def test_min_offset_follows_the_log(disk: SimMount) -> None:
     queue = queue_of(disk)
     fill(queue, 25)
