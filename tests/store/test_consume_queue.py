@@ -111,6 +111,7 @@ def test_a_cleaning_leaves_the_beginning_of_a_queue_alone_that_has_yet_to_get_it
     queue = queue_of(disk)
     queue.start_at(13)
     queue.correct_min_offset(500)
+    assert queue.min_offset_in_queue == 13
     queue.create_file()
     queue.correct_min_offset(500)
     assert queue.min_offset_in_queue == 13
