@@ -5,15 +5,15 @@ The end is where DLedger would find it at its next start. Entries that a TRUNCAT
 cuts in memory only, and its own next start has them back (spec: dledger §1.8).
 """
 
-import errno
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from rmqha.codec.dledger_entry import Blank, End, EntryHeader, read_record, start_position
 from rmqha.codec.dledger_properties import LedgerCheckpoint, decode_check_point
-from rmqha.errors import CorruptLogError, StoreReadError
-from rmqha.store.disk import DataFile, Disk
+from rmqha.errors import CorruptLogError
+from rmqha.store.disk import Disk
+from rmqha.store.file_to_read import FileToRead
 from rmqha.store.mapped_file import file_name, parse_file_name
 from rmqha.store.open_files import OpenFiles
 
@@ -35,40 +35,10 @@ class LedgerEntry:
     body: bytes
 
 
-class _LedgerFile:
-    """One data file, opened when it is used."""
+class _LedgerFile(FileToRead):
+    """One data file."""
 
-    __slots__ = ("_disk", "_open_files", "held", "offset", "path", "size", "was_used")
-
-    is_pinned: Final = False
-    closes_by_name: Final = False
-
-    def __init__(self, disk: Disk, path: str, offset: int, *, open_files: OpenFiles) -> None:
-        self._disk = disk
-        self._open_files = open_files
-        self.path: Final = path
-        self.offset: Final = offset
-        self.size: Final = disk.file_size(path)
-        self.held: DataFile | None = None
-        self.was_used = False
-
-    @property
-    def end_offset(self) -> int:
-        """Where the next file begins."""
-        return self.offset + self.size
-
-    def view(self) -> memoryview:
-        """The whole file, read-only. Raises StoreReadError."""
-        self.was_used = True
-        return (self.held or self._open_files.open(self)).view()
-
-    def open_file(self) -> DataFile:
-        """See :class:`~rmqha.store.open_files.Reopenable`."""
-        file = self._disk.open(self.path, writable=False)
-        if file.size != self.size:
-            cause = OSError(errno.EIO, f"it has {file.size} bytes now, and had {self.size}")
-            raise StoreReadError(cause, operation="open", path=self.path)
-        return file
+    __slots__ = ()
 
     def first(self) -> EntryHeader | Blank | End:
         """What the file begins with. Raises StoreReadError."""

@@ -4,7 +4,6 @@ Takes no lock and writes nothing, so it works on any RocketMQ 4.x store: of a ru
 The end is then wherever the records end; a blank at the end of the last segment counts as read.
 """
 
-import errno
 import hashlib
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
@@ -13,8 +12,9 @@ from rmqha.codec.compression import inflate
 from rmqha.codec.record.message import StoredMessage, decode_scanned
 from rmqha.codec.record.resync import find_record
 from rmqha.codec.record.scan import Scan, Stop, scan_records
-from rmqha.errors import CorruptLogError, LocalProtocolError, ProtocolError, StoreReadError
-from rmqha.store.disk import DataFile, Disk
+from rmqha.errors import CorruptLogError, LocalProtocolError, ProtocolError
+from rmqha.store.disk import Disk
+from rmqha.store.file_to_read import FileToRead
 from rmqha.store.mapped_file import parse_file_name
 from rmqha.store.open_files import OpenFiles
 
@@ -25,46 +25,10 @@ _HOLE_BYTES: Final = 16 << 20
 """How far behind zeros a record is looked for."""
 
 
-class Segment:
-    """One file of the log, opened when it is used: a log may have more than a process may have open."""
+class Segment(FileToRead):
+    """One file of the commitlog."""
 
-    __slots__ = ("_disk", "_open_files", "held", "offset", "path", "size", "was_used")
-
-    is_pinned: Final = False
-    closes_by_name: Final = False
-
-    def __init__(self, disk: Disk, path: str, offset: int, *, open_files: OpenFiles) -> None:
-        """Nothing is opened here.
-
-        Raises:
-            StoreReadError: the file is not there any more.
-        """
-        self._disk = disk
-        self._open_files = open_files
-        self.path: Final = path
-        self.offset: Final = offset
-        """Physical offset of its first byte."""
-        self.size: Final = disk.file_size(path)
-        self.held: DataFile | None = None
-        self.was_used = False
-
-    @property
-    def end_offset(self) -> int:
-        """Physical offset behind its last byte."""
-        return self.offset + self.size
-
-    def view(self) -> memoryview:
-        """The whole file, read-only. Raises StoreReadError."""
-        self.was_used = True
-        return (self.held or self._open_files.open(self)).view()
-
-    def open_file(self) -> DataFile:
-        """See :class:`~rmqha.store.open_files.Reopenable`."""
-        file = self._disk.open(self.path, writable=False)
-        if file.size != self.size:
-            cause = OSError(errno.EIO, f"it has {file.size} bytes now, and had {self.size}")
-            raise StoreReadError(cause, operation="open", path=self.path)
-        return file
+    __slots__ = ()
 
     def scan(self, at: int, end: int | None = None, *, check_crc: bool = True) -> Scan:
         """Walk the records from position ``at`` on, up to ``end`` or the file's end."""
