@@ -1,18 +1,14 @@
-"""What the benchmarks share: one blocking client for every server, pairs of brokers, /proc readings, tables."""
+"""What the benchmarks share: pairs of brokers, /proc readings, tables."""
 
-import selectors
-import socket
 import statistics
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
-from time import perf_counter
 from typing import NamedTuple
 
-from tests.e2e.load import SEND_OK, Answer, Sends, wait_in_sync
+from scripts.bench_client import Case, send_for
+from tests.e2e.load import wait_in_sync
 from tests.e2e.processes import Broker, RmqhaBroker, Usage
 from tests.interop.peers import JavaBroker
 
@@ -28,95 +24,6 @@ class Run(NamedTuple):
     master_cpu_us: float
     slave_cpu_us: float
     refused: int
-
-
-class Flow(NamedTuple):
-    """What the client itself saw."""
-
-    messages: int
-    refused: int
-    seconds: float
-    latencies_s: list[float]
-
-
-def constant_body(size: int) -> Callable[[int], bytes]:
-    """The same bytes for every message: the client's own work is kept small."""
-    body = bytes(i % 251 for i in range(size))
-    return lambda _number: body
-
-
-class Case(NamedTuple):
-    """What is sent, and how; ``window`` requests are in flight on all connections together."""
-
-    size: int
-    window: int
-    batch: int = 1
-    dialect: str = "java-json"
-    connections: int = 1
-    topics: int = 1
-    keys: bool = False
-
-    def sends(self) -> Sends:
-        """The requests of one connection."""
-        topics = ["bench", *(f"bench-{number:05d}" for number in range(1, self.topics))]
-        body = constant_body(self.size)
-        return Sends(*topics, body=body, batch=self.batch, dialect=self.dialect, keys=self.keys)
-
-    def __str__(self) -> str:
-        batch = f", batches of {self.batch}" if self.batch > 1 else ""
-        connections = f", {self.connections} connections" if self.connections > 1 else ""
-        topics = f", {self.topics} topics" if self.topics > 1 else ""
-        keys = ", changing keys and tags" if self.keys else ""
-        return f"{self.size} B, window {self.window}{batch}, {self.dialect}{connections}{topics}{keys}"
-
-
-class _Line:
-    """One connection, and what is in flight on it."""
-
-    def __init__(self, port: int, sends: Sends) -> None:
-        self.sends = sends
-        self.sent_at: dict[int, float] = {}
-        self.sock = socket.create_connection(("127.0.0.1", port))
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def send(self, requests: int, now: float) -> None:
-        first = self.sends.sent
-        self.sock.sendall(b"".join([self.sends.request() for _ in range(requests)]))
-        self.sent_at.update(dict.fromkeys(range(first, self.sends.sent), now))
-
-    def receive(self) -> list[Answer]:
-        data = self.sock.recv(1 << 20)
-        if not data:
-            raise ConnectionError("the broker hung up")
-        return self.sends.receive(data)
-
-
-def send_for(port: int, case: Case, *, seconds: float, messages_max: float = inf) -> Flow:
-    """Keep the case's requests in flight for a time; answers in flight at the end count too."""
-    latencies: list[float] = []
-    sent = refused = 0
-    with ExitStack() as lines, selectors.DefaultSelector() as selector:
-        start = now = perf_counter()
-        for number in range(case.connections):
-            line = _Line(port, case.sends())
-            lines.enter_context(closing(line.sock))
-            selector.register(line.sock, selectors.EVENT_READ, line)
-            line.send(case.window // case.connections + (number < case.window % case.connections), now)
-            in_flight = sent = sent + line.sends.sent
-        while in_flight:
-            for key, _ in selector.select():
-                line = key.data
-                answers: list[Answer] = line.receive()
-                now = perf_counter()
-                for answer in answers:
-                    latencies.append(now - line.sent_at.pop(answer.number))
-                    refused += answer.code != SEND_OK
-                if now - start < seconds and sent * case.batch < messages_max:
-                    line.send(len(answers), now)
-                    sent += len(answers)
-                else:
-                    in_flight -= len(answers)
-    return Flow(len(latencies) * case.batch, refused * case.batch, now - start, latencies)
 
 
 @dataclass

@@ -27,7 +27,8 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts.bench_common import MIB, Case, make_broker, print_table, send_for
+from scripts.bench_client import Case, send_for
+from scripts.bench_common import MIB, make_broker, print_table
 from tests.e2e.commitlog import log_end, segment_files
 from tests.e2e.processes import Broker, reaping
 

@@ -22,7 +22,8 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts.bench_common import MIB, Case, Pair, Run, make_pair, median_run, print_table
+from scripts.bench_client import Case
+from scripts.bench_common import MIB, Pair, Run, make_pair, median_run, print_table
 from tests.e2e.dialects import DIALECTS
 from tests.e2e.processes import reaping
 

@@ -43,7 +43,8 @@ from rmqha.replication.slave_session import AppendChunk, SlaveSession
 from rmqha.replication.watermark import Watermark
 from rmqha.store.message_store import DefaultMessageStore, make_store
 from rmqha.store.os_disk import OsDisk
-from scripts.bench_common import Case, print_table
+from scripts.bench_client import Case
+from scripts.bench_common import print_table
 from tests.e2e.dialects import DIALECTS
 from tests.settings import remoting_limits, store_options, topic_rules
 

@@ -19,7 +19,7 @@ SLAVE_NOT_AVAILABLE: Final = 11
 FLUSH_SLAVE_TIMEOUT: Final = 12
 _EXPECTED: Final = (FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT)
 
-_OPAQUE_BASE: Final = 100_000_000  # always nine digits, so that every header has the same length
+OPAQUE_BASE: Final = 100_000_000  # always nine digits, so that every header has the same length
 _BATCH_ENTRY: Final = struct.Struct(">iiiii")
 
 
@@ -55,7 +55,7 @@ class Sends:
         self._body = body
         self._batch = batch
         self._rest = b""
-        self._serialize, self._write = DIALECTS[dialect]
+        self.serialize, self._write = DIALECTS[dialect]
         self._keys = keys
         self._heads = [self._head(topic, queue_id) for queue_id in range(queue_nums) for topic in topics]
         self.sent = 0
@@ -75,9 +75,18 @@ class Sends:
         """The next request, as a whole frame."""
         number = self.sent
         self.sent += 1
-        header = self._heads[number % len(self._heads)](number, _OPAQUE_BASE + number)
+        return self.frame(number % self.head_count, number)
+
+    @property
+    def head_count(self) -> int:
+        """How many requests differ by more than their numbers."""
+        return len(self._heads)
+
+    def frame(self, head: int, number: int) -> bytes:
+        """Request ``number``, as it would be with this head."""
+        header = self._heads[head](number, OPAQUE_BASE + number)
         body = self._body(number) if self._batch == 1 else self._batch_body(number)
-        prefix = (4 + len(header) + len(body)) << 32 | self._serialize << 24 | len(header)
+        prefix = (4 + len(header) + len(body)) << 32 | self.serialize << 24 | len(header)
         return b"%b%b%b" % (prefix.to_bytes(8, "big"), header, body)
 
     def _batch_body(self, number: int) -> bytes:
@@ -100,9 +109,9 @@ class Sends:
             if end > len(data):
                 break
             header_end = at + 8 + int.from_bytes(data[at + 5 : at + 8], "big")
-            code, opaque = read_answer(data[at + 8 : header_end], self._serialize)
+            code, opaque = read_answer(data[at + 8 : header_end], self.serialize)
             text = "" if code == SEND_OK else data[at + 8 : end].decode(errors="replace")
-            answers.append(Answer(opaque - _OPAQUE_BASE, code, text))
+            answers.append(Answer(opaque - OPAQUE_BASE, code, text))
             at = end
         self._rest = data[at:]
         return answers
