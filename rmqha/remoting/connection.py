@@ -224,6 +224,7 @@ class Connection:
         self.in_flight = self.in_flight_bytes = self._undecoded_bytes = 0
         self._answered.unpark_all()
         self._responses.fail_all("the client's connection ended")
+        self._steps = None
         self._handler.connection_closed(self)
 
     async def _read(self) -> None:
@@ -321,10 +322,10 @@ class Connection:
             self._release(len(requests) - handled)
 
     async def _finish_steps(self) -> None:
-        """What has been begun is finished, also while the server is shutting down."""
+        """What has been begun is finished, also while the server is shutting down, until this connection is closed."""
         turns = self._turns
         with trio.CancelScope(shield=True):
-            while self._steps is not None:
+            while self._steps is not None and not self._ending.cancel_called:
                 await turns.wait()
                 self._turn_ends_at = (begun_at := trio.current_time()) + turns.turn_s
                 self._take_steps()
