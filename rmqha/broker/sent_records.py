@@ -97,6 +97,8 @@ class SentBatch(list[PreparedRecord]):
         self._size_max = size_max
         self.cost = len(body) + len(body) // ENTRY_SIZE_MIN * (len(shared) + _RECORD_COST)
         """Bytes that its records take in memory at most, if it is not refused."""
+        self.is_large = self.cost > LARGE_BYTES
+        """One that is not takes some two milliseconds at most."""
 
     def prepare(self) -> Iterator[bool]:
         """Add the records, less than a millisecond's work a step.

@@ -91,6 +91,9 @@ class SendMessageProcessor:
             try:
                 put = self._accept(connection, request)
                 if isinstance(put.request, SentBatch):
+                    if accepted and put.request.is_large:
+                        self._puts.put(accepted, sender)
+                        accepted, cost = [], 0
                     cost += put.request.cost
                     yield from self._prepare(put.request)
                 accepted.append(put)
@@ -108,18 +111,20 @@ class SendMessageProcessor:
             self._puts.put(accepted, sender)
 
     def _prepare(self, batch: SentBatch) -> Iterator[bool]:
-        """In steps; of large batches only a few at one time, since their records take memory.
+        """A large batch in steps, and only a few at one time, since their records take memory; any other at once.
 
         Raises:
             SendRefusedError: the batch may not be stored.
             RemoteProtocolError: it does not parse.
         """
-        is_large = batch.cost > LARGE_BYTES
+        is_large = batch.is_large
         while is_large and self._large_batches >= LARGE_BATCHES_MAX:
             yield True
         self._large_batches += is_large
         try:
-            yield from batch.prepare()
+            for _ in batch.prepare():
+                if is_large:
+                    yield False
         except LocalProtocolError as error:
             raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         finally:
