@@ -73,6 +73,14 @@ class ConfigFiles:
             return value
         return None
 
+    async def load_in_thread(self, name: str) -> dict[str, Any] | None:
+        """As :meth:`load`, without holding up the event loop.
+
+        Raises:
+            StoreWriteError: there is no thread for it.
+        """
+        return await self._disk.in_thread(lambda: self.load(name))
+
     def _read(self, path: str) -> dict[str, Any]:
         value = java_json.loads(self._disk.read_bytes(path))
         if not isinstance(value, dict):

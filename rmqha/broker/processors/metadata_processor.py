@@ -3,7 +3,8 @@
 Source: spec: ha §12, remoting §2.6; rocketmq-all-4.9.8 SlaveSynchronize.java, AdminBrokerProcessor.java.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import trio
@@ -39,19 +40,22 @@ class MetadataProcessor:
 
     def get_all_topic_config(self, connection: Connection, request: RemotingCommand) -> None:
         """21: the topics, with how many queues each has."""
-        self._answer_table(connection, request, self._metadata.topics.to_json)
+        self._answer_table(connection, request, self._metadata.topics.to_json_in_turns)
 
     def get_all_consumer_offset(self, connection: Connection, request: RemotingCommand) -> None:
         """43: how far consumer groups are."""
-        self._answer_table(connection, request, self._metadata.offsets.to_json)
+        self._answer_table(connection, request, self._metadata.offsets.to_json_in_turns)
 
     def get_all_delay_offset(self, connection: Connection, request: RemotingCommand) -> None:
         """45: how far delayed messages are delivered, as the store was brought here."""
-        self._answer_table(connection, request, lambda: self._metadata.files.load(DELAY_OFFSET) or _NO_DELAYS)
+        self._answer_table(connection, request, partial(self._load, DELAY_OFFSET, _NO_DELAYS))
 
     def get_all_subscription_group_config(self, connection: Connection, request: RemotingCommand) -> None:
         """201: the settings of consumer groups, as the store was brought here."""
-        self._answer_table(connection, request, lambda: self._metadata.files.load(SUBSCRIPTION_GROUP) or _NO_GROUPS)
+        self._answer_table(connection, request, partial(self._load, SUBSCRIPTION_GROUP, _NO_GROUPS))
+
+    async def _load(self, name: str, otherwise: dict[str, Any]) -> dict[str, Any]:
+        return await self._metadata.files.load_in_thread(name) or otherwise
 
     def get_queue_ends(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """21021: a page of the ends of queues, and where the next page starts, if there is one."""
@@ -63,7 +67,7 @@ class MetadataProcessor:
         return RemotingCommand(ResponseCode.SUCCESS, body=java_json.dumps(page).encode())
 
     def _answer_table(
-        self, connection: Connection, request: RemotingCommand, make: Callable[[], dict[str, Any]]
+        self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[dict[str, Any]]]
     ) -> None:
         """A request of 25 bytes may ask for megabytes: a connection gets a table after it took the last."""
         if connection in self._asking or not connection.takes_answers:
@@ -73,7 +77,7 @@ class MetadataProcessor:
         connection.start_soon(self._send_table, connection, request, make)
 
     async def _send_table(
-        self, connection: Connection, request: RemotingCommand, make: Callable[[], dict[str, Any]]
+        self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[dict[str, Any]]]
     ) -> None:
         """One at a time, for all connections: made together, all tables would be in memory at once.
 
@@ -82,7 +86,7 @@ class MetadataProcessor:
         try:
             with connection.fenced(request):
                 async with self._making:
-                    body = await encode_in_turns(make()) if connection.takes_answers else None
+                    body = await encode_in_turns(await make()) if connection.takes_answers else None
                 if body is None:
                     _refuse(connection, request)
                 else:

@@ -1,5 +1,7 @@
 """MetadataProcessor: tables for slaves, as many as are taken."""
 
+from collections.abc import Callable
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -14,6 +16,7 @@ from rmqha.remoting.connection import Connection
 from rmqha.remoting.response_table import Outcome
 from tests.broker.machines import Machine, ask
 from tests.reachable import count_entries
+from tests.sim.sim_mount import SimMount
 from tests.sim.sim_net import SimNet
 
 
@@ -106,3 +109,23 @@ async def test_no_table_is_made_while_too_many_wait_to_be_taken(
         await trio.sleep(5)
     codes = [answer.code for answer in answers if isinstance(answer, RemotingCommand)]
     assert sorted(codes) == [ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY]
+
+
+async def test_tables_that_only_a_file_holds_are_read_in_a_thread(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that hangs kept everybody waiting whenever a slave asked for them."""
+    machine, in_threads = Machine(SimNet(), "10.0.0.1"), 0
+    in_thread = SimMount.in_thread
+
+    async def count(mount: SimMount, work: Callable[[], object]) -> object:
+        nonlocal in_threads
+        in_threads += 1
+        return await in_thread(mount, work)
+
+    async with machine.broker(), machine.client() as client:
+        monkeypatch.setattr(SimMount, "in_thread", count)
+        monkeypatch.setattr(SimMount, "read_bytes", lambda *_: b"{}")
+        for code in (RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
+            assert (await ask(client, RemotingCommand(code))).code == ResponseCode.SUCCESS
+    assert in_threads == 2
