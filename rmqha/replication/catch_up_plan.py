@@ -82,9 +82,16 @@ class PeerKnowledge:
             self.end = own_end
         elif answer.end is not None:
             self.end = answer.end
+        elif answer.state is PeerState.LONGER and not was_longer:
+            self.end = -1  # what it said before is not true any more
         self.reason = answer.reason
         if answer.taken_bytes or (self.is_longer(own_end) and not was_longer):
             self.backoff.on_progress()
+
+    def on_log_grown(self, own_end: int) -> None:
+        """Another peer was asked. If that has brought all that this one said to hold, nothing is known beyond it."""
+        if self.state is PeerState.LONGER and 0 <= self.end <= own_end:
+            self.state, self.reason = PeerState.UNKNOWN, "what it said to hold came from another peer"
 
     def is_longer(self, own_end: int) -> bool:
         """Whether it is known to hold bytes beyond ``own_end``."""
@@ -128,6 +135,9 @@ class CatchUpPlan:
     def on_answer(self, peer: PeerKnowledge, answer: PeerAnswer, *, own_end: int, asked_at: float, now: float) -> None:
         """Take in what asking ``peer`` since ``asked_at`` has brought; ``own_end`` is the local log's end after it."""
         peer.on_answer(answer, own_end=own_end, asked_at=asked_at)
+        for other in self.peers:
+            if other is not peer:
+                other.on_log_grown(own_end)
         self._decide(own_end=own_end, now=now)
         peer.ask_at = now + self._pause_s(peer, own_end)
 

@@ -532,6 +532,24 @@ async def test_a_peer_that_holds_more_than_it_sends_does_not_keep_the_others_fro
     nursery.cancel_scope.cancel()
 
 
+async def test_what_a_peer_held_that_is_gone_may_come_from_another(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It said where its log ends, and was lost before it had sent that."""
+    log, told, answers = MemoryLog.holding(PART), list[str](), [LogRange(0, len(DATA))]
+    well = await start_master(nursery, network, MemoryLog.holding(DATA))
+
+    async def probe(peer: MasterAddress) -> LogRange | None:
+        return LogRange(0, len(DATA)) if peer != GONE else answers.pop() if answers else None
+
+    peers = [GONE, MasterAddress("peer", well.port)]
+    catch_up = start_catch_up(nursery, network, log, *peers, probe_peer=probe, refuse_puts=told.append)
+    assert await opened_within(catch_up, 60.0)
+    assert (log.content(), told[-1]) == (DATA, "")
+    assert states(catch_up) == ["unknown", "settled"]
+    nursery.cancel_scope.cancel()
+
+
 class BusyLog(MemoryLog):
     """For a while none of its files can be opened: the process has no descriptor left."""
 

@@ -58,16 +58,30 @@ def test_a_peer_that_was_rebuilt_empty_holds_no_more() -> None:
     assert plan.plan.is_open
 
 
-def test_another_peer_may_bring_what_one_holds() -> None:
+@pytest.mark.parametrize("state", [PeerState.LONGER, PeerState.UNKNOWN])
+def test_another_peer_may_bring_what_one_holds(state: PeerState) -> None:
     """The one that went away said where its log ends: nothing of that is missing any more."""
     plan = Plan("a", "b")
-    plan.answer("a", PeerState.UNKNOWN, end=200)
+    plan.answer("a", state, end=200)
+    plan.answer("a", state, was_reached=False)
+    assert plan.plan.refusal.startswith("a holds messages")
+    plan.own_end = 199
+    plan.answer("b", PeerState.UNKNOWN, taken_bytes=99)
     assert plan.plan.refusal.startswith("a holds messages")
     plan.own_end = 200
-    plan.answer("b", PeerState.SETTLED, taken_bytes=100)
+    plan.answer("b", PeerState.SETTLED, taken_bytes=1)
     plan.now += PATIENCE_S
     plan.answer("a", PeerState.UNKNOWN, was_reached=False)
     assert plan.plan.is_open
+
+
+def test_what_a_peer_that_is_longer_holds_is_not_told_by_what_it_said_before() -> None:
+    plan = Plan("a", "b")
+    plan.answer("a", PeerState.SETTLED, end=100)
+    plan.answer("a", PeerState.LONGER)
+    plan.own_end = 200
+    plan.answer("b", PeerState.SETTLED, taken_bytes=100)
+    assert plan.plan.refusal.startswith("a holds messages")
 
 
 def test_the_incomplete_record_at_the_end_of_a_settled_peer_is_no_message() -> None:
