@@ -60,12 +60,16 @@ class CommitLogDispatcherBuildConsumeQueue:
     def __init__(self, log: Log, queues: ConsumeQueueTable) -> None:
         self._log: Final = log
         self._queues: Final = queues
+        self._misfit: ConsumeQueue | None = None
+        """The queue of the record that had no place in the last round."""
 
-    def put_aside(self) -> bool:
-        """Put aside queues that lack a file; whether there were any.
+    def put_aside(self, *, misfits: bool) -> bool:
+        """Put aside queues that lack a file, and with ``misfits`` the one that did not fit; whether there were any.
 
         If the log is missing as well, it is rather the whole store, and perhaps for a moment.
         """
+        if misfits and self._misfit is not None:
+            self._queues.note_missing(self._misfit.queue.directory, damaged=self._misfit.queue.files[-1].path)
         try:
             return bool(self._queues.missing) and self._log.is_there and self._queues.take_out_missing()
         except StoreReadError:  # nobody can know at present
@@ -73,6 +77,7 @@ class CommitLogDispatcherBuildConsumeQueue:
 
     def plan(self, requests: Sequence[DispatchRequest], *, at_start: bool) -> UnitPlan:
         """See :meth:`CommitLogDispatcher.plan`."""
+        self._misfit = None
         return UnitPlan(self._queues, self._group(requests, at_start=at_start))
 
     def _group(self, requests: Iterable[DispatchRequest], *, at_start: bool) -> list[UnitGroup]:
@@ -119,6 +124,7 @@ class CommitLogDispatcherBuildConsumeQueue:
             queue.start_at(request.queue_offset)
             group.next = request.queue_offset
             return True
+        self._misfit = queue
         where = f"queue {queue.topic}/{queue.queue_id} ends at {group.next}, this record is its {request.queue_offset}"
         if request.queue_offset > group.next:
             raise CorruptLogError(phy_offset, f"{where}: units before it are missing{_SEE}")

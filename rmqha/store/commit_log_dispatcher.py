@@ -45,6 +45,9 @@ class CommitLogDispatcher(Protocol):
         """
         ...
 
-    def put_aside(self) -> bool:
-        """Between two rounds: take out what lost its files, so that all else goes on; whether there was any."""
+    def put_aside(self, *, misfits: bool) -> bool:
+        """Between two rounds: take out what lost its files, so that all else goes on; whether there was any.
+
+        With ``misfits`` also that in which the last round's record had no place: it is what a crash left, and wrong.
+        """
         ...

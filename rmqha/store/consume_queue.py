@@ -253,14 +253,15 @@ class ConsumeQueue:
             self._end_at(*self._end_before(phy_offset), erase=True)
 
     def take_back(self, phy_offset: int) -> None:
-        """As :meth:`cut`, for units that are written again at once: those of the last file are not erased for it.
+        """As :meth:`cut`, for units that are written again at once: files go, and nothing is erased for it.
 
-        Call :meth:`erase_leftovers` afterwards. Raises StoreWriteError.
+        So it needs no space. Call :meth:`erase_leftovers` afterwards. Raises StoreWriteError.
         """
         if not 0 < self.max_physic_offset <= phy_offset and self.has_units:
             end, max_physic_offset = self._end_before(phy_offset)
-            in_last_file = end * UNIT_SIZE >= self.queue.files[-1].file_from_offset
-            self._end_at(end, max_physic_offset, erase=not in_last_file)
+            while self.queue.files[-1].file_from_offset > end * UNIT_SIZE:
+                self.queue.delete(self.queue.files[-1])
+            self._end_at(end, max_physic_offset, erase=False)
 
     def erase_leftovers(self) -> None:
         """Erase durably what :meth:`take_back` left and nobody wrote again. Raises StoreWriteError."""

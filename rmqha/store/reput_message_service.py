@@ -102,7 +102,7 @@ class ReputMessageService:
                     self._finish_start, self._has_started = None, True
                     self._flags.release_dispatch()
             except StoreError as error:
-                if self._put_aside():
+                if self._put_aside(misfits=self._finish_start is not None):
                     self._wakeup.set()
                 elif may_pass(error):
                     self._flags.hold_dispatch(error)
@@ -144,9 +144,9 @@ class ReputMessageService:
             else:
                 self._finish(this)
 
-    def _put_aside(self) -> bool:
-        """Whether some builder has put aside what lost its files: then all else can go on."""
-        taken = [builder.put_aside() for builder in self._builders]
+    def _put_aside(self, *, misfits: bool = False) -> bool:
+        """Whether a builder has put aside what lost its files, or with ``misfits`` does not fit: all else can go on."""
+        taken = [builder.put_aside(misfits=misfits) for builder in self._builders]
         return any(taken)
 
     def _next_round(self) -> _Round | None:

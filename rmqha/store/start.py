@@ -126,10 +126,10 @@ def _dispatch_rest(reput: ReputMessageService, queues: ConsumeQueueTable, log: L
     try:
         reput.catch_up()
     except CorruptLogError as error:
+        reput.begin_at(log.min_offset)  # first: if some queues only can be emptied now, dispatch makes them whole
         if not empty_queues_of(queues, log):
             raise
         logger.warning("consume_queues.rebuilt", reason=str(error))
-        reput.begin_at(log.min_offset)
         reput.catch_up()
 
 

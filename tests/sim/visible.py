@@ -45,9 +45,13 @@ class Visible:
         now = process, store.reput.reput_from_offset
         if self._looked.get(node.name) == now:
             return
-        self._looked[node.name] = now
+        lost = store.queues.lost
+        if not lost:
+            self._looked[node.name] = now
         for topic in TOPICS:
             for queue_id in range(QUEUES):
+                if (topic, queue_id) in lost:
+                    continue  # its consumers are told to come again
                 start = self._looked_at.get((node.name, topic, queue_id), 0)
                 start = max(start, store.get_min_offset_in_queue(topic, queue_id))
                 result = store.get_message(topic, queue_id, start, max_msg_nums=1000, max_bytes=1 << 30)

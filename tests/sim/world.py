@@ -258,11 +258,10 @@ class World:
         )
 
     def _is_the_same_everywhere(self) -> bool:
-        """Whether every node has the same log, and has dispatched it."""
-        serving = self._serving()
-        ends = {process.broker.store.max_offset for process in serving}
-        ends |= {process.broker.store.reput_from_offset for process in serving}
-        return len(serving) == len(self.nodes) and len(ends) == 1
+        """Whether every node has the same log, and has dispatched it into queues that are all there."""
+        stores = [process.broker.store for process in self._serving()]
+        ends = {store.max_offset for store in stores} | {store.reput_from_offset for store in stores}
+        return len(stores) == len(self.nodes) and len(ends) == 1 and not any(store.queues.lost for store in stores)
 
     def _serving(self) -> list[Process]:
         processes = [node.process for node in self.nodes.values()]
@@ -277,7 +276,7 @@ class World:
                 continue
             store, client = process.broker.store, process.broker.replication.ha_client
             state = client.info().state.value + " " + client.info().last_error if client is not None else "master"
-            error = store.write_error or store.running_flags.dispatch_error or ""
+            error = store.write_error or store.running_flags.dispatch_error or store.queue_rebuild.describe()
             offsets = f"{store.reput.reput_from_offset}/{store.flushed_offset}/{store.max_offset}"
             parts.append(f"{node.name} {state} {offsets} {error}")
         return "; ".join(parts)

@@ -41,7 +41,7 @@ class Index:
     def announce(self) -> None:
         self.announced += self.planned
 
-    def put_aside(self) -> bool:
+    def put_aside(self, *, misfits: bool) -> bool:
         return False
 
 
