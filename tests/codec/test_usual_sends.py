@@ -120,15 +120,33 @@ def test_what_changes_from_message_to_message_may_change() -> None:
         json_frame(FIELDS.replace(BORN, "-170000000000")),
         json_frame(FIELDS.replace(BORN, "1_00000000000")),
         json_frame(FIELDS.replace(KEY, KEY[:-1] + "\n")),
-        json_frame(FIELDS.replace(KEY, KEY[:-1] + "\\")),
         json_frame(FIELDS.replace(KEY, KEY[:-1] + '"')),
-        json_frame(FIELDS.replace(KEY, KEY[:-6] + "\\u0003")),
+        json_frame(FIELDS.replace(KEY, KEY[:-6] + "\\ud800")),
+        json_frame(FIELDS.replace(KEY, KEY[:-6] + "\\u00e4")),
+        json_frame(FIELDS.replace(KEY, KEY[:-2] + "\\a")),
         json_frame(FIELDS.replace(KEY, KEY[:-2] + "\xe4")),
         json_frame(FIELDS.replace('"b":"t"', '"b":"u"')),
     ],
 )
 def test_what_does_not_fit_goes_the_general_way(frame: bytes) -> None:
     assert not is_looked_up(frame, after=json_frame(FIELDS))
+
+
+@pytest.mark.parametrize("escape", ["\\\\", "\\/", '\\"', "\\n", "\\u0003", "\\u0000", "\\u0001", "\\u0002", "\\u0041"])
+def test_properties_may_be_written_with_any_escape(escape: str) -> None:
+    assert is_looked_up(json_frame(FIELDS.replace(KEY, KEY[: -len(escape)] + escape)), after=json_frame(FIELDS))
+    behind = json_frame(FIELDS.replace("x", "x" * len(escape)))
+    assert is_looked_up(json_frame(FIELDS.replace("TAGS\\u0001x", "TAGS\\u0001" + escape)), after=behind)
+
+
+def test_a_backslash_that_is_escaped_escapes_nothing() -> None:
+    assert is_looked_up(json_frame(FIELDS.replace(KEY, KEY[:-1] + "\\")), after=json_frame(FIELDS))
+
+
+@pytest.mark.parametrize("tail", ["\\", "\\u", "\\u000"])
+def test_an_escape_that_the_properties_do_not_end(tail: str) -> None:
+    behind = json_frame(FIELDS.replace("x", "x" * len(tail)))
+    assert not is_looked_up(json_frame(FIELDS.replace("x", tail)), after=behind)
 
 
 def test_ten_digits_may_be_too_many_for_an_opaque() -> None:

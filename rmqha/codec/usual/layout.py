@@ -5,14 +5,11 @@ the cuts was understood once, by the general code (:mod:`rmqha.codec.usual.study
 """
 
 import struct
+from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, Final, NamedTuple
 
 from rmqha.codec.remoting import SerializeType
 from rmqha.codec.send_headers import SendMessageRequestHeader
-
-_JSON_PLAIN: Final = bytes(c for c in range(0x20, 0x7F) if c not in b'"\\')
-_JSON_SEPARATORS: Final = ((b"\\u0001", b"\1"), (b"\\u0002", b"\2"))
-_ESCAPED_SIZE: Final = len(b"\\u0001") - 1
 
 
 class Places(NamedTuple):
@@ -98,10 +95,8 @@ class Layout:
         """The properties that ``raw`` stands for in such a header; None leaves it to the general code."""
         if not self.is_json:
             return raw if raw.isascii() else None
-        escapes = raw.translate(None, _JSON_PLAIN)
-        if not escapes:
-            return raw
-        plain = raw
-        for escaped, separator in _JSON_SEPARATORS:
-            plain = plain.replace(escaped, separator)
-        return plain if len(plain) + _ESCAPED_SIZE * len(escapes) == len(raw) and b"\\" not in plain else None
+        try:
+            plain, end = scanstring(raw.decode("ascii") + '"', 0)
+        except ValueError:
+            return None
+        return plain.encode() if end > len(raw) and plain.isascii() else None

@@ -179,8 +179,10 @@ class UsualSends:
         rest = parts[place : place + 5 : 4]
         if rest in layout.shapes:  # and what stands between is no key
             return
-        seen_as = hash(rest)
         self._missed += 1
+        if self._missed > _FREE_STUDIES and self._missed % _MISSES_A_STUDY:
+            return
+        seen_as = hash(rest)
         if seen_as not in self._seen_once:
             if len(self._seen_once) >= _SEEN_ONCE_MAX:
                 self._seen_once.clear()
