@@ -19,7 +19,7 @@ Everything raised on purpose is an ``RmqhaError``, and says in ``retryable`` whe
   ``ConfigError``: a certificate cannot be used.
 
 Warnings go to the logger ``rmqha.client`` of the standard library. The client runs under trio; the ``Sync`` classes run
-anywhere, under asyncio by ``asyncio.to_thread``.
+anywhere, under asyncio by ``asyncio.to_thread`` and ``SyncConsumer.poll_in_asyncio``.
 
 To a broker that speaks TLS: ``network=tls_network(TlsOptions(trust="ca.pem", cert="me.pem", key="me.key"))``.
 """

@@ -24,7 +24,7 @@ def check_trio_runs(opened: str, plain: str) -> None:
     if not trio.lowlevel.in_trio_run():
         raise MQClientError(
             f"{opened} needs trio's event loop, which does not run here: under asyncio, and in plain code, use {plain} "
-            "(its calls block: under asyncio make them with asyncio.to_thread)"
+            "(its calls block: under asyncio make them with asyncio.to_thread, and poll by poll_in_asyncio)"
         )
 
 

@@ -8,10 +8,9 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 import trio
 
@@ -31,6 +30,43 @@ Result = TypeVar("Result")
 
 _HANDED_OVER_AT_ONCE = 256
 _CLOSED = "this client is closed, or belongs to the process that this one was forked from: open one here"
+
+
+class _Call(Generic[Result]):
+    """One call into the loop; both methods run there."""
+
+    def __init__(
+        self,
+        async_fn: Callable[[], Awaitable[Result]],
+        *,
+        on_unclaimed: Callable[[Result], None] = lambda _result: None,
+    ) -> None:
+        """Nothing is called yet.
+
+        Args:
+            async_fn: what to call.
+            on_unclaimed: given a result that came all the same when nobody waited any more.
+        """
+        self._async_fn: Final = async_fn
+        self._on_unclaimed: Final = on_unclaimed
+        self._scope: Final = trio.CancelScope()
+        self._results: Final[list[Result]] = []
+
+    async def run(self) -> Result:
+        """Do it, unless it is abandoned."""
+        with self._scope:
+            result = await self._async_fn()
+            self._results.append(result)
+            if self._scope.cancel_called:
+                self.abandon()
+            return result
+        raise MQClientError("interrupted: nobody waits for this any more")
+
+    def abandon(self) -> None:
+        """Nobody gets the result."""
+        self._scope.cancel()
+        while self._results:
+            self._on_unclaimed(self._results.pop())
 
 
 class _Loop(Generic[Client]):
@@ -54,44 +90,23 @@ class _Loop(Generic[Client]):
             raise started
         self.client, self._token = started
 
-    def call(
-        self, async_fn: Callable[[], Awaitable[Result]], *, on_unclaimed: Callable[[Result], None] | None = None
-    ) -> Result:
-        """Wait for ``async_fn`` in the loop. If this thread is interrupted meanwhile (ctrl-c), it is cancelled there.
+    def call(self, async_fn: Callable[[], Awaitable[Result]]) -> Result:
+        """As :meth:`wait`."""
+        return self.wait(_Call(async_fn))
 
-        Args:
-            async_fn: what to call.
-            on_unclaimed: given, in the loop, a result that came all the same, and nobody got.
+    def wait(self, call: "_Call[Result]") -> Result:
+        """Wait for ``call`` in the loop. If this thread is interrupted meanwhile (ctrl-c), it is cancelled there.
 
         Raises:
             MQClientError: the client is closed, or was while this waited.
         """
-        scope = trio.CancelScope()
-        results: list[Result] = []
-
-        async def run() -> Result:
-            with scope:
-                results.append(await async_fn())
-                if scope.cancel_called:
-                    give_back()
-                return results[0]
-            raise MQClientError("interrupted: nobody waits for this any more")
-
-        def abandon() -> None:
-            scope.cancel()
-            give_back()
-
-        def give_back() -> None:
-            if results and on_unclaimed is not None:
-                on_unclaimed(results[0])
-
         self._check_open()
         try:
-            return trio.from_thread.run(run, trio_token=self._token)
+            return trio.from_thread.run(call.run, trio_token=self._token)
         except (trio.Cancelled, trio.RunFinishedError, BaseExceptionGroup) as error:
             raise MQClientError(_CLOSED) from error
         except BaseException:
-            self.call_soon(abandon)
+            self.call_soon(call.abandon)
             raise
 
     def call_soon(self, fn: Callable[[], object]) -> None:
@@ -247,16 +262,34 @@ class SyncConsumer:
 
     def poll(self, *, timeout_s: float = 3.0) -> list[MessageExt]:
         """See :meth:`Consumer.poll`. What a ctrl-c kept from its caller, the next call returns again."""
+        return self._take(self._polling(timeout_s))
+
+    async def poll_in_asyncio(self, *, timeout_s: float = 3.0) -> list[MessageExt]:
+        """As :meth:`poll`, for a task of asyncio. What a cancellation kept from it, the next call returns again.
+
+        A poll made by ``asyncio.to_thread`` does not learn that its task is cancelled: it goes on, and what it gets is
+        missed, and committed by the next commit.
+        """
+        import asyncio  # noqa: PLC0415 - nobody else needs it
+
+        polling = self._polling(timeout_s)
+        try:
+            return await asyncio.to_thread(self._take, polling)
+        except BaseException:
+            self._loop.call_soon(polling.abandon)
+            raise
+
+    def _polling(self, timeout_s: float) -> _Call[list[MessageExt]]:
         client = self._loop.client
-        messages = None
+        return _Call(lambda: client.poll(timeout_s=timeout_s), on_unclaimed=client.take_back)
+
+    def _take(self, polling: _Call[list[MessageExt]]) -> list[MessageExt]:
         try:
             with self._lock:
-                messages = self._loop.call(lambda: client.poll(timeout_s=timeout_s), on_unclaimed=client.take_back)
+                return self._loop.wait(polling)
         except BaseException:
-            if messages is not None:
-                self._loop.call_soon(partial(client.take_back, messages))
+            self._loop.call_soon(polling.abandon)
             raise
-        return messages
 
     def position(self, queue: MessageQueue) -> int:
         """See :meth:`Consumer.position`."""

@@ -165,7 +165,7 @@ async def main(address):
     consumer = await asyncio.to_thread(SyncConsumer, address, "orders")
     consumer.seek(consumer.queues[0], 1000)
     while consumer.position(consumer.queues[0]) == 1000:
-        await asyncio.to_thread(consumer.poll, timeout_s=2)
+        await consumer.poll_in_asyncio(timeout_s=2)
     await asyncio.to_thread(consumer.close)
 
 asyncio.run(main(sys.argv[1]))

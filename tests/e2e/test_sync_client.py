@@ -1,5 +1,6 @@
 """SyncProducer and SyncConsumer over real sockets on the loopback interface."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -125,6 +126,49 @@ def test_what_an_interrupted_poll_took_is_handed_out_by_the_next(
                 consumer.poll(timeout_s=60)
         assert all(consumer.position(queue) == 0 for queue in consumer.queues)
         assert [message.body for message in consumer.poll(timeout_s=60)] == [b"first"]
+
+
+def test_a_cancelled_poll_of_asyncio_takes_no_message_from_those_after_it(broker: FakeBroker) -> None:
+    async def poll_twice(consumer: SyncConsumer, producer: SyncProducer) -> list[bytes]:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(consumer.poll_in_asyncio(timeout_s=60), 0.2)
+        producer.send(Message("T", b"second"))
+        return [message.body for message in await consumer.poll_in_asyncio(timeout_s=60)]
+
+    with SyncProducer(broker.address) as producer, SyncConsumer(broker.address, "T") as consumer:
+        producer.send(Message("T", b"first"))
+        assert [message.body for message in consumer.poll(timeout_s=60)] == [b"first"]
+        assert asyncio.run(poll_twice(consumer, producer)) == [b"second"]
+
+
+def test_what_a_cancelled_poll_of_asyncio_took_is_handed_out_by_the_next(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The messages have left the consumer, and its task is cancelled before it has them."""
+    run, has_polled, is_cancelled = trio.from_thread.run, threading.Event(), threading.Event()
+
+    def slowly(*args: Any, **options: Any) -> Any:
+        result = run(*args, **options)
+        has_polled.set()
+        assert is_cancelled.wait(60)
+        return result
+
+    async def poll_twice(consumer: SyncConsumer) -> list[bytes]:
+        with monkeypatch.context() as patch:
+            patch.setattr(trio.from_thread, "run", slowly)
+            polling = asyncio.create_task(consumer.poll_in_asyncio(timeout_s=60))
+            await asyncio.to_thread(has_polled.wait, 60)
+        polling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await polling
+        is_cancelled.set()
+        assert all(consumer.position(queue) == 0 for queue in consumer.queues)
+        return [message.body for message in await consumer.poll_in_asyncio(timeout_s=60)]
+
+    with SyncProducer(broker.address) as producer:
+        producer.send(Message("T", b"first"))
+    with SyncConsumer(broker.address, "T") as consumer:
+        assert asyncio.run(poll_twice(consumer)) == [b"first"]
 
 
 def test_a_ctrl_c_that_meets_the_look_whether_the_thread_lives_does_not_end_the_client(
