@@ -22,11 +22,11 @@ from rmqha.broker.tuning import Tuning
 from rmqha.codec.record.encoder import prepare
 from rmqha.config import load_config
 from rmqha.remoting.client import open_remoting_client
-from rmqha.store.message_store import make_store
 from rmqha.store.os_disk import OsDisk
 from rmqha.transport import TcpNetwork
 from tests.broker.machines import pull_request, send_request
 from tests.e2e.processes import RmqhaBroker, reaping
+from tests.store.helpers import make_store
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 QUEUES = 8

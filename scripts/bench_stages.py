@@ -41,12 +41,13 @@ from rmqha.remoting.turns import REQUESTS_A_TURN
 from rmqha.replication.overlap import StreamStart
 from rmqha.replication.slave_session import AppendChunk, SlaveSession
 from rmqha.replication.watermark import Watermark
-from rmqha.store.message_store import DefaultMessageStore, make_store
+from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk
 from scripts.bench_client import Case
 from scripts.bench_common import print_table
 from tests.e2e.dialects import DIALECTS
 from tests.settings import remoting_limits, store_options, topic_rules
+from tests.store.helpers import commit_log, make_store
 
 _SEGMENT_SIZE: Final = 1 << 28
 _FRAME_SIZE: Final = 32 * 1024
@@ -211,7 +212,7 @@ async def measure_round(
     master.put_messages = put_messages  # type: ignore[method-assign]
     gate[0] = master.max_offset
     watch.timed("dispatch", master.reput.catch_up)()
-    log = memoryview(bytes(master.view_range(base, master.max_offset - base)))
+    log = memoryview(bytes(commit_log(master).view_range(base, master.max_offset - base)))
     watch.timed("slave", replicate)(log, base, slave)
     watch.timed("slave dispatch", slave.reput.catch_up)()
     body = bytes(case.size)

@@ -1,4 +1,4 @@
-"""BrokerController: the composition root. Builds the parts, wires the watermarks, starts and stops them in order.
+"""BrokerController: one broker on a store and a replication of any kind. Wires, starts and stops its parts in order.
 
 Start: recover the store, take back from peers what they hold beyond our end, then the services, then the listeners; a
 send is accepted only when all of it is there. Stop: no new connections, answer what is due, end replication, flush.
@@ -12,7 +12,6 @@ import trio
 
 from rmqha.broker import options
 from rmqha.broker.broker_status import BrokerStatus
-from rmqha.broker.classic_replication import ClassicReplication
 from rmqha.broker.config_files import ConfigFiles
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
@@ -27,6 +26,7 @@ from rmqha.broker.processors.send_message_processor import SendMessageProcessor
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.put_service import PutMessageService
 from rmqha.broker.queue_ends import QueueEnds
+from rmqha.broker.replication import Replication
 from rmqha.broker.sent_records import SendRules
 from rmqha.broker.starting import Starting
 from rmqha.broker.topic_config_manager import TopicConfigManager
@@ -35,12 +35,10 @@ from rmqha.choices import FlushDiskType
 from rmqha.codec.host import parse_host
 from rmqha.codec.route import MASTER_ID, PERM_READ, PERM_WRITE, BrokerData
 from rmqha.config import BrokerConfig
-from rmqha.ha.ha_client import ProbeMaster
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
 from rmqha.remoting.server import RemotingServer
-from rmqha.store.disk import Disk
-from rmqha.store.message_store import make_store
+from rmqha.store.message_store import DefaultMessageStore
 from rmqha.tls import secured
 from rmqha.transport import Listener, Network
 
@@ -66,41 +64,39 @@ class BrokerController:
     def __init__(
         self,
         config: BrokerConfig,
+        store: DefaultMessageStore,
         *,
-        disk: Disk,
+        replicate: Callable[[MetadataService], Replication],
         network: Network,
         now_ms: Callable[[], int],
-        chance: Callable[[], float],
-        probe: ProbeMaster | None = None,
-        tuning: Tuning | None = None,
+        tuning: Tuning,
     ) -> None:
-        """Make all parts; nothing is opened yet.
+        """Make all other parts; nothing is opened yet.
 
         Args:
             config: the operator's decisions.
-            disk: the door to files.
-            network: the door to peers.
+            store: the log, of whatever kind, and the queues.
+            replicate: makes what copies the store's log, given the tables that go with it.
+            network: the door to clients.
             now_ms: the door to wall-clock time.
-            chance: a random number in [0, 1), for pauses between attempts.
-            probe: asks other brokers what their logs hold; None: by remoting.
             tuning: what no operator decides.
         """
         self.config: Final = config
         self.server: RemotingServer | None = None
         self._clients: Final = trio.CancelScope()
-        self._tuning: Final = tuning or Tuning()
+        self._tuning: Final = tuning
         self.address = f"{config.broker_ip1}:{config.listen_port}"
         self._network = secured(network, *options.client_tls(config))
         self._now_ms = now_ms
         self._stopping = trio.Event()
         self.is_recovering = False
-        self.role: Final = options.role(config)
-        self.store: Final = make_store(options.store_options(config, self._tuning), disk, now_ms=now_ms, role=self.role)
+        self.role: Final = store.role
+        self.store: Final = store
         self.topics: Final = TopicConfigManager(options.topic_rules(config), now_ms=now_ms)
         self.offsets: Final = ConsumerOffsetManager()
         self.queue_ends: Final = QueueEnds(self.store)
         self.metadata: Final = MetadataService(
-            ConfigFiles(disk, config.store_path_root_dir),
+            ConfigFiles(store.disk, config.store_path_root_dir),
             self.topics,
             self.offsets,
             self.queue_ends,
@@ -109,9 +105,7 @@ class BrokerController:
         self.holds: Final = PullRequestHoldService()
         self.fence: Final = Fence()
         self.consumers: Final = ConsumerManager()
-        self.replication: Final = ClassicReplication(
-            config, self.store, self.metadata, network=network, chance=chance, probe=probe, tuning=self._tuning
-        )
+        self.replication: Final = replicate(self.metadata)
         self.store.connect_replication(
             confirmed=self.replication.confirmed_offset,
             kept_from=self.replication.kept_from,
@@ -187,7 +181,7 @@ class BrokerController:
             "broker.started",
             role=self.config.broker_role.value,
             address=self.address,
-            ha_port=self.replication.ha_service.port,
+            ha_port=self.replication.port,
             store=self.config.store_path_root_dir,
             max_offset=self.store.max_offset,
         )
@@ -267,7 +261,6 @@ class BrokerController:
             self.store,
             self.replication,
             fence=self.fence,
-            group=self.replication.group,
             address=self.address,
             clock=trio.current_time,
             now_ms=self._now_ms,
@@ -287,9 +280,7 @@ class BrokerController:
         config, flush = self.config, None
         if config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             flush = FlushPromise(self.store.flushed, self.store.request_flush, config.sync_flush_timeout_s)
-        durability = Durability(self.store, clock=trio.current_time, flush=flush, replica=self.replication.promise)
-        self.replication.ha_service.in_sync_watch.count_unsafe = lambda: durability.unreplicated
-        return durability
+        return Durability(self.store, clock=trio.current_time, flush=flush, replica=self.replication.promise)
 
     async def _drain(self) -> None:
         """Let everything in flight be answered, held pulls at once."""

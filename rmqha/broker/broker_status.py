@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rmqha import __version__
-from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.replication import Replication
 from rmqha.codec.codes import STATUS_KEY
 from rmqha.codec.remoting import VERSION
@@ -40,7 +39,6 @@ class BrokerStatus:
         replication: Replication,
         *,
         fence: Fence,
-        group: ReplicationGroup,
         address: str,
         clock: Callable[[], float],
         now_ms: Callable[[], int],
@@ -49,7 +47,7 @@ class BrokerStatus:
         self._store = store
         self._replication = replication
         self._fence = fence
-        self._group = group
+        self._group = replication.group
         self._address = address
         self._clock = clock
         self._now_ms = now_ms

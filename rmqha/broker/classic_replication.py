@@ -20,10 +20,11 @@ from rmqha.broker.metadata import MetadataService
 from rmqha.broker.queue_ends_client import QueueEndsClient, address_behind
 from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig, split_address
-from rmqha.errors import RemoteProtocolError
+from rmqha.errors import RemoteProtocolError, StoreError
 from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService
 from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster
 from rmqha.ha.ha_service import HAService
+from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.replication.master_session import LogRange
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.tls import secured
@@ -49,6 +50,7 @@ class ClassicReplication:
         store: DefaultMessageStore,
         metadata: MetadataService,
         *,
+        log: ReplicatedLog,
         network: Network,
         chance: Callable[[], float],
         probe: ProbeMaster | None = None,
@@ -58,8 +60,9 @@ class ClassicReplication:
 
         Args:
             config: the operator's decisions.
-            store: the log that is copied.
+            store: of the log that is copied.
             metadata: the tables that go with it.
+            log: what is copied; a :class:`~rmqha.ha.replicated_store.ReplicatedStore` of ``store``.
             network: the door to other nodes; TLS is put before it here.
             chance: a random number in [0, 1), for pauses between attempts.
             probe: asks other brokers what their logs hold; None: by remoting.
@@ -67,11 +70,12 @@ class ClassicReplication:
         """
         self._config: Final = config
         self._store: Final = store
+        self._log: Final = log
         self._metadata: Final = metadata
         self._tuning: Final = tuning
         self._network: Final = secured(network, *options.client_tls(config))
         self._ha_network: Final = secured(network, *options.ha_tls(config))
-        self.ha_service: Final = HAService(store, self._ha_network, options.ha_options(config))
+        self.ha_service: Final = HAService(log, self._ha_network, options.ha_options(config))
         self.group: Final = ReplicationGroup(
             config, slave_addresses=self.ha_service.slave_addresses, name_slave=self.ha_service.name_slave
         )
@@ -84,12 +88,14 @@ class ClassicReplication:
         transfer = self.ha_service.group_transfer
         if self._waits_for_slaves:
             transfer.acked.subscribe(store.confirm)
-        self.promise: Final = ReplicaPromise(transfer, config.slave_timeout_s) if self._waits_for_slaves else None
+        promise = ReplicaPromise(transfer, config.slave_timeout_s)
+        self.promise: Final = promise if self._waits_for_slaves else None
         """As :attr:`Replication.promise`."""
+        self.ha_service.in_sync_watch.count_unsafe = lambda: promise.unreplicated
 
     def _make_ha_client(self, chance: Callable[[], float]) -> HAClient:
         client = HAClient(
-            self._store,
+            self._log,
             self._ha_network,
             options=options.ha_client_options(self._config, self._tuning),
             chance=chance,
@@ -102,7 +108,7 @@ class ClassicReplication:
 
     def _make_catch_up(self, chance: Callable[[], float]) -> CatchUpService:
         return CatchUpService(
-            self._store,
+            self._log,
             self._ha_network,
             [MasterAddress(*split_address(peer)) for peer in options.peers_to_ask(self._config)],
             answers_needed=options.catch_up_answers_needed(self._config),
@@ -122,6 +128,16 @@ class ClassicReplication:
     def opened(self) -> trio.Event:
         """As :attr:`Replication.opened`."""
         return self.catch_up.opened
+
+    @property
+    def port(self) -> int:
+        """As :attr:`Replication.port`."""
+        return self.ha_service.port
+
+    @property
+    def final_error(self) -> StoreError | None:
+        """As :attr:`Replication.final_error`: no master can be followed."""
+        return None if self.ha_client is None else self.ha_client.final_error
 
     def confirmed_offset(self) -> int:
         """What is flushed here, or what enough live slaves hold (decision 4)."""

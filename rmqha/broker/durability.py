@@ -58,12 +58,14 @@ class Acknowledgements(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReplicaPromise:
     """SYNC_MASTER: wait until enough live slaves hold the whole message."""
 
     acknowledgements: Acknowledgements
     timeout_s: float
+    unreplicated: int = 0
+    """How many messages were answered without the replicas that were promised."""
 
 
 class Durability:
@@ -81,8 +83,6 @@ class Durability:
         self._clock = clock
         self._flush = flush
         self._replica = replica
-        self.unreplicated = 0
-        """How many messages were answered without the replicas that were promised."""
         self.cuts = 0
         """How often the log's tail was cut."""
         self.cut_to = 0
@@ -95,6 +95,11 @@ class Durability:
     def _on_cut(self, end: int) -> None:
         """Those whom this concerns are failed next, so there is no need to remember the cut before."""
         self.cuts, self.cut_to = self.cuts + 1, end
+
+    def count(self, statuses: Sequence[PutMessageStatus]) -> None:
+        """Messages were answered so."""
+        if self._replica is not None:
+            self._replica.unreplicated += sum(status in _UNREPLICATED for status in statuses)
 
     def answer_when_durable(self, begin: int, ends: Sequence[int], answer: Answer) -> None:
         """Call ``answer`` once, with one status for each message.
@@ -177,7 +182,7 @@ class _PendingPuts:
         else:
             begins = (self.begin, *self.ends)
             statuses = [self._status(begin, end) for begin, end in zip(begins, self.ends, strict=False)]
-            self.durability.unreplicated += sum(status in _UNREPLICATED for status in statuses)
+            self.durability.count(statuses)
             self.answer(statuses)
 
     def _reached_all(self) -> bool:

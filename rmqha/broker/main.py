@@ -16,6 +16,7 @@ import structlog
 import trio
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.classic_broker import make_classic_broker
 from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig
 from rmqha.errors import RmqhaError, errors_in
@@ -52,7 +53,7 @@ def run_broker(config: BrokerConfig) -> int:
     config, open_files_max = with_descriptors(config)
     for note in config.notes:
         logger.warning("config.noted", note=note)
-    controller = BrokerController(
+    controller = make_classic_broker(
         config,
         disk=OsDisk(),
         network=TcpNetwork(),
@@ -74,8 +75,7 @@ def exit_code_of(controller: BrokerController) -> int:
     if (error := controller.store.running_flags.final_error) is not None:
         logger.error("broker.store_failed", reason=str(error))
         return EXIT_STORE_FAILED
-    ha_client = controller.replication.ha_client
-    if ha_client is not None and (error := ha_client.final_error) is not None:
+    if (error := controller.replication.final_error) is not None:
         logger.error("broker.replication_ended", reason=str(error))
         return EXIT_REPLICATION_ENDED
     return EXIT_OK

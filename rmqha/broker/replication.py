@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import trio
 
 from rmqha.broker.durability import ReplicaPromise
+from rmqha.broker.group import ReplicationGroup
+from rmqha.errors import StoreError
 
 
 class Replication(Protocol):
@@ -17,6 +19,21 @@ class Replication(Protocol):
     @property
     def opened(self) -> trio.Event:
         """Set once nothing is known to be missing here that other nodes hold: sends may be accepted."""
+        ...
+
+    @property
+    def group(self) -> ReplicationGroup:
+        """Who this broker is among the others of its name, and who else says to be one of them."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """Where other nodes are served; the bound one once :meth:`run` has started."""
+        ...
+
+    @property
+    def final_error(self) -> StoreError | None:
+        """Why this broker will follow nobody any more; None if nothing of the kind has happened."""
         ...
 
     @property

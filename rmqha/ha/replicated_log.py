@@ -1,4 +1,7 @@
-"""What replication needs of a store, and nothing else. The message store fits; so does a small fake in the tests."""
+"""What classic replication needs of a store, and nothing else: files of bytes.
+
+A :class:`~rmqha.ha.replicated_store.ReplicatedStore` fits; so does a small fake in the tests.
+"""
 
 from typing import Protocol
 

@@ -5,10 +5,10 @@ Source: spec: commitlog §12, §6.3 rule 8; rocketmq-all-4.9.8 DefaultMessageSto
 
 import errno
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 import trio
@@ -17,8 +17,6 @@ from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.store.confirm_offset import NO_LIMIT
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.disk import Disk
-from rmqha.store.mapped_file import MappedFile
-from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.running_flags import RunningFlags
 
 logger = structlog.get_logger()
@@ -48,6 +46,55 @@ class CleanOptions:
     delete_consume_queue_files_interval_s: float = 0.1
 
 
+class LogFile(Protocol):
+    """One of the files that a log consists of."""
+
+    @property
+    def path(self) -> str:
+        """Its own, which tells when it was last written."""
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last offset that has its place in it."""
+        ...
+
+
+class LogFiles(Protocol):
+    """What cleaning needs of a log. The classic one's are a :class:`~rmqha.store.mapped_file_queue.MappedFileQueue`."""
+
+    @property
+    def directory(self) -> str:
+        """Where they are."""
+        ...
+
+    @property
+    def files(self) -> Sequence[LogFile]:
+        """Oldest first; the last is the one that is written."""
+        ...
+
+    @property
+    def min_offset(self) -> int:
+        """See :attr:`RawLog.min_offset`."""
+        ...
+
+    def forget_vanished(self) -> Sequence[LogFile]:
+        """Let go of the oldest files that somebody else has deleted; returns them.
+
+        Raises:
+            StoreReadError: the disk does not tell which are there.
+        """
+        ...
+
+    async def delete_first_in_thread(self) -> None:
+        """Delete the oldest; the log then begins behind it.
+
+        Raises:
+            StoreWriteError: it is still there.
+        """
+        ...
+
+
 class CleanCommitLogService:
     """Runs every ``clean_resource_interval_s``. The last segment, and what is not flushed and dispatched, always stays.
 
@@ -58,7 +105,7 @@ class CleanCommitLogService:
     def __init__(
         self,
         disk: Disk,
-        log: MappedFileQueue,
+        log: LogFiles,
         *,
         queues: ConsumeQueueTable,
         flags: RunningFlags,
@@ -183,7 +230,7 @@ class CleanCommitLogService:
             await trio.sleep(self._options.delete_commit_log_files_interval_s)
         return deleted
 
-    def _is_deletable(self, mapped: MappedFile, *, force: bool) -> bool:
+    def _is_deletable(self, mapped: LogFile, *, force: bool) -> bool:
         """Whether a segment that is not the last may go, if those before it do."""
         if mapped.end_offset > self._done_offset():
             return False

@@ -31,7 +31,7 @@ _PUT_OK: Final = PutMessageStatus.PUT_OK
 
 
 class CommitLog:
-    """The log of all messages of all topics; see :class:`~rmqha.store.log.Log`.
+    """The log of all messages of all topics; see :class:`~rmqha.store.store_log.StoreLog`.
 
     Invariants: the write position moves only after a successful write; ``topic_queue_table[topic, queue_id]`` is the
     QUEUEOFFSET the next record of that queue gets; a record never crosses a segment, and every full segment ends with
@@ -49,6 +49,8 @@ class CommitLog:
         delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
     ) -> None:
         self.queue: Final = queue
+        self.services: Final = (allocate,)
+        self.wait_allocated: Final = allocate.wait_allocated
         reader = SegmentReader(queue, delay_levels_ms)
         self.extents: Final = reader.extents
         self.records: Final = reader.records
@@ -69,6 +71,11 @@ class CommitLog:
         self._now_ms = now_ms
         self._fail = fail
         self._record_size_max = min(message_size_max + RECORD_SIZE_EXTRA_MAX, queue.file_size - BLANK_SIZE_MIN)
+
+    @property
+    def files(self) -> MappedFileQueue:
+        """See :attr:`StoreLog.files`."""
+        return self.queue
 
     @property
     def file_size(self) -> int:
@@ -247,7 +254,7 @@ class CommitLog:
             self.topic_queue_table[record.topic, record.queue_id] = queue_offsets[0]
 
     def prepare_first(self) -> None:
-        """Have an empty log's first segment made before it is needed."""
+        """See :meth:`StoreLog.prepare_first`."""
         if not self.queue.files:
             self._allocate.prepare()
 
@@ -280,7 +287,7 @@ class CommitLog:
             self.flushed.advance(min(segment.end_offset, self._flushing_to))
 
     def close(self) -> None:
-        """Answer the waiters, and close every file."""
+        """See :meth:`StoreLog.close`."""
         self.flushed.fail_all()
         self.wrote.fail_all()
         self.queue.close()

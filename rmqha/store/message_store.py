@@ -12,17 +12,15 @@ import trio
 
 from rmqha.errors import StoreError, StoreWriteError
 from rmqha.memory import BytesLike
-from rmqha.replication.role import Role
 from rmqha.store.confirm_offset import NO_LIMIT
 from rmqha.store.consume_queue_table import ArrivalListener
-from rmqha.store.disk import Closable, Disk
+from rmqha.store.disk import Closable
 from rmqha.store.log import PutRequest
 from rmqha.store.log_recovery import LogRecovery
-from rmqha.store.parts import StoreParts, make_parts
+from rmqha.store.parts import StoreParts
 from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.start import load_and_recover, lock_store, mark_unused, next_queue_offsets_in_turns
 from rmqha.store.status import AppendResult, PutMessageStatus
-from rmqha.store.store_options import StoreOptions
 
 logger = structlog.get_logger()
 
@@ -41,8 +39,6 @@ class DefaultMessageStore:
         self.disk: Final = parts.disk
         self.running_flags: Final = parts.running_flags
         self.commit_log: Final = parts.commit_log
-        self.segment_at: Final = parts.commit_log.segment_at
-        self.view_range: Final = parts.commit_log.view_range
         self.queues: Final = parts.queues
         self.cleaner: Final = parts.cleaner
         self.wrote: Final = parts.commit_log.wrote
@@ -51,6 +47,8 @@ class DefaultMessageStore:
         self.confirm_offset: Final = parts.confirm_offset.value
         """Consumers may see what lies before it; see :class:`ConfirmOffset`."""
         self.next_queue_offset: Final = parts.commit_log.next_queue_offset
+        self.wait_allocated: Final = parts.commit_log.wait_allocated
+        """Until the rest of a put, or of what another node wrote, is worth another try."""
         self.reput: Final = parts.reput
         self.queue_rebuild: Final = parts.queue_rebuild
         self.get_message: Final = parts.reader.get_message
@@ -99,7 +97,7 @@ class DefaultMessageStore:
             CorruptLogError: it needs a human: nothing was cut.
             StoreReadError, StoreWriteError: the disk does not let us.
         """
-        self._lock = lock_store(self.disk, self.options.store_path_root_dir, self.options.store_path_commit_log)
+        self._lock = lock_store(self.disk, self.options.store_path_root_dir, self.commit_log.files.directory)
         try:
             report = load_and_recover(
                 self.disk,
@@ -114,13 +112,6 @@ class DefaultMessageStore:
             self.close()
             raise
         self.flush_service.note_recovered()
-        logger.info(
-            "store.loaded",
-            min_offset=self.min_offset,
-            max_offset=self.max_offset,
-            verified_from=report.scanned_from,
-            queues=len(self.commit_log.topic_queue_table),
-        )
         return report
 
     async def load_in_thread(self) -> None:
@@ -175,10 +166,10 @@ class DefaultMessageStore:
     # ---- writing
 
     def put_messages(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
-        """Hot path: append a list of messages at once; see :meth:`CommitLog.put_messages`.
+        """Hot path: append a list of messages at once; see :meth:`Log.put_messages`.
 
-        Never waits and raises nothing for a refusal. A list of results shorter than ``requests`` means that the next
-        segment is still being made: ``await wait_allocated()`` and put the rest, or use
+        Never waits and raises nothing for a refusal. A list of results shorter than ``requests`` means that there is
+        no room for the rest yet: ``await wait_allocated()`` and put the rest, or use
         :meth:`put_messages_when_allocated`. PUT_OK here means appended: what else SEND_OK promises is waited for by
         ``flushed`` and the replicas' watermark.
         """
@@ -200,16 +191,8 @@ class DefaultMessageStore:
             return AppendResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, remark=self.refusal())
         return AppendResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=self.refusal())
 
-    def when_allocated(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` once, when a put is worth a try: the next segment is there, or puts are refused."""
-        self.parts.allocate.when_allocated(tell)
-
-    async def wait_allocated(self) -> None:
-        """As :meth:`when_allocated`, for a task."""
-        await self.parts.allocate.wait_allocated()
-
     async def put_messages_when_allocated(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
-        """As :meth:`put_messages`, but with a result for every request: waits for segments as long as it takes."""
+        """As :meth:`put_messages`, but with a result for every request: waits for room as long as it takes."""
         results = self.put_messages(requests)
         while len(results) < len(requests):
             await self.wait_allocated()
@@ -273,11 +256,6 @@ class DefaultMessageStore:
     # ---- positions
 
     @property
-    def file_size(self) -> int:
-        """Bytes of a segment."""
-        return self.commit_log.file_size
-
-    @property
     def min_offset(self) -> int:
         """Offset of the first byte that is still there."""
         return self.commit_log.min_offset
@@ -300,10 +278,3 @@ class DefaultMessageStore:
     def confirm(self) -> None:
         """``confirm_offset`` may have moved: dispatch goes on."""
         self.reput.wakeup()
-
-
-def make_store(
-    options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], role: Role | None = None
-) -> DefaultMessageStore:
-    """A store of the usual parts, a master's unless ``role`` says otherwise; see :func:`make_parts`."""
-    return DefaultMessageStore(make_parts(options, disk, now_ms=now_ms, role=role or Role()))

@@ -1,37 +1,24 @@
 """The parts of a store, made and wired: what each has to know of the others is said here and nowhere else."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from rmqha.replication.role import Role
-from rmqha.store.allocate_service import AllocateMappedFileService
 from rmqha.store.build_consume_queue import CommitLogDispatcherBuildConsumeQueue
 from rmqha.store.cleaner import CleanCommitLogService
-from rmqha.store.commit_log import CommitLog
 from rmqha.store.confirm_offset import ConfirmOffset
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.disk import Disk
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
 from rmqha.store.flush_service import FlushCommitLogService, make_flush_service
 from rmqha.store.log import Log
-from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.message_reader import MessageReader
-from rmqha.store.open_files import OpenFiles
 from rmqha.store.queue_rebuild import QueueRebuildService
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.running_flags import RunningFlags
 from rmqha.store.store_checkpoint import StoreCheckpoint
+from rmqha.store.store_log import Service, StoreGround, StoreLog
 from rmqha.store.store_options import StoreOptions
 from rmqha.waiting import DeadlineService
-
-
-class Service(Protocol):
-    """What has a task of its own."""
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +30,7 @@ class StoreParts:
     disk: Disk
     running_flags: RunningFlags
     checkpoint: StoreCheckpoint
-    allocate: AllocateMappedFileService
-    commit_log: CommitLog
+    commit_log: StoreLog
     flush_service: FlushCommitLogService
     flush_deadlines: DeadlineService
     confirm_offset: ConfirmOffset
@@ -59,7 +45,7 @@ class StoreParts:
     def services(self) -> tuple[Service, ...]:
         """What runs while the store serves."""
         return (
-            self.allocate,
+            *self.commit_log.services,
             self.flush_service,
             self.flush_deadlines,
             self.reput,
@@ -69,25 +55,19 @@ class StoreParts:
         )
 
 
-def make_parts(options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], role: Role) -> StoreParts:
+def make_parts(ground: StoreGround, log: StoreLog, *, role: Role) -> StoreParts:
     """Make them for one life; nothing is opened yet.
 
     Args:
-        options: the operator's decisions.
-        disk: the door to files.
-        now_ms: the door to wall-clock time.
+        ground: what ``log`` was made on.
+        log: of whatever kind; only its maker knows.
         role: of this broker; it may change.
     """
-    flags, open_files = RunningFlags(), OpenFiles(options.open_files_max)
+    options, disk, flags = ground.options, ground.disk, ground.running_flags
     checkpoint = StoreCheckpoint(disk, f"{options.store_path_root_dir}/checkpoint")
-    segments = MappedFileQueue(
-        disk, options.store_path_commit_log, file_size=options.mapped_file_size_commit_log, open_files=open_files
-    )
-    allocate = AllocateMappedFileService(segments, flags=flags)
-    log = _make_log(options, segments, allocate=allocate, now_ms=now_ms, flags=flags)
     confirm_offset = ConfirmOffset(log, sync_flush=options.sync_flush)
     queues = ConsumeQueueTable(
-        disk, options.consume_queue_dir, file_size=options.mapped_file_size_consume_queue, open_files=open_files
+        disk, options.consume_queue_dir, file_size=options.mapped_file_size_consume_queue, open_files=ground.open_files
     )
     builders = (CommitLogDispatcherBuildConsumeQueue(log, queues),)
     reput = ReputMessageService(log, builders, flags=flags, confirm_offset=confirm_offset.value)
@@ -100,7 +80,6 @@ def make_parts(options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], 
         disk=disk,
         running_flags=flags,
         checkpoint=checkpoint,
-        allocate=allocate,
         commit_log=log,
         flush_service=flush,
         flush_deadlines=DeadlineService(log.flushed.deadlines),
@@ -112,31 +91,13 @@ def make_parts(options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], 
         reader=_make_reader(log, queues, options=options, role=role, reput=reput, queue_rebuild=queue_rebuild),
         cleaner=CleanCommitLogService(
             disk,
-            segments,
+            log.files,
             queues=queues,
             flags=flags,
             options=options.clean,
-            now_ms=now_ms,
+            now_ms=ground.now_ms,
             done_offset=lambda: min(log.confirmed, reput.reput_from_offset),
         ),
-    )
-
-
-def _make_log(
-    options: StoreOptions,
-    segments: MappedFileQueue,
-    *,
-    allocate: AllocateMappedFileService,
-    now_ms: Callable[[], int],
-    flags: RunningFlags,
-) -> CommitLog:
-    return CommitLog(
-        segments,
-        allocate,
-        message_size_max=options.max_message_size,
-        now_ms=now_ms,
-        fail=flags.fail,
-        delay_levels_ms=options.delay_levels_ms,
     )
 
 

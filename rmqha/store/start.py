@@ -21,6 +21,7 @@ from rmqha.store.queue_recovery import empty_queues_of, read_pieces, recover_con
 from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.store_checkpoint import StoreCheckpoint
+from rmqha.store.store_log import StoreLog
 from rmqha.store.store_options import StoreOptions
 
 logger = structlog.get_logger()
@@ -47,7 +48,7 @@ def load_and_recover(
     disk: Disk,
     options: StoreOptions,
     *,
-    log: Log,
+    log: StoreLog,
     queues: ConsumeQueueTable,
     checkpoint: StoreCheckpoint,
     reput: ReputMessageService,
@@ -59,7 +60,7 @@ def load_and_recover(
         CorruptLogError: it needs a human: nothing was cut.
         StoreReadError, StoreWriteError: the disk does not let us.
     """
-    clean = mark_in_use(disk, options)
+    clean = mark_in_use(disk, options, log_directory=log.files.directory)
     try:
         log.load()
         queues.load()
@@ -76,12 +77,20 @@ def load_and_recover(
             checkpoint.forget()
         rebuild_from = log.max_offset if clean else recovery.scanned_from
         _recover_queues(queues, log, reput=reput, rebuild_from=rebuild_from, progress=progress)
-        log.learn_queue_offsets(next_queue_offsets(log, queues, dispatched=reput.reput_from_offset))
+        next_offsets = next_queue_offsets(log, queues, dispatched=reput.reput_from_offset)
+        log.learn_queue_offsets(next_offsets)
     except (CorruptLogError, StoreReadError):
         if clean:  # nothing new was written: the next start, too, must know that the last stop was clean
             mark_unused(disk, options)
         raise
     log.note_records(recovery.end, recovery.last_store_timestamp_ms)
+    logger.info(
+        "store.loaded",
+        min_offset=log.min_offset,
+        max_offset=log.max_offset,
+        verified_from=recovery.scanned_from,
+        queues=len(next_offsets),
+    )
     return recovery
 
 
@@ -133,13 +142,13 @@ def _dispatch_rest(reput: ReputMessageService, queues: ConsumeQueueTable, log: L
         reput.catch_up()
 
 
-def mark_in_use(disk: Disk, options: StoreOptions) -> bool:
+def mark_in_use(disk: Disk, options: StoreOptions, *, log_directory: str) -> bool:
     """Make the directories and the ``abort`` file, durably and before anything else is written.
 
     Returns:
         Whether the last process shut down cleanly, that is whether there was no ``abort``.
     """
-    for directory in (options.store_path_commit_log, options.consume_queue_dir, options.config_dir):
+    for directory in (log_directory, options.consume_queue_dir, options.config_dir):
         disk.makedirs(directory)
     if disk.exists(_abort_path(options)):
         return False

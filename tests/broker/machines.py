@@ -8,10 +8,13 @@ from typing import Any
 import trio
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.classic_broker import make_classic_broker
+from rmqha.broker.classic_replication import ClassicReplication
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.headers import PullMessageRequestHeader, PullSysFlag, encode_header
 from rmqha.codec.remoting import RemotingCommand, SerializeType, decode_frames
 from rmqha.config import load_config
+from rmqha.ha.ha_client import HAClient
 from rmqha.remoting.client import RemotingClient, open_remoting_client
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_disk import SimDisk
@@ -44,7 +47,7 @@ class Machine:
         """A broker that is not started yet."""
         keys = COMMON | {"brokerIP1": self.address} | self.settings | settings
         config = load_config(None, {key: value for key, value in keys.items() if value != UNSET})
-        return BrokerController(
+        return make_classic_broker(
             config,
             disk=self.disk.mount(),
             network=self.net.host(self.address).mount(),
@@ -67,6 +70,19 @@ class Machine:
         network = self.net.host(f"10.9.9.{len(self.net.hosts)}").mount()
         async with open_remoting_client(network, f"{self.address}:{port}") as client:
             yield client
+
+
+def replication_of(broker: BrokerController) -> ClassicReplication:
+    """How a classic broker's log comes to other nodes and from them."""
+    assert isinstance(broker.replication, ClassicReplication)
+    return broker.replication
+
+
+def ha_client_of(slave: BrokerController) -> HAClient:
+    """What follows the master."""
+    ha_client = replication_of(slave).ha_client
+    assert ha_client is not None
+    return ha_client
 
 
 class Sender:

@@ -6,9 +6,10 @@ from trio.testing import MockClock
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.group import GroupMember
 from rmqha.replication.master_session import LogRange
-from tests.broker.machines import Machine, ask, send_request
+from tests.broker.machines import Machine, ask, replication_of, send_request
 from tests.broker.test_pair import SLAVE
 from tests.sim.sim_net import SimNet
+from tests.store.helpers import commit_log
 
 FILE = 65536
 END_OF_CHAIN = SLAVE | {"brokerId": "2", "haMasterAddress": "10.0.0.2:10912"}
@@ -25,7 +26,7 @@ async def test_the_end_of_a_chain_takes_what_only_its_middle_still_has(autojump_
                 await ask(client, send_request(bytes(30_000)))
         while slave.store.max_offset < master.store.max_offset:  # noqa: ASYNC110 - virtual time
             await trio.sleep(0.1)
-        await master.store.commit_log.queue.delete_first_in_thread()
+        await commit_log(master.store).queue.delete_first_in_thread()
         assert (master.store.min_offset, slave.store.min_offset) == (FILE, 0)
         async with end.broker() as last:
             with trio.fail_after(60):
@@ -39,7 +40,7 @@ async def test_a_broker_is_asked_by_the_address_that_is_its_own(autojump_clock: 
     first = Machine(net, "10.0.0.1", {"haListenPort": "20912"})
     follower = Machine(net, "10.0.0.2", SLAVE | {"haMasterAddress": "10.0.0.1:20912", "haListenPort": "30000"})
     async with first.broker(), follower.broker() as slave:
-        probe = slave.replication.master_link.probe
+        probe = replication_of(slave).master_link.probe
         known = GroupMember("broker-a", 0, FILE)
         by_master_address = await probe(MasterAddress("10.0.0.1", 20912))
         assert by_master_address == LogRange(0, 0, checks_reports=True, member=known)

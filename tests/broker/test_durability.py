@@ -40,11 +40,12 @@ class Broker:
         self.acked = self.transfer.acked
         self.flush_requests = 0
         self.answers: list[list[PutMessageStatus]] = []
+        self.promise = ReplicaPromise(self.transfer, 3.0)
         self.durability = Durability(
             self,
             clock=lambda: self.now,
             flush=FlushPromise(self.flushed, self.request_flush, 5.0) if sync_flush else None,
-            replica=ReplicaPromise(self.transfer, 3.0) if sync_master else None,
+            replica=self.promise if sync_master else None,
         )
         if slave_ok:
             self.connect(0)
@@ -103,7 +104,7 @@ def test_without_a_slave_the_answer_says_so_but_still_waits_for_the_disk() -> No
     assert broker.answers == []
     broker.flushed.advance(200)
     assert broker.answers == [[NONE, NONE]]
-    assert broker.durability.unreplicated == 2
+    assert broker.promise.unreplicated == 2
 
 
 def test_a_slave_must_be_close_to_the_end_of_what_waits() -> None:
@@ -159,7 +160,7 @@ def test_nor_is_it_when_the_deadline_comes_before_the_last_message_is_held() -> 
     broker.acknowledge(broker.connect(230), 400)
     broker.acked.deadlines.expire(3.0)
     assert broker.answers == [[SLAVE, OK, SLAVE]]
-    assert broker.durability.unreplicated == 2, "messages, not sends"
+    assert broker.promise.unreplicated == 2, "messages, not sends"
 
 
 async def test_what_arrived_with_it_and_does_not_wait_need_not_be_held(autojump_clock: MockClock) -> None:
@@ -225,7 +226,7 @@ def test_what_was_cut_is_never_send_ok(cut_to: int, statuses: list[PutMessageSta
     broker.flushed.advance(300)
     broker.acked.advance(300)
     assert broker.answers == [statuses]
-    assert broker.durability.unreplicated == 0, "it was not stored at all"
+    assert broker.promise.unreplicated == 0, "it was not stored at all"
 
 
 def test_what_is_put_after_a_cut_is_answered_as_ever() -> None:

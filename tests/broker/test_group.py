@@ -18,7 +18,7 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
 from rmqha.remoting.server import RemotingServer
 from rmqha.replication.group import GroupMember
-from tests.broker.machines import UNSET, Machine, ask, send_request
+from tests.broker.machines import UNSET, Machine, ask, ha_client_of, replication_of, send_request
 from tests.broker.test_pair import SLAVE, Pair, status
 from tests.settings import remoting_limits
 from tests.sim.sim_net import SimNet
@@ -44,7 +44,7 @@ async def test_a_slave_of_another_group_does_not_follow(
                 await ask(client, send_request(b"x"))
                 await trio.sleep(20)
                 verdict, at_master = judge(await status(slave_client)), judge(await status(client))
-                assert (slave.store.max_offset, master.replication.ha_service.live_slaves) == (0, 0)
+                assert (slave.store.max_offset, replication_of(master).ha_service.live_slaves) == (0, 0)
             await trio.sleep(13)
             assert (await status(client))["group_clashes"] == [], "it has been stopped"
     assert (verdict.level, reason in verdict.reasons[0]) == ("failed", True), verdict
@@ -202,8 +202,7 @@ async def test_a_rocketmq_master_is_asked_who_it_is(config: bytes, reason: str, 
     slave = Machine(net, "10.0.0.2", SLAVE)
     async with rocketmq(net, config), slave.broker() as broker:
         await trio.sleep(10)
-        assert broker.replication.ha_client is not None
-        info = broker.replication.ha_client.info()
+        info = ha_client_of(broker).info()
         assert (info.state.value == "misconfigured") == bool(reason), info
         assert reason in info.last_error
 
@@ -217,11 +216,10 @@ async def test_a_master_that_says_only_later_who_it_is_is_left_then(silent_s: fl
     answers = rocketmq(net, b"brokerName=other\n", host="10.0.0.9", silent_s=silent_s)
     with capture_logs() as logs:
         async with answers, master.broker(), slave.broker() as broker:
-            assert broker.replication.ha_client is not None
             await trio.sleep(0.5)
-            assert broker.replication.ha_client.info().state.value in {"transfer", "comparing"}
+            assert ha_client_of(broker).info().state.value in {"transfer", "comparing"}
             await trio.sleep(45)
-            assert broker.replication.ha_client.info().state.value == "misconfigured"
+            assert ha_client_of(broker).info().state.value == "misconfigured"
     warned = [line for line in logs if line["event"] == "ha_client.group_unknown"]
     assert len(warned) == (silent_s > 2.0)
 
@@ -236,8 +234,7 @@ async def test_a_log_that_cannot_be_is_as_good_as_none_told(ends: tuple[int, int
         stream = await ha_port.accept()
         report = memoryview(bytearray(8))
         assert (await stream.receive_into(report), bytes(report)) == (8, bytes(8))
-        assert broker.replication.ha_client is not None
-        assert broker.replication.ha_client.info().state.value != "failed"
+        assert ha_client_of(broker).info().state.value != "failed"
 
 
 def group_of(slave_addresses: list[tuple[str, str]], **settings: str) -> ReplicationGroup:

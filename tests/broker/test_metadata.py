@@ -19,12 +19,11 @@ from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
-from rmqha.store.message_store import make_store
 from tests.broker.machines import Machine, ask, send_request
 from tests.settings import topic_rules
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
-from tests.store.helpers import Clock, options
+from tests.store.helpers import Clock, make_store, options
 
 
 def queue_ends() -> QueueEnds:

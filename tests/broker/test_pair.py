@@ -20,7 +20,7 @@ from rmqha.codec.transfer import encode_report
 from rmqha.errors import DivergedLogError
 from rmqha.exit_codes import EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED
 from rmqha.remoting.client import RemotingClient
-from tests.broker.machines import UNSET, Machine, ask, pull_request, send_request
+from tests.broker.machines import UNSET, Machine, ask, ha_client_of, pull_request, replication_of, send_request
 from tests.sim.sim_net import SimNet
 
 SLAVE = {
@@ -40,7 +40,7 @@ class Pair:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[tuple[BrokerController, BrokerController]]:
         async with self.master.broker() as master, self.slave.broker() as slave:
-            while not master.replication.ha_service.is_slave_ok(master.store.max_offset):  # noqa: ASYNC110 - virtual time
+            while not replication_of(master).ha_service.is_slave_ok(master.store.max_offset):  # noqa: ASYNC110 - virtual time
                 await trio.sleep(0.1)
             yield master, slave
 
@@ -122,13 +122,13 @@ async def test_a_client_that_takes_no_answers_holds_nobody_up(autojump_clock: Mo
         for stream in leaving:
             stream.close()
         await trio.sleep(0.5)
-        assert master.replication.ha_service.group_transfer.acked.waiting > 0, "they are gone before their answers"
+        assert replication_of(master).ha_service.group_transfer.acked.waiting > 0, "they are gone before their answers"
         pair.net.heal()
         for _ in range(20):
             started = trio.current_time()
             assert (await ask(client, send_request(b"y"))).code == ResponseCode.SUCCESS
             assert trio.current_time() - started < 0.1
-        assert master.replication.ha_service.group_transfer.acked.waiting == 0
+        assert replication_of(master).ha_service.group_transfer.acked.waiting == 0
         assert master.store.max_offset > 500 * 100, "theirs were stored too"
         nursery.cancel_scope.cancel()
 
@@ -138,7 +138,7 @@ async def test_the_slave_serves_what_was_acknowledged_when_the_master_is_gone(
 ) -> None:
     async with pair.slave.broker():
         async with pair.master.broker() as master, pair.master.client() as client:
-            while not master.replication.ha_service.is_slave_ok(0):  # noqa: ASYNC110 - virtual time
+            while not replication_of(master).ha_service.is_slave_ok(0):  # noqa: ASYNC110 - virtual time
                 await trio.sleep(0.1)
             for number in range(5):
                 await ask(client, send_request(b"%d" % number))
@@ -176,7 +176,7 @@ async def test_a_returning_master_takes_no_consumer_back(pair: Pair, autojump_cl
 
     async with pair.slave.broker() as slave, pair.slave.client() as slave_client:
         async with pair.master.broker() as master, pair.master.client() as client:
-            while not master.replication.ha_service.is_slave_ok(0):  # noqa: ASYNC110 - virtual time
+            while not replication_of(master).ha_service.is_slave_ok(0):  # noqa: ASYNC110 - virtual time
                 await trio.sleep(0.1)
             for number in range(9):
                 await ask(client, send_request(b"%d" % number))
@@ -248,7 +248,7 @@ async def test_a_slave_that_is_gone_stays_in_its_masters_status_by_name(
         async with pair.master.broker() as master, pair.master.client() as client:
             async with pair.slave.broker(masterAddress=master_address):
                 await trio.sleep(1)
-                (there,) = master.replication.ha_service.info().connections
+                (there,) = replication_of(master).ha_service.info().connections
                 assert there.name == "broker-a/1"
             await trio.sleep(2)
             assert (await ask(client, send_request(b"x"))).code == ResponseCode.SLAVE_NOT_AVAILABLE
@@ -257,7 +257,7 @@ async def test_a_slave_that_is_gone_stays_in_its_masters_status_by_name(
             async with pair.slave.broker(masterAddress=master_address):
                 await trio.sleep(5)
                 assert judge(await status(client)).level == "ok"
-                assert master.replication.ha_service.info().departed == ()
+                assert replication_of(master).ha_service.info().departed == ()
     told = [entry for entry in logs if entry["event"] in ("ha_service.in_sync", "ha_service.not_in_sync")]
     assert [entry["log_level"] for entry in told] == ["info", "warning"] * 2
     assert (told[1]["name"], told[2]["answers_not_send_ok"]) == ("broker-a/1", 1)
@@ -302,13 +302,12 @@ async def test_a_slave_ahead_is_recognised_and_acknowledges_nothing(pair: Pair, 
     longer = await lose_the_masters_tail(pair)
     async with pair.slave.broker() as slave, pair.master.broker() as master, pair.master.client() as client:
         await trio.sleep(10)
-        assert [one.reason for one in master.replication.ha_service.info().refused] == ["slave-ahead"], (
+        assert [one.reason for one in replication_of(master).ha_service.info().refused] == ["slave-ahead"], (
             "its status tells"
         )
         assert (await ask(client, send_request(b"new"))).code == ResponseCode.SLAVE_NOT_AVAILABLE
         assert slave.store.max_offset == longer
-        assert slave.replication.ha_client is not None
-        assert slave.replication.ha_client.info().state.value == "ahead"
+        assert ha_client_of(slave).info().state.value == "ahead"
 
 
 async def test_a_returning_master_takes_its_tail_back_before_it_accepts_sends(
@@ -390,7 +389,7 @@ async def test_a_peer_named_twice_answers_once_and_a_slave_asks_nobody(pair: Pai
     async with pair.slave.broker(**required) as slave, pair.master.broker(**required) as master:
         await trio.sleep(20)
         assert master.store.refusal() == ""
-        assert slave.replication.catch_up.opened.is_set()
+        assert replication_of(slave).catch_up.opened.is_set()
 
 
 async def test_a_master_that_asks_its_peers_can_be_stopped_meanwhile(pair: Pair, autojump_clock: MockClock) -> None:
@@ -422,9 +421,7 @@ async def test_replication_that_ended_for_good_is_an_exit_code(pair: Pair, autoj
         await trio.sleep(10)
     assert exit_code_of(master) == EXIT_OK
     assert exit_code_of(slave) == EXIT_REPLICATION_ENDED
-    assert "diverged log at physical offset 8" in str(
-        slave.replication.ha_client and slave.replication.ha_client.final_error
-    )
+    assert "diverged log at physical offset 8" in str(ha_client_of(slave).final_error)
 
 
 async def test_a_slave_that_only_waits_for_its_master_ends_in_order(pair: Pair, autojump_clock: MockClock) -> None:
@@ -437,8 +434,7 @@ async def test_a_failed_disk_tells_more_than_the_replication_it_ended(pair: Pair
     async with pair.running() as (_, slave), pair.master.client() as client:
         pair.slave.disk.faults.sync_errors = 1
         await ask(client, send_request(b"1"))
-    assert slave.replication.ha_client is not None
-    assert slave.replication.ha_client.final_error is not None
+    assert ha_client_of(slave).final_error is not None
     assert exit_code_of(slave) == EXIT_STORE_FAILED
 
 

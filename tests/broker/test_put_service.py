@@ -23,6 +23,7 @@ from rmqha.store.status import AppendResult, PutMessageStatus
 from tests.broker.machines import Machine, Sender, ask, send_request
 from tests.settings import remoting_limits
 from tests.sim.sim_net import SimNet
+from tests.store.helpers import commit_log
 
 SEGMENT = 4096
 BODY = bytes(1200)
@@ -210,7 +211,8 @@ async def test_a_send_does_not_overtake_those_that_wait_for_the_next_segment(aut
         machine.disk.faults.hung_until = trio.current_time() + 4
         for number in range(12):
             send(number)
-        store.when_allocated(lambda: send(12))
+        (allocate,) = commit_log(store).services
+        allocate.when_allocated(lambda: send(12))
         await trio.sleep(10)
         offsets = {opaque: decode_send_response(answer).queue_offset for opaque, answer in sender.answers.items()}
         assert offsets == {number: 1 + number for number in range(13)}

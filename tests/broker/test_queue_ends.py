@@ -15,12 +15,11 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.client import RemotingClient
-from rmqha.store.message_store import make_store
 from tests.broker.machines import Machine, ask, send_request
 from tests.settings import topic_rules
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
-from tests.store.helpers import Clock, options
+from tests.store.helpers import Clock, commit_log, make_store, options
 
 
 def queue_ends() -> QueueEnds:
@@ -146,7 +145,7 @@ async def test_a_save_in_the_middle_of_a_cleaning_notes_what_is_gone(autojump_cl
         for _ in range(3):
             await ask(client, send_request(bytes(40_000), topic="busy"))
         await trio.sleep(15)
-        await broker.store.commit_log.queue.delete_first_in_thread()
+        await commit_log(broker.store).queue.delete_first_in_thread()
         await broker.metadata.save()
         assert broker.store.queues.known_ends == {("silent", 0): 1}
         assert not broker.queue_ends.dirty, "it is in the file: the broker may be about to end"
@@ -155,7 +154,7 @@ async def test_a_save_in_the_middle_of_a_cleaning_notes_what_is_gone(autojump_cl
 async def test_what_a_cleaning_takes_while_ends_are_noted_is_noted_by_the_next_save(autojump_clock: MockClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker() as broker, machine.client() as client:
-        segments = broker.store.commit_log.queue
+        segments = commit_log(broker.store).queue
 
         def delete_first() -> None:
             segments.disk.unlink(segments.files[0].path)

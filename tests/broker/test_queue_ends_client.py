@@ -20,11 +20,10 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.client import RemotingClient
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
-from rmqha.store.message_store import make_store
 from tests.settings import remoting_limits
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
-from tests.store.helpers import Clock, options
+from tests.store.helpers import Clock, make_store, options
 
 Answer = Callable[[RemotingCommand], RemotingCommand]
 

@@ -7,7 +7,7 @@ from trio.testing import MockClock
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
-from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.broker.machines import Machine, ask, pull_request, replication_of, send_request
 from tests.sim.sim_net import SimNet
 
 HANGS_S = 8.0
@@ -34,7 +34,7 @@ async def test_a_slave_shows_nothing_that_its_disk_does_not_hold(
         },
     )
     async with master.broker() as sender, slave.broker() as shower, master.client() as client:
-        while not sender.replication.ha_service.is_slave_ok(0):  # noqa: ASYNC110 - virtual time
+        while not replication_of(sender).ha_service.is_slave_ok(0):  # noqa: ASYNC110 - virtual time
             await trio.sleep(0.1)
         assert (await ask(client, send_request(b"durable"))).code == ResponseCode.SUCCESS
         async with slave.client() as consumer, trio.open_nursery() as nursery:
@@ -67,7 +67,7 @@ async def test_a_master_shows_what_its_slave_holds_before_its_own_disk_does(auto
     master = Machine(net, "10.0.0.1", {"brokerRole": "SYNC_MASTER"})
     slave = Machine(net, "10.0.0.2", {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": "10.0.0.1:10912"})
     async with master.broker() as sender, slave.broker(), master.client() as client:
-        while not sender.replication.ha_service.is_slave_ok(0):  # noqa: ASYNC110 - virtual time
+        while not replication_of(sender).ha_service.is_slave_ok(0):  # noqa: ASYNC110 - virtual time
             await trio.sleep(0.1)
         await ask(client, send_request(b"before"))
         await trio.sleep(2)

@@ -12,6 +12,7 @@ from tests.any_sends import cuts, requests
 from tests.broker.machines import Machine
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_net import SimNet, SimStream
+from tests.store.helpers import commit_log
 
 A_CONNECTION = 60
 SEGMENT = 131_072
@@ -56,7 +57,7 @@ async def run_broker(seed: int, frames: list[bytes]) -> Outcome:
             chunks = cuts(seed, b"".join(frames[first : first + A_CONNECTION]), size_max=8000)
             answers.append(await send_and_receive(stream, chunks))
         store = broker.store
-        log = b"".join(bytes(store.view_range(at, SEGMENT)) for at in range(0, store.max_offset, SEGMENT))
+        log = b"".join(bytes(commit_log(store).view_range(at, SEGMENT)) for at in range(0, store.max_offset, SEGMENT))
     disk, queues = machine.disk.mount(), store.options.consume_queue_dir
     files = {
         path: disk.read_bytes(path)

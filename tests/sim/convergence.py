@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from rmqha.codec.record.scan import Stop, scan_records
 from tests.sim.held import COMMIT_LOG
 from tests.sim.visible import decoded
+from tests.store.helpers import commit_log
 
 if TYPE_CHECKING:
     from tests.sim.invariants import Checker
@@ -45,7 +46,7 @@ def _check_queues(checker: "Checker", node: "SimNode") -> None:
     store = node.process.broker.store
     records: dict[tuple[str, int], list[bytes]] = {}
     begins: dict[tuple[str, int], int] = {}
-    for mapped in store.commit_log.queue.files:
+    for mapped in commit_log(store).queue.files:
         view, at = mapped.view, 0
         scan = scan_records(
             view, 0, mapped.wrote_position, phy_offset_base=mapped.file_from_offset, file_end=mapped.size

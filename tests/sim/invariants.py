@@ -21,6 +21,7 @@ from tests.sim.node import STORE, Process, SimNode
 from tests.sim.sim_disk import SimDisk
 from tests.sim.visible import Visible
 from tests.sim.workload import Message
+from tests.store.helpers import commit_log
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -83,8 +84,8 @@ class Checker:
         world, swarm, node = self.world, self.world.swarm, process.node
         if offset < self.expired.get(node.name, 0):
             return  # every slave has it; the segment expired while this waited for what was stored with it
-        record = bytes(process.broker.store.view_range(offset, 4))
-        record = bytes(process.broker.store.view_range(offset, int.from_bytes(record, "big")))
+        record = bytes(commit_log(process.broker.store).view_range(offset, 4))
+        record = bytes(commit_log(process.broker.store).view_range(offset, int.from_bytes(record, "big")))
         if message.body not in record:
             self.violation("I8", f"SEND_OK for message {message.number}, but it is not at {offset}")
             return
@@ -113,15 +114,15 @@ class Checker:
         if self.is_expired(at):
             return  # the answer took so long
         for message, offset in zip_longest(messages, offsets):
-            size = int.from_bytes(store.view_range(at, 4), "big")
-            if message is None or offset != at or message.body not in bytes(store.view_range(at, size)):
+            size = int.from_bytes(commit_log(store).view_range(at, 4), "big")
+            if message is None or offset != at or message.body not in bytes(commit_log(store).view_range(at, size)):
                 self.violation("I8", f"messages from {messages[0].number} on are stored at {offsets}, not in a row")
                 return
             at += size
 
     def check_absent(self, process: Process, messages: list[Message]) -> None:
         """I8: of a batch that was refused nothing is stored."""
-        for mapped in process.broker.store.commit_log.queue.files:
+        for mapped in commit_log(process.broker.store).queue.files:
             data = bytes(mapped.view[: mapped.wrote_position])
             if any(message.body in data for message in messages):
                 self.violation("I8", f"the batch from message {messages[0].number} on was refused, and is stored")
@@ -187,7 +188,7 @@ class Checker:
         self.world.journal.mark("segment expired")
         if end > min(store.flushed_offset, store.reput_from_offset):
             self.violation("I1", f"{node.name} deletes {path}, which is not durable or not dispatched")
-        connections = process.broker.replication.ha_service.connections.values()
+        connections = process.replication.ha_service.connections.values()
         following = {c.replica.who.address for c in connections if c.session.is_transferring}
         for other in self.world.nodes.values():
             slave = other.process
@@ -198,9 +199,7 @@ class Checker:
                 or slave.broker.store.max_offset >= end
             ):
                 continue
-            client = (
-                slave.broker.replication.ha_client
-            )  # a connection that the master has not missed yet may be another's
+            client = slave.replication.ha_client  # a connection that the master has not missed yet may be another's
             if client is not None and client.info().state is ClientState.TRANSFER:
                 self.violation("I1", f"{node.name} deletes {path}, which {other.name} has yet to be sent")
 
@@ -215,7 +214,7 @@ class Checker:
         if not process.recovered:
             return
         dispatch_error = process.broker.store.running_flags.dispatch_error
-        if process.broker.fence.bugs or process.broker.replication.ha_service.bugs:
+        if process.broker.fence.bugs or process.replication.ha_service.bugs:
             self.violation(
                 "I9", f"{node.name} met a bug that only a fence kept from ending it: see *.broken in its log"
             )
@@ -261,12 +260,12 @@ class Checker:
             self.violation("I3", f"{node.name} recovered to {store.max_offset}, but {remains.flushed} was durable")
         if store.max_offset < remains.max_offset:
             self.world.journal.mark("tail cut")
-        for mapped in store.commit_log.queue.files:
+        for mapped in commit_log(store).queue.files:
             end = min(mapped.wrote_position, remains.max_offset - mapped.file_from_offset)
             old = remains.segments.get(mapped.file_from_offset)
             if old is not None and end > 0 and old[:end] != mapped.view[:end]:
                 self.violation("I3", f"{node.name} recovered other bytes in segment {mapped.file_from_offset}")
-        last = store.commit_log.queue.files[-1] if store.commit_log.queue.files else None
+        last = commit_log(store).queue.files[-1] if commit_log(store).queue.files else None
         if last is not None and any(node.disk.files[last.file.path].durable[last.wrote_position :]):
             self.violation("I3", f"{node.name} still has bytes behind the recovered end {store.max_offset}")
         if self._durable_end_differs(node, process):
@@ -277,7 +276,7 @@ class Checker:
     def _durable_end_differs(self, node: SimNode, process: Process) -> bool:
         """Whether the device lacks anything below what the process calls flushed."""
         store = process.broker.store
-        for mapped in store.commit_log.queue.files:
+        for mapped in commit_log(store).queue.files:
             inode = node.disk.files[mapped.file.path]
             end = min(mapped.size, store.flushed_offset - mapped.file_from_offset)
             if end > 0 and inode.durable[:end] != inode.cache[:end]:
@@ -345,7 +344,7 @@ class Checker:
         if master is None or not master.recovered:
             return
         log = master.broker.store
-        connections = len(master.broker.replication.ha_service.connections)
+        connections = len(master.replication.ha_service.connections)
         if connections > HA_CONNECTIONS_MAX:
             self.violation("I9", f"{connections} slave connections are kept at once")
         for node in world.nodes.values():
@@ -368,7 +367,7 @@ class Checker:
         """I6: a slave that acknowledges what is durable leaves its master when that fails: nobody may count on it."""
         if node.disk.failed_in != node.disk.epoch or not self.world.swarm.ack_durable:
             return
-        client = process.broker.replication.ha_client
+        client = process.replication.ha_client
         if client is None or trio.current_time() < node.disk.failed_at + _LEAVE_S:
             return
         if client.info().state in {ClientState.TRANSFER, ClientState.COMPARING}:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.classic_broker import make_classic_broker
+from rmqha.broker.classic_replication import ClassicReplication
 from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig, load_config
 from rmqha.errors import StoreWriteError
@@ -42,6 +44,8 @@ class Process:
         self._previous = previous
         """The process before, if it ended in order, on a disk that refused nothing, and had the same role."""
         self.broker: Final = broker
+        assert isinstance(broker.replication, ClassicReplication)
+        self.replication: Final = broker.replication
         self.is_master: Final = is_master
         self.scope: Final = trio.CancelScope()
         self.dead = False
@@ -79,7 +83,7 @@ class Process:
 
         Those of a peer whose log does not continue this one never will.
         """
-        peers = self.broker.replication.catch_up.info()
+        peers = self.replication.catch_up.info()
         is_peer_longer = self.broker.store.running_flags.is_peer_longer
         return not self.is_serving or (is_peer_longer and all(peer["state"] != PeerState.UNFIT.value for peer in peers))
 
@@ -190,7 +194,7 @@ class SimNode:
             return
         world = self.world
         swarm = world.swarm
-        broker = BrokerController(
+        broker = make_classic_broker(
             self._config(),
             disk=self.disk.mount(),
             network=self.host.mount(),

@@ -67,9 +67,9 @@ class Operator:
         while True:
             await trio.sleep(3.0)
             process = node.process
-            if process is None or process.broker.replication.ha_client is None:
+            if process is None or process.replication.ha_client is None:
                 continue
-            info = process.broker.replication.ha_client.info()
+            info = process.replication.ha_client.info()
             master = self._world.master.process
             is_awaited = node.name not in self.usurped and master is not None and master.is_behind
             if info.state is ClientState.AHEAD and is_awaited:

@@ -14,11 +14,11 @@ from trio.testing import MockClock
 
 from rmqha.codec.record.message import decode_message
 from rmqha.codec.record.scan import scan_records
-from rmqha.store.message_store import DefaultMessageStore, make_store
+from rmqha.store.message_store import DefaultMessageStore
 from tests.sim import campaign
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.sim_disk import SECTOR, SimDisk, Step, replay
-from tests.store.helpers import SEGMENT, Clock, message, options
+from tests.store.helpers import SEGMENT, Clock, commit_log, make_store, message, options
 
 SUBSETS_OF_MAX = 12
 COMMIT_LOG = "/store/commitlog/"
@@ -99,7 +99,7 @@ def recovered(disk: SimDisk) -> tuple[int, bytes]:
     """Load a store; its end, and its log up to there. Checks that its queues fit."""
     store = make_store(options(), disk.mount(), now_ms=Clock())
     store.load()
-    end, log = store.max_offset, b"".join(bytes(m.view[: m.wrote_position]) for m in store.commit_log.queue.files)
+    end, log = store.max_offset, b"".join(bytes(m.view[: m.wrote_position]) for m in commit_log(store).queue.files)
     check_queues(store)
     store.close()
     return end, log
@@ -114,7 +114,7 @@ def behind(disk: SimDisk, end: int) -> bytes:
 
 def check_queues(store: DefaultMessageStore) -> None:
     places: dict[int, list[tuple[int, int]]] = {}
-    for mapped in store.commit_log.queue.files:
+    for mapped in commit_log(store).queue.files:
         base, at = mapped.file_from_offset, 0
         end = scan_records(mapped.view, 0, mapped.wrote_position, phy_offset_base=base, file_end=mapped.size).end
         while at < end:

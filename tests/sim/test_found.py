@@ -9,12 +9,12 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.errors import LocalProtocolError, StoreWriteError
-from rmqha.store.message_store import DefaultMessageStore, make_store
+from rmqha.store.message_store import DefaultMessageStore
 from tests.broker.machines import Machine, ask, send_request
 from tests.sim.node import is_noticed
 from tests.sim.sim_disk import SECTOR, SimDisk
 from tests.sim.sim_net import SimNet
-from tests.store.helpers import SEGMENT, Clock, message, options
+from tests.store.helpers import SEGMENT, Clock, make_store, message, options
 
 SEGMENT_PATH = "/store/commitlog/00000000000000000000"
 

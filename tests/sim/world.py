@@ -161,11 +161,11 @@ class World:
         processes = [node.process for node in self.nodes.values()]
         if not all(process is not None and process.is_serving for process in processes):
             return False
-        clients = [p.broker.replication.ha_client for p in processes if p is not None and not p.is_master]
+        clients = [p.replication.ha_client for p in processes if p is not None and not p.is_master]
         if any(client is None or client.info().state is not ClientState.TRANSFER for client in clients):
             return False
         assert self.master.process is not None, "all serve"
-        return self.master.process.broker.replication.ha_service.live_slaves == len(clients)
+        return self.master.process.replication.ha_service.live_slaves == len(clients)
 
     def keep_traceback(self, error: BaseException) -> None:
         """For the report of a crash of the product."""
@@ -274,7 +274,7 @@ class World:
             if process is None:
                 parts.append(f"{node.name} down")
                 continue
-            store, client = process.broker.store, process.broker.replication.ha_client
+            store, client = process.broker.store, process.replication.ha_client
             state = client.info().state.value + " " + client.info().last_error if client is not None else "master"
             error = store.write_error or store.running_flags.dispatch_error or store.queue_rebuild.describe()
             offsets = f"{store.reput.reput_from_offset}/{store.flushed_offset}/{store.max_offset}"

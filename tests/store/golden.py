@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from rmqha.store.message_store import DefaultMessageStore, make_store
+from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk
 from tests import stores
 from tests.settings import store_options
+from tests.store.helpers import make_store
 
 
 def open_store(root: Path, name: str) -> DefaultMessageStore:

@@ -9,9 +9,13 @@ import trio
 from rmqha.codec.host import parse_host
 from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.replication.role import Role, RoleKind
+from rmqha.store.classic_log import make_classic_log
+from rmqha.store.commit_log import CommitLog
 from rmqha.store.disk import Disk
-from rmqha.store.message_store import DefaultMessageStore, make_store
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.parts import make_parts
 from rmqha.store.status import AppendResult, PutMessageStatus
+from rmqha.store.store_log import StoreGround
 from rmqha.store.store_options import StoreOptions
 from tests.settings import store_options
 
@@ -61,6 +65,20 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now_ms
+
+
+def make_store(
+    options: StoreOptions, disk: Disk, *, now_ms: Callable[[], int], role: Role | None = None
+) -> DefaultMessageStore:
+    """A store on the classic log, a master's unless ``role`` says otherwise; nothing is opened yet."""
+    ground = StoreGround(options, disk, now_ms=now_ms)
+    return DefaultMessageStore(make_parts(ground, make_classic_log(ground), role=role or Role()))
+
+
+def commit_log(store: DefaultMessageStore) -> CommitLog:
+    """The classic log that ``store`` was made with."""
+    assert isinstance(store.commit_log, CommitLog)
+    return store.commit_log
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import PutMessageStatus
 from tests.settings import clean_options
 from tests.sim.sim_disk import SimDisk, SimMount
-from tests.store.helpers import SEGMENT, Clock, dispatched, message, put, running
+from tests.store.helpers import SEGMENT, Clock, commit_log, dispatched, message, put, running
 
 HOUR_MS = 3600 * 1000
 NEVER = clean_options(delete_when=(), file_reserved_time_s=72 * 3600)
@@ -53,7 +53,7 @@ async def five_segments(store: DefaultMessageStore) -> None:
     await put(store, *[message(size=1800) for _ in range(10)])
     await store.flush_now(store.max_offset)
     await dispatched(store)
-    assert len(store.commit_log.queue.files) == 5
+    assert len(commit_log(store).queue.files) == 5
 
 
 async def test_expired_segments_go_but_never_the_last(autojump_clock: MockClock, machine: Machine) -> None:
@@ -199,9 +199,9 @@ async def test_nothing_is_deleted_in_the_first_minute(autojump_clock: MockClock,
         await five_segments(store)
         machine.percent = 91
         await trio.sleep(50)
-        assert (len(store.commit_log.queue.files), store.is_disk_full) == (5, True)
+        assert (len(commit_log(store).queue.files), store.is_disk_full) == (5, True)
         await trio.sleep(20)
-        assert len(store.commit_log.queue.files) == 1
+        assert len(commit_log(store).queue.files) == 1
 
 
 async def test_a_disk_that_cannot_be_looked_at_is_crowded_but_not_full(

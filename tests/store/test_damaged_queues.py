@@ -14,7 +14,7 @@ from rmqha.store import segment_reader
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import GetMessageStatus
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import SEGMENT, dispatched, message, put, running
+from tests.store.helpers import SEGMENT, commit_log, dispatched, message, put, running
 from tests.store.test_queue_rebuild import healed, offsets, put_everywhere
 
 SIZE = 105
@@ -31,7 +31,7 @@ def overwrite(store: DefaultMessageStore, index: int, unit: bytes) -> None:
 
 
 def damage_log(store: DefaultMessageStore, offset: int, data: bytes) -> None:
-    mapped = store.commit_log.queue.find(offset)
+    mapped = commit_log(store).queue.find(offset)
     assert mapped is not None
     mapped.file.pwrite([data], offset - mapped.file_from_offset)
 
@@ -105,7 +105,7 @@ async def test_a_unit_that_leads_before_the_log_is_not_taken_for_a_message_that_
     async with running(SimDisk().mount()) as store:
         before = await put_everywhere(store, rounds=25)
         await dispatched(store)
-        await store.commit_log.queue.delete_first_in_thread()
+        await commit_log(store).queue.delete_first_in_thread()
         overwrite(store, 22, UNIT.pack(0, SIZE, 0))
         with pytest.raises(StoreReadError):
             store.get_message("TopicTest", 0, 22)
@@ -168,7 +168,7 @@ async def test_a_log_that_cannot_be_read_at_present_is_read_later(autojump_clock
 
 def clean_once_read_to(store: DefaultMessageStore, offset: int) -> None:
     """Delete the oldest segment as soon as somebody has read on from ``offset``, or from behind it."""
-    log, read = store.commit_log, store.commit_log.records
+    log, read = commit_log(store), store.commit_log.records
 
     def records(start: int, end: int) -> tuple[list[DispatchRequest], int]:
         answer = read(start, end)
@@ -231,7 +231,7 @@ async def test_zeros_are_no_message_that_was_removed(autojump_clock: MockClock) 
     async with running(SimDisk().mount()) as store:
         await put_everywhere(store, rounds=25)
         await dispatched(store)
-        await store.commit_log.queue.delete_first_in_thread()
+        await commit_log(store).queue.delete_first_in_thread()
         first = store.queues.find("TopicTest", 0)
         assert first is not None
         first.correct_min_offset(store.min_offset)
@@ -245,7 +245,7 @@ async def test_a_cleaning_does_not_take_the_messages_behind_zeros_for_deleted(au
         before = await put_everywhere(store, rounds=25)
         await dispatched(store)
         overwrite(store, 10, bytes(UNIT_SIZE * 6))
-        await store.commit_log.queue.delete_first_in_thread()
+        await commit_log(store).queue.delete_first_in_thread()
         store.queues.correct_min_offset(store.min_offset)
         await trio.sleep(1)
         with pytest.raises(StoreReadError, match="unit 12 does not lead to its message"):

@@ -10,7 +10,7 @@ from rmqha.codec.checkpoint import decode_checkpoint
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
 from rmqha.store.message_store import DefaultMessageStore
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import Clock, dispatched, message, put, running
+from tests.store.helpers import Clock, commit_log, dispatched, message, put, running
 from tests.store.test_open_files import Unreadable
 
 
@@ -75,7 +75,7 @@ async def test_a_slave_vouches_for_the_records_that_it_dispatched(autojump_clock
     """Bytes come to it cut anywhere; only dispatch tells where a record ends."""
     async with running(SimDisk().mount()) as master:
         await put(master, message(b"one"), message(b"two"))
-        data = bytes(master.view_range(0, master.max_offset))
+        data = bytes(commit_log(master).view_range(0, master.max_offset))
     async with running(SimDisk().mount(), is_slave=True) as slave:
         await slave.wait_allocated()
         assert slave.append_raw(data[:-1], 0) == len(data) - 1

@@ -14,7 +14,7 @@ from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import GetMessageStatus
 from tests.settings import clean_options
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import SEGMENT, Clock, dispatched, message, put, running
+from tests.store.helpers import SEGMENT, Clock, commit_log, dispatched, message, put, running
 from tests.store.test_queue_rebuild import offsets
 
 
@@ -105,7 +105,7 @@ async def put_and_delete_the_first_segment(store: DefaultMessageStore) -> list[l
     await put(store, *[message(size=600, queue_id=number % 2) for number in range(4)])
     await store.flush_now(store.max_offset)
     await dispatched(store)
-    await store.commit_log.queue.delete_first_in_thread()
+    await commit_log(store).queue.delete_first_in_thread()
     store.queues.correct_min_offset(SEGMENT)
     return [offsets(store, queue_id) for queue_id in (0, 1)]
 

@@ -13,7 +13,7 @@ from rmqha.store.disk_calls import THREAD_START
 from rmqha.store.passing import is_lack, may_pass
 from rmqha.store.status import PutMessageStatus
 from tests.sim.sim_disk import SimDataFile, SimDisk, SimMount
-from tests.store.helpers import dispatched, message, put, running
+from tests.store.helpers import commit_log, dispatched, message, put, running
 
 LACKING = [
     errno.ENOSPC,
@@ -78,7 +78,7 @@ async def test_a_segment_that_cannot_be_made_is_made_later(autojump_clock: MockC
 async def test_a_slave_waits_for_a_segment_that_cannot_be_made(autojump_clock: MockClock) -> None:
     async with running(SimDisk().mount()) as master:
         await put(master, *[message(size=2000) for _ in range(3)])
-        data = [bytes(master.view_range(offset, 1 << 20)) for offset in (0, 4096)]
+        data = [bytes(commit_log(master).view_range(offset, 1 << 20)) for offset in (0, 4096)]
     device = SimDisk()
     disk = lacking(device)
     async with running(disk, is_slave=True) as slave:
@@ -105,7 +105,7 @@ async def test_a_segment_that_cannot_be_opened_is_opened_later(autojump_clock: M
         await put(store, message())
     disk = lacking(device)
     async with running(disk) as store:
-        store.commit_log.queue.open_files.forget(store.commit_log.queue.files[-1])
+        commit_log(store).queue.open_files.forget(commit_log(store).queue.files[-1])
         disk.error = errno.EMFILE
         (refused,) = store.put_messages([message()])
         assert (refused.status, store.write_error) == (PutMessageStatus.SERVICE_NOT_AVAILABLE, None)

@@ -14,7 +14,7 @@ from rmqha.replication.role import RoleKind
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import GetMessageStatus
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import SEGMENT, Clock, dispatched, message, put, running
+from tests.store.helpers import SEGMENT, Clock, commit_log, dispatched, message, put, running
 
 
 @pytest.fixture
@@ -136,14 +136,14 @@ async def test_messages_whose_log_is_gone_are_passed_over(
 ) -> None:
     await put(store, *[message(size=1500) for _ in range(5)])
     await dispatched(store)
-    await store.commit_log.queue.delete_first_in_thread()
+    await commit_log(store).queue.delete_first_in_thread()
     result = store.get_message("TopicTest", 0, 0, max_msg_nums=1)
     assert [decode_message(view).queue_offset for view in result.views] == [2]
-    store.commit_log.queue.files.pop(0)
+    commit_log(store).queue.files.pop(0)
     queue = store.queues.find("TopicTest", 0)
     assert queue is not None
-    store.commit_log.queue.files.clear()
-    store.commit_log.queue.start_offset = 1 << 40
+    commit_log(store).queue.files.clear()
+    commit_log(store).queue.start_offset = 1 << 40
     gone = store.get_message("TopicTest", 0, 0)
     assert (gone.status, gone.next_begin_offset) == (GetMessageStatus.MESSAGE_WAS_REMOVING, 5)
 

@@ -14,12 +14,12 @@ from rmqha.codec.record.layout import SysFlag
 from rmqha.codec.record.message import decode_message
 from rmqha.errors import CorruptLogError, StoreError, StoreLockedError, StoreReadError, StoreWriteError
 from rmqha.store.log_verify import verify_log
-from rmqha.store.message_store import DefaultMessageStore, make_store
+from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk
 from rmqha.store.queue_verify import verify_queues
 from rmqha.store.status import GetMessageStatus, PutMessageStatus
 from tests.sim.sim_disk import Inode, SimDisk, SimMount
-from tests.store.helpers import SEGMENT, Clock, dispatched, message, options, put, running
+from tests.store.helpers import SEGMENT, Clock, commit_log, dispatched, make_store, message, options, put, running
 
 CLOCK = Clock()
 
@@ -211,7 +211,7 @@ async def test_queue_offsets_go_on_behind_what_may_not_be_seen_yet(autojump_cloc
     limited.connect_replication(confirmed=lambda: results[1].end_offset)
     limited.load()
     assert limited.reput_from_offset == results[1].end_offset
-    assert limited.commit_log.topic_queue_table == {("TopicTest", 0): 5, ("TopicTest", 1): 2}
+    assert commit_log(limited).topic_queue_table == {("TopicTest", 0): 5, ("TopicTest", 1): 2}
     limited.close()
 
 
@@ -255,10 +255,8 @@ async def test_who_waits_for_a_segment_is_told_that_it_cannot_be_made(autojump_c
         ]
         assert "No space left on device" in results[1].remark
         assert store.write_error is None
-        told: list[int] = []
-        store.when_allocated(lambda: told.append(1))
-        await trio.sleep(2)
-        assert told == [1]
+        with trio.fail_after(2):
+            await store.wait_allocated()
 
 
 async def test_waiting_puts_are_refused_at_the_stop(autojump_clock: MockClock) -> None:
@@ -291,7 +289,7 @@ async def test_a_slave_takes_the_masters_bytes(autojump_clock: MockClock) -> Non
             assert (slave.min_offset, slave.max_offset, slave.flushed_offset) == (SEGMENT, SEGMENT, SEGMENT)
             offset = SEGMENT
             while offset < master.max_offset:
-                piece = master.view_range(offset, 1000)
+                piece = commit_log(master).view_range(offset, 1000)
                 taken = slave.append_raw(piece, offset)
                 offset += taken
                 if taken < len(piece):
@@ -306,7 +304,7 @@ async def test_a_slave_takes_the_masters_bytes(autojump_clock: MockClock) -> Non
 async def test_a_slave_that_ended_inside_a_record_begins_that_record_again(autojump_clock: MockClock) -> None:
     async with running(SimDisk().mount()) as master:
         first, _ = await put(master, message(b"one"), message(b"two"))
-        data = bytes(master.view_range(0, first.end_offset + 50))
+        data = bytes(commit_log(master).view_range(0, first.end_offset + 50))
     device = SimDisk()
     async with running(device.mount(), is_slave=True) as slave:
         while not slave.append_raw(data, 0):
@@ -319,16 +317,17 @@ async def test_a_slave_that_ended_inside_a_record_begins_that_record_again(autoj
 
 async def test_bytes_for_replication(autojump_clock: MockClock) -> None:
     async with running(SimDisk().mount()) as store:
-        assert store.segment_at(0) is None
-        assert bytes(store.view_range(0, 10)) == b""
+        log = commit_log(store)
+        assert log.segment_at(0) is None
+        assert bytes(log.view_range(0, 10)) == b""
         await put(store, *[message(size=1500) for _ in range(3)])
-        file, position, size = store.segment_at(SEGMENT + 100) or pytest.fail("it is written")
+        file, position, size = log.segment_at(SEGMENT + 100) or pytest.fail("it is written")
         assert (file.path, position, size) == (f"/store/commitlog/{SEGMENT:020d}", 100, 1400)
-        assert store.segment_at(store.max_offset) is None
-        assert len(store.view_range(SEGMENT - 10, 100)) == 10
-        assert len(store.view_range(SEGMENT, 10_000)) == 1500
-        assert len(store.view_range(store.max_offset + 5, 10)) == 0
-        assert store.file_size == SEGMENT
+        assert log.segment_at(store.max_offset) is None
+        assert len(log.view_range(SEGMENT - 10, 100)) == 10
+        assert len(log.view_range(SEGMENT, 10_000)) == 1500
+        assert len(log.view_range(store.max_offset + 5, 10)) == 0
+        assert log.file_size == SEGMENT
 
 
 async def test_a_store_is_used_by_one_process(autojump_clock: MockClock) -> None:

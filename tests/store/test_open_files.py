@@ -18,7 +18,7 @@ from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDataFile, OsDisk
 from rmqha.store.queue_verify import verify_queues
 from tests.sim.sim_disk import SimDataFile, SimDisk, SimMount
-from tests.store.helpers import SEGMENT, dispatched, message, put, running
+from tests.store.helpers import SEGMENT, commit_log, dispatched, message, put, running
 
 FILES_MAX = 4
 QUEUES = 30
@@ -49,7 +49,7 @@ async def test_many_queues_and_segments_need_few_descriptors_and_maps(tmp_path: 
                     await put(store, message(b"%05d" % queue_id, queue_id=queue_id, properties=b"k\x01" + b"v" * 3500))
                     await store.flush_now(store.max_offset)
                 await dispatched(store)
-                assert len(store.commit_log.queue.files) == SEGMENTS * (life + 1)
+                assert len(commit_log(store).queue.files) == SEGMENTS * (life + 1)
                 for queue_id in range(QUEUES):
                     assert bodies(store, queue_id)[0] == b"%05d" % queue_id
                 assert descriptors() - before <= 2 * (FILES_MAX + 4) + 10

@@ -13,7 +13,7 @@ from rmqha.errors import StoreReadError
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk
 from tests.sim.sim_disk import SimDataFile, SimDisk, SimMount
-from tests.store.helpers import dispatched, message, put, running
+from tests.store.helpers import commit_log, dispatched, message, put, running
 
 QUEUES = 6
 
@@ -127,7 +127,7 @@ async def test_a_lost_queue_without_messages_in_the_log_keeps_its_end(autojump_c
         await put(store, *[message(topic="Other", size=2000) for _ in range(3)])
         await store.flush_now(store.max_offset)
         await dispatched(store)
-        await store.commit_log.queue.delete_first_in_thread()
+        await commit_log(store).queue.delete_first_in_thread()
         store.queues.correct_min_offset(store.min_offset)
         device.remove("/store/consumequeue/TopicTest")
         arrived: list[tuple[str, int, int]] = []
@@ -229,7 +229,7 @@ async def test_a_cleaning_that_overtakes_the_rebuilding_makes_it_begin_again(aut
         device.remove("/store/consumequeue/TopicTest/0")
         await lose(store)
         await trio.sleep(3)
-        await store.commit_log.queue.delete_first_in_thread()
+        await commit_log(store).queue.delete_first_in_thread()
         await healed(store)
         assert offsets(store, 0) == [offset for offset in before[0] if offset >= store.min_offset]
         assert store.get_max_offset_in_queue("TopicTest", 0) == 25

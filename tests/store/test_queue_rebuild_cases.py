@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from rmqha.codec.record.layout import SysFlag
 from rmqha.errors import CorruptLogError, StoreReadError
 from tests.sim.sim_disk import SimDisk, SimMount
-from tests.store.helpers import dispatched, message, put, running
+from tests.store.helpers import commit_log, dispatched, message, put, running
 from tests.store.test_damaged_queues import damage_log
 from tests.store.test_flush_consume_queue_service import service_of
 from tests.store.test_queue_rebuild import healed, lose, offsets, put_everywhere
@@ -132,7 +132,7 @@ async def test_a_message_that_comes_while_a_queue_without_any_is_kept(autojump_c
         await put(store, *[message(topic="Other", size=2000) for _ in range(3)])
         await store.flush_now(store.max_offset)
         await dispatched(store)
-        await store.commit_log.queue.delete_first_in_thread()
+        await commit_log(store).queue.delete_first_in_thread()
         store.queues.correct_min_offset(store.min_offset)
         device.remove(DIRECTORY)
         device.creation_s = 10.0

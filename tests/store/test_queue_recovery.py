@@ -9,7 +9,7 @@ from rmqha.errors import CorruptLogError
 from rmqha.store import segment_reader
 from rmqha.store.queue_recovery import read_pieces
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import SEGMENT, dispatched, message, put, running
+from tests.store.helpers import SEGMENT, commit_log, dispatched, message, put, running
 from tests.store.test_message_store import bodies
 
 QUEUE_FILE = "/store/consumequeue/TopicTest/0/{:020d}"
@@ -64,7 +64,7 @@ async def test_a_damaged_unit_does_not_make_a_queue_look_as_if_its_messages_were
         await put(store, *[message(size=1800, topic="Other") for _ in range(4)], message(b"0"), message(b"1"))
         await store.flush_now(store.max_offset)
         await dispatched(store)
-        await store.commit_log.queue.delete_first_in_thread()
+        await commit_log(store).queue.delete_first_in_thread()
     device.files[QUEUE_FILE.format(0)].write(UNIT.pack(0, 120, 0), UNIT_SIZE)
     async with running(device.mount()) as store:
         assert bodies(store) == [b"0", b"1"]
@@ -80,7 +80,7 @@ async def test_a_damaged_last_unit_behind_deleted_ones_does_not_make_a_queue_loo
         await put(store, message(b"0"), *others, message(b"1"), message(b"2"))
         await store.flush_now(store.max_offset)
         await dispatched(store)
-        await store.commit_log.queue.delete_first_in_thread()
+        await commit_log(store).queue.delete_first_in_thread()
         store.queues.correct_min_offset(store.min_offset)
         assert bodies(store) == [b"1", b"2"]
     device.files[QUEUE_FILE.format(0)].write(UNIT.pack(0, 120, 0), 2 * UNIT_SIZE)
@@ -127,7 +127,7 @@ async def test_where_queues_go_on_is_learned_in_turns(autojump_clock: MockClock)
             await store.recover_topic_queue_table()
             learned = True
 
-        expected = dict(store.commit_log.topic_queue_table)
+        expected = dict(commit_log(store).topic_queue_table)
         store.commit_log.learn_queue_offsets({})
         async with trio.open_nursery() as nursery:
             nursery.start_soon(learn)
@@ -135,4 +135,4 @@ async def test_where_queues_go_on_is_learned_in_turns(autojump_clock: MockClock)
                 turns += 1
                 await trio.lowlevel.checkpoint()
         assert turns > 4_000_000 // (256 * 1024)
-        assert store.commit_log.topic_queue_table == expected
+        assert commit_log(store).topic_queue_table == expected

@@ -8,10 +8,9 @@ import pytest
 from trio.testing import MockClock
 
 from rmqha.errors import StoreWriteError
-from rmqha.store.message_store import make_store
 from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SimDataFile, SimDisk
-from tests.store.helpers import Clock, dispatched, message, options, put, running
+from tests.store.helpers import Clock, dispatched, make_store, message, options, put, running
 from tests.store.test_message_store import bodies
 
 QUEUES = 40

@@ -15,7 +15,7 @@ from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk
 from rmqha.store.status import PutMessageStatus
 from tests.sim.sim_disk import SimDataFile, SimDisk, SimMount
-from tests.store.helpers import SEGMENT, Clock, dispatched, message, put, running
+from tests.store.helpers import SEGMENT, Clock, commit_log, dispatched, message, put, running
 
 
 def entries(store: DefaultMessageStore, topic: str = "TopicTest", queue_id: int = 0) -> list[tuple[int, int, int]]:
@@ -126,7 +126,7 @@ async def test_many_rounds_and_large_records(autojump_clock: MockClock) -> None:
 async def test_a_slave_waits_for_the_rest_of_a_record(autojump_clock: MockClock) -> None:
     async with running(SimDisk().mount()) as master:
         await put(master, message(b"one"), message(b"two"))
-        data = bytes(master.view_range(0, master.max_offset))
+        data = bytes(commit_log(master).view_range(0, master.max_offset))
     async with running(SimDisk().mount(), is_slave=True) as slave:
         for position, byte in enumerate(data):
             while not slave.append_raw(bytes([byte]), position):
@@ -169,7 +169,7 @@ async def feed_a_queue_that_falls_silent(store: DefaultMessageStore) -> None:
     await feed(store, data + encode_blank(rest) + bytes(rest - 8))
     await feed(store, record(SEGMENT, queue_offset=0, like=message(topic="Other")))
     await dispatched(store)
-    await store.commit_log.queue.delete_first_in_thread()
+    await commit_log(store).queue.delete_first_in_thread()
 
 
 @pytest.mark.parametrize("begins_at", [0, 1, 7, 30])
