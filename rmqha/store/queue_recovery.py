@@ -11,13 +11,22 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
+from typing import Final
 
-from rmqha.codec.record.dispatch import DispatchRequest
+import structlog
+
+from rmqha.codec.consume_queue import UNIT_SIZE
+from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
 from rmqha.codec.record.layout import enters_queue
 from rmqha.errors import CorruptLogError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.log import Extent, Log
+
+logger = structlog.get_logger()
+
+_NAMED_MAX: Final = 10
+_NEXT: Final = "their files are other queues', moved there by hand: they are built again from the log"
 
 
 def recover_consume_queues(table: ConsumeQueueTable, log: Log, *, rebuild_from: int) -> int:
@@ -39,6 +48,24 @@ def recover_consume_queues(table: ConsumeQueueTable, log: Log, *, rebuild_from: 
     if dispatch_from < log.max_offset:
         table.take_back(dispatch_from)
     return dispatch_from
+
+
+def _holds_files_of_another(queue: ConsumeQueue, log: Log) -> bool:
+    """Whether a file's last unit leads to a message of another queue, as if somebody had swapped their directories.
+
+    Added up, the sizes would be right. A unit that leads nowhere is left to those who add them up.
+    """
+    for mapped in queue.queue.files:
+        index = mapped.wrote_offset // UNIT_SIZE - 1
+        unit = queue.unit(index) if index >= queue.min_offset_in_queue else None
+        record = None if unit is None else log.record_at(unit[0], end=log.max_offset)
+        if unit is None or record is None:
+            continue
+        requests, _ = read_dispatch(record, 0, len(record), phy_offset_base=unit[0])
+        place = (queue.topic, queue.queue_id, index)
+        if any((one.topic, one.queue_id, one.queue_offset) != place for one in requests):
+            return True
+    return False
 
 
 def empty_queues_of(table: ConsumeQueueTable, log: Log) -> bool:
@@ -66,11 +93,19 @@ def empty_queues_of(table: ConsumeQueueTable, log: Log) -> bool:
 
 
 def first_uncovered(table: ConsumeQueueTable, log: Log) -> int:
-    """Where the first extent begins of which some record is in no queue; the log's end if there is none."""
+    """Where the first extent begins of which some record is in no queue; the log's end if there is none.
+
+    A queue that holds another one's files is emptied. Raises StoreWriteError.
+    """
     extents = log.extents()
-    covered = [0] * len(extents)
+    covered, misplaced = [0] * len(extents), list[str]()
     for queue in table:
+        if _holds_files_of_another(queue, log):
+            misplaced.append(f"{queue.topic}/{queue.queue_id}")
+            queue.empty()
         _add_sizes(queue, extents, covered=covered)
+    if misplaced:
+        logger.warning("consume_queue.misplaced", count=len(misplaced), queues=misplaced[:_NAMED_MAX], next=_NEXT)
     for extent, size_bytes in zip(extents, covered, strict=True):
         if not (extent.holds_just(size_bytes) or _is_in_queues(log, extent, table)):
             return extent.begin

@@ -88,6 +88,43 @@ async def test_a_damaged_last_unit_behind_deleted_ones_does_not_make_a_queue_loo
         assert bodies(store) == [b"1", b"2"]
 
 
+def swap(device: SimDisk, one: str, other: str) -> None:
+    """Swap two directories, or files of one name in them, by hand."""
+    moved = {path.replace(a, b, 1): path for a, b in [(one, other), (other, one)] for path in device.files if a in path}
+    files = {path: device.files[was] for path, was in moved.items()}
+    for path in moved.values():
+        del device.files[path]
+    device.files |= files
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["clean", "crash"])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("TopicTest/0/", "Other/0/"),
+        ("TopicTest/0/", "TopicTest/1/"),
+        (f"TopicTest/0/{200:020d}", f"Other/0/{200:020d}"),
+    ],
+    ids=["of-two-topics", "of-one-topic", "files"],
+)
+async def test_queues_that_were_swapped_are_told_apart(
+    autojump_clock: MockClock, one: str, other: str, crash: bool
+) -> None:
+    """Added up they hold what the log does."""
+    device = SimDisk()
+    places = [("TopicTest", 0), ("Other", 0)] * 25 + [("TopicTest", 0), ("TopicTest", 1)] * 10
+    async with running(device.mount(), crash=crash) as store:
+        await put(store, *[message(b"%d" % number, topic=t, queue_id=q) for number, (t, q) in enumerate(places)])
+        await store.flush_now(store.max_offset)
+        await dispatched(store)
+        before = {place: bodies(store, *place) for place in set(places)}
+    swap(device, one, other)
+    async with running(device.mount()) as store:
+        assert {place: bodies(store, *place) for place in set(places)} == before
+        results = await put(store, *[message(topic=t, queue_id=q) for t, q in dict.fromkeys(places)])
+        assert [result.queue_offset for result in results] == [35, 25, 10]
+
+
 async def test_a_log_that_contradicts_itself_costs_no_queue(autojump_clock: MockClock) -> None:
     device = await two_hundred(crash=True)
     phy_offset, _, _ = UNIT.unpack_from(device.files[QUEUE_FILE.format(3800)].cache)
