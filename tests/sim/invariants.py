@@ -175,10 +175,7 @@ class Checker:
     # ---- at a deletion
 
     def on_unlinked(self, node: SimNode, process: Process, path: str) -> None:
-        """I1: a segment goes when it is durable and dispatched here, and every slave that follows has it.
-
-        Or the disk is full: then the oldest goes, needed or not.
-        """
+        """I1: a segment goes when it is durable and dispatched here; see :meth:`on_unlink_begun`, too."""
         if not path.startswith(COMMIT_LOG):
             return
         store, end = process.broker.store, int(path.removeprefix(COMMIT_LOG)) + self.world.swarm.segment_size
@@ -188,16 +185,20 @@ class Checker:
         self.world.journal.mark("segment expired")
         if end > min(store.flushed_offset, store.reput_from_offset):
             self.violation("I1", f"{node.name} deletes {path}, which is not durable or not dispatched")
+
+    def on_unlink_begun(self, node: SimNode, process: Process, path: str) -> None:
+        """I1: a segment goes when every slave that follows has it; or the disk is full, then the oldest goes anyway.
+
+        Who connects while the thread is at it comes too late: it would have, too, a moment later.
+        """
+        if not path.startswith(COMMIT_LOG) or node.disk.faults.full:
+            return
+        end = int(path.removeprefix(COMMIT_LOG)) + self.world.swarm.segment_size
         connections = process.replication.ha_service.connections.values()
         following = {c.replica.who.address for c in connections if c.session.is_transferring}
         for other in self.world.nodes.values():
             slave = other.process
-            if (
-                node.disk.faults.full
-                or slave is None
-                or other.address not in following
-                or slave.broker.store.max_offset >= end
-            ):
+            if slave is None or other.address not in following or slave.broker.store.max_offset >= end:
                 continue
             client = slave.replication.ha_client  # a connection that the master has not missed yet may be another's
             if client is not None and client.info().state is ClientState.TRANSFER:

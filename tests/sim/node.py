@@ -120,7 +120,7 @@ class SimNode:
         disk.work_s = self.world.swarm.recovery_s
         disk.on_crash = self._on_crash_point
         disk.on_term = self.stop
-        disk.on_unlink = self._on_unlink
+        disk.on_unlink, disk.on_unlink_begun = self._on_unlink, self._on_unlink_begun
         disk.on_replaced = self._on_replaced
         disk.is_noticed = lambda path, start, end: is_noticed(disk, path, start, end)
         return disk
@@ -171,6 +171,10 @@ class SimNode:
     def _on_unlink(self, path: str) -> None:
         if self.process is not None and self.process.recovered:
             self.world.checker.on_unlinked(self, self.process, path)
+
+    def _on_unlink_begun(self, path: str) -> None:
+        if self.process is not None and self.process.recovered:
+            self.world.checker.on_unlink_begun(self, self.process, path)
 
     def _on_crash_point(self) -> None:
         self.power_cut()

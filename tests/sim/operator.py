@@ -28,6 +28,8 @@ class Operator:
     def fail_over(self, node: SimNode, *, how: str) -> None:
         """A machine is destroyed, or only taken for dead; if it was the master the longest log takes over.
 
+        Of equal ones that of which the device has most: the new master may lose power before the rest is durable.
+
         The operator stops everything first, so that no two masters ever take messages. The old master is rebuilt
         empty; or (``usurp``) it just comes back as a slave, and the operator acts when that slave raises the alarm.
         """
@@ -41,7 +43,7 @@ class Operator:
         for other in world.nodes.values():
             other.kill()
         candidates = [other for other in world.nodes.values() if other is not node]
-        world.master = max(candidates, key=lambda n: (_log_end(n, world.swarm.segment_size), n.name))
+        world.master = max(candidates, key=lambda n: (self._log_end(n), self._log_end(n, durable=True), n.name))
         world.journal.record("operator.promoted", world.master.name)
         world.checker.on_failed_over()
         if how == "failover":
@@ -97,17 +99,19 @@ class Operator:
         node.gone = False
         node.boot()
 
+    def _log_end(self, node: SimNode, *, durable: bool = False) -> int:
+        """Where the log on a node's disk will end when it starts: a last record with torn properties is cut then.
 
-def _log_end(node: SimNode, segment_size: int) -> int:
-    """Where the log on a node's disk will end when it starts: a last record with torn properties is cut then."""
-    end = 0
-    for path, inode in sorted(node.disk.files.items()):
-        if not path.startswith("/store/commitlog/") or inode.size != segment_size:
-            continue
-        base = int(path.rpartition("/")[2])
-        view = memoryview(inode.cache)
-        scan = scan_records(view, 0, inode.size, phy_offset_base=base, file_end=inode.size, torn_from=0)
-        end = base + (inode.size if scan.stop is Stop.BLANK else scan.end)
-        if scan.stop is not Stop.BLANK:
-            break
-    return end
+        With ``durable`` where it would after a loss of power.
+        """
+        segment_size, end = self._world.swarm.segment_size, 0
+        for path, inode in sorted(node.disk.files.items()):
+            if not path.startswith(COMMIT_LOG) or inode.size != segment_size:
+                continue
+            base = int(path.removeprefix(COMMIT_LOG))
+            view = memoryview(inode.durable if durable else inode.cache)
+            scan = scan_records(view, 0, inode.size, phy_offset_base=base, file_end=inode.size, torn_from=0)
+            end = base + (inode.size if scan.stop is Stop.BLANK else scan.end)
+            if scan.stop is not Stop.BLANK:
+                break
+        return end

@@ -65,6 +65,8 @@ class SimDisk:
         self.on_term: Callable[[], None] = lambda: None
         self.on_unlink: Callable[[str], None] = lambda _path: None
         """Told before a process unlinks a file."""
+        self.on_unlink_begun: Callable[[str], None] = lambda _path: None
+        """Told when a process has a file unlinked in a thread, which may take a while."""
         self.on_replaced: Callable[[str, bytes], None] = lambda _path, _data: None
         """Told when a process has replaced a file."""
         self.on_crash: Callable[[], None] = self.power_cut

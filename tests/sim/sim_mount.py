@@ -164,6 +164,7 @@ class SimMount:
 
     async def unlink_in_thread(self, path: str) -> None:
         """See rmqha.store.disk.Disk."""
+        self.disk.on_unlink_begun(path)
         await self.latency()
         self.unlink(path)
 

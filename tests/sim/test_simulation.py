@@ -85,6 +85,13 @@ def test_a_failure_that_was_repaired_stays_away(name: str) -> None:
     assert campaign.corpus()[name].play().violations == []
 
 
+def test_a_segment_that_a_slave_has_yet_to_be_sent_is_missed() -> None:
+    """Who connects while the segment is being unlinked is not missed: connected-while-a-segment-goes."""
+    with MUTANTS["the cleaner spares the fastest slave"]:
+        violations = campaign.corpus()["the-fastest-slave-is-not-all"].play().violations
+    assert [violation for violation in violations if "which n2 has yet to be sent" in violation]
+
+
 @pytest.mark.parametrize("kind", ["twins", "echo", "clock_back", "stall_start"])
 def test_no_part_of_a_fault_comes_after_healing(kind: str) -> None:
     plan = [Fault(CHAOS_S - 0.01, kind, "n1", "n2", 4.0)]
