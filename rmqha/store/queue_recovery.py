@@ -26,7 +26,7 @@ from rmqha.store.log import Extent, Log
 logger = structlog.get_logger()
 
 _NAMED_MAX: Final = 10
-_NEXT: Final = "their files are other queues', moved there by hand: they are built again from the log"
+_NEXT: Final = "their files are other queues', moved there by hand: all queues are built again from the log"
 
 
 def recover_consume_queues(table: ConsumeQueueTable, log: Log, *, rebuild_from: int) -> int:
@@ -95,17 +95,19 @@ def empty_queues_of(table: ConsumeQueueTable, log: Log) -> bool:
 def first_uncovered(table: ConsumeQueueTable, log: Log) -> int:
     """Where the first extent begins of which some record is in no queue; the log's end if there is none.
 
-    A queue that holds another one's files is emptied. Raises StoreWriteError.
+    If a queue holds another one's files, all that the log can build again are emptied. Raises StoreWriteError.
     """
     extents = log.extents()
-    covered, misplaced = [0] * len(extents), list[str]()
+    covered, misplaced = [0] * len(extents), list[ConsumeQueue]()
     for queue in table:
-        if _holds_files_of_another(queue, log):
-            misplaced.append(f"{queue.topic}/{queue.queue_id}")
-            queue.empty()
+        misplaced += [queue] if _holds_files_of_another(queue, log) else []
         _add_sizes(queue, extents, covered=covered)
-    if misplaced:
-        logger.warning("consume_queue.misplaced", count=len(misplaced), queues=misplaced[:_NAMED_MAX], next=_NEXT)
+    if misplaced and empty_queues_of(table, log):
+        names = [f"{queue.topic}/{queue.queue_id}" for queue in misplaced]
+        logger.warning("consume_queue.misplaced", count=len(names), queues=names[:_NAMED_MAX], next=_NEXT)
+        for queue in misplaced:
+            queue.empty()
+        return log.min_offset
     for extent, size_bytes in zip(extents, covered, strict=True):
         if not (extent.holds_just(size_bytes) or _is_in_queues(log, extent, table)):
             return extent.begin

@@ -125,9 +125,10 @@ async def test_queues_that_were_swapped_are_told_apart(
         assert [result.queue_offset for result in results] == [35, 25, 10]
 
 
-async def test_a_log_that_contradicts_itself_costs_no_queue(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("index", [190, 199])
+async def test_a_log_that_contradicts_itself_costs_no_queue(autojump_clock: MockClock, index: int) -> None:
     device = await two_hundred(crash=True)
-    phy_offset, _, _ = UNIT.unpack_from(device.files[QUEUE_FILE.format(3800)].cache)
+    phy_offset, _, _ = UNIT.unpack_from(device.files[QUEUE_FILE.format(3800)].cache, (index - 190) * UNIT_SIZE)
     segment = device.files[f"/store/commitlog/{phy_offset // SEGMENT * SEGMENT:020d}"]
     segment.write((999).to_bytes(8, "big"), phy_offset % SEGMENT + 20)
     with pytest.raises(CorruptLogError, match=r"is its 999: units before it are missing"):
