@@ -142,8 +142,8 @@ class CatchUpPlan:
         peer.ask_at = now + self._pause_s(peer, own_end)
 
     def _pause_s(self, peer: PeerKnowledge, own_end: int) -> float:
-        if peer.is_longer(own_end) and peer.state is not PeerState.UNFIT:
-            return peer.backoff.next_pause_s()
+        if peer.is_longer(own_end):  # an unfit one may have been rebuilt: sends are refused until that is known
+            return _ASK_AGAIN_S if peer.state is PeerState.UNFIT else peer.backoff.next_pause_s()
         if peer.state in {PeerState.SETTLED, PeerState.UNFIT}:
             return _WATCH_S
         return _ASK_AGAIN_S if self.is_open else peer.backoff.next_pause_s()

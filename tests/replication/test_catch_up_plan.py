@@ -134,11 +134,11 @@ def test_in_life_only_a_longer_peer_ends_the_sends() -> None:
     assert plan.answer("a", PeerState.SETTLED) == 30.0
     plan.answer("b", PeerState.UNKNOWN, was_reached=False)
     assert plan.answer("b", PeerState.UNKNOWN, was_reached=True) == 10.0
-    plan.answer("a", PeerState.UNFIT, end=100, reason="diverged")
+    assert plan.answer("a", PeerState.UNFIT, end=100, reason="diverged") == 30.0
     assert plan.plan.refusal == ""
     plan.answer("b", PeerState.LONGER, end=101)
     assert plan.plan.refusal.startswith("b holds messages beyond this log's end, 100 (up to 101)")
-    plan.answer("b", PeerState.UNFIT, end=101, reason="diverged")
+    assert plan.answer("b", PeerState.UNFIT, end=101, reason="diverged") == 10.0, "somebody may rebuild it any moment"
     assert plan.plan.refusal.endswith("diverged")
     plan.answer("b", PeerState.UNKNOWN, end=7)
     assert plan.plan.refusal == ""

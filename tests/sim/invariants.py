@@ -290,16 +290,20 @@ class Checker:
             self.check_has_all(node, "takes sends")
 
     def on_stored(self, process: Process, offset: int) -> None:
-        """A send was stored here: in the place of nothing that was acknowledged, or that a peer said it has."""
-        if process.has_stored:
-            return
-        process.has_stored = True
-        self.check_has_all(process.node, "stores messages")
-        for peer, end in process.peer_ends.items():
+        """A send was stored here: in the place of nothing that was acknowledged, or that a peer had said it has.
+
+        What a peer says only now, before the answer, is too late to be heeded: this log did not end at ``offset`` then.
+        """
+        if not process.has_stored:
+            process.has_stored = True
+            self.check_has_all(process.node, "stores messages")
+        for peer, told in process.longer_peers.items():
             net, here, there = self.world.net, process.node.address, peer.node.address
-            if end > offset and not peer.dead and net.passes(here, there) and net.passes(there, here):
+            if peer.dead or not net.passes(here, there) or not net.passes(there, here):
+                continue
+            if ends := [end for own_end, end in told if own_end <= offset < end]:
                 self.violation(
-                    "I1", f"{process.node.name} stores at {offset}; {peer.node.name} has said it holds {end}"
+                    "I1", f"{process.node.name} stores at {offset}; {peer.node.name} had said it holds {ends[0]}"
                 )
 
     def check_has_all(self, node: SimNode, when: str) -> None:

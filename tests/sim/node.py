@@ -52,14 +52,15 @@ class Process:
         self.is_stopping = False
         self.recovered = False
         self.has_stored = False
-        self.peer_ends: Final[dict[Process, int]] = {}
-        """Where peers have said that their logs end, when that was more than this process had."""
+        self.longer_peers: Final[dict[Process, list[tuple[int, int]]]] = {}
+        """Peers that have said that they hold more than this process: each time where its log ended, and theirs."""
         self.started = trio.Event()
 
     def on_told(self, peer: "Process", end: int) -> None:
         """A peer says where its log ends; this counts unless it is what this process has itself, and may have sent."""
-        if end > self.broker.store.max_offset or end < self.peer_ends.get(peer, 0):
-            self.peer_ends[peer] = end
+        own_end = self.broker.store.max_offset
+        told = [one for one in self.longer_peers.get(peer, []) if one[1] <= end]
+        self.longer_peers[peer] = [*told, (own_end, end)] if end > own_end else told
 
     def remembers(self, process: "Process") -> bool:
         """Whether this one knows what that one was told."""

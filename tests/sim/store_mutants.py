@@ -7,6 +7,7 @@ from rmqha.codec import transfer
 from rmqha.codec.record import scan
 from rmqha.codec.record.scan import scan_records
 from rmqha.ha import catch_up, ha_connection
+from rmqha.replication import catch_up_plan
 from rmqha.store import (
     commit_log,
     confirm_offset,
@@ -76,6 +77,11 @@ def _header_with_16_bits(offset: int, size: int) -> bytes:
     return _encode_frame_header(offset, size & 0xFFFF)
 
 
+def _decide_only_at_the_start(self: Any, *, own_end: int, now: float) -> None:
+    self.refusal = "" if self.is_open else self._why_closed(now)
+    self.is_open = self.is_open or not self.refusal
+
+
 _next_queue_offsets = start.next_queue_offsets_in_turns
 _encode_frame_header = transfer.encode_frame_header
 _walk = log_recovery._walk
@@ -123,5 +129,9 @@ def plant() -> None:
         (message_store, "next_queue_offsets_in_turns", _give_the_last_offset_again),
     )  # fmt: skip
     mutant("a longer peer is passed over", "found by hand", (catch_up.PeerAsker, "_take", nothing_async))
+    mutant(
+        "sends go on though a peer that came back has said that it holds more", "found by hand",
+        (catch_up_plan.CatchUpPlan, "_decide", _decide_only_at_the_start),
+    )  # fmt: skip
     mutant("what lacks space ends dispatch", "found by hand", (reput_message_service, "may_pass", always(value=False)))
     mutant("a frame's size has 16 bits", "large frames", (ha_connection, "encode_frame_header", _header_with_16_bits))

@@ -31,6 +31,8 @@ LIVENESS_S: Final = 90.0
 """After healing, everything is in order again within so many virtual seconds."""
 SETTLED_S: Final = 2.0
 """So long after healing nothing is left of it: no call that a slow disk still holds."""
+ASKED_AGAIN_S: Final = 12.0
+"""A peer for which a master refuses sends is asked again after so long at most: every 10 s, beside others."""
 REST_S: Final = 1.0
 """Nothing is under way any more so long after the last request ended."""
 _LOOK_S: Final = 1.0
@@ -153,7 +155,7 @@ class World:
         """Whether all is in order and nothing will go wrong before this moment."""
         if moment >= self.disturbed_at:
             return False
-        self.is_formed = self.is_formed or self._is_in_order()
+        self.is_formed = self.is_formed or (self._is_in_order() and self._takes_sends())
         return self.is_formed
 
     def _is_in_order(self) -> bool:
@@ -166,6 +168,10 @@ class World:
             return False
         assert self.master.process is not None, "all serve"
         return self.master.process.replication.ha_service.live_slaves == len(clients)
+
+    def _takes_sends(self) -> bool:
+        """Whether the master refuses nothing: it knows of no peer whose log is longer, or was until a while ago."""
+        return self.master.process is not None and not self.master.process.broker.store.refusal()
 
     def keep_traceback(self, error: BaseException) -> None:
         """For the report of a crash of the product."""
@@ -219,6 +225,8 @@ class World:
                 await self._send_until_acked()
                 await self._wait_until(self._is_converged)
                 await self._wait_until(self._is_in_order)
+                with trio.move_on_after(ASKED_AGAIN_S):
+                    await self._wait_until(self._takes_sends)
                 await trio.sleep_until(CHAOS_S + SETTLED_S)
                 self.is_formed, self.disturbed_at = True, inf
                 await self._send_promptly()
