@@ -19,19 +19,23 @@ class Operator:
     Attributes:
         usurped: nodes that a change of master may have left ahead of the new one, until somebody looks: an old master
             that came back with all it had, and everybody if the new one had not flushed its tail.
+        apart: old masters that came back with all they had, and have not been seen following since: what they have more
+            is nobody's, and a change of master passes them over.
     """
 
     def __init__(self, world: "World") -> None:
         self._world: Final = world
         self.usurped: Final[set[str]] = set()
+        self.apart: Final[set[str]] = set()
 
     def fail_over(self, node: SimNode, *, how: str) -> None:
         """A machine is destroyed, or only taken for dead; if it was the master the longest log takes over.
 
         Of equal ones that of which the device has most: the new master may lose power before the rest is durable.
 
-        The operator stops everything first, so that no two masters ever take messages. The old master is rebuilt
-        empty; or (``usurp``) it just comes back as a slave, and the operator acts when that slave raises the alarm.
+        The operator stops everything first, so that no two masters ever take messages, and passes over who is ``apart``
+        if anybody is not. The old master is rebuilt empty; or (``usurp``) it just comes back as a slave, and the
+        operator acts when that slave raises the alarm.
         """
         world = self._world
         if how == "destroy":
@@ -41,14 +45,17 @@ class Operator:
         if node is not world.master:
             return
         for other in world.nodes.values():
+            self._note_following(other)
             other.kill()
         candidates = [other for other in world.nodes.values() if other is not node]
-        world.master = max(candidates, key=lambda n: (self._log_end(n), self._log_end(n, durable=True), n.name))
+        eligible = [other for other in candidates if other.name not in self.apart] or candidates
+        world.master = max(eligible, key=lambda n: (self._log_end(n), self._log_end(n, durable=True), n.name))
         world.journal.record("operator.promoted", world.master.name)
         world.checker.on_failed_over()
         if how == "failover":
             node.wipe()
         if how == "usurp":
+            self.apart.add(node.name)
             self._watch(node)
         files = world.master.disk.files.items()
         if any(inode.cache != inode.durable for path, inode in files if path.startswith(COMMIT_LOG)):
@@ -68,6 +75,7 @@ class Operator:
         """
         while True:
             await trio.sleep(3.0)
+            self._note_following(node)
             process = node.process
             if process is None or process.replication.ha_client is None:
                 continue
@@ -78,6 +86,11 @@ class Operator:
                 continue
             if info.state in {ClientState.DIVERGED, ClientState.AHEAD, ClientState.BELOW_MIN}:
                 self._rebuild(node, info.state.value)
+
+    def _note_following(self, node: SimNode) -> None:
+        client = node.process.replication.ha_client if node.process is not None else None
+        if client is not None and client.info().state is ClientState.TRANSFER:
+            self.apart.discard(node.name)
 
     def rebuild_usurped(self) -> None:
         """A new master will not start beside an old one with other bytes: the operator gives that one an empty disk."""
@@ -92,6 +105,8 @@ class Operator:
     def _rebuild(self, node: SimNode, why: str) -> None:
         self._world.journal.record("operator.rebuilt", node.name, why)
         node.wipe()
+        self.usurped.discard(node.name)
+        self.apart.discard(node.name)
         self._world.checker.on_failed_over()
         node.boot()
 

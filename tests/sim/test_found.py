@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -11,9 +12,11 @@ from trio.testing import MockClock
 from rmqha.errors import LocalProtocolError, StoreWriteError
 from rmqha.store.message_store import DefaultMessageStore
 from tests.broker.machines import Machine, ask, send_request
+from tests.sim import campaign
 from tests.sim.node import is_noticed
 from tests.sim.sim_disk import SECTOR, SimDisk
 from tests.sim.sim_net import SimNet
+from tests.sim.world import simulate
 from tests.store.helpers import SEGMENT, Clock, make_store, message, options
 
 SEGMENT_PATH = "/store/commitlog/00000000000000000000"
@@ -168,6 +171,20 @@ async def test_without_the_crc_recovery_ends_whatever_sector_is_missing(lost: in
         ends.append(store.max_offset)
         store.close()
     assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("in_sync_replicas", [2, 3])
+def test_an_old_master_that_never_followed_is_not_promoted_again(in_sync_replicas: int) -> None:
+    """Seed 95061, as docs/operations.md had it: the longest log took over, which was a former master's own tail.
+
+    What the others had acknowledged meanwhile was lost.
+    """
+    tape = campaign.corpus()["a-former-master-that-never-followed"]
+    swarm = replace(tape.swarm, in_sync_replicas=in_sync_replicas)
+    outcome = simulate(tape.seed, swarm=swarm, plan=tape.plan, keep_events=True)
+    assert outcome.violations == []
+    assert outcome.events is not None
+    assert [event.split()[-1] for event in outcome.events if "operator.promoted" in event] == ["('n2',)", "('n1',)"]
 
 
 def test_torn_sectors_are_told_exactly() -> None:
