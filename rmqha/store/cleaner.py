@@ -203,14 +203,23 @@ class CleanCommitLogService:
     async def _delete_expired(self, used_percent: int | None) -> int:
         options = self._options
         crowded = used_percent is None or used_percent > options.disk_max_used_space_ratio
-        force = (
-            options.clean_file_forcibly_enable and self.log_disk_used_percent > options.disk_space_clean_forcibly_ratio
-        )
+        force = options.clean_file_forcibly_enable and self._is_crowded_by_more_than_readers()
         requested = self._requested_runs > 0
         self._requested_runs -= requested
         if not (force or crowded or requested or self._is_time()):
             return 0
         return await self._delete_segments(force=force)
+
+    def _is_crowded_by_more_than_readers(self) -> bool:
+        """Whether the log's disk is fuller than it may be, even when those who read deleted segments have let them go.
+
+        A client that does not take its answers holds segments for minutes; others would be deleted in vain meanwhile.
+        """
+        over_percent = self.log_disk_used_percent - self._options.disk_space_clean_forcibly_ratio
+        if over_percent <= 0:
+            return False
+        held, total = self._disk.unlinked_bytes(self._log.directory), self._disk.usage(self._log.directory).total
+        return over_percent * total > 100 * held
 
     def _is_time(self) -> bool:
         return time.localtime(self._now_ms() / 1000).tm_hour in self._options.delete_when

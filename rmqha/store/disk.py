@@ -142,6 +142,10 @@ class Disk(Protocol):
         """The whole content of a small file."""
         ...
 
+    def unlinked_bytes(self, directory: str) -> int:
+        """What files of ``directory`` that were unlinked still take, because somebody reads them."""
+        ...
+
     def replace_bytes(self, path: str, data: bytes) -> None:
         """Make ``path`` hold exactly ``data``: after a crash it holds the old or the new content."""
         ...

@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final, TypeVar
 
 import trio
@@ -77,6 +78,25 @@ async def collect_garbage() -> None:
         for _ in range(3):
             while not _collect_step().major_is_done:
                 await trio.lowlevel.checkpoint()
+
+
+def unlinked_maps(directory: str) -> dict[tuple[bytes, bytes], int]:
+    """The unlinked files of ``directory``, a real path, that this process has mapped: device and inode, and the size.
+
+    Empty where the kernel does not tell (``/proc``).
+    """
+    sizes: dict[tuple[bytes, bytes], int] = {}
+    try:
+        lines = Path("/proc/self/maps").read_bytes().splitlines()
+    except OSError:
+        return sizes
+    begins = os.fsencode(directory) + b"/"
+    for span, _, at, device, inode, name in [line.split(maxsplit=5) for line in lines if line.endswith(b" (deleted)")]:
+        if name.startswith(begins):
+            begin, end = (int(address, 16) for address in span.split(b"-"))
+            file = (device, inode)
+            sizes[file] = max(sizes.get(file, 0), int(at, 16) + end - begin)
+    return sizes
 
 
 def is_there(path: str) -> bool:

@@ -20,6 +20,7 @@ from rmqha.store.disk_calls import (
     is_there,
     reading,
     sync_directory,
+    unlinked_maps,
     writing,
 )
 
@@ -219,6 +220,10 @@ class OsDisk:
     async def release_unlinked(self) -> None:
         """See :meth:`Disk.release_unlinked`."""
         await collect_garbage()
+
+    def unlinked_bytes(self, directory: str) -> int:
+        """See :meth:`Disk.unlinked_bytes`; as far as they are mapped."""
+        return sum(unlinked_maps(os.path.realpath(directory)).values())
 
     def read_bytes(self, path: str) -> bytes:
         """See :meth:`Disk.read_bytes`."""

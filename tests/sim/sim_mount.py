@@ -171,6 +171,10 @@ class SimMount:
     async def release_unlinked(self) -> None:
         """See rmqha.store.disk.Disk; here unlinked files take no space."""
 
+    def unlinked_bytes(self, directory: str) -> int:
+        """See rmqha.store.disk.Disk; here they take none."""
+        return 0
+
     def read_bytes(self, path: str) -> bytes:
         """See rmqha.store.disk.Disk."""
         return bytes(self.inode(path, "read").cache)

@@ -31,11 +31,17 @@ class Machine:
         self.percent = 50
         self.unknown = False
         self.released = 0
+        self.held = 0
+        """Bytes of unlinked files, of the 100 that the disk has."""
+        self.disk.unlinked_bytes = self._unlinked_bytes  # type: ignore[method-assign]
         self.disk.usage = self._usage  # type: ignore[method-assign]
         self.disk.release_unlinked = self._release_unlinked  # type: ignore[method-assign]
 
     async def _release_unlinked(self) -> None:
         self.released += 1
+
+    def _unlinked_bytes(self, directory: str) -> int:
+        return self.held if directory else 0
 
     def _usage(self, path: str) -> DiskUsage:
         if self.unknown:
@@ -66,6 +72,18 @@ async def test_expired_segments_go_but_never_the_last(autojump_clock: MockClock,
         assert (store.min_offset, store.max_offset) == (4 * SEGMENT, 4 * SEGMENT + 3600)
         assert store.get_min_offset_in_queue("TopicTest", 0) == 8
         assert machine.disk.listdir("/store/commitlog")[0] == f"{4 * SEGMENT:020d}"
+
+
+async def test_what_is_deleted_and_still_read_makes_room_without_deleting_more(
+    autojump_clock: MockClock, machine: Machine
+) -> None:
+    """A client that took no answers held what was deleted: the disk stayed full, and all of the log was deleted."""
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
+        await five_segments(store)
+        machine.percent, machine.held = 90, 5
+        assert await store.cleaner.clean() == 0
+        machine.held = 4
+        assert await store.cleaner.clean() == 4
 
 
 async def test_all_that_is_about_to_go_is_told_before_the_first_of_it_goes(

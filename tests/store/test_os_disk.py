@@ -107,9 +107,12 @@ async def test_an_unlinked_file_takes_space_as_long_as_it_is_read(disk: OsDisk, 
     await disk.release_unlinked()
     assert (reader.pread(4, 0), bytes(view[:4])) == (bytes(4), bytes(4))
     assert held(path) == {"map", "descriptor"}
+    assert disk.unlinked_bytes(str(tmp_path)) == 4096
+    assert disk.unlinked_bytes(str(tmp_path / "a")) == disk.unlinked_bytes("/nowhere") == 0
     del reader, view
     await disk.release_unlinked()
     assert held(path) == set()
+    assert disk.unlinked_bytes(str(tmp_path)) == 0
 
 
 def held(path: str) -> set[str]:
