@@ -31,6 +31,8 @@ class DamagedQueues:
         self._log: Final = log
         self._queues: Final = queues
         self._suspects: Final[dict[QueueKey, tuple[ConsumeQueue, int]]] = {}
+        self._told: Final[set[QueueKey]] = set()
+        """Those of the suspects that the log has been told of: it may take many tries to read all of it."""
         self._position = 0
 
     def __bool__(self) -> bool:
@@ -61,19 +63,22 @@ class DamagedQueues:
             StoreReadError: the log cannot be read at present.
         """
         suspects = dict(self._suspects)
-        logger.warning(
-            "consume_queue.damaged",
-            count=len(suspects),
-            queues=self._names(),
-            unit=next(iter(suspects.values()))[1],
-            next="the commitlog is read, and if it is sound they are built again from it; all other queues go on",
-        )
+        if not suspects.keys() <= self._told:
+            self._told.update(suspects)
+            logger.warning(
+                "consume_queue.damaged",
+                count=len(suspects),
+                queues=self._names(),
+                unit=next(iter(suspects.values()))[1],
+                next="the commitlog is read, and if it is sound they are built again from it; all other queues go on",
+            )
         next_offsets = await self._read_log(suspects, end)
         for key, (queue, index) in suspects.items():
             if next_offsets.get(key, 0) <= index and not self._is_gone(queue, index):
                 raise CorruptLogError(end, f"before this offset message {index} of queue {key[0]}/{key[1]} is missing")
         for key, (queue, index) in suspects.items():
             del self._suspects[key]
+            self._told.discard(key)
             mapped = queue.queue.find(index * UNIT_SIZE)
             if mapped is not None:
                 self._queues.note_missing(queue.queue.directory, damaged=mapped.path)

@@ -1,5 +1,7 @@
 """A unit that does not lead to its record: the queue is built again, unless it is the log that is damaged."""
 
+import errno
+
 import pytest
 import trio
 from structlog.testing import capture_logs
@@ -162,6 +164,28 @@ async def test_a_log_that_cannot_be_read_at_present_is_read_later(autojump_clock
         await settled(store)
         assert "TopicTest/0" in store.queue_rebuild.describe()
         device.files[first] = held
+        await settled(store)
+        assert offsets(store, 0) == before[0]
+
+
+async def test_a_log_that_cannot_be_read_for_long_is_told_of_once(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount()) as store:
+        before = await put_everywhere(store, rounds=25)
+        await dispatched(store)
+        overwrite(store, 12, UNIT.pack(1, SIZE, 0))
+        log, read = commit_log(store), store.commit_log.records
+
+        def fail(start: int, end: int) -> tuple[list[DispatchRequest], int]:
+            raise StoreReadError(OSError(errno.EMFILE, "none left"), operation="open", path=f"{start}..{end}")
+
+        log.records = fail  # type: ignore[misc]
+        with pytest.raises(StoreReadError):
+            store.get_message("TopicTest", 0, 12)
+        with capture_logs() as logs:
+            await trio.sleep(60)
+        told = [line["event"] for line in logs if line["event"].startswith("consume_queue.")]
+        assert told == ["consume_queue.damaged", "consume_queue.rebuild_held"]
+        log.records = read  # type: ignore[misc]
         await settled(store)
         assert offsets(store, 0) == before[0]
 
