@@ -232,6 +232,7 @@ class SimNode:
                     if broker.server is not None:  # else it was stopped before it could serve
                         process.started.set()
                         world.checker.on_serving(self, process)
+                        world.operator.on_serving(process)
             if not process.dead and self.disk.refused_in != self.disk.epoch:
                 self.last_process = process
         except BaseException as error:  # noqa: BLE001 - a simulated process may die of anything
