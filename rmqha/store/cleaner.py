@@ -231,7 +231,7 @@ class CleanCommitLogService:
             await self.before_deleting(deletable[-1].end_offset)
         deleted = 0
         for mapped in deletable:
-            if self._log.files[0] is not mapped or not self._is_deletable(mapped, force=force):
+            if self._log.files[0].path != mapped.path or not self._is_deletable(mapped, force=force):
                 break  # while others were awaited
             await self._log.delete_first_in_thread()
             logger.info("commit_log.segment_deleted", path=mapped.path, forced=force)

@@ -1,134 +1,23 @@
-"""What is above Log assumes only what Log promises: here is one as of Raft, with gaps, and an end that falls."""
+"""What is above Log assumes only what Log promises: on one as of Raft, with gaps, and an end that falls."""
 
-from bisect import bisect_left
-from collections.abc import Sequence
 from math import inf
-from typing import NamedTuple
 
 import pytest
 
-from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
-from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.message import decode_message
 from rmqha.errors import CorruptLogError, StoreError
 from rmqha.replication.role import Role
-from rmqha.replication.watermark import Watermark
 from rmqha.store.build_consume_queue import CommitLogDispatcherBuildConsumeQueue
 from rmqha.store.confirm_offset import ConfirmOffset
 from rmqha.store.consume_queue_table import ConsumeQueueTable
-from rmqha.store.log import Log, PutRequest
-from rmqha.store.log_recovery import DurableKnowledge, LogRecovery
+from rmqha.store.log import Log
 from rmqha.store.message_reader import MessageReader
 from rmqha.store.queue_recovery import empty_queues_of, first_uncovered
-from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.running_flags import RunningFlags
 from rmqha.store.start import next_queue_offsets
-from rmqha.store.status import AppendResult, PutMessageStatus
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import message
-
-GAP = 48
-"""Bytes before each record, as of a Raft entry's header."""
-EXTENT = 1000
-
-
-class SparseExtent(NamedTuple):
-    begin: int
-    end: int
-
-    def holds_just(self, size_bytes: int) -> bool:
-        """Sizes tell nothing here."""
-        return False
-
-
-class SparseLog:
-    """Records in memory, none adjacent to another, each its entry; the last may be cut until a quorum has them."""
-
-    is_there = True
-
-    def __init__(self) -> None:
-        self.kept: dict[int, bytes] = {}
-        self.min_offset = 0
-        self.confirmed = 0
-        self.wrote, self.flushed = Watermark(), Watermark()
-        self.ends: dict[tuple[str, int], int] = {}
-
-    @property
-    def max_offset(self) -> int:
-        return self.wrote.value
-
-    def append(self, body: bytes, *, queue_id: int = 0) -> None:
-        (result,) = self.put_messages([message(body, queue_id=queue_id)])
-        assert result.status is PutMessageStatus.PUT_OK
-
-    def put_messages(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
-        results = []
-        for request in requests:
-            assert isinstance(request, PreparedRecord)
-            offset, queue_offset = self.max_offset + GAP, self.next_queue_offset(request.topic, request.queue_id)
-            record = request.pack(queue_offset=queue_offset, physical_offset=offset, store_timestamp_ms=1)
-            self.append_raw(memoryview(bytes(GAP) + record), self.max_offset)
-            self.ends[request.topic, request.queue_id] = queue_offset + 1
-            results.append(AppendResult(PutMessageStatus.PUT_OK, offset, len(record), queue_offset, 1))
-        return results
-
-    def append_raw(self, data: memoryview, phy_offset: int) -> int:
-        if phy_offset != self.max_offset:
-            raise StoreError(f"{phy_offset} is not where the log ends, {self.max_offset}")
-        self.kept[phy_offset + GAP] = bytes(data[GAP:])
-        self.wrote.advance(phy_offset + len(data))
-        return len(data)
-
-    def start_at(self, phy_offset: int) -> None:
-        if self.kept:
-            raise StoreError(f"the log holds records up to {self.max_offset}")
-        self.min_offset = phy_offset
-        self.wrote.advance(phy_offset)
-        self.flushed.advance(phy_offset)
-
-    def truncate(self, offset: int) -> None:
-        if not self.confirmed <= offset <= self.max_offset:
-            raise StoreError(f"{offset} is confirmed, or beyond the end")
-        self.kept = {at: record for at, record in self.kept.items() if at < offset}
-        self.wrote.cut(offset)
-        self.flushed.cut(offset)
-
-    def next_queue_offset(self, topic: str, queue_id: int) -> int:
-        return self.ends.get((topic, queue_id), 0)
-
-    def learn_queue_offsets(self, table: dict[tuple[str, int], int]) -> None:
-        self.ends = table
-
-    def load(self) -> None: ...
-
-    def recover(self, known: DurableKnowledge, *, check_crc: bool, progress: RecoveryProgress) -> LogRecovery:
-        return LogRecovery(self.min_offset, self.max_offset)
-
-    def records(self, start: int, end: int) -> tuple[list[DispatchRequest], int]:
-        offsets = sorted(self.kept)
-        found: list[DispatchRequest] = []
-        for offset in offsets[bisect_left(offsets, start) :][:3]:
-            record = self.kept[offset]
-            if offset + len(record) > end:
-                break
-            found += read_dispatch(record, 0, len(record), phy_offset_base=offset)[0]
-            start = offset + len(record)
-        return found, start
-
-    def record_at(self, offset: int, *, end: int) -> memoryview | None:
-        record = self.kept.get(offset)
-        return None if record is None or offset + len(record) > end else memoryview(record)
-
-    def extents(self, start: int = 0) -> list[SparseExtent]:
-        begins: list[int] = []
-        for offset in self.kept:
-            if not begins or offset - begins[-1] >= EXTENT:
-                begins.append(offset)
-        ends = [max(at + len(self.kept[at]) for at in self.kept if at < begin) for begin in [*begins[1:], 1 << 60]]
-        return [one for one in map(SparseExtent, begins, ends) if one.end > start]
-
-    def note_records(self, end: int, store_timestamp_ms: int) -> None: ...
+from tests.store.sparse_log import GAP, SparseLog
 
 
 class Bench:
