@@ -4,14 +4,17 @@ Only for a store that no broker uses. The next start is one after a crash: it cu
 """
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
 from rmqha.codec.record.resync import find_record
 from rmqha.codec.record.scan import scan_records
 from rmqha.errors import StoreError
-from rmqha.store.disk import Disk
+from rmqha.store.disk import DataFile, Disk
 from rmqha.store.log_reader import LogReader, Segment
 from rmqha.store.start import lock_store
+
+_ZEROS: Final = bytes(1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +90,20 @@ def cut_log(disk: Disk, root: str, commit_log_directory: str, *, offset: int) ->
             known = decode_checkpoint(disk.read_bytes(path))
             durable_offset = min(known.master_flushed_offset, offset)
             disk.replace_bytes(path, encode_checkpoint(replace(known, master_flushed_offset=durable_offset)))
-        for segment in reversed(LogReader(disk, commit_log_directory).segments):
+        segments = LogReader(disk, commit_log_directory).segments
+        file_size = max(segment.size for segment in segments)
+        for segment in reversed(segments):
             if segment.offset > offset:
                 disk.unlink(segment.path)
-            elif offset < segment.end_offset:
-                disk.open(segment.path, writable=True).zero_tail(offset - segment.offset)
+            elif offset < segment.offset + file_size:
+                _end_at(disk.open(segment.path, writable=True), offset - segment.offset, file_size=file_size)
         return cut
     finally:
         lock.close()
+
+
+def _end_at(file: DataFile, position: int, *, file_size: int) -> None:
+    """Make all behind ``position`` zero, and a file that is too short as long as the others. Raises StoreWriteError."""
+    for at in range(file.size, file_size, len(_ZEROS)):
+        file.pwrite([_ZEROS[: file_size - at]], at)
+    file.zero_tail(position)

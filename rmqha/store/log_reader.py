@@ -70,7 +70,8 @@ class LogReader:
     def messages(self, start: int = 0, *, end: int | None = None, check_crc: bool = True) -> Iterator[StoredMessage]:
         """Every message of which the first byte lies in ``[start, end)``, in order.
 
-        ``start`` need not be a record's: reading begins with the first record found at or behind it.
+        ``start`` need not be a record's: reading begins with the first record found at or behind it, also from within
+        a segment that is missing.
 
         Raises:
             CorruptLogError: something else lies where a record should be. What came before was good.
@@ -81,7 +82,7 @@ class LogReader:
                 continue
             if end is not None and segment.offset >= end:
                 return
-            if segment.offset > at and number:
+            if number and segment.offset > at == self.segments[number - 1].end_offset:
                 raise CorruptLogError(at, f"the segment before {segment.path} is missing")
             position = self._begin(segment, max(0, at - segment.offset))
             later = self.segments[number + 1 :]

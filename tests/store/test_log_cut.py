@@ -110,6 +110,20 @@ def test_a_refused_store_starts_after_the_cut(root: Path, damage: Callable[[Path
     store.close()
 
 
+@pytest.mark.parametrize("segment", [655360, 786432], ids=["middle", "last"])
+@pytest.mark.parametrize("at_its_end", [False, True], ids=["in-it", "at-its-end"])
+def test_what_a_shortened_segment_still_holds_may_be_kept(root: Path, segment: int, at_its_end: bool) -> None:
+    """An interrupted copy, say. The store starts, and goes on, though the cut is not where the refusal said."""
+    shown = [offset for offset in OFFSETS if segment < offset][:2]
+    path = root / "commitlog" / f"{segment:020d}"
+    path.write_bytes(path.read_bytes()[: shown[1] - segment + 20 * (not at_its_end)])
+    cut(root, shown[1])
+    store = open_store(root, "rolled")
+    store.load()
+    assert (store.max_offset, path.stat().st_size) == (shown[1], 65536)
+    store.close()
+
+
 async def test_a_cut_that_a_power_cut_ends_leaves_no_hole_and_is_done_again(autojump_clock: MockClock) -> None:
     for crash_at in range(1, 100):
         device = SimDisk()

@@ -91,6 +91,26 @@ def test_a_missing_segment_is_named(tmp_path: Path) -> None:
     assert caught.value.offset == 131072
 
 
+@pytest.mark.parametrize(("left", "errors"), [(0, 1), (30_000, 2)], ids=["gone", "cut-short"])
+def test_what_lies_behind_a_missing_segment_is_read_from_within_it(left: int, errors: int, tmp_path: Path) -> None:
+    """As ``rmqha log dump`` says to go on."""
+    root = stores.unpack("rolled", tmp_path)
+    path = root / "commitlog" / f"{196608:020d}"
+    path.write_bytes(path.read_bytes()[:left])
+    reader, start, offsets = LogReader(OsDisk(), str(root / "commitlog")), 0, list[int]()
+    for _ in range(errors):
+        with pytest.raises(CorruptLogError) as caught:
+            offsets += (message.physical_offset for message in reader.messages(start))
+        start = caught.value.offset + 1
+    offsets += (message.physical_offset for message in reader.messages(start))
+    missing = range(196608 + left + 1, 262144 + 1)
+    assert offsets == [
+        message["physicalOffset"]
+        for message in stores.expected_messages("rolled")
+        if message["physicalOffset"] + message["storeSize"] not in missing
+    ]
+
+
 def test_an_empty_and_an_absent_directory_hold_nothing(tmp_path: Path) -> None:
     assert list(reader_of("empty", tmp_path).messages()) == []
     shutil.rmtree(tmp_path / "store" / "commitlog")
