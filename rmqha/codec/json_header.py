@@ -29,7 +29,8 @@ _REMEMBERED_MAX: Final = 1024
 Usual = tuple[int, int, LanguageCode, int]
 """Code, flag, language and version."""
 
-_usual: Final[dict[tuple[bytes, bytes, bytes], Usual]] = {}
+remembered: Final[dict[tuple[bytes, bytes, bytes], Usual]] = {}
+"""By what stands before the fields, between them and the opaque, and behind it."""
 _language_by_name: Final = {language.name.encode(): language for language in LanguageCode}
 
 
@@ -45,7 +46,7 @@ def usual_header(header: bytes) -> tuple[Usual, int, bytes] | None:
     opaque_end = header.find(b",", opaque_at)
     around = (header[:fields_at], header[fields_end:opaque_at], header[opaque_end:])
     opaque = header[opaque_at:opaque_end]
-    usual = _usual.get(around) or _learn(header, around)
+    usual = remembered.get(around) or _learn(header, around)
     if usual is None or len(opaque) > 9 or not opaque.isdigit():
         return None
     return usual, int(opaque), header[fields_at:fields_end]
@@ -56,9 +57,9 @@ def _learn(header: bytes, around: tuple[bytes, bytes, bytes]) -> Usual | None:
     if match is None:
         return None
     code, flag, language, version = match.groups()
-    if len(_usual) >= _REMEMBERED_MAX:
-        _usual.clear()
-    known = _usual[around] = (
+    if len(remembered) >= _REMEMBERED_MAX:
+        remembered.clear()
+    known = remembered[around] = (
         int(code),
         int(flag),
         _language_by_name.get(language, LanguageCode.OTHER),

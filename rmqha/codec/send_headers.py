@@ -107,11 +107,16 @@ class SendMessageRequestHeader(NamedTuple):
 
 
 class SendMessageRequestDecoder:
-    """Decodes send requests, remembering the parts that repeat. Bounded; one serves a whole broker."""
+    """Decodes send requests, remembering the parts that repeat. One serves a whole broker.
+
+    Attributes:
+        heads: what stands before the properties of a request, by its bytes or its fields; bounded.
+        tails: likewise what stands behind them.
+    """
 
     def __init__(self) -> None:
-        self._heads: dict[Key, Head] = {}
-        self._tails: dict[Key, Tail] = {}
+        self.heads: dict[Key, Head] = {}
+        self.tails: dict[Key, Tail] = {}
 
     def decode(self, command: RemotingCommand) -> SendMessageRequestHeader:
         """The header of a request with code 10, 310 or 320.
@@ -124,7 +129,7 @@ class SendMessageRequestDecoder:
             return self._decode_json(raw, command)
         if raw is not None:
             at = max(raw.find(_BORN_KEY), 0)
-            head = self._heads.get(raw[:at])
+            head = self.heads.get(raw[:at])
             if head is not None:
                 return self._decode_changing(raw, at, head, command)
             self._remember_head(raw[:at])
@@ -137,7 +142,7 @@ class SendMessageRequestDecoder:
             return self._decode_fields(command)
         born_key, born, flag_key, flag, properties_key, properties_size = _CHANGING.unpack_from(raw, at)
         end = properties_at + properties_size
-        tail = self._tails.get(raw[end:])
+        tail = self.tails.get(raw[end:])
         usual = born_key == _BORN_KEY and flag_key == _FLAG_KEY and properties_key == _PROPERTIES_KEY
         if not usual or tail is None or not born.isdigit() or not flag.isdigit() or end > len(raw):
             if usual:
@@ -155,7 +160,7 @@ class SendMessageRequestDecoder:
         between_at = born_at + _JSON_BORN_SIZE
         properties_at = between_at + len(_JSON_BETWEEN)
         end = raw.find(b'"', properties_at)
-        head, tail = self._heads.get(raw[:at]), self._tails.get(raw[end:])
+        head, tail = self.heads.get(raw[:at]), self.tails.get(raw[end:])
         born, properties = raw[born_at:between_at], raw[properties_at:end]
         if (
             head is None
@@ -178,8 +183,8 @@ class SendMessageRequestDecoder:
             named = command.ext_fields
             if tuple(named)[:9] == _V2_NAMES[:9]:  # else a name stands twice, and the last one counts
                 head_raw, tail_raw = match.groups()
-                _remember(self._heads, head_raw, _head_of(named))
-                _remember(self._tails, tail_raw, _tail_of(named))
+                _remember(self.heads, head_raw, _head_of(named))
+                _remember(self.tails, tail_raw, _tail_of(named))
 
     def _decode_fields(self, command: RemotingCommand) -> SendMessageRequestHeader:
         named = command.ext_fields
@@ -187,15 +192,15 @@ class SendMessageRequestDecoder:
             named = {_V2_BY_V1[name]: value for name, value in named.items() if name in _V2_BY_V1}
         get = named.get
         head_key = (get("a"), get("b"), get("c"), get("d"), get("e"), get("f"))
-        head = self._heads.get(head_key)
+        head = self.heads.get(head_key)
         if head is None:
             head = _head_of(named)
-            _remember(self._heads, head_key, head)
+            _remember(self.heads, head_key, head)
         tail_key = (get("j"), get("k"), get("l"), get("m"), get("n"))
-        tail = self._tails.get(tail_key)
+        tail = self.tails.get(tail_key)
         if tail is None:
             tail = _tail_of(named)
-            _remember(self._tails, tail_key, tail)
+            _remember(self.tails, tail_key, tail)
         born = parse_int("g", required(named, "g"), bits=64)
         flag = parse_int("h", required(named, "h"), bits=32)
         properties = get("i", "").encode(errors="replace")
@@ -206,14 +211,14 @@ class SendMessageRequestDecoder:
         try:
             named = decode_ext_fields(raw)
             if tuple(named) == _V2_NAMES[:6]:
-                _remember(self._heads, raw, _head_of(named))
+                _remember(self.heads, raw, _head_of(named))
         except RemoteProtocolError:
             return
 
     def _remember_tail(self, raw: bytes) -> None:
         named = decode_ext_fields(raw)
         if not named.keys() & set(_V2_NAMES[:9]):
-            _remember(self._tails, raw, _tail_of(named))
+            _remember(self.tails, raw, _tail_of(named))
 
 
 def _remember(cache: dict[Key, Value], key: Key, value: Value) -> None:

@@ -33,7 +33,8 @@ class RemotingServer:
         self._handler = handler
         self._fence = fence or Fence()
         self._limits = limits
-        self._capacity = Capacity(self._limits)
+        self.capacity: Final = Capacity(self._limits)
+        """What all clients together take."""
         self._door = Door[Connection](
             allow=self._limits.client_allow,
             allow_key="clientAllow",
@@ -55,7 +56,7 @@ class RemotingServer:
     @property
     def in_flight_bytes(self) -> int:
         """Bytes of requests that are not answered yet."""
-        return self._capacity.used_bytes
+        return self.capacity.used_bytes
 
     async def serve(self, listener: Listener, *, handler: RequestHandler | None = None) -> None:
         """Accept and serve clients of ``listener`` until it is closed, which this does when it ends.
@@ -105,9 +106,7 @@ class RemotingServer:
         self._left.unpark_all()
 
     def _admit(self, stream: Stream, handler: RequestHandler) -> Connection:
-        connection = Connection(
-            stream, handler=handler, limits=self._limits, capacity=self._capacity, fence=self._fence
-        )
+        connection = Connection(stream, handler=handler, limits=self._limits, capacity=self.capacity, fence=self._fence)
         self._door.admit(connection, stream.peer)
         return connection
 

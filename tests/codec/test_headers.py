@@ -289,7 +289,7 @@ def test_strangers_cannot_fill_the_memory() -> None:
             fields = {**encode_send().ext_fields, "a": f"group-{n}", "b": "T" * (1 + n % 3 * 600), "n": str(n)}
             request, _ = decode_frames(RemotingCommand(310, ext_fields=fields, serialize=serialize).encode())
             assert decoder.decode(request[0]).producer_group == f"group-{n}"
-    kept = [*decoder._heads, *decoder._tails]
+    kept = [*decoder.heads, *decoder.tails]
     assert 0 < len(kept) <= 2048
     assert sum(len(str(key)) for key in kept) < 2048 * 1200
 

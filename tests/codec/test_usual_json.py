@@ -45,9 +45,9 @@ def read_afresh(raw: bytes) -> object:
 
 @pytest.fixture(autouse=True)
 def forgetful() -> Iterator[None]:
-    json_header._usual.clear()
+    json_header.remembered.clear()
     yield
-    json_header._usual.clear()
+    json_header.remembered.clear()
 
 
 @pytest.mark.parametrize(
@@ -107,5 +107,5 @@ def test_damaged_headers(data: st.DataObject) -> None:
 def test_what_is_remembered_is_bounded() -> None:
     for version in range(3000):
         read(header(code=version).replace(b"395", b"%d" % version), SendMessageRequestDecoder())
-    assert 0 < len(json_header._usual) <= 1024
-    assert max(sum(map(len, key)) for key in json_header._usual) < 200
+    assert 0 < len(json_header.remembered) <= 1024
+    assert max(sum(map(len, key)) for key in json_header.remembered) < 200

@@ -366,7 +366,7 @@ async def test_reading_pauses_while_all_clients_together_take_too_little(autojum
                 if client.stream.outgoing.size == 0:
                     await client.send(request(1, number, body=bytes(2_500)))
                 await trio.testing.wait_all_tasks_blocked()
-        waiting = server._capacity.outgoing.size
+        waiting = server.capacity.outgoing.size
         assert 20_000 <= waiting < 20_000 + 5 * 2_600
         assert all(client.stream.outgoing.size for client in greedy), "nothing more is read of them"
         modest = await connect()
@@ -377,7 +377,7 @@ async def test_reading_pauses_while_all_clients_together_take_too_little(autojum
         for client in greedy:
             client.stream.close()
         await trio.testing.wait_all_tasks_blocked()
-        assert server._capacity.outgoing.size == 0
+        assert server.capacity.outgoing.size == 0
 
 
 @pytest.mark.timeout(20)
@@ -389,7 +389,7 @@ async def test_who_takes_too_little_and_is_gone_stops_nobody(leaves: bool, autoj
         for number in range(5):
             await greedy.send(request(1, number, body=bytes(3_000)))
             await trio.testing.wait_all_tasks_blocked()
-        assert server._capacity.outgoing.size >= 10_000
+        assert server.capacity.outgoing.size >= 10_000
         if leaves:
             greedy.stream.close()
         else:
@@ -398,7 +398,7 @@ async def test_who_takes_too_little_and_is_gone_stops_nobody(leaves: bool, autoj
         await modest.send(request(1, 7))
         assert [answer.opaque for answer in await modest.receive()] == [7]
         await trio.testing.wait_all_tasks_blocked()
-        assert (len(server.connections), server._capacity.outgoing.size) == (1, 0)
+        assert (len(server.connections), server.capacity.outgoing.size) == (1, 0)
 
 
 async def test_a_client_that_takes_nothing_is_dropped(autojump_clock: MockClock) -> None:
