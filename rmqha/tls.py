@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import trio
 
 from rmqha.choices import TlsMode
+from rmqha.codec.tls_records import TlsRecords
 from rmqha.errors import ConfigError
-from rmqha.memory import BytesLike, new_buffer
+from rmqha.memory import BytesLike
 from rmqha.transport import Listener, Network, Stream, TcpNetwork, UntrustedPeerError
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ _CLIENT_HELLO: Final = 0x16
 _NOT_TLS_ALERT: Final = bytes.fromhex("15 0303 0002 02 46")
 """A fatal alert, protocol_version (RFC 8446 §6): clients that did not begin with TLS learn from it what they met."""
 _HANDSHAKE_S: Final = 10.0
-_RECEIVED_AT_ONCE: Final = 16 * 1024 + 512
-"""A whole TLS record."""
 _ENCRYPTED_AT_ONCE: Final = 256 * 1024
 
 
@@ -109,7 +108,7 @@ class TlsStream:
 
     Invariant: what TLS has encrypted leaves in order, by one task at a time (``_sending``). A send that is cancelled
     halfway leaves the stream broken, as the door demands. Of the streams that share a lock (``handshakes``) one takes a
-    step of its handshake in each pass of the event loop.
+    step of its handshake, or of what else brings no data, in each pass of the event loop.
     """
 
     def __init__(
@@ -132,7 +131,7 @@ class TlsStream:
         self._tls: Final = context.wrap_bio(
             self._incoming, self._outgoing, server_side=self._is_server, server_hostname=server_host or None
         )
-        self._received = new_buffer(_RECEIVED_AT_ONCE)
+        self._received: Final = TlsRecords()
         self._is_tls = not self._is_server
         self._is_plain = False
         self._first = b""
@@ -157,6 +156,7 @@ class TlsStream:
         if self._is_plain:
             return await self._receive_plain(buffer)
         await trio.lowlevel.checkpoint()
+        is_in_vain = False
         while True:
             try:
                 return cast("int", self._tls.read(len(buffer), cast("bytearray", buffer)))  # any buffer will do
@@ -166,8 +166,12 @@ class TlsStream:
                 return 0
             except ssl.SSLError as error:
                 raise self._broken(error) from error
+            if is_in_vain and self._received.more:  # TLS's own affairs, such as new keys
+                async with self._handshakes:
+                    await trio.lowlevel.checkpoint()
             if not await self._feed():
                 return 0
+            is_in_vain = True
 
     async def _receive_plain(self, buffer: memoryview) -> int:
         if not self._first:
@@ -193,13 +197,12 @@ class TlsStream:
         self._ready.set()
 
     async def _is_hello(self) -> bool:
-        count = await self._stream.receive_into(self._received)
-        self._first = bytes(self._received[:count])
-        if count and self._first[0] == _CLIENT_HELLO:
-            self._incoming.write(self._first)
-            self._first = b""
+        count = await self._stream.receive_into(space := self._received.space())
+        if count and space[0] == _CLIENT_HELLO:
+            self._received.on_received(count)
             self._is_tls = True
             return True
+        self._first = bytes(space[:count])
         if count and self._mode is TlsMode.ENFORCING:
             self._stream.send_nowait(_NOT_TLS_ALERT)
             raise UntrustedPeerError(f"{self.peer} does not speak TLS, which is required here")
@@ -239,11 +242,14 @@ class TlsStream:
             raise UntrustedPeerError(f"the certificate of {self.peer} is for {found}; accepted are {', '.join(wanted)}")
 
     async def _feed(self) -> bool:
-        """Receive once; False at the end of the stream."""
-        count = await self._stream.receive_into(self._received)
-        if count:
-            self._incoming.write(self._received[:count])
-        return count > 0
+        """Give TLS the next few records, received if there are none; False at the end of the stream."""
+        records = self._received
+        while not records.more:
+            if not (count := await self._stream.receive_into(records.space())):
+                return False
+            records.on_received(count)
+        self._incoming.write(records.take())
+        return True
 
     async def _flush(self) -> None:
         """The receiver's part: send what TLS itself had to say, unless a sender is at work, which sends that as well.
