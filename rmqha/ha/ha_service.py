@@ -185,9 +185,18 @@ class HAService:
                     self._on_known(connection)
 
     def _on_known(self, connection: HAConnection) -> None:
-        """A slave that follows has said its name: where several share an address it counts from now on."""
-        self.departed.forget(connection.replica.who)
-        self.in_sync_watch.on_joined(self.live_slaves, now=trio.current_time())
+        """A slave that follows has said its name: it counts from now on, or turns out to be one with another."""
+        who, now = connection.replica.who, trio.current_time()
+        self.departed.forget(who)
+        self.in_sync_watch.on_joined(self.live_slaves, now=now)
+        self.in_sync_watch.on_left(
+            self.live_slaves,
+            peer=connection.peer,
+            name=who.name,
+            slave_ack_offset=connection.session.slave_ack_offset,
+            reason="it has said its name, which another connection has, too: they are one slave",
+            now=now,
+        )
         self.group_transfer.notify_transfer_some()
 
     def slave_addresses(self) -> list[tuple[str, str]]:

@@ -54,6 +54,21 @@ async def test_slaves_of_one_host_count_as_soon_as_they_have_said_their_names(
     nursery.cancel_scope.cancel()
 
 
+async def test_two_slaves_that_turn_out_to_be_one_are_missed(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=3))
+    slaves = {host: await slave_here(nursery, network, service, host=host) for host in ("10.0.0.1", "10.0.0.2")}
+    assert service.live_slaves == 2
+    with capture_logs() as logs:
+        for host, slave in slaves.items():
+            service.name_slave(host, slave.stream.local_port, "pair/1")
+    assert service.live_slaves == 1
+    (entry,) = [entry for entry in logs if entry["event"] == "ha_service.not_in_sync"]
+    assert (entry["slaves"], entry["name"]) == (1, "pair/1")
+    assert "they are one slave" in entry["reason"]
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_slave_of_this_host_may_say_its_name_by_the_other_family(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
