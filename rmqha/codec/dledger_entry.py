@@ -14,13 +14,22 @@ An entry (DLedgerEntry):
     44     4  bodyLength  int32
     48     n  body
 
+A unit of the index; that of entry ``i`` lies at byte ``32 * i``:
+
+    at  size  field  type
+     0     4  magic  int32
+     4     8  pos    int64
+    12     4  size   int32
+    16     8  index  int64
+    24     8  term   int64
+
 A blank is magic -1 and an int32 length; a data file always keeps room for one, and the log goes on in the next file.
 
 Source: spec: dledger §1.2 to §1.4; dledger-all-0.3.1.2 DLedgerEntryCoder.java, DLedgerEntry.java, MmapFileList.java.
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from rmqha.memory import BytesLike
@@ -30,10 +39,14 @@ CURRENT_MAGIC: Final = MAGIC_1
 BLANK_MAGIC_CODE: Final = -1
 MIN_BLANK_LEN: Final = 8
 BODY_OFFSET: Final = 48
+INDEX_UNIT_SIZE: Final = 32
+ENTRY_SIZE_MAX: Final = 4 << 20
+"""DLedger encodes in a buffer of this size, and fails if an entry does not fit."""
 
 _HEADER: Final = struct.Struct(">iiqqqiiii")
 _BLANK: Final = struct.Struct(">ii")
-assert (_HEADER.size, _BLANK.size) == (BODY_OFFSET, MIN_BLANK_LEN)
+_INDEX_UNIT: Final = struct.Struct(">iqiqq")
+assert (_HEADER.size, _BLANK.size, _INDEX_UNIT.size) == (BODY_OFFSET, MIN_BLANK_LEN, INDEX_UNIT_SIZE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,25 @@ class EntryHeader:
     chain_crc: int
     body_crc: int
     body_length: int
+
+
+@dataclass(slots=True)
+class DLedgerEntry:
+    """One entry. Two are equal where DLedger takes them for equal: it does not look at the CRCs."""
+
+    body: bytes
+    index: int = -1
+    term: int = -1
+    pos: int = -1
+    magic: int = CURRENT_MAGIC
+    size: int = -1
+    channel: int = 0
+    chain_crc: int = field(default=0, compare=False)
+    body_crc: int = field(default=0, compare=False)
+
+    def compute_size_in_bytes(self) -> int:
+        """What :attr:`size` has to be."""
+        return BODY_OFFSET + len(self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +130,8 @@ def _problem(header: EntryHeader, offset: int, room: int) -> str:
         return f"an entry's size {header.size} is not {BODY_OFFSET} + bodyLength {header.body_length}"
     if header.size > room:
         return f"an entry of {header.size} bytes does not fit into the {room} that are left of the file"
+    if header.index < 0 or header.term < 0:
+        return f"an entry's index would be {header.index}, and its term {header.term}"
     if header.magic != CURRENT_MAGIC:
         return f"an entry's magic would be {header.magic}, not {CURRENT_MAGIC}"
     return ""
@@ -122,3 +156,51 @@ def start_position(data: BytesLike) -> int:
         return 0
     magic, size = _BLANK.unpack_from(data)
     return size if magic == BLANK_MAGIC_CODE and MIN_BLANK_LEN <= size < len(data) - MIN_BLANK_LEN else 0
+
+
+def encode_header(entry: DLedgerEntry) -> bytes:
+    """The bytes before an entry's body.
+
+    Raises:
+        ValueError: a field does not fit.
+    """
+    try:
+        return _HEADER.pack(
+            entry.magic,
+            entry.size,
+            entry.index,
+            entry.term,
+            entry.pos,
+            entry.channel,
+            entry.chain_crc,
+            entry.body_crc,
+            len(entry.body),
+        )
+    except struct.error as error:
+        raise ValueError(f"no entry has such fields: {error}") from None
+
+
+def decode_entry(data: BytesLike) -> DLedgerEntry | None:
+    """The entry whose bytes these are; None if its sizes say something else."""
+    if len(data) < BODY_OFFSET:
+        return None
+    magic, size, index, term, pos, channel, chain_crc, body_crc, body_length = _HEADER.unpack_from(data)
+    if not size == BODY_OFFSET + body_length == len(data):
+        return None
+    return DLedgerEntry(bytes(data[BODY_OFFSET:]), index, term, pos, magic, size, channel, chain_crc, body_crc)
+
+
+def encode_blank(size: int) -> bytes:
+    """The part of a blank that is not zeros."""
+    return _BLANK.pack(BLANK_MAGIC_CODE, size)
+
+
+def encode_index(*, pos: int, size: int, magic: int, index: int, term: int) -> bytes:
+    """An entry's unit in the index."""
+    return _INDEX_UNIT.pack(magic, pos, size, index, term)
+
+
+def decode_index(unit: BytesLike) -> tuple[int, int]:
+    """``pos`` and ``size`` of a unit's entry."""
+    _magic, pos, size, _index, _term = _INDEX_UNIT.unpack(unit)
+    return pos, size

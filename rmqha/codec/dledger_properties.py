@@ -16,6 +16,9 @@ from rmqha.memory import BytesLike
 CHECK_POINT_FILE: Final = "checkpoint"
 END_INDEX_KEY: Final = "endIndex"
 COMMITTED_INDEX_KEY: Final = "committedIndex"
+TERM_FILE: Final = "currterm"
+TERM_KEY: Final = "currTerm"
+VOTE_KEY: Final = "voteLeader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,32 @@ def decode_check_point(raw: BytesLike) -> LedgerCheckpoint:
     """Read a checkpoint; what is missing or no number is not known, as in DLedger."""
     values = _properties(raw)
     return LedgerCheckpoint(_number(values.get(END_INDEX_KEY)), _number(values.get(COMMITTED_INDEX_KEY)))
+
+
+def encode_check_point(checkpoint: LedgerCheckpoint) -> bytes:
+    """The file's bytes, as DLedger writes them."""
+    text = f"{COMMITTED_INDEX_KEY}={checkpoint.committed_index}\n{END_INDEX_KEY}={checkpoint.end_index}\n"
+    return text.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class TermVote:
+    """A node's term, and whom it voted for in it."""
+
+    curr_term: int
+    vote_leader: str | None = None
+
+
+def decode_term_vote(raw: BytesLike) -> TermVote | None:
+    """Read a term file; None if it names no term."""
+    values = _properties(raw)
+    term = _number(values.get(TERM_KEY))
+    return None if term < 0 else TermVote(term, values.get(VOTE_KEY) or None)
+
+
+def encode_term_vote(state: TermVote) -> bytes:
+    """The file's bytes, as DLedger writes them."""
+    return f"{VOTE_KEY}={state.vote_leader or ''}\n{TERM_KEY}={state.curr_term}\n".encode()
 
 
 def _properties(raw: BytesLike) -> dict[str, str]:

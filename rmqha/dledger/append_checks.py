@@ -1,0 +1,65 @@
+"""What has to hold before an entry is stored."""
+
+from rmqha.codec.dledger_entry import (
+    BODY_OFFSET,
+    CURRENT_MAGIC,
+    ENTRY_SIZE_MAX,
+    MIN_BLANK_LEN,
+    DLedgerEntry,
+    encode_header,
+)
+from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
+from rmqha.dledger.member_state import MemberState
+
+
+def check_follower(state: MemberState) -> None:
+    """This member follows."""
+    if not state.is_follower:
+        raise DLedgerException(DLedgerResponseCode.NOT_FOLLOWER, f"this member is {state.role.value}")
+
+
+def check_leader(state: MemberState, leader_term: int, leader_id: str) -> None:
+    """It follows that leader, in that term."""
+    if leader_term != state.curr_term:
+        text = f"the leader's term is {leader_term}, this member's {state.curr_term}"
+        raise DLedgerException(DLedgerResponseCode.INCONSISTENT_TERM, text)
+    if leader_id != state.leader_id:
+        text = f"{leader_id} says it leads, but {state.leader_id} does"
+        raise DLedgerException(DLedgerResponseCode.INCONSISTENT_LEADER, text)
+
+
+def check_size(size: int, *, file_size: int) -> None:
+    """An entry of this size can be stored.
+
+    DLedger burns two data files for one that cannot (spec: dledger §2.5).
+    """
+    size_max = min(ENTRY_SIZE_MAX, file_size - MIN_BLANK_LEN)
+    if size > size_max:
+        text = f"the body has {size - BODY_OFFSET} bytes, at most {size_max - BODY_OFFSET} can be stored"
+        raise DLedgerException(DLedgerResponseCode.UNEXPECTED_ARGUMENT, text)
+
+
+def encode_foreign(entry: DLedgerEntry, *, leader_term: int, file_size: int) -> bytes:
+    """The bytes of an entry that a leader sent.
+
+    Raises:
+        DLedgerException: UNEXPECTED_ARGUMENT: no leader can have it, and no start would find it again.
+    """
+    check_size(entry.compute_size_in_bytes(), file_size=file_size)
+    is_one = (
+        entry.size == entry.compute_size_in_bytes()
+        and entry.magic == CURRENT_MAGIC
+        and entry.index >= 0
+        and entry.pos >= 0
+        and 0 <= entry.term <= leader_term
+    )
+    if not is_one:
+        raise DLedgerException(
+            DLedgerResponseCode.UNEXPECTED_ARGUMENT,
+            f"no leader of term {leader_term} has an entry of index {entry.index}, term {entry.term}, pos {entry.pos}, "
+            f"size {entry.size} and magic {entry.magic}",
+        )
+    try:
+        return encode_header(entry) + entry.body
+    except ValueError as error:
+        raise DLedgerException(DLedgerResponseCode.UNEXPECTED_ARGUMENT, str(error)) from None

@@ -1,0 +1,38 @@
+"""CheckPointFile: how far a log was written, and committed, when it was last noted."""
+
+from typing import Final
+
+from rmqha.codec.dledger_properties import CHECK_POINT_FILE, LedgerCheckpoint, decode_check_point, encode_check_point
+from rmqha.store.disk import Disk
+
+
+class CheckPointFile:
+    """The file ``checkpoint`` (spec: dledger §1.12).
+
+    Invariant: it names no committed index whose entry is not durable here, so that a start that finds less has found
+    damage. DLedger's own may, after a power cut.
+    """
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk: Final = disk
+        self._path: Final = f"{directory}/{CHECK_POINT_FILE}"
+        self.durable = LedgerCheckpoint()
+        """What the file says."""
+
+    def load(self) -> LedgerCheckpoint:
+        """Read it; without one nothing is known. Raises StoreReadError."""
+        if self._disk.exists(self._path):
+            self.durable = decode_check_point(self._disk.read_bytes(self._path))
+        return self.durable
+
+    async def persist_in_thread(self, checkpoint: LedgerCheckpoint) -> None:
+        """Make it durable, unless it is. Raises StoreWriteError."""
+        if checkpoint != self.durable:
+            await self._disk.replace_bytes_in_thread(self._path, encode_check_point(checkpoint))
+            self.durable = checkpoint
+
+    def forget(self) -> None:
+        """The log is about to be dropped: nothing is known. Raises StoreWriteError."""
+        if self.durable != LedgerCheckpoint():
+            self._disk.replace_bytes(self._path, encode_check_point(LedgerCheckpoint()))
+            self.durable = LedgerCheckpoint()

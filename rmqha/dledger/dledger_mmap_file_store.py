@@ -1,0 +1,391 @@
+"""DLedgerMmapFileStore: a member's log of entries, in data files and an index.
+
+Hot path: :meth:`DLedgerMmapFileStore.append_as_leader`, :meth:`DLedgerMmapFileStore.append_as_follower`. Neither waits,
+so nothing comes between the checks and the write; DLedger takes a lock for that.
+
+Source: spec: dledger §1.7 to §1.11, §2.4; dledger-all-0.3.1.2 DLedgerMmapFileStore.java.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from rmqha.codec.dledger_entry import (
+    BODY_OFFSET,
+    CURRENT_MAGIC,
+    INDEX_UNIT_SIZE,
+    DLedgerEntry,
+    decode_entry,
+    decode_index,
+    encode_header,
+    encode_index,
+)
+from rmqha.codec.dledger_properties import LedgerCheckpoint
+from rmqha.dledger.append_checks import check_follower, check_leader, check_size, encode_foreign
+from rmqha.dledger.check_point_file import CheckPointFile
+from rmqha.dledger.dledger_config import DLedgerConfig
+from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
+from rmqha.dledger.ledger_cut import Cut, plan_cut
+from rmqha.dledger.ledger_files import make_data_file_list, make_index_file_list
+from rmqha.dledger.ledger_index import LedgerIndex
+from rmqha.dledger.ledger_recovery import first_index, recover_ledger
+from rmqha.dledger.member_state import MemberState
+from rmqha.errors import StoreReadError, StoreWriteError
+from rmqha.store.disk import Closable, Disk
+from rmqha.store.open_files import OpenFiles
+from rmqha.store.passing import is_lack
+
+logger = structlog.get_logger()
+
+AppendHook = Callable[[DLedgerEntry, memoryview, int], None]
+"""Called with an entry, its bytes, and where its body begins in them: may change the bytes, not the entry."""
+
+
+class DLedgerMmapFileStore:
+    """The entries ``[ledger_begin_index, ledger_end_index]``; both are -1 for an empty log.
+
+    Invariants: ``committed_index <= ledger_end_index`` and ``flushed_index <= ledger_end_index``; the unit of index
+    ``i`` names the place of entry ``i``; the first failed write or flush is final.
+    """
+
+    def __init__(self, config: DLedgerConfig, member_state: MemberState, disk: Disk) -> None:
+        """Nothing is read here; :meth:`startup` does.
+
+        Args:
+            config: directories and sizes.
+            member_state: whose role and term decide what may be appended.
+            disk: where the directories are.
+        """
+        self._config: Final = config
+        self.member_state: Final = member_state
+        self._disk: Final = disk
+        self.full_store_paths: frozenset[str] = frozenset()
+        """Where no new data file is made, if another directory will do."""
+        open_files = OpenFiles()
+        self.data_file_list: Final = make_data_file_list(
+            config, disk, open_files=open_files, full_store_paths=lambda: self.full_store_paths
+        )
+        self.index_file_list: Final = make_index_file_list(config, disk, open_files=open_files)
+        self._index: Final = LedgerIndex(self.index_file_list, waits_for_flush=config.acks_flushed)
+        self._checkpoint: Final = CheckPointFile(disk, config.default_path)
+        self._lock: Closable | None = None
+        self.append_hooks: Final[list[AppendHook]] = []
+        self.ledger_begin_index = -1
+        self.ledger_end_index = -1
+        self.ledger_end_term = -1
+        self.committed_index = -1
+        self.committed_pos = -1
+        self.flushed_index = -1
+        """Entries up to here, and their units, are durable."""
+        self.is_disk_full = False
+        self.write_error: StoreWriteError | None = None
+        """Set by the first failure; nothing is stored any more by this process."""
+        self.on_appended: Callable[[], None] = lambda: None
+        """Called when there is something to flush."""
+        self._cuts = 0
+
+    def startup(self) -> None:
+        """Lock, load and recover: blocks for as long as that takes; run it in a thread.
+
+        Raises:
+            StoreLockedError: another process has this store.
+            CorruptLogError: damage; nothing was changed.
+            StoreWriteError, StoreReadError: a file cannot be used.
+        """
+        assert self._lock is None, "a store is started once"
+        self._disk.makedirs(self._config.default_path)
+        self._lock = self._disk.lock(f"{self._config.default_path}/lock")
+        try:
+            self.data_file_list.load()
+            self.index_file_list.load()
+            self._recover()
+        except BaseException:
+            self.close()
+            raise
+
+    def _recover(self) -> None:
+        checkpoint = self._checkpoint.load()
+        recovery = recover_ledger(
+            self.data_file_list, self.index_file_list, checkpoint=checkpoint, index_proves=self._config.acks_flushed
+        )
+        self.ledger_end_index = self.flushed_index = recovery.ledger_end_index
+        self.ledger_end_term = recovery.ledger_end_term
+        if self.ledger_end_index >= 0:
+            self.revise_ledger_begin_index()
+        self._update_ledger_end_index_and_term()
+        self.update_committed_index(self.member_state.curr_term, checkpoint.committed_index)
+        logger.info(
+            "dledger_store.loaded",
+            begin_index=self.ledger_begin_index,
+            end_index=self.ledger_end_index,
+            end_term=self.ledger_end_term,
+            committed_index=self.committed_index,
+            end_offset=recovery.process_offset,
+            cut_because=recovery.reason or None,
+            index_rewritten_from=None if recovery.rewritten_from < 0 else recovery.rewritten_from,
+        )
+
+    def _update_ledger_end_index_and_term(self) -> None:
+        """Tell the member state, which elections ask."""
+        self.member_state.update_ledger_index_and_term(self.ledger_end_index, self.ledger_end_term)
+
+    def revise_ledger_begin_index(self) -> None:
+        """The first data file has changed: units of entries that are gone may go, too. Raises StoreError."""
+        self.ledger_begin_index = first_index(self.data_file_list)
+        if self.ledger_begin_index >= 0:
+            self.index_file_list.reset_offset(self.ledger_begin_index * INDEX_UNIT_SIZE)
+
+    def append_as_leader(self, entry: DLedgerEntry) -> DLedgerEntry:
+        """Store a client's body as the next entry of the present term; its other fields are set here.
+
+        It is written when this returns; durable once :attr:`flushed_index` has reached it.
+
+        Raises:
+            DLedgerException: NOT_LEADER, LEADER_TRANSFERRING, DISK_FULL, UNEXPECTED_ARGUMENT (too large), DISK_ERROR:
+                it is not in the log.
+        """
+        state = self.member_state
+        if not state.is_leader:
+            raise DLedgerException(DLedgerResponseCode.NOT_LEADER, f"this member is {state.role.value}")
+        self._check_writable()
+        entry.size = entry.compute_size_in_bytes()
+        check_size(entry.size, file_size=self.data_file_list.mapped_file_size)
+        if state.transferee is not None:
+            raise DLedgerException(DLedgerResponseCode.LEADER_TRANSFERRING, f"leadership goes to {state.transferee}")
+        entry.index, entry.term, entry.magic = self.ledger_end_index + 1, state.curr_term, CURRENT_MAGIC
+        try:
+            self._make_room(entry)
+            data = encode_header(entry) + entry.body
+            self._store(entry, self._hooked(entry, data) if self.append_hooks else data)
+        except (StoreWriteError, StoreReadError) as error:
+            raise self._disk_error(error) from error
+        return entry
+
+    def _make_room(self, entry: DLedgerEntry) -> None:
+        """In both lists, before anything of the entry is written: then it is in both, or in neither."""
+        self._index.prepare()
+        entry.pos = self.data_file_list.pre_append(entry.size)
+
+    def _hooked(self, entry: DLedgerEntry, data: bytes) -> bytes:
+        """The bytes as the hooks leave them. What replication reads back, and followers get, is these."""
+        buffer = bytearray(data)
+        for do_hook in self.append_hooks:
+            do_hook(entry, memoryview(buffer), BODY_OFFSET)
+        return bytes(buffer)
+
+    def _store(self, entry: DLedgerEntry, data: bytes) -> None:
+        """Append an entry for which room was made."""
+        pos = self.data_file_list.append(data)
+        assert (pos, self._index.end) == (entry.pos, entry.index), "room was made there, and every entry has a unit"
+        self._index.put(encode_index(pos=pos, size=entry.size, magic=entry.magic, index=entry.index, term=entry.term))
+        self.ledger_end_index, self.ledger_end_term = entry.index, entry.term
+        if self.ledger_begin_index == -1:
+            self.ledger_begin_index = entry.index
+        self._update_ledger_end_index_and_term()
+        self.on_appended()
+
+    def append_as_follower(self, entry: DLedgerEntry, leader_term: int, leader_id: str) -> DLedgerEntry:
+        """Store the leader's next entry, where the leader has it.
+
+        Raises:
+            DLedgerException: NOT_FOLLOWER, DISK_FULL, INCONSISTENT_INDEX, INCONSISTENT_TERM, INCONSISTENT_LEADER,
+                UNEXPECTED_ARGUMENT (no entry that a leader can have), DISK_ERROR (it would lie elsewhere here, or the
+                disk failed): it is not in the log.
+        """
+        check_follower(self.member_state)
+        self._check_writable()
+        if entry.index != self.ledger_end_index + 1:
+            text = f"the next is {self.ledger_end_index + 1}, not {entry.index}"
+            raise DLedgerException(DLedgerResponseCode.INCONSISTENT_INDEX, text)
+        check_leader(self.member_state, leader_term, leader_id)
+        data = encode_foreign(entry, leader_term=leader_term, file_size=self.data_file_list.mapped_file_size)
+        self._check_continues(entry)
+        try:
+            self._make_room(entry)
+            self._store(entry, data)
+        except (StoreWriteError, StoreReadError) as error:
+            raise self._disk_error(error) from error
+        return entry
+
+    def _check_continues(self, entry: DLedgerEntry) -> None:
+        """Nothing is written of an entry that would not go where its leader has it, or that no start would take."""
+        if entry.term < self.ledger_end_term:
+            text = f"an entry of term {entry.term} cannot follow one of term {self.ledger_end_term}"
+            raise DLedgerException(DLedgerResponseCode.UNEXPECTED_ARGUMENT, text)
+        pos = self.data_file_list.next_position(entry.size)
+        if pos != entry.pos:
+            raise DLedgerException(
+                DLedgerResponseCode.DISK_ERROR,
+                f"entry {entry.index} is at {entry.pos} of the leader's log, and would be at {pos} here: is "
+                "mappedFileSizeForEntryData the same?",
+            )
+
+    def truncate(self, entry: DLedgerEntry, leader_term: int, leader_id: str) -> int:
+        """Make the leader's ``entry`` the last one; what was behind it is erased, durably. Returns its index.
+
+        If it is neither the one that this log has there, nor one that it could go on with, the log begins anew with it.
+
+        Raises:
+            DLedgerException: as :meth:`append_as_follower`, but for DISK_FULL and INCONSISTENT_INDEX.
+            DivergedLogError: that would take away what is committed; nothing was changed.
+        """
+        check_follower(self.member_state)
+        check_leader(self.member_state, leader_term, leader_id)
+        self._check_no_error()
+        data = encode_foreign(entry, leader_term=leader_term, file_size=self.data_file_list.mapped_file_size)
+        try:
+            plan = plan_cut(self, entry)
+            self._cuts += 1
+            self.flushed_index = min(self.flushed_index, entry.index if plan is Cut.BEHIND else entry.index - 1)
+            if plan is Cut.BEHIND:
+                self._cut(entry.index + 1, entry.pos + entry.size)
+            elif plan is Cut.BEFORE:
+                self._cut(entry.index, self.end_of(entry.index - 1))
+            else:
+                self._begin_anew(entry)
+            if plan is not Cut.BEHIND:
+                self._make_room(entry)
+                self._store(entry, data)
+            self.ledger_end_index, self.ledger_end_term = entry.index, entry.term
+            self.revise_ledger_begin_index()
+        except (StoreWriteError, StoreReadError) as error:
+            raise self._disk_error(error) from error
+        self._update_ledger_end_index_and_term()
+        return entry.index
+
+    def _cut(self, index: int, offset: int) -> None:
+        """``index`` is the next, to go to ``offset``. The units go last: without its unit an entry was never stored."""
+        self.data_file_list.truncate_offset(offset)
+        self._index.truncate(index)
+
+    def _begin_anew(self, entry: DLedgerEntry) -> None:
+        """Drop everything. The checkpoint goes first: what it vouches for will be missing."""
+        self._checkpoint.forget()
+        self.ledger_begin_index = self.ledger_end_index = self.ledger_end_term = -1
+        self.committed_index = self.committed_pos = self.flushed_index = -1
+        self._update_ledger_end_index_and_term()
+        self.data_file_list.rebuild_with_pos(entry.pos)
+        self._index.rebuild(entry.index)
+
+    def get(self, index: int) -> DLedgerEntry:
+        """Read one entry.
+
+        Raises:
+            DLedgerException: INDEX_OUT_OF_RANGE, INDEX_LESS_THAN_LOCAL_BEGIN, or DISK_ERROR: it cannot be read.
+        """
+        self._index_check(index)
+        try:
+            pos, size = self._place(index)
+            data = self.data_file_list.get_data(pos, size)
+        except StoreReadError as error:
+            raise self._disk_error(error) from error
+        entry = None if data is None else decode_entry(data)
+        if entry is None or (entry.index, entry.pos) != (index, pos):
+            raise DLedgerException(
+                DLedgerResponseCode.DISK_ERROR, f"the index says that entry {index} is at {pos}, and it is not there"
+            )
+        return entry
+
+    def _index_check(self, index: int) -> None:
+        begin, end = self.ledger_begin_index, self.ledger_end_index
+        if not 0 <= begin <= index <= end:
+            is_gone = 0 <= index < begin
+            code = (
+                DLedgerResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN if is_gone else DLedgerResponseCode.INDEX_OUT_OF_RANGE
+            )
+            raise DLedgerException(code, f"{index} is asked for, and the log has {begin} to {end}")
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """Offset and size of an entry that is here. Raises StoreReadError."""
+        unit = self._index.unit(index)
+        if unit is None:
+            raise DLedgerException(DLedgerResponseCode.DISK_ERROR, f"the index has no unit for entry {index}")
+        return decode_index(unit)
+
+    def end_of(self, index: int) -> int:
+        """Where an entry ends; for the one before the first, where that begins. Raises StoreReadError."""
+        if index < self.ledger_begin_index or self.ledger_begin_index == -1:
+            return self.data_file_list.min_offset
+        pos, size = self._place(index)
+        return pos + size
+
+    def update_committed_index(self, term: int, new_committed_index: int) -> bool:
+        """Take over how far a leader of ``term`` says the log is committed; whether that was anything new.
+
+        Never falls, and never leaves the log (spec: dledger §3.8).
+        """
+        end, begin = self.ledger_end_index, self.ledger_begin_index
+        index = min(new_committed_index, end)
+        if end == -1 or term < self.member_state.curr_term or index <= self.committed_index or index < max(begin, 0):
+            return False
+        self.committed_pos = self.end_of(index)
+        self.committed_index = index
+        return True
+
+    def _check_writable(self) -> None:
+        self._check_no_error()
+        if self.is_disk_full:
+            raise DLedgerException(DLedgerResponseCode.DISK_FULL, "the disk is too full")
+
+    def _check_no_error(self) -> None:
+        if self.write_error is not None:
+            raise DLedgerException(DLedgerResponseCode.DISK_ERROR, f"an earlier failure is final: {self.write_error}")
+
+    def _disk_error(self, error: StoreWriteError | StoreReadError) -> DLedgerException:
+        """The answer to who wanted to write; a next file that cannot be made for want of space is no final failure."""
+        if isinstance(error, StoreWriteError) and not (error.operation == "create" and is_lack(error)):
+            self.fail(error)
+        return DLedgerException(DLedgerResponseCode.DISK_ERROR, str(error))
+
+    def fail(self, error: StoreWriteError) -> None:
+        """From now on nothing is stored, and nothing that was not durable before ever will be. Said once."""
+        if self.write_error is None:
+            self.write_error = error
+            logger.error("dledger_store.write_failed", reason=str(error), errno=error.errno)
+            self.on_appended()
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether all entries are durable."""
+        return self.flushed_index == self.ledger_end_index
+
+    async def flush_in_thread(self) -> bool:
+        """Make durable what is written before the call; one task does so at a time. False: something has failed.
+
+        First the data, then its units, then it counts: see :mod:`rmqha.dledger.ledger_recovery`.
+        """
+        if self.write_error is not None:
+            return False
+        end, cuts = self.ledger_end_index, self._cuts
+        try:
+            await self.data_file_list.flush_in_thread()
+            if cuts == self._cuts:
+                self._index.write_waiting(end + 1)
+                await self.index_file_list.flush_in_thread()
+        except (StoreWriteError, StoreReadError) as error:
+            self._disk_error(error)
+            return self.write_error is None
+        if cuts == self._cuts:
+            self.flushed_index = max(self.flushed_index, end)
+        return True
+
+    async def persist_check_point_in_thread(self) -> None:
+        """Note how far the log goes, and how much of it is committed and durable. Raises StoreWriteError."""
+        committed = min(self.committed_index, self.flushed_index)
+        await self._checkpoint.persist_in_thread(LedgerCheckpoint(self.ledger_end_index, committed))
+
+    async def shutdown(self) -> None:
+        """Flush, write the checkpoint, and close. Raises StoreWriteError: of the checkpoint."""
+        try:
+            if await self.flush_in_thread():
+                await self.persist_check_point_in_thread()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close every file, and give up the lock."""
+        self.data_file_list.close()
+        self.index_file_list.close()
+        if self._lock is not None:
+            self._lock.close()

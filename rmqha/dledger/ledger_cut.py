@@ -1,0 +1,84 @@
+"""What a TRUNCATE means for a log: decided before anything is changed."""
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from rmqha.codec.dledger_entry import BODY_OFFSET, DLedgerEntry
+from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
+from rmqha.errors import DivergedLogError
+
+if TYPE_CHECKING:
+    from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
+
+
+class Cut(Enum):
+    """Where the log is cut, and whether the leader's entry has to be written."""
+
+    BEHIND = "the entry is here and becomes the last"
+    BEFORE = "another one is here, or none yet: it is written in its place"
+    ANEW = "the log has no place for it: all goes, and it is the first"
+
+
+def plan_cut(store: "DLedgerMmapFileStore", entry: DLedgerEntry) -> Cut:
+    """How ``entry`` becomes the last one.
+
+    Raises:
+        DLedgerException: UNEXPECTED_ARGUMENT: it cannot lie where it says.
+        DivergedLogError: what is committed would go (spec: dledger §7.1 S7, §7.3 rows 2 and 17).
+        StoreReadError: an entry cannot be read.
+    """
+    if _has(store, entry):
+        if entry.index < store.committed_index:
+            raise _diverged(store, entry)
+        return Cut.BEHIND
+    if _goes_on(store, entry):
+        if entry.index <= store.committed_index:
+            raise _diverged(store, entry)
+        return Cut.BEFORE
+    is_gap = entry.index > store.ledger_end_index + 1
+    if store.committed_index >= 0 and not is_gap:
+        raise _diverged(store, entry)
+    _check_may_begin(store, entry)
+    return Cut.ANEW
+
+
+def _has(store: "DLedgerMmapFileStore", entry: DLedgerEntry) -> bool:
+    try:
+        return store.get(entry.index) == entry
+    except DLedgerException:
+        return False
+
+
+def _goes_on(store: "DLedgerMmapFileStore", entry: DLedgerEntry) -> bool:
+    """Whether the entries before its index lead to where it lies."""
+    if store.ledger_end_index == -1:
+        return entry.index == 0 and entry.pos == store.data_file_list.next_position(entry.size)
+    if not store.ledger_begin_index <= entry.index <= store.ledger_end_index + 1:
+        return False
+    if entry.index > store.ledger_begin_index and store.get(entry.index - 1).term > entry.term:
+        return False
+    end = store.end_of(entry.index - 1)
+    return entry.pos == store.data_file_list.position_behind(end, entry.size)
+
+
+def _check_may_begin(store: "DLedgerMmapFileStore", entry: DLedgerEntry) -> None:
+    """A data file can have it as its first entry, behind a blank."""
+    data = store.data_file_list
+    position = entry.pos % data.mapped_file_size
+    is_possible = data.position_behind(entry.pos, entry.size) == entry.pos and (
+        position == 0 or position >= BODY_OFFSET
+    )
+    if not is_possible:
+        raise DLedgerException(
+            DLedgerResponseCode.UNEXPECTED_ARGUMENT,
+            f"no entry of {entry.size} bytes can be at {entry.pos}: is mappedFileSizeForEntryData the leader's?",
+        )
+
+
+def _diverged(store: "DLedgerMmapFileStore", entry: DLedgerEntry) -> DivergedLogError:
+    return DivergedLogError(
+        entry.pos,
+        f"the leader cuts this log to its entry of index {entry.index} and term {entry.term}, but up to index "
+        f"{store.committed_index} it is committed here: nothing was changed. Compare this member's log with the "
+        "others' ('rmqha dledger dump'), and move the wrong one away",
+    )

@@ -1,0 +1,253 @@
+"""Find the end of a DLedger store at a start, by DLedger's rules; cut away only what nobody was told is stored.
+
+Where this differs from DLedger 0.3.1.2 (spec: dledger §1.8, §7.3):
+
+* What lies behind the end is erased, on the device, before anything is written: DLedger lets it come back to life.
+* A log that lacks what its checkpoint says was committed is damaged: nothing is changed, DLedger cuts it.
+* No checksum covers a body, so that the bytes of one that a power cut tore cannot be told. A member that counts as
+  stored only what is durable writes an entry's unit of the index after its data is; an entry without one was never
+  acknowledged, and its body is anybody's guess. It is cut where :func:`recover_ledger` is told so.
+* What was read may be in the kernel's memory alone: behind the committed index it is written once more.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from rmqha.codec.dledger_entry import (
+    INDEX_UNIT_SIZE,
+    Blank,
+    End,
+    EntryHeader,
+    encode_index,
+    read_record,
+    start_position,
+)
+from rmqha.codec.dledger_properties import LedgerCheckpoint
+from rmqha.dledger.mmap_file import MmapFile
+from rmqha.dledger.mmap_file_list import MmapFileList
+from rmqha.errors import CorruptLogError
+
+_FILES_SCANNED_MIN: Final = 3
+_WRITE_BYTES: Final = 1 << 20
+_UNITS_AT_ONCE: Final = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRecovery:
+    """What recovery found: -1 and 0 for an empty log."""
+
+    ledger_begin_index: int = -1
+    ledger_end_index: int = -1
+    ledger_end_term: int = -1
+    process_offset: int = 0
+    """Behind the last entry, or the blank behind that."""
+    reason: str = ""
+    """Why what lies there is no entry; empty if nothing does."""
+    rewritten_from: int = -1
+    """First index whose unit was not what the data says; -1: none."""
+
+
+def recover_ledger(
+    data: MmapFileList, index: MmapFileList, *, checkpoint: LedgerCheckpoint, index_proves: bool
+) -> LedgerRecovery:
+    """Set the ends of both loaded lists; all that is left is durable.
+
+    Args:
+        data: the entries.
+        index: their units.
+        checkpoint: the store's.
+        index_proves: behind what the checkpoint says was committed, an entry without a unit is cut.
+
+    Raises:
+        CorruptLogError: the log is damaged; nothing was changed.
+        StoreWriteError, StoreReadError: not done; the next start may do it.
+    """
+    data.check_self()
+    index.check_self()
+    if not data.mapped_files:
+        if checkpoint.kept_index >= 0:
+            raise CorruptLogError(0, f"there is no data file in {', '.join(data.directories)}, {_but(checkpoint, -1)}")
+        index.destroy()
+        return LedgerRecovery()
+    scan = _Scan(data, index, kept_index=checkpoint.kept_index, index_proves=index_proves)
+    scan.run()
+    _check(scan, data, checkpoint)
+    data.truncate_offset(scan.process_offset)
+    _write_data_again(data, scan.unproven_offset, scan.process_offset)
+    _repair_index(index, data, scan)
+    last = scan.last
+    return LedgerRecovery(
+        ledger_begin_index=first_index(data) if last else -1,
+        ledger_end_index=last.index if last else -1,
+        ledger_end_term=last.term if last else -1,
+        process_offset=scan.process_offset,
+        reason=scan.reason,
+        rewritten_from=scan.rewrite_from,
+    )
+
+
+def first_index(data: MmapFileList) -> int:
+    """Index of the first entry; -1 if there is none. Raises StoreReadError."""
+    for number, file in enumerate(data.mapped_files):
+        found = read_record(file.view(), _start(file, number), base=file.file_from_offset, previous=None)
+        if isinstance(found, EntryHeader):
+            return found.index
+        if isinstance(found, End):
+            break
+    return -1
+
+
+def _start(file: MmapFile, number: int) -> int:
+    return 0 if number else start_position(file.view())
+
+
+def _unit(header: EntryHeader) -> bytes:
+    return encode_index(pos=header.pos, size=header.size, magic=header.magic, index=header.index, term=header.term)
+
+
+class _Scan:
+    """Goes over the entries of the last files, up to the first bytes that do not go on with the log."""
+
+    def __init__(self, data: MmapFileList, index: MmapFileList, *, kept_index: int, index_proves: bool) -> None:
+        self._files: Final = data.mapped_files
+        self._index: Final = index
+        self._kept_index: Final = kept_index
+        self._index_proves: Final = index_proves and self._is_index_there()
+        self.last: EntryHeader | None = None
+        self.first_unproven: EntryHeader | None = None
+        """From it on units are written again: its own is wrong, or nothing says that it is durable."""
+        self.process_offset = 0
+        self.unproven_offset = 0
+        """Before it all is durable."""
+        self.rewrite_from = -1
+        self.reason = ""
+
+    def _is_index_there(self) -> bool:
+        """Whether it is an index in which a unit may be missing, and not one that is missing, or damaged."""
+        if self._kept_index < 0:
+            return bool(self._index.mapped_files)
+        unit = self._index.get_data(self._kept_index * INDEX_UNIT_SIZE, INDEX_UNIT_SIZE)
+        return unit is not None and bytes(unit).count(0) < INDEX_UNIT_SIZE
+
+    def run(self) -> None:
+        """Scan, and change nothing."""
+        number = self._first_file()
+        self.process_offset = self.unproven_offset = self._files[number].file_from_offset
+        while number < len(self._files) and self._scan_file(self._files[number], number):
+            number += 1
+
+    def _first_file(self) -> int:
+        """The third from the end, or the first before it that begins with an entry that the index knows."""
+        for number in range(max(0, len(self._files) - _FILES_SCANNED_MIN), 0, -1):
+            file = self._files[number]
+            found = read_record(file.view(), 0, base=file.file_from_offset, previous=None)
+            if isinstance(found, EntryHeader) and self._is_known(found):
+                return number
+        return 0
+
+    def _is_known(self, header: EntryHeader) -> bool:
+        found = self._index.get_data(header.index * INDEX_UNIT_SIZE, INDEX_UNIT_SIZE)
+        return found is not None and found == _unit(header)
+
+    def _scan_file(self, file: MmapFile, number: int) -> bool:
+        """Whether the log goes on in the next file."""
+        view, base, at = file.view(), file.file_from_offset, _start(file, number)
+        while True:
+            self.process_offset = base + at
+            found = read_record(view, at, base=base, previous=self.last)
+            if isinstance(found, Blank):
+                self.process_offset = file.end_offset
+                return True
+            if isinstance(found, End):
+                self.reason = found.reason
+                return False
+            if not self._takes(found):
+                self.reason = f"the entry of index {found.index} has no unit in the index: it was never durable"
+                return False
+            at += found.size
+            self.last = found
+            if found.index <= self._kept_index:
+                self.unproven_offset = base + at
+            elif self.first_unproven is None:
+                self.first_unproven = found
+
+    def _takes(self, header: EntryHeader) -> bool:
+        if not self._is_known(header):
+            if self._index_proves and header.index > self._kept_index:
+                return False
+            if self.rewrite_from < 0:
+                self.rewrite_from = header.index
+                self.first_unproven = self.first_unproven or header
+        return True
+
+
+def _check(scan: _Scan, data: MmapFileList, checkpoint: LedgerCheckpoint) -> None:
+    end, last_file = scan.process_offset, data.mapped_files[-1]
+    file = data.find(end) or last_file
+    place = f"{scan.reason or 'nothing was written here'} ({file.path}, position {end - file.file_from_offset})"
+    end_index = scan.last.index if scan.last else -1
+    if end_index < checkpoint.kept_index:
+        raise CorruptLogError(end, f"{place}, {_but(checkpoint, end_index)}")
+    if last_file.file_from_offset - end > last_file.file_size:
+        raise CorruptLogError(end, f"{place}, but more than a whole file follows, up to {last_file.path}. {_WHAT_NEXT}")
+
+
+_WHAT_NEXT: Final = (
+    "This is damage, not a crash's leftover: nothing was changed. See 'rmqha dledger dump' for what can be read; move "
+    "the whole directory of this member away, and let the group give it its log again"
+)
+
+
+def _but(checkpoint: LedgerCheckpoint, end_index: int) -> str:
+    return (
+        f"but the checkpoint says that index {checkpoint.kept_index} was committed, the last one here is {end_index}. "
+        f"{_WHAT_NEXT}"
+    )
+
+
+def _write_data_again(data: MmapFileList, start: int, end: int) -> None:
+    """What a process before wrote and never flushed, or could not, the kernel may show and the device not have."""
+    for file in data.mapped_files:
+        first, behind = max(start - file.file_from_offset, 0), min(end - file.file_from_offset, file.wrote_position)
+        for at in range(first, behind, _WRITE_BYTES):
+            file.file().pwrite([file.view()[at : min(at + _WRITE_BYTES, behind)]], at)
+    data.sync(start)
+
+
+def _repair_index(index: MmapFileList, data: MmapFileList, scan: _Scan) -> None:
+    """Give every entry its unit that has none, or may have lost it, and erase what is behind.
+
+    Only once the data is durable, and over what is there: a unit that proves an entry is never gone for a moment.
+    """
+    if scan.last is None:
+        index.destroy()
+        return
+    index.truncate_offset((scan.last.index + 1) * INDEX_UNIT_SIZE)
+    if scan.first_unproven is None:
+        index.sync(index.max_wrote_position)
+        return
+    start = scan.first_unproven.index * INDEX_UNIT_SIZE
+    if not index.mapped_files or not index.min_offset <= start <= index.max_wrote_position:
+        index.rebuild_with_pos(start, use_blank=False)
+    units = bytearray()
+    for header in _entries(data, scan.first_unproven, scan.last.index):
+        units += _unit(header)
+        if len(units) == _UNITS_AT_ONCE * INDEX_UNIT_SIZE or header.index == scan.last.index:
+            index.write_again(bytes(units), (header.index + 1) * INDEX_UNIT_SIZE - len(units))
+            units.clear()
+    index.sync(start)
+
+
+def _entries(data: MmapFileList, first: EntryHeader, last_index: int) -> Iterator[EntryHeader]:
+    """The entries from ``first`` to ``last_index``, which are good."""
+    at = first.pos
+    while (file := data.find(at)) is not None:
+        found = read_record(file.view(), at - file.file_from_offset, base=file.file_from_offset, previous=None)
+        if isinstance(found, EntryHeader):
+            yield found
+            at += found.size
+            if found.index == last_index:
+                return
+        else:
+            at = file.end_offset
