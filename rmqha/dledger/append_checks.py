@@ -63,3 +63,16 @@ def encode_foreign(entry: DLedgerEntry, *, leader_term: int, file_size: int) -> 
         return encode_header(entry) + entry.body
     except ValueError as error:
         raise DLedgerException(DLedgerResponseCode.UNEXPECTED_ARGUMENT, str(error)) from None
+
+
+def check_continues(entry: DLedgerEntry, *, ledger_end_term: int, next_position: int) -> None:
+    """Nothing is written of an entry that would not go where its leader has it, or that no start would take."""
+    if entry.term < ledger_end_term:
+        text = f"an entry of term {entry.term} cannot follow one of term {ledger_end_term}"
+        raise DLedgerException(DLedgerResponseCode.UNEXPECTED_ARGUMENT, text)
+    if entry.pos != next_position:
+        raise DLedgerException(
+            DLedgerResponseCode.DISK_ERROR,
+            f"entry {entry.index} is at {entry.pos} of the leader's log, and would be at {next_position} here: is "
+            "mappedFileSizeForEntryData the same?",
+        )

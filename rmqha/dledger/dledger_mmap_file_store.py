@@ -22,7 +22,7 @@ from rmqha.codec.dledger_entry import (
     encode_index,
 )
 from rmqha.codec.dledger_properties import LedgerCheckpoint
-from rmqha.dledger.append_checks import check_follower, check_leader, check_size, encode_foreign
+from rmqha.dledger.append_checks import check_continues, check_follower, check_leader, check_size, encode_foreign
 from rmqha.dledger.check_point_file import CheckPointFile
 from rmqha.dledger.dledger_config import DLedgerConfig
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
@@ -165,7 +165,23 @@ class DLedgerMmapFileStore:
     def _make_room(self, entry: DLedgerEntry) -> None:
         """In both lists, before anything of the entry is written: then it is in both, or in neither."""
         self._index.prepare()
-        entry.pos = self.data_file_list.pre_append(entry.size)
+        data = self.data_file_list
+        if data.next_position(entry.size) != data.max_wrote_position:
+            self._flush_all_but_last()
+        entry.pos = data.pre_append(entry.size)
+
+    def _flush_all_but_last(self) -> None:
+        """When a data file ends, those before it must be durable: a start that finds more than one to cut refuses to.
+
+        With files of DLedger's size they are, and this does nothing.
+        """
+        data, begin = self.data_file_list, self.data_file_list.mapped_files[-1].file_from_offset
+        unproven = data.max_wrote_position if self.is_flushed else self._place(self.flushed_index + 1)[0]
+        if min(unproven, data.flushed_where) < begin:
+            data.sync(data.flushed_where)
+            self._index.write_waiting(self.ledger_end_index + 1)
+            self.index_file_list.sync(self.index_file_list.flushed_where)
+            self.flushed_index = self.ledger_end_index
 
     def _hooked(self, entry: DLedgerEntry, data: bytes) -> bytes:
         """The bytes as the hooks leave them. What replication reads back, and followers get, is these."""
@@ -200,26 +216,14 @@ class DLedgerMmapFileStore:
             raise DLedgerException(DLedgerResponseCode.INCONSISTENT_INDEX, text)
         check_leader(self.member_state, leader_term, leader_id)
         data = encode_foreign(entry, leader_term=leader_term, file_size=self.data_file_list.mapped_file_size)
-        self._check_continues(entry)
+        pos = self.data_file_list.next_position(entry.size)
+        check_continues(entry, ledger_end_term=self.ledger_end_term, next_position=pos)
         try:
             self._make_room(entry)
             self._store(entry, data)
         except (StoreWriteError, StoreReadError) as error:
             raise self._disk_error(error) from error
         return entry
-
-    def _check_continues(self, entry: DLedgerEntry) -> None:
-        """Nothing is written of an entry that would not go where its leader has it, or that no start would take."""
-        if entry.term < self.ledger_end_term:
-            text = f"an entry of term {entry.term} cannot follow one of term {self.ledger_end_term}"
-            raise DLedgerException(DLedgerResponseCode.UNEXPECTED_ARGUMENT, text)
-        pos = self.data_file_list.next_position(entry.size)
-        if pos != entry.pos:
-            raise DLedgerException(
-                DLedgerResponseCode.DISK_ERROR,
-                f"entry {entry.index} is at {entry.pos} of the leader's log, and would be at {pos} here: is "
-                "mappedFileSizeForEntryData the same?",
-            )
 
     def truncate(self, entry: DLedgerEntry, leader_term: int, leader_id: str) -> int:
         """Make the leader's ``entry`` the last one; what was behind it is erased, durably. Returns its index.

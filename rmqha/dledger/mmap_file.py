@@ -8,6 +8,9 @@ from rmqha.memory import BytesLike
 from rmqha.store.disk import DataFile, Disk
 from rmqha.store.open_files import OpenFiles
 
+_BEGINNING_BYTES: Final = 8
+"""Magic and size of an entry; magic and half of the place of a unit."""
+
 
 class MmapFile:
     """The bytes ``[file_from_offset, file_from_offset + file_size)`` of a list of files.
@@ -110,10 +113,17 @@ class MmapFile:
     def cut(self, position: int) -> None:
         """Take back what is behind ``position`` and erase it durably, so that no start finds it again.
 
+        What a record begins with goes first: a power cut in between must not leave one that lacks only the rest.
+
         Raises:
             StoreWriteError, StoreReadError: it is not erased; do not write behind it.
         """
-        self.file().zero_tail(position)
+        file = self.file()
+        beginning = file.view()[position : position + _BEGINNING_BYTES]
+        if any(beginning):
+            file.pwrite([bytes(len(beginning))], position)
+            file.sync()
+        file.zero_tail(position)
         self._cuts += 1
         self.wrote_position = position
         self.flushed_position = min(self.flushed_position, position)
