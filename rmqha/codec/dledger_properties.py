@@ -2,6 +2,7 @@
 
     checkpoint   endIndex        the last entry
                  committedIndex  the last entry that a majority was known to have
+                 #...            rmqha's: see :attr:`LedgerCheckpoint.index_proves`; to DLedger a comment
     currterm     currTerm        the term
                  voteLeader      who got this node's vote in it; empty: nobody
 
@@ -16,6 +17,7 @@ from rmqha.memory import BytesLike
 CHECK_POINT_FILE: Final = "checkpoint"
 END_INDEX_KEY: Final = "endIndex"
 COMMITTED_INDEX_KEY: Final = "committedIndex"
+_INDEX_PROVES: Final = "#rmqha: an entry without a unit in the index was never stored"
 TERM_FILE: Final = "currterm"
 TERM_KEY: Final = "currTerm"
 VOTE_KEY: Final = "voteLeader"
@@ -27,6 +29,9 @@ class LedgerCheckpoint:
 
     end_index: int = -1
     committed_index: int = -1
+    index_proves: bool = False
+    """A process that writes the index behind its flushes has this store, or was killed on it; after a clean stop, and
+    once DLedger has been here, the line is gone."""
 
     @property
     def kept_index(self) -> int:
@@ -40,13 +45,17 @@ class LedgerCheckpoint:
 def decode_check_point(raw: BytesLike) -> LedgerCheckpoint:
     """Read a checkpoint; what is missing or no number is not known, as in DLedger."""
     values = _properties(raw)
-    return LedgerCheckpoint(_number(values.get(END_INDEX_KEY)), _number(values.get(COMMITTED_INDEX_KEY)))
+    return LedgerCheckpoint(
+        _number(values.get(END_INDEX_KEY)),
+        _number(values.get(COMMITTED_INDEX_KEY)),
+        _INDEX_PROVES.encode() in bytes(raw).splitlines(),
+    )
 
 
 def encode_check_point(checkpoint: LedgerCheckpoint) -> bytes:
-    """The file's bytes, as DLedger writes them."""
+    """The file's bytes, but for the comment as DLedger writes them."""
     text = f"{COMMITTED_INDEX_KEY}={checkpoint.committed_index}\n{END_INDEX_KEY}={checkpoint.end_index}\n"
-    return text.encode()
+    return (text + f"{_INDEX_PROVES}\n" * checkpoint.index_proves).encode()
 
 
 @dataclass(frozen=True, slots=True)

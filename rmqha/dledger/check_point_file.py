@@ -25,14 +25,14 @@ class CheckPointFile:
             self.durable = decode_check_point(self._disk.read_bytes(self._path))
         return self.durable
 
-    async def persist_in_thread(self, checkpoint: LedgerCheckpoint) -> None:
+    def persist(self, checkpoint: LedgerCheckpoint) -> None:
         """Make it durable, unless it is. Raises StoreWriteError."""
+        if checkpoint != self.durable:
+            self._disk.replace_bytes(self._path, encode_check_point(checkpoint))
+            self.durable = checkpoint
+
+    async def persist_in_thread(self, checkpoint: LedgerCheckpoint) -> None:
+        """As :meth:`persist`, without holding up the event loop."""
         if checkpoint != self.durable:
             await self._disk.replace_bytes_in_thread(self._path, encode_check_point(checkpoint))
             self.durable = checkpoint
-
-    def forget(self) -> None:
-        """The log is about to be dropped: nothing is known. Raises StoreWriteError."""
-        if self.durable != LedgerCheckpoint():
-            self._disk.replace_bytes(self._path, encode_check_point(LedgerCheckpoint()))
-            self.durable = LedgerCheckpoint()

@@ -106,15 +106,14 @@ class DLedgerMmapFileStore:
 
     def _recover(self) -> None:
         checkpoint = self._checkpoint.load()
-        recovery = recover_ledger(
-            self.data_file_list, self.index_file_list, checkpoint=checkpoint, index_proves=self._config.acks_flushed
-        )
+        recovery = recover_ledger(self.data_file_list, self.index_file_list, checkpoint=checkpoint)
         self.ledger_end_index = self.flushed_index = recovery.ledger_end_index
         self.ledger_end_term = recovery.ledger_end_term
         if self.ledger_end_index >= 0:
             self.revise_ledger_begin_index()
         self._update_ledger_end_index_and_term()
         self.update_committed_index(self.member_state.curr_term, checkpoint.committed_index)
+        self._checkpoint.persist(self._present_checkpoint(is_open=True))
         logger.info(
             "dledger_store.loaded",
             begin_index=self.ledger_begin_index,
@@ -265,7 +264,7 @@ class DLedgerMmapFileStore:
 
     def _begin_anew(self, entry: DLedgerEntry) -> None:
         """Drop everything. The checkpoint goes first: what it vouches for will be missing."""
-        self._checkpoint.forget()
+        self._checkpoint.persist(LedgerCheckpoint(index_proves=self._config.acks_flushed))
         self.ledger_begin_index = self.ledger_end_index = self.ledger_end_term = -1
         self.committed_index = self.committed_pos = self.flushed_index = -1
         self._update_ledger_end_index_and_term()
@@ -376,14 +375,17 @@ class DLedgerMmapFileStore:
 
     async def persist_check_point_in_thread(self) -> None:
         """Note how far the log goes, and how much of it is committed and durable. Raises StoreWriteError."""
+        await self._checkpoint.persist_in_thread(self._present_checkpoint(is_open=True))
+
+    def _present_checkpoint(self, *, is_open: bool) -> LedgerCheckpoint:
         committed = min(self.committed_index, self.flushed_index)
-        await self._checkpoint.persist_in_thread(LedgerCheckpoint(self.ledger_end_index, committed))
+        return LedgerCheckpoint(self.ledger_end_index, committed, index_proves=is_open and self._config.acks_flushed)
 
     async def shutdown(self) -> None:
         """Flush, write the checkpoint, and close. Raises StoreWriteError: of the checkpoint."""
         try:
             if await self.flush_in_thread():
-                await self.persist_check_point_in_thread()
+                await self._checkpoint.persist_in_thread(self._present_checkpoint(is_open=False))
         finally:
             self.close()
 

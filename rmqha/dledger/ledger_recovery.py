@@ -6,7 +6,7 @@ Where this differs from DLedger 0.3.1.2 (spec: dledger §1.8, §7.3):
 * A log that lacks what its checkpoint says was committed is damaged: nothing is changed, DLedger cuts it.
 * No checksum covers a body, so that the bytes of one that a power cut tore cannot be told. A member that counts as
   stored only what is durable writes an entry's unit of the index after its data is; an entry without one was never
-  acknowledged, and its body is anybody's guess. It is cut where :func:`recover_ledger` is told so.
+  acknowledged, and its body is anybody's guess. It is cut, if the checkpoint says that such a member was here last.
 * What was read may be in the kernel's memory alone: behind the committed index it is written once more.
 """
 
@@ -48,16 +48,13 @@ class LedgerRecovery:
     """First index whose unit was not what the data says; -1: none."""
 
 
-def recover_ledger(
-    data: MmapFileList, index: MmapFileList, *, checkpoint: LedgerCheckpoint, index_proves: bool
-) -> LedgerRecovery:
+def recover_ledger(data: MmapFileList, index: MmapFileList, *, checkpoint: LedgerCheckpoint) -> LedgerRecovery:
     """Set the ends of both loaded lists; all that is left is durable.
 
     Args:
         data: the entries.
         index: their units.
-        checkpoint: the store's.
-        index_proves: behind what the checkpoint says was committed, an entry without a unit is cut.
+        checkpoint: the store's; if it says so, what is behind its committed index and has no unit is cut.
 
     Raises:
         CorruptLogError: the log is damaged; nothing was changed.
@@ -70,7 +67,7 @@ def recover_ledger(
             raise CorruptLogError(0, f"there is no data file in {', '.join(data.directories)}, {_but(checkpoint, -1)}")
         index.destroy()
         return LedgerRecovery()
-    scan = _Scan(data, index, kept_index=checkpoint.kept_index, index_proves=index_proves)
+    scan = _Scan(data, index, checkpoint=checkpoint)
     scan.run()
     _check(scan, data, checkpoint)
     data.truncate_offset(scan.process_offset)
@@ -109,11 +106,11 @@ def _unit(header: EntryHeader) -> bytes:
 class _Scan:
     """Goes over the entries of the last files, up to the first bytes that do not go on with the log."""
 
-    def __init__(self, data: MmapFileList, index: MmapFileList, *, kept_index: int, index_proves: bool) -> None:
+    def __init__(self, data: MmapFileList, index: MmapFileList, *, checkpoint: LedgerCheckpoint) -> None:
         self._files: Final = data.mapped_files
         self._index: Final = index
-        self._kept_index: Final = kept_index
-        self._index_proves: Final = index_proves and self._is_index_there()
+        self._kept_index: Final = checkpoint.kept_index
+        self._index_proves: Final = checkpoint.index_proves and self._is_index_there()
         self.last: EntryHeader | None = None
         self.first_unproven: EntryHeader | None = None
         """From it on units are written again: its own is wrong, or nothing says that it is durable."""

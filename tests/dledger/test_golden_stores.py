@@ -49,8 +49,8 @@ def group(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def recorded(group: Path) -> Iterator[list[DLedgerEntry]]:
-    store = store_at(group)
+def recorded(tmp_path: Path) -> Iterator[list[DLedgerEntry]]:
+    store = store_at(unpack(tmp_path / "recorded"))
     yield all_of(store)
     store.close()
 
@@ -128,17 +128,17 @@ def test_the_term_file(group: Path, member: str) -> None:
     assert (directory / "currterm").read_bytes() == before == SETTINGS["nodes"][member]["currterm"].encode()
 
 
-def test_an_index_that_was_lost_is_made_again_from_the_data(group: Path) -> None:
+async def test_an_index_that_was_lost_is_made_again_from_the_data(group: Path) -> None:
     before = files_of(group, "n1")
     for path in (group / "dledger-n1" / "index").iterdir():
         path.unlink()
     store = store_at(group, "n1")
     assert store.ledger_end_index == 54
-    store.close()
+    await store.shutdown()
     assert files_of(group, "n1") == before
 
 
-def test_a_damaged_unit_is_made_again_from_the_data(group: Path) -> None:
+async def test_a_damaged_unit_is_made_again_from_the_data(group: Path) -> None:
     before = files_of(group, "n1")
     path = group / "dledger-n1" / "index" / ("0" * 20)
     with path.open("r+b") as file:
@@ -146,5 +146,5 @@ def test_a_damaged_unit_is_made_again_from_the_data(group: Path) -> None:
         file.write(bytes(64))
     store = store_at(group, "n1")
     assert store.ledger_end_index == 54
-    store.close()
+    await store.shutdown()
     assert files_of(group, "n1") == before

@@ -164,7 +164,7 @@ async def test_a_body_that_was_torn_is_no_entry() -> None:
 
 
 async def test_what_a_killed_process_wrote_is_made_durable_before_it_counts() -> None:
-    """The process is killed: the kernel has everything, the device nothing; what the start finds must survive a power cut."""
+    """Killed: the kernel has everything, the device nothing; what the start finds must survive a power cut."""
     disk = SimDisk(latency_s=(0, 0))
     store = leader(disk.mount(), acks_flushed=False, **SIZES)
     put(store, b"one", b"two" * 200, b"three" * 150, b"four" * 100)
