@@ -266,7 +266,8 @@ class DLedgerMmapFileStore:
         """Drop everything. The checkpoint goes first: what it vouches for will be missing."""
         self._checkpoint.persist(LedgerCheckpoint(index_proves=self._config.acks_flushed))
         self.ledger_begin_index = self.ledger_end_index = self.ledger_end_term = -1
-        self.committed_index = self.committed_pos = self.flushed_index = -1
+        self.committed_index = self.committed_pos = -1
+        self.flushed_index = entry.index - 1
         self._update_ledger_end_index_and_term()
         self.data_file_list.rebuild_with_pos(entry.pos)
         self._index.rebuild(entry.index)

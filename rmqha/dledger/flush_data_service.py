@@ -35,6 +35,7 @@ class FlushDataService:
         self._config: Final = config
         self._on_flushed = on_flushed
         self._wakeup = trio.Event()
+        self._wakeup.set()
         store.on_appended = self.wakeup
 
     def wakeup(self) -> None:

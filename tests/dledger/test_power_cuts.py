@@ -38,7 +38,8 @@ class Recording:
             self.note(store)
 
     def note(self, store: DLedgerMmapFileStore) -> None:
-        self.logs.append((len(self.steps), tuple(all_of(store)), store.flushed_index))
+        durable = store.flushed_index if store.flushed_index >= store.ledger_begin_index else -1
+        self.logs.append((len(self.steps), tuple(all_of(store)), durable))
 
     def at(self, length: int) -> tuple[list[Log], int]:
         """The logs that there may be after so many changes: the last, or the next. And what of both is durable."""
@@ -75,6 +76,16 @@ def cuts(index: int, *, term: int, size: int | None = None) -> Act:
         if size is not None:
             entry.body, entry.term, entry.size = random.Random(size).randbytes(size), term, size + 48
         cut_to(store, entry)
+
+    return act
+
+
+def begins_anew(index: int, *, pos: int, term: int = 2) -> Act:
+    """Follow a leader whose log begins behind the end of this one."""
+
+    async def act(store: DLedgerMmapFileStore) -> None:
+        follow(store, term)
+        cut_to(store, DLedgerEntry(b"first of the rest", index, term, pos, size=65))
 
     return act
 
@@ -132,6 +143,8 @@ RUNS = {
     "cut to an entry that is here": [appends(300, 400), flush, appends(500, 600), cuts(1, term=2), flush],
     "cut over a file's end": [appends(900, 900), flush, appends(900), cuts(0, term=2), flush],
     "cut, and written over": [appends(300, 400), flush, appends(500), cuts(1, term=2, size=200), flush],
+    "begun anew": [appends(300, 400), flush, commits(1), begins_anew(7, pos=8192), flush],
+    "begun anew in the middle of a file": [appends(30, 40), flush, commits(0), begins_anew(7, pos=5000), flush],
     "cut of what was flushed": [appends(300, 400, 500), flush, cuts(1, term=2, size=90), flush],
 }
 
