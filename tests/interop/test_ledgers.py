@@ -2,7 +2,6 @@
 
 import random
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,29 +15,7 @@ from rmqha.dledger.member_state import MemberState
 from rmqha.errors import CorruptLogError
 from rmqha.store.os_disk import OsDisk
 from tests.dledger.members import all_of, cut_to, follow, lead, put
-from tests.interop.peers import JAVA_OPTIONS, rocketmq_libs
-
-DATA_SIZE, INDEX_SIZE = 8192, 2048
-SIZES = [5, 0, 1, 2, 100, 8136, 8135, 8088, 40, 1000, *range(200, 3000, 150)]
-Entry = tuple[int, int, int, bytes]
-
-
-def java(*bases: Path, script: Sequence[str] = ()) -> dict[Path, tuple[list[Entry], list[int]]]:
-    """What DLedger holds in each store, after the script in the last: entries; begin, end, term, committed, offset."""
-    argv = ["java", *JAVA_OPTIONS, "-cp", f"{rocketmq_libs()}/*", str(Path(__file__).parent / "Ledger.java")]
-    argv += [str(DATA_SIZE), str(INDEX_SIZE), *map(str, bases)]
-    done = subprocess.run(argv, input="\n".join(script), capture_output=True, text=True, timeout=120, check=False)
-    found: dict[Path, tuple[list[Entry], list[int]]] = {}
-    entries: list[Entry] = []
-    for words in map(str.split, done.stdout.splitlines()):
-        if words[:1] == ["entry"]:
-            body = bytes.fromhex(words[4]) if len(words) > 4 else b""
-            entries.append((int(words[1]), int(words[2]), int(words[3]), body))
-        elif words[:1] == ["ends"]:
-            found[Path(words[1])] = entries, [int(word) for word in words[2:]]
-            entries = []
-    assert len(found) == len(bases), done.stdout[-3000:] + done.stderr[-3000:]
-    return found
+from tests.interop.ledgers import DATA_SIZE, INDEX_SIZE, SIZES, Entry, java, script_of
 
 
 def ours(base: Path, *, acks_flushed: bool = True) -> DLedgerMmapFileStore:
@@ -60,10 +37,6 @@ def entries_of(store: DLedgerMmapFileStore) -> list[Entry]:
 def bodies(count: int, *, seed: int = 0) -> list[bytes]:
     chance = random.Random(seed)
     return [chance.randbytes(size) for size in (SIZES * 9)[:count]]
-
-
-def script_of(term: int, some: Sequence[bytes]) -> list[str]:
-    return [f"lead {term}", *(f"append {body.hex()}".strip() for body in some)]
 
 
 def files_of(base: Path) -> dict[str, bytes]:

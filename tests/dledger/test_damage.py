@@ -1,0 +1,115 @@
+"""Whatever bytes lie in a store: a start finds at least what was committed, or refuses and changes nothing."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
+from rmqha.errors import CorruptLogError
+from tests.dledger.ledgers import blank
+from tests.dledger.members import INDEX_SIZE, all_of, leader, opened, put
+from tests.sim.sim_disk import SimDisk
+
+ENTRIES = 14
+DATA = "/store/dledger-n0/data"
+
+
+async def made(*, committed: int) -> SimDisk:
+    """14 entries, two in a data file, all durable; the process was killed."""
+    disk = SimDisk(latency_s=(0, 0))
+    store = leader(disk.mount())
+    put(store, *(bytes([number + 1]) * 180 for number in range(ENTRIES)))
+    assert await store.flush_in_thread()
+    store.update_committed_index(1, committed)
+    await store.persist_check_point_in_thread()
+    disk.kill()
+    return disk
+
+
+def contents(disk: SimDisk) -> dict[str, bytes]:
+    return {path: bytes(inode.cache) for path, inode in disk.files.items() if not path.endswith("/lock")}
+
+
+def reopened(disk: SimDisk) -> DLedgerMmapFileStore | CorruptLogError:
+    before = contents(disk)
+    try:
+        return opened(disk.mount())
+    except CorruptLogError as error:
+        assert contents(disk) == before, "it refuses, and has changed something"
+        return error
+
+
+@pytest.mark.parametrize("committed", [-1, 9, 13])
+@pytest.mark.parametrize("at", [0, 4, 8, 15, 24, 44])
+@pytest.mark.parametrize("index", [8, 9, 10, 13])
+async def test_a_damaged_header(committed: int, index: int, at: int) -> None:
+    disk = await made(committed=committed)
+    inode = disk.files[f"{DATA}/{index // 2 * 512:020d}"]
+    inode.write(b"\x7f", index % 2 * 228 + at)
+    result = reopened(disk)
+    if index <= committed or index < 10:  # more than a whole file would go
+        assert isinstance(result, CorruptLogError)
+        assert f"{DATA}/{index // 2 * 512:020d}, position {index % 2 * 228}" in str(result)
+        assert "move the whole directory of this member away" in str(result)
+    else:
+        assert isinstance(result, DLedgerMmapFileStore)
+        assert result.ledger_end_index == index - 1
+
+
+async def test_an_entry_that_became_a_blank() -> None:
+    """DLedger goes on in the next file, finds that the chain is broken, and cuts."""
+    disk = await made(committed=13)
+    disk.files[f"{DATA}/{5 * 512:020d}"].write(blank(300), 228)
+    result = reopened(disk)
+    assert isinstance(result, CorruptLogError)
+    assert "an entry's index is 12, behind one of index 10" in str(result)
+
+
+async def test_a_missing_data_file() -> None:
+    disk = await made(committed=13)
+    del disk.files[f"{DATA}/{5 * 512:020d}"]
+    result = reopened(disk)
+    assert isinstance(result, CorruptLogError)
+    assert "00000000000000002560 is missing between" in str(result)
+    for path in [path for path in disk.files if path.startswith(DATA)]:
+        del disk.files[path]
+    result = reopened(disk)
+    assert isinstance(result, CorruptLogError)
+    assert f"there is no data file in {DATA}, but the checkpoint says that index 13 was committed" in str(result)
+
+
+@pytest.mark.parametrize("lost", ["all", "last"])
+async def test_a_lost_index_is_made_again(lost: str) -> None:
+    """All of it; or its last file, with the unit of the last entry that was committed."""
+    disk = await made(committed=13)
+    before = contents(disk)
+    first = ENTRIES * 32 // INDEX_SIZE * INDEX_SIZE if lost == "last" else 0
+    for offset in range(first, ENTRIES * 32, INDEX_SIZE):
+        del disk.files[f"/store/dledger-n0/index/{offset:020d}"]
+    store = reopened(disk)
+    assert isinstance(store, DLedgerMmapFileStore)
+    assert store.ledger_end_index == 13
+    assert [entry.index for entry in all_of(store)][-4:] == [10, 11, 12, 13]
+    after = contents(disk)
+    for path, data in before.items():
+        if "/index/" in path and int(path.rpartition("/")[2]) >= INDEX_SIZE:
+            assert after[path] == data
+
+
+@given(st.integers(0, 2**32), st.sampled_from([-1, 6, 13]))
+async def test_any_damage(seed: int, committed: int) -> None:
+    chance = random.Random(seed)
+    disk = await made(committed=committed)
+    for _ in range(chance.randrange(1, 6)):
+        path = chance.choice([path for path in disk.files if not path.endswith("/lock")])
+        inode = disk.files[path]
+        at = chance.randrange(inode.size)
+        data = chance.choice([chance.randbytes(8), bytes(64), b"\xff" * 8, blank(chance.randrange(-9, 600))])
+        if "checkpoint" not in path:
+            inode.write(data[: inode.size - at], at)
+    store = reopened(disk)
+    if isinstance(store, DLedgerMmapFileStore):
+        assert store.ledger_end_index >= committed
+        store.close()
