@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+import trio
+import trio.testing
 
 from rmqha.codec.dledger_entry import BODY_OFFSET, DLedgerEntry
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
@@ -317,7 +319,7 @@ class TestTruncate:
         assert all_of(again) == self.ENTRIES[5:7]
         assert (again.ledger_begin_index, again.ledger_end_index) == (5, 6)
 
-    @pytest.mark.parametrize("committed", [2, 8])
+    @pytest.mark.parametrize("committed", [2, 3, 8])
     def test_what_is_committed_stays(self, mount: SimMount, committed: int) -> None:
         """§7.3 rows 2 and 17: never at or below the committed index."""
         store = replica(mount, self.ENTRIES)
@@ -330,6 +332,27 @@ class TestTruncate:
         assert all_of(store) == self.ENTRIES
         cut_to(store, self.ENTRIES[committed])
         assert store.ledger_end_index == committed
+
+    def test_an_entry_of_an_older_term_cannot_follow_one_of_a_newer(self, mount: SimMount) -> None:
+        """A start would cut it: the log begins anew."""
+        store = replica(mount, made([b"one", b"two"], term=3))
+        follow(store, 5)
+        cut_to(store, DLedgerEntry(b"x", index=1, term=2, pos=51, size=49))
+        assert (store.ledger_begin_index, store.ledger_end_index, bodies_of(store)) == (1, 1, [b"x"])
+
+    async def test_what_is_cut_during_a_flush_is_not_counted_by_it(self, sim: SimDisk, mount: SimMount) -> None:
+        """And what came in its place is not, either."""
+        sim.latency_s = (0.001, 0.001)
+        store = replica(mount, made([b"one", b"two", b"three"]))
+        follow(store, 2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.flush_in_thread)
+            await trio.testing.wait_all_tasks_blocked()
+            cut_to(store, DLedgerEntry(b"another", index=1, term=2, pos=51, size=55))
+            take(store, DLedgerEntry(b"more", index=2, term=2, pos=106, size=52))
+        assert store.flushed_index <= 0
+        sim.lose_power(lambda path, number, old, new: old)
+        assert len(all_of(opened(sim.mount()))) <= 1
 
     def test_an_entry_that_can_lie_nowhere_drops_nothing(self, mount: SimMount) -> None:
         store = replica(mount, self.ENTRIES[:2])

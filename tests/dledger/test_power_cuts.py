@@ -205,6 +205,24 @@ async def test_what_a_failed_flush_left_in_memory_only_is_written_again() -> Non
     last.close()
 
 
+async def test_units_that_are_in_memory_only_are_written_again() -> None:
+    """The fdatasync of the index failed, the process died; a start sees the units, and counts their entries."""
+    disk = SimDisk(random.Random(1), latency_s=(0, 0))
+    store = leader(disk.mount(), **SIZES)
+    put(store, b"one", b"two")
+    await store.data_file_list.flush_in_thread()
+    disk.faults.sync_errors = 1
+    assert not await store.flush_in_thread()
+    disk.epoch += 1  # it dies, and the kernel keeps its pages
+    again = opened(disk.mount(), **SIZES)
+    assert again.flushed_index == again.ledger_end_index
+    held = all_of(again)
+    disk.lose_power(lambda path, number, old, new: old)
+    last = opened(disk.mount(), **SIZES)
+    assert all_of(last) == held
+    assert len(held) == 2
+
+
 @pytest.mark.parametrize("seed", range(60))
 async def test_a_crash_at_any_call_of_a_longer_life(seed: int) -> None:
     """A leader, or a follower, that is cut now and then; the power goes in the middle of some call."""
