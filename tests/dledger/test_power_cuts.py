@@ -205,9 +205,10 @@ async def test_what_a_failed_flush_left_in_memory_only_is_written_again() -> Non
     last.close()
 
 
-async def test_units_that_are_in_memory_only_are_written_again() -> None:
+@pytest.mark.parametrize("seed", range(6))
+async def test_units_that_are_in_memory_only_are_written_again(seed: int) -> None:
     """The fdatasync of the index failed, the process died; a start sees the units, and counts their entries."""
-    disk = SimDisk(random.Random(1), latency_s=(0, 0))
+    disk = SimDisk(random.Random(seed), latency_s=(0, 0))
     store = leader(disk.mount(), **SIZES)
     put(store, b"one", b"two")
     await store.data_file_list.flush_in_thread()
