@@ -1,0 +1,399 @@
+"""DLedgerLeaderElector: who leads, decided without a socket, a clock or a disk.
+
+The edge hands in what arrived and what time it is, and carries out what comes back. Before anything of it is sent,
+:attr:`DLedgerLeaderElector.unsaved` must be durable (:class:`~rmqha.dledger.term_file.TermFile`), if it is not None.
+
+Where this differs from DLedger 0.3.1.2 (spec: dledger §7.2 W4, §7.3 rows 10 and 18):
+
+* A member that stepped down from leading, or that voted for itself and was restarted, raises its term before it asks
+  again: DLedger may lead one term twice, with different entries.
+* A leader that hears of a higher term steps down, even while a quorum answers.
+* A member whose disk failed neither beats nor asks for votes.
+
+Source: spec: dledger §4; dledger-all-0.3.1.2 DLedgerLeaderElector.java.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from rmqha.codec.dledger_properties import TermVote
+from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.member_state import MemberState, Role
+
+_Code = DLedgerResponseCode
+
+
+class VoteResult(Enum):
+    """The answers to a request for a vote."""
+
+    UNKNOWN = 0
+    ACCEPT = 1
+    REJECT_UNKNOWN_LEADER = 2
+    REJECT_UNEXPECTED_LEADER = 3
+    REJECT_EXPIRED_VOTE_TERM = 4
+    REJECT_ALREADY_VOTED = 5
+    REJECT_ALREADY_HAS_LEADER = 6
+    REJECT_TERM_NOT_READY = 7
+    REJECT_TERM_SMALL_THAN_LEDGER = 8
+    REJECT_EXPIRED_LEDGER_TERM = 9
+    REJECT_SMALL_LEDGER_END_INDEX = 10
+    REJECT_TAKING_LEADERSHIP = 11
+
+
+class ParseResult(Enum):
+    """What a round of votes has come to."""
+
+    WAIT_TO_REVOTE = 0
+    REVOTE_IMMEDIATELY = 1
+    PASSED = 2
+    WAIT_TO_VOTE_NEXT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRequest:
+    """``leader_id`` asks to lead in ``term``."""
+
+    leader_id: str
+    term: int
+    ledger_end_index: int
+    ledger_end_term: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoteResponse:
+    """The answer, and the term of who gives it."""
+
+    result: VoteResult
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartBeatRequest:
+    """``leader_id`` leads in ``term``."""
+
+    leader_id: str
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartBeatResponse:
+    """A DLedger code, and a term that matters with EXPIRED_TERM."""
+
+    code: int
+    term: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ElectorOptions:
+    """In seconds (spec: dledger §4.2)."""
+
+    heart_beat_time_interval_s: float = 2.0
+    max_heart_beat_leak: int = 3
+    min_vote_interval_s: float = 0.3
+    max_vote_interval_s: float = 1.0
+
+    @property
+    def leak_s(self) -> float:
+        """So long without its leader, or a quorum, and a member is a candidate."""
+        return self.heart_beat_time_interval_s * self.max_heart_beat_leak
+
+
+@dataclass(slots=True)
+class _Round:
+    """One question to all members, and their answers; UNKNOWN for those that gave none."""
+
+    number: int
+    waits_until: float
+    answers: dict[str, VoteResponse] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Beat:
+    """One heartbeat to all others."""
+
+    sent_at: float
+    number: int
+    answers: dict[str, HeartBeatResponse] = field(default_factory=dict)
+
+
+Send = VoteRequest | HeartBeatRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """To be sent to ``peer``; hand its answer back with ``number``, None if there is none."""
+
+    peer: str
+    number: int
+    request: Send
+
+
+class DLedgerLeaderElector:
+    """The election of one member (spec: dledger §4.3 to §4.5).
+
+    Invariants: the term never falls; one vote a term; a member leads a term once.
+    """
+
+    def __init__(
+        self,
+        state: MemberState,
+        peers: frozenset[str],
+        *,
+        options: ElectorOptions,
+        random: Callable[[], float],
+        now: float,
+        may_lead: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """A candidate.
+
+        Args:
+            state: this member's, with the term and the vote of its file.
+            peers: the ids of all members, this one's too.
+            options: the timers.
+            random: the next of numbers from 0 to 1.
+            now: seconds.
+            may_lead: false once the disk has failed.
+        """
+        assert state.self_id in peers, "a member of its group"
+        self._state: Final = state
+        self._peers: Final = peers
+        self._options: Final = options
+        self._random = random
+        self._may_lead = may_lead
+        self.unsaved: TermVote | None = None
+        """Make it durable before anything is sent or answered, then set None."""
+        self._known_max_term = -1
+        self._needs_term = state.curr_vote_for == state.self_id
+        self._is_forced = False
+        """The term was raised from outside: the first round waits."""
+        self._next_vote_at = now
+        self._parsed = ParseResult.WAIT_TO_REVOTE
+        self._round: _Round | None = None
+        self._beat: _Beat | None = None
+        self._number = 0
+        self._heard_at = now
+        """Of the leader; as a leader: of a quorum."""
+        self._next_beat_at = now
+
+    @property
+    def quorum(self) -> int:
+        """More than half of the members."""
+        return len(self._peers) // 2 + 1
+
+    def _save(self) -> None:
+        self.unsaved = TermVote(self._state.curr_term, self._state.curr_vote_for)
+
+    def _become_candidate(self, term: int, *, now: float, force: bool) -> None:
+        """Know of ``term``; with ``force`` take it over at the next round, and wait before asking."""
+        if self._state.is_leader:
+            self._needs_term = True
+        self._known_max_term = max(self._known_max_term, term)
+        self._state.change_to_candidate()
+        self._round = self._beat = None
+        if force:
+            self._needs_term = self._is_forced = True
+            self._next_vote_at = now
+
+    def _vote_at(self, now: float, extra_s: float = 0.0) -> None:
+        low, high = self._options.min_vote_interval_s, self._options.max_vote_interval_s
+        self._next_vote_at = now + low + (high - low) * self._random() + extra_s
+
+    def handle_vote(self, request: VoteRequest, *, now: float) -> VoteResponse:
+        """Answer another member's question; :attr:`unsaved` is to be durable first."""
+        if request.leader_id == self._state.self_id:
+            return VoteResponse(VoteResult.REJECT_UNEXPECTED_LEADER, self._state.curr_term)
+        return self._judge(request, now=now)
+
+    def _judge(self, request: VoteRequest, *, now: float) -> VoteResponse:  # noqa: PLR0911 - a table, row by row
+        state, term = self._state, self._state.curr_term
+        mine = (state.ledger_end_term, state.ledger_end_index)
+        if request.leader_id not in self._peers:
+            return VoteResponse(VoteResult.REJECT_UNKNOWN_LEADER, term)
+        if request.ledger_end_term < mine[0]:
+            return VoteResponse(VoteResult.REJECT_EXPIRED_LEDGER_TERM, term)
+        if (request.ledger_end_term, request.ledger_end_index) < mine:
+            return VoteResponse(VoteResult.REJECT_SMALL_LEDGER_END_INDEX, term)
+        if request.term < term:
+            return VoteResponse(VoteResult.REJECT_EXPIRED_VOTE_TERM, term)
+        if request.term > term:
+            self._become_candidate(request.term, now=now, force=True)
+            return VoteResponse(VoteResult.REJECT_TERM_NOT_READY, term)
+        if state.curr_vote_for not in {None, request.leader_id}:
+            has_leader = state.leader_id is not None
+            result = VoteResult.REJECT_ALREADY_HAS_LEADER if has_leader else VoteResult.REJECT_ALREADY_VOTED
+            return VoteResponse(result, term)
+        if request.term < state.ledger_end_term:
+            return VoteResponse(VoteResult.REJECT_TERM_SMALL_THAN_LEDGER, state.ledger_end_term)
+        if state.curr_vote_for is None:
+            state.curr_vote_for = request.leader_id
+            self._save()
+        return VoteResponse(VoteResult.ACCEPT, term)
+
+    def handle_heart_beat(  # noqa: PLR0911 - a table, row by row
+        self, request: HeartBeatRequest, *, now: float
+    ) -> HeartBeatResponse:
+        """Answer a leader's heartbeat; :attr:`unsaved` is to be durable first."""
+        state = self._state
+        if request.leader_id not in self._peers:
+            return HeartBeatResponse(_Code.UNKNOWN_MEMBER, state.curr_term)
+        if request.leader_id == state.self_id:
+            return HeartBeatResponse(_Code.UNEXPECTED_MEMBER, state.curr_term)
+        if request.term < state.curr_term:
+            return HeartBeatResponse(_Code.EXPIRED_TERM, state.curr_term)
+        if request.term > state.curr_term:
+            self._become_candidate(request.term, now=now, force=True)
+            return HeartBeatResponse(_Code.TERM_NOT_READY, state.curr_term)
+        if state.leader_id == request.leader_id:
+            self._heard_at = now
+            return HeartBeatResponse(_Code.SUCCESS)
+        if state.leader_id is not None:
+            return HeartBeatResponse(_Code.INCONSISTENT_LEADER, state.curr_term)
+        state.change_to_follower(request.term, request.leader_id)
+        self._round = None
+        self._parsed = ParseResult.WAIT_TO_REVOTE
+        self._heard_at = now
+        return HeartBeatResponse(_Code.SUCCESS)
+
+    def tick(self, *, now: float) -> list[Outgoing]:
+        """What is due; call it every 10 ms."""
+        match self._state.role:
+            case Role.LEADER:
+                return self._tick_leader(now=now)
+            case Role.FOLLOWER:
+                if now - self._heard_at > self._options.leak_s:
+                    self._become_candidate(self._state.curr_term, now=now, force=False)
+                    self._next_vote_at = now
+                return []
+            case Role.CANDIDATE:
+                return self._tick_candidate(now=now)
+
+    def _tick_leader(self, *, now: float) -> list[Outgoing]:
+        if now - self._heard_at > self._options.leak_s or not self._may_lead():
+            self._become_candidate(self._state.curr_term, now=now, force=False)
+            self._vote_at(now)
+            return []
+        if now < self._next_beat_at:
+            return []
+        self._next_beat_at = now + self._options.heart_beat_time_interval_s
+        self._number += 1
+        self._beat = _Beat(now, self._number)
+        self._count_beats(now=now)
+        return self._to_others(HeartBeatRequest(self._state.self_id, self._state.curr_term))
+
+    def _to_others(self, request: Send) -> list[Outgoing]:
+        return [Outgoing(peer, self._number, request) for peer in sorted(self._peers - {self._state.self_id})]
+
+    def _tick_candidate(self, *, now: float) -> list[Outgoing]:
+        if self._round is not None and now >= self._round.waits_until:
+            self._parse(now=now)
+        if self._round is not None or not self._may_lead() or self._state.role is not Role.CANDIDATE:
+            return []
+        if now < self._next_vote_at and not self._is_forced:
+            return []
+        if self._needs_term or self._parsed is ParseResult.WAIT_TO_VOTE_NEXT:
+            self._next_term()
+            if self._is_forced:
+                self._is_forced = False
+                self._vote_at(now)
+                return []
+        return self._ask(now=now)
+
+    def _next_term(self) -> None:
+        state = self._state
+        state.curr_term = max(state.curr_term + 1, self._known_max_term)
+        state.curr_vote_for = None
+        self._needs_term = False
+        self._parsed = ParseResult.WAIT_TO_REVOTE
+        self._save()
+
+    def _ask(self, *, now: float) -> list[Outgoing]:
+        state = self._state
+        request = VoteRequest(state.self_id, state.curr_term, state.ledger_end_index, state.ledger_end_term)
+        self._number += 1
+        until = now + self._options.heart_beat_time_interval_s + self._random()
+        self._round = _Round(self._number, until)
+        self._round.answers[state.self_id] = self._judge(request, now=now)
+        out = self._to_others(request)
+        self._look_at_answers(now=now)
+        return out
+
+    def on_vote_answer(self, peer: str, number: int, response: VoteResponse | None, *, now: float) -> None:
+        """A member's answer to what :meth:`tick` gave out; None: none came."""
+        if self._round is None or self._round.number != number or peer not in self._peers:
+            return
+        self._round.answers[peer] = response or VoteResponse(VoteResult.UNKNOWN, -1)
+        self._look_at_answers(now=now)
+
+    def _look_at_answers(self, *, now: float) -> None:
+        """Whether nothing that may still come changes the result."""
+        assert self._round is not None, "asked during a round"
+        results = [answer.result for answer in self._round.answers.values()]
+        accepted, not_ready = results.count(VoteResult.ACCEPT), results.count(VoteResult.REJECT_TERM_NOT_READY)
+        if (
+            len(results) == len(self._peers)
+            or accepted + not_ready >= self.quorum
+            or VoteResult.REJECT_ALREADY_HAS_LEADER in results
+        ):
+            self._parse(now=now)
+
+    def _parse(self, *, now: float) -> None:
+        """The end of a round: the first row that fits (spec: dledger §4.4)."""
+        assert self._round is not None, "there are answers to look at"
+        answers, self._round = list(self._round.answers.values()), None
+        results = [answer.result for answer in answers]
+        higher = {VoteResult.REJECT_EXPIRED_VOTE_TERM, VoteResult.REJECT_TERM_SMALL_THAN_LEDGER}
+        max_term = max([answer.term for answer in answers if answer.result in higher], default=-1)
+        valid = len(answers) - results.count(VoteResult.UNKNOWN)
+        bigger = results.count(VoteResult.REJECT_EXPIRED_LEDGER_TERM)
+        bigger += results.count(VoteResult.REJECT_SMALL_LEDGER_END_INDEX)
+        accepted, not_ready = results.count(VoteResult.ACCEPT), results.count(VoteResult.REJECT_TERM_NOT_READY)
+        if max_term > self._state.curr_term:
+            self._become_candidate(max_term, now=now, force=False)
+            self._wait(ParseResult.WAIT_TO_VOTE_NEXT, now=now)
+        elif VoteResult.REJECT_ALREADY_HAS_LEADER in results:
+            self._wait(ParseResult.WAIT_TO_REVOTE, now=now, extra_s=self._options.leak_s)
+        elif valid < self.quorum:
+            self._wait(ParseResult.WAIT_TO_REVOTE, now=now)
+        elif valid - bigger < self.quorum:
+            self._wait(ParseResult.WAIT_TO_REVOTE, now=now, extra_s=self._options.max_vote_interval_s)
+        elif accepted >= self.quorum:
+            self._lead(now=now)
+        elif accepted + not_ready >= self.quorum:
+            self._parsed, self._next_vote_at = ParseResult.REVOTE_IMMEDIATELY, now
+        else:
+            self._wait(ParseResult.WAIT_TO_VOTE_NEXT, now=now)
+
+    def _wait(self, result: ParseResult, *, now: float, extra_s: float = 0.0) -> None:
+        self._parsed = result
+        self._vote_at(now, extra_s)
+
+    def _lead(self, *, now: float) -> None:
+        self._parsed = ParseResult.PASSED
+        self._state.change_to_leader(self._state.curr_term)
+        self._heard_at = self._next_beat_at = now
+
+    def on_heart_beat_answer(self, peer: str, number: int, response: HeartBeatResponse | None, *, now: float) -> None:
+        """A member's answer to what :meth:`tick` gave out; None: none came."""
+        beat = self._beat
+        if beat is None or beat.number != number or not self._state.is_leader or response is None:
+            return
+        beat.answers[peer] = response
+        if response.code == _Code.EXPIRED_TERM and response.term > self._state.curr_term:
+            self._become_candidate(response.term, now=now, force=False)
+            self._vote_at(now)
+            return
+        self._count_beats(now=now)
+
+    def _count_beats(self, *, now: float) -> None:
+        assert self._beat is not None, "there is one under way"
+        codes = [answer.code for answer in self._beat.answers.values()]
+        good, not_ready = codes.count(_Code.SUCCESS) + 1, codes.count(_Code.TERM_NOT_READY)
+        if good >= self.quorum:
+            self._heard_at = max(self._heard_at, self._beat.sent_at)
+        elif len(codes) == len(self._peers) - 1 and good + not_ready >= self.quorum:
+            self._next_beat_at = now
+        elif codes.count(_Code.INCONSISTENT_LEADER) and len(codes) == len(self._peers) - 1:
+            self._become_candidate(self._state.curr_term, now=now, force=False)
+            self._vote_at(now)

@@ -1,0 +1,273 @@
+"""Votes, heartbeats and rounds, row by row; and whole groups on a network that loses, delays and parts."""
+
+import random
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from rmqha.codec.dledger_properties import TermVote
+from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.leader_elector import (
+    DLedgerLeaderElector,
+    ElectorOptions,
+    HeartBeatRequest,
+    HeartBeatResponse,
+    Outgoing,
+    VoteRequest,
+    VoteResponse,
+    VoteResult,
+)
+from rmqha.dledger.member_state import MemberState, Role
+
+PEERS = frozenset({"n0", "n1", "n2"})
+OPTIONS = ElectorOptions()
+Code = DLedgerResponseCode
+
+
+def elector(state: MemberState, *, peers: frozenset[str] = PEERS, now: float = 0.0) -> DLedgerLeaderElector:
+    return DLedgerLeaderElector(state, peers, options=OPTIONS, random=lambda: 0.5, now=now)
+
+
+def state_of(**fields: object) -> MemberState:
+    return replace(MemberState("n0", curr_term=5, ledger_end_index=10, ledger_end_term=4), **fields)  # type: ignore[arg-type]
+
+
+ASK = VoteRequest("n1", 5, 10, 4)
+
+
+class TestVote:
+    """Spec: dledger §4.3."""
+
+    @pytest.mark.parametrize(
+        ("fields", "request_", "result", "term"),
+        [
+            ({}, replace(ASK, leader_id="n7"), VoteResult.REJECT_UNKNOWN_LEADER, 5),
+            ({}, replace(ASK, leader_id="n0"), VoteResult.REJECT_UNEXPECTED_LEADER, 5),
+            ({}, replace(ASK, ledger_end_term=3, term=9), VoteResult.REJECT_EXPIRED_LEDGER_TERM, 5),
+            ({}, replace(ASK, ledger_end_index=9, term=9), VoteResult.REJECT_SMALL_LEDGER_END_INDEX, 5),
+            ({}, replace(ASK, term=4), VoteResult.REJECT_EXPIRED_VOTE_TERM, 5),
+            ({"curr_vote_for": "n2", "leader_id": "n2"}, ASK, VoteResult.REJECT_ALREADY_HAS_LEADER, 5),
+            ({"curr_vote_for": "n2"}, ASK, VoteResult.REJECT_ALREADY_VOTED, 5),
+            ({}, replace(ASK, term=6), VoteResult.REJECT_TERM_NOT_READY, 5),
+            ({"ledger_end_term": 6}, replace(ASK, ledger_end_term=6), VoteResult.REJECT_TERM_SMALL_THAN_LEDGER, 6),
+            ({"curr_vote_for": "n1"}, ASK, VoteResult.ACCEPT, 5),
+            ({}, replace(ASK, ledger_end_term=5, ledger_end_index=0), VoteResult.ACCEPT, 5),
+        ],
+    )
+    def test_the_table(self, fields: dict[str, object], request_: VoteRequest, result: VoteResult, term: int) -> None:
+        member = elector(state_of(**fields))
+        assert member.handle_vote(request_, now=0) == VoteResponse(result, term)
+
+    def test_a_vote_is_to_be_saved_and_is_the_only_one_of_its_term(self) -> None:
+        state = state_of()
+        member = elector(state)
+        assert member.handle_vote(ASK, now=0).result is VoteResult.ACCEPT
+        assert member.unsaved == TermVote(5, "n1")
+        assert member.handle_vote(replace(ASK, leader_id="n2"), now=0).result is VoteResult.REJECT_ALREADY_VOTED
+
+    def test_a_higher_term_is_taken_over_before_a_vote_in_it(self) -> None:
+        state = state_of()
+        member = elector(state)
+        member.handle_vote(replace(ASK, term=9), now=0)
+        assert (state.curr_term, member.unsaved) == (5, None)
+        assert member.tick(now=0.01) == []
+        assert (state.curr_term, member.unsaved) == (9, TermVote(9))
+        assert member.handle_vote(replace(ASK, term=9), now=0.02).result is VoteResult.ACCEPT
+
+
+class TestHeartBeat:
+    """Spec: dledger §4.5."""
+
+    @pytest.mark.parametrize(
+        ("leader", "term", "code"),
+        [
+            ("n7", 5, Code.UNKNOWN_MEMBER),
+            ("n0", 5, Code.UNEXPECTED_MEMBER),
+            ("n1", 4, Code.EXPIRED_TERM),
+            ("n1", 5, Code.SUCCESS),
+            ("n2", 5, Code.INCONSISTENT_LEADER),
+            ("n2", 6, Code.TERM_NOT_READY),
+        ],
+    )
+    def test_the_table(self, leader: str, term: int, code: Code) -> None:
+        state = state_of()
+        state.change_to_follower(5, "n1")
+        assert elector(state).handle_heart_beat(HeartBeatRequest(leader, term), now=0).code == code
+
+    def test_a_candidate_follows_a_leader_of_its_term(self) -> None:
+        state = state_of()
+        assert elector(state).handle_heart_beat(HeartBeatRequest("n2", 5), now=0) == HeartBeatResponse(200, -1)
+        assert (state.role, state.leader_id) == (Role.FOLLOWER, "n2")
+
+    def test_a_leader_that_hears_of_a_higher_term_steps_down(self) -> None:
+        """§7.3 row 10; DLedger ignores it as long as a quorum answers."""
+        state = state_of(curr_vote_for="n0")
+        state.change_to_leader(5)
+        member = elector(state)
+        (beat, _other) = member.tick(now=0)
+        member.on_heart_beat_answer("n1", beat.number, HeartBeatResponse(200), now=0.1)
+        member.on_heart_beat_answer("n2", beat.number, HeartBeatResponse(Code.EXPIRED_TERM, 7), now=0.1)
+        assert state.role is Role.CANDIDATE
+
+    def test_a_leader_without_a_quorum_steps_down_and_never_leads_that_term_again(self) -> None:
+        state = state_of(curr_vote_for="n0")
+        state.change_to_leader(5)
+        member = elector(state)
+        assert len(member.tick(now=0)) == 2
+        assert len(member.tick(now=3)) == 2
+        member.tick(now=6.1)
+        assert state.role is Role.CANDIDATE
+        asked = [out for now in range(610, 800) for out in member.tick(now=now / 100)]
+        assert {out.request.term for out in asked} == {6}
+
+    def test_a_leader_whose_disk_failed_steps_down_and_does_not_ask(self) -> None:
+        """§7.3 row 18."""
+        state = state_of(curr_vote_for="n0")
+        state.change_to_leader(5)
+        member = DLedgerLeaderElector(state, PEERS, options=OPTIONS, random=lambda: 0.5, now=0, may_lead=lambda: False)
+        assert [member.tick(now=now) for now in range(60)] == [[]] * 60
+        assert state.role is Role.CANDIDATE
+
+
+def test_a_restarted_leader_raises_its_term() -> None:
+    """§7.2 W4."""
+    state = state_of(curr_vote_for="n0")
+    asked = elector(state).tick(now=0)
+    assert {out.request.term for out in asked} == {6}
+
+
+def test_a_group_of_one_leads_itself() -> None:
+    state = MemberState("n0")
+    member = elector(state, peers=frozenset({"n0"}))
+    assert member.tick(now=0) == []
+    assert (state.role, state.curr_term, member.unsaved) == (Role.LEADER, 0, TermVote(0, "n0"))
+    for now in range(30):
+        member.tick(now=now)
+    assert state.role is Role.LEADER
+
+
+@dataclass(order=True)
+class Message:
+    at: float
+    order: int
+    source: str = field(compare=False)
+    to: str = field(compare=False)
+    content: object = field(compare=False)
+
+
+class Group:
+    """Members on a network; each has a file for its term, which a restart reads."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.peers = frozenset(f"n{number}" for number in range(size))
+        self.files = {peer: TermVote(0) for peer in self.peers}
+        self.members: dict[str, tuple[MemberState, DLedgerLeaderElector]] = {}
+        self.now = 0.0
+        self.messages: list[Message] = []
+        self.leaders: dict[int, tuple[str, int]] = {}
+        self.lives = dict.fromkeys(self.peers, 0)
+        self.votes: dict[tuple[str, int], str] = {}
+        self.parted: frozenset[str] = frozenset()
+        self.loss = 0.0
+        for peer in self.peers:
+            self.start(peer)
+
+    def start(self, peer: str) -> None:
+        saved = self.files[peer]
+        state = MemberState(peer, curr_term=saved.curr_term, curr_vote_for=saved.vote_leader)
+        self.lives[peer] += 1
+        self.members[peer] = (
+            state,
+            DLedgerLeaderElector(state, self.peers, options=OPTIONS, random=self.chance.random, now=self.now),
+        )
+
+    def send(self, source: str, to: str, content: object) -> None:
+        if (source in self.parted) == (to in self.parted) and self.chance.random() >= self.loss:
+            at = self.now + self.chance.choice([0.001, 0.01, 0.1, 1.0]) * self.chance.random()
+            self.messages.append(Message(at, len(self.messages), source, to, content))
+
+    def save(self, peer: str) -> None:
+        """Before anything that follows from it is sent."""
+        state, member = self.members[peer]
+        if member.unsaved is not None:
+            assert member.unsaved.curr_term >= self.files[peer].curr_term, "a term fell"
+            self.files[peer], member.unsaved = member.unsaved, None
+        saved = self.files[peer]
+        if saved.vote_leader is not None:
+            assert self.votes.setdefault((peer, saved.curr_term), saved.vote_leader) == saved.vote_leader, "two votes"
+        if state.is_leader:
+            life = (peer, self.lives[peer])
+            assert self.leaders.setdefault(state.curr_term, life) == life, "two leaders of a term, or one twice"
+
+    def step(self) -> None:
+        self.now += 0.01
+        for peer, (_state, member) in sorted(self.members.items()):
+            out = member.tick(now=self.now)
+            self.save(peer)
+            for outgoing in out:
+                self.send(peer, outgoing.peer, outgoing)
+        due = sorted(message for message in self.messages if message.at <= self.now)
+        self.messages = [message for message in self.messages if message.at > self.now]
+        for message in due:
+            self.deliver(message)
+
+    def deliver(self, message: Message) -> None:
+        _state, member = self.members[message.to]
+        match message.content:
+            case Outgoing(request=VoteRequest() as request, number=number):
+                answer: object = member.handle_vote(request, now=self.now)
+                self.save(message.to)
+                self.send(message.to, message.source, (number, answer))
+            case Outgoing(request=HeartBeatRequest() as request, number=number):
+                answer = member.handle_heart_beat(request, now=self.now)
+                self.save(message.to)
+                self.send(message.to, message.source, (number, answer))
+            case (int() as number, VoteResponse() as vote):
+                member.on_vote_answer(message.source, number, vote, now=self.now)
+                self.save(message.to)
+            case (int() as number, HeartBeatResponse() as beat):
+                member.on_heart_beat_answer(message.source, number, beat, now=self.now)
+                self.save(message.to)
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds * 100)):
+            self.step()
+
+    def agreed(self) -> bool:
+        """One leads, and all others follow it."""
+        roles = [state.role for state, _ in self.members.values()]
+        leaders = {(state.curr_term, state.leader_id) for state, _ in self.members.values()}
+        return roles.count(Role.LEADER) == 1 and roles.count(Role.FOLLOWER) == len(roles) - 1 and len(leaders) == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_a_group_finds_a_leader_and_keeps_it(size: int) -> None:
+    for seed in range(4):
+        group = Group(size, seed)
+        group.run(25)
+        assert group.agreed()
+        term = max(group.leaders)
+        group.run(20)
+        assert max(group.leaders) == term
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_term_has_two_leaders_and_a_healed_group_has_one(seed: int) -> None:
+    """S1, S2, S11: members die and come back, the network loses, delays, and parts."""
+    group = Group(random.Random(seed).choice([3, 5]), seed)
+    chance = random.Random(seed + 1000)
+    for _ in range(25):
+        group.run(chance.uniform(0.2, 6))
+        match chance.choice(["restart", "part", "heal", "lose"]):
+            case "restart":
+                group.start(chance.choice(sorted(group.peers)))
+            case "part":
+                group.parted = frozenset(chance.sample(sorted(group.peers), chance.randrange(1, len(group.peers))))
+            case "heal":
+                group.parted, group.loss = frozenset(), 0.0
+            case "lose":
+                group.loss = chance.choice([0.1, 0.4])
+    group.parted, group.loss = frozenset(), 0.0
+    group.run(45)
+    assert group.agreed()
