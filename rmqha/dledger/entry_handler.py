@@ -1,0 +1,170 @@
+"""EntryHandler: a follower's side of replication. Knows no socket and no clock.
+
+Source: spec: dledger §3.6; dledger-all-0.3.1.2 DLedgerEntryPusher.java EntryHandler; and §7.2 W1, W2 and W7.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
+from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
+from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse, PushType
+from rmqha.errors import DivergedLogError
+
+_QUESTIONS_MAX: Final = 1024
+_APPENDS_MAX: Final = 2048
+"""Twice what a leader has under way."""
+_WAITS_FOR_A_GAP_S: Final = 1.0
+_Code = DLedgerResponseCode
+Token = TypeVar("Token")
+
+
+@dataclass(frozen=True, slots=True)
+class _Held(Generic[Token]):
+    request: PushEntryRequest
+    token: Token
+    arrived_at: float
+
+
+class EntryHandler(Generic[Token]):
+    """Takes a leader's pushes in whatever order they come, and answers each once; a token says which.
+
+    Invariant: a success says that the entries are stored as this member promises: with ``acks_flushed``, durably.
+    """
+
+    def __init__(self, store: DLedgerMmapFileStore, *, acks_flushed: bool) -> None:
+        self._store: Final = store
+        self._acks_flushed: Final = acks_flushed
+        self._write_requests: Final[dict[int, _Held[Token]]] = {}
+        self._questions: Final[deque[_Held[Token]]] = deque()
+        self._unflushed: Final[deque[tuple[int, _Held[Token]]]] = deque()
+        """Successes that wait until the entry of that index is durable."""
+        self._leadership: tuple[int, str | None] = (-1, None)
+
+    def handle_push(self, request: PushEntryRequest, token: Token, *, now: float) -> PushEntryResponse | None:
+        """Take a push; None: :meth:`step` will answer it."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return self._response(request, refusal)
+        held = _Held(request, token, now)
+        if request.type is PushType.APPEND:
+            self._write_requests[request.first_entry_index] = held
+        else:
+            self._questions.append(held)
+        return None
+
+    def _refusal(self, request: PushEntryRequest) -> DLedgerResponseCode | None:
+        """Why a push is answered at once: what is held is bounded."""
+        if request.type is PushType.APPEND:
+            if request.first_entry_index in self._write_requests:
+                return _Code.REPEATED_PUSH
+            if len(self._write_requests) >= _APPENDS_MAX:
+                return _Code.INCONSISTENT_STATE
+        elif len(self._questions) >= _QUESTIONS_MAX:
+            return _Code.PUSH_REQUEST_IS_FULL
+        is_complete = bool(request.entries) or request.type is PushType.COMMIT
+        return None if is_complete else _Code.UNEXPECTED_ARGUMENT
+
+    def step(self, *, now: float) -> list[tuple[Token, PushEntryResponse]]:
+        """Do what can be done now: call it after each push and each flush, and every so often; the answers."""
+        state = self._store.member_state
+        answers: list[tuple[Token, PushEntryResponse]] = []
+        leadership = (state.curr_term, state.leader_id if state.is_follower else None)
+        if leadership != self._leadership:
+            self._leadership = leadership
+            answers += self._drop()
+        while self._questions:
+            self._answer_question(self._questions.popleft(), answers)
+        while (held := self._write_requests.pop(self._store.ledger_end_index + 1, None)) is not None:
+            self._append(held, answers)
+        self._check_abnormal(answers, now=now)
+        self._release(answers)
+        return answers
+
+    def _drop(self) -> list[tuple[Token, PushEntryResponse]]:
+        """What an old leader pushed is nobody's business any more (spec: dledger §7.2 W7)."""
+        held = [*self._write_requests.values(), *(held for _index, held in self._unflushed)]
+        self._write_requests.clear()
+        self._unflushed.clear()
+        return [(one.token, self._response(one.request, _Code.NOT_FOLLOWER)) for one in held]
+
+    def _response(self, request: PushEntryRequest, code: DLedgerResponseCode) -> PushEntryResponse:
+        begin, end = self._store.ledger_begin_index, self._store.ledger_end_index
+        return PushEntryResponse(code, request.term, request.first_entry_index, len(request.entries), begin, end)
+
+    def _is_of_the_leader(self, request: PushEntryRequest) -> bool:
+        state = self._store.member_state
+        return state.is_follower and (request.term, request.leader_id) == (state.curr_term, state.leader_id)
+
+    def _answer_question(self, held: _Held[Token], answers: list[tuple[Token, PushEntryResponse]]) -> None:
+        request = held.request
+        if not self._is_of_the_leader(request):
+            is_stale = self._store.member_state.is_follower
+            code = _Code.INCONSISTENT_LEADER if is_stale else _Code.NOT_FOLLOWER
+            answers.append((held.token, self._response(request, code)))
+            return
+        if request.type is PushType.COMMIT:
+            self._store.update_committed_index(request.term, request.commit_index)
+            answers.append((held.token, self._response(request, _Code.SUCCESS)))
+            return
+        is_good = self._has(request) if request.type is PushType.COMPARE else self._truncate(request, answers)
+        if is_good:
+            self._unflushed.append((request.last_entry_index, held))
+        else:
+            answers.append((held.token, self._response(request, _Code.INCONSISTENT_STATE)))
+
+    def _has(self, request: PushEntryRequest) -> bool:
+        try:
+            return all(self._store.get(entry.index) == entry for entry in request.entries)
+        except DLedgerException:
+            return False
+
+    def _truncate(self, request: PushEntryRequest, answers: list[tuple[Token, PushEntryResponse]]) -> bool:
+        answers += self._drop()
+        try:
+            self._store.truncate(request.entries[0], request.term, request.leader_id)
+        except (DLedgerException, DivergedLogError):
+            return False
+        self._store.update_committed_index(request.term, request.commit_index)
+        return True
+
+    def _append(self, held: _Held[Token], answers: list[tuple[Token, PushEntryResponse]]) -> None:
+        request = held.request
+        try:
+            for entry in request.entries:
+                self._store.append_as_follower(entry, request.term, request.leader_id)
+        except DLedgerException:
+            answers.append((held.token, self._response(request, _Code.INCONSISTENT_STATE)))
+            return
+        self._store.update_committed_index(request.term, request.commit_index)
+        self._unflushed.append((request.last_entry_index, held))
+
+    def _check_abnormal(self, answers: list[tuple[Token, PushEntryResponse]], *, now: float) -> None:
+        """What is behind the end was stored before, or differs; what is beyond a gap waits for a second at most.
+
+        DLedger looks once a second, and answers one request at a time.
+        """
+        end = self._store.ledger_end_index
+        for index in [index for index, held in self._write_requests.items() if held.request.last_entry_index <= end]:
+            held = self._write_requests.pop(index)
+            if self._is_of_the_leader(held.request) and self._has(held.request):
+                self._unflushed.append((held.request.last_entry_index, held))
+            else:
+                answers.append((held.token, self._response(held.request, _Code.INCONSISTENT_STATE)))
+        waiting = [held.arrived_at for held in self._write_requests.values()]
+        if waiting and now - min(waiting) > _WAITS_FOR_A_GAP_S:
+            held = self._write_requests.pop(min(self._write_requests))
+            answers.append((held.token, self._response(held.request, _Code.INCONSISTENT_STATE)))
+
+    def _release(self, answers: list[tuple[Token, PushEntryResponse]]) -> None:
+        kept = deque[tuple[int, _Held[Token]]]()
+        for index, held in self._unflushed:
+            if self._acks_flushed and index > self._store.flushed_index and self._store.write_error is None:
+                kept.append((index, held))
+                continue
+            is_stored = not self._acks_flushed or index <= self._store.flushed_index
+            code = _Code.SUCCESS if is_stored else _Code.INCONSISTENT_STATE
+            answers.append((held.token, self._response(held.request, code)))
+        self._unflushed.clear()
+        self._unflushed.extend(kept)
