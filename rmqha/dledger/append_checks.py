@@ -10,6 +10,7 @@ from rmqha.codec.dledger_entry import (
 )
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.member_state import MemberState
+from rmqha.dledger.mmap_file_list import MmapFileList
 
 
 def check_follower(state: MemberState) -> None:
@@ -65,14 +66,15 @@ def encode_foreign(entry: DLedgerEntry, *, leader_term: int, file_size: int) -> 
         raise DLedgerException(DLedgerResponseCode.UNEXPECTED_ARGUMENT, str(error)) from None
 
 
-def check_continues(entry: DLedgerEntry, *, ledger_end_term: int, next_position: int) -> None:
+def check_continues(entry: DLedgerEntry, *, ledger_end_term: int, data: MmapFileList) -> None:
     """Nothing is written of an entry that would not go where its leader has it, or that no start would take."""
     if entry.term < ledger_end_term:
         text = f"an entry of term {entry.term} cannot follow one of term {ledger_end_term}"
         raise DLedgerException(DLedgerResponseCode.UNEXPECTED_ARGUMENT, text)
-    if entry.pos != next_position:
+    if not data.may_lie_at(entry.pos, data.max_wrote_position, entry.size):
+        here = data.next_position(entry.size)
         raise DLedgerException(
             DLedgerResponseCode.DISK_ERROR,
-            f"entry {entry.index} is at {entry.pos} of the leader's log, and would be at {next_position} here: is "
+            f"entry {entry.index} is at {entry.pos} of the leader's log, and would be at {here} here: is "
             "mappedFileSizeForEntryData the same?",
         )

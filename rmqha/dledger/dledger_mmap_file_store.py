@@ -153,6 +153,7 @@ class DLedgerMmapFileStore:
         if state.transferee is not None:
             raise DLedgerException(DLedgerResponseCode.LEADER_TRANSFERRING, f"leadership goes to {state.transferee}")
         entry.index, entry.term, entry.magic = self.ledger_end_index + 1, state.curr_term, CURRENT_MAGIC
+        entry.pos = -1
         try:
             self._make_room(entry)
             data = encode_header(entry) + entry.body
@@ -165,9 +166,10 @@ class DLedgerMmapFileStore:
         """In both lists, before anything of the entry is written: then it is in both, or in neither."""
         self._index.prepare()
         data = self.data_file_list
-        if data.next_position(entry.size) != data.max_wrote_position:
+        at = data.next_position(entry.size) if entry.pos == -1 else entry.pos
+        if at != data.max_wrote_position and data.mapped_files:
             self._flush_all_but_last()
-        entry.pos = data.pre_append(entry.size)
+        entry.pos = data.pre_append(entry.size, at=at)
 
     def _flush_all_but_last(self) -> None:
         """When a data file ends, those before it must be durable: a start that finds more than one to cut refuses to.
@@ -191,7 +193,7 @@ class DLedgerMmapFileStore:
 
     def _store(self, entry: DLedgerEntry, data: bytes) -> None:
         """Append an entry for which room was made."""
-        pos = self.data_file_list.append(data)
+        pos = self.data_file_list.write(data)
         assert (pos, self._index.end) == (entry.pos, entry.index), "room was made there, and every entry has a unit"
         self._index.put(encode_index(pos=pos, size=entry.size, magic=entry.magic, index=entry.index, term=entry.term))
         self.ledger_end_index, self.ledger_end_term = entry.index, entry.term
@@ -215,8 +217,7 @@ class DLedgerMmapFileStore:
             raise DLedgerException(DLedgerResponseCode.INCONSISTENT_INDEX, text)
         check_leader(self.member_state, leader_term, leader_id)
         data = encode_foreign(entry, leader_term=leader_term, file_size=self.data_file_list.mapped_file_size)
-        pos = self.data_file_list.next_position(entry.size)
-        check_continues(entry, ledger_end_term=self.ledger_end_term, next_position=pos)
+        check_continues(entry, ledger_end_term=self.ledger_end_term, data=self.data_file_list)
         try:
             self._make_room(entry)
             self._store(entry, data)

@@ -83,7 +83,7 @@ class EntryHandler(Generic[Token]):
         return answers
 
     def _drop(self) -> list[tuple[Token, PushEntryResponse]]:
-        """What an old leader pushed is nobody's business any more (spec: dledger §7.2 W7)."""
+        """What was pushed before is nobody's business any more (spec: dledger §3.6, §7.2 W7)."""
         held = [*self._write_requests.values(), *(held for _index, held in self._unflushed)]
         self._write_requests.clear()
         self._unflushed.clear()
@@ -108,7 +108,8 @@ class EntryHandler(Generic[Token]):
             self._store.update_committed_index(request.term, request.commit_index)
             answers.append((held.token, self._response(request, _Code.SUCCESS)))
             return
-        is_good = self._has(request) if request.type is PushType.COMPARE else self._truncate(request, answers)
+        answers += self._drop()  # who asks begins anew, and pushes them again
+        is_good = self._has(request) if request.type is PushType.COMPARE else self._truncate(request)
         if is_good:
             self._unflushed.append((request.last_entry_index, held))
         else:
@@ -120,8 +121,7 @@ class EntryHandler(Generic[Token]):
         except DLedgerException:
             return False
 
-    def _truncate(self, request: PushEntryRequest, answers: list[tuple[Token, PushEntryResponse]]) -> bool:
-        answers += self._drop()
+    def _truncate(self, request: PushEntryRequest) -> bool:
         try:
             self._store.truncate(request.entries[0], request.term, request.leader_id)
         except (DLedgerException, DivergedLogError):

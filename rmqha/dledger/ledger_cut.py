@@ -52,13 +52,14 @@ def _has(store: "DLedgerMmapFileStore", entry: DLedgerEntry) -> bool:
 def _goes_on(store: "DLedgerMmapFileStore", entry: DLedgerEntry) -> bool:
     """Whether the entries before its index lead to where it lies."""
     if store.ledger_end_index == -1:
-        return entry.index == 0 and entry.pos == store.data_file_list.next_position(entry.size)
+        data = store.data_file_list
+        return entry.index == 0 and data.may_lie_at(entry.pos, data.max_wrote_position, entry.size)
     if not store.ledger_begin_index <= entry.index <= store.ledger_end_index + 1:
         return False
     if entry.index > store.ledger_begin_index and store.get(entry.index - 1).term > entry.term:
         return False
     end = store.end_of(entry.index - 1)
-    return entry.pos == store.data_file_list.position_behind(end, entry.size)
+    return store.data_file_list.may_lie_at(entry.pos, end, entry.size)
 
 
 def _check_may_begin(store: "DLedgerMmapFileStore", entry: DLedgerEntry) -> None:

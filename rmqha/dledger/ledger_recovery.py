@@ -41,7 +41,7 @@ class LedgerRecovery:
     ledger_end_index: int = -1
     ledger_end_term: int = -1
     process_offset: int = 0
-    """Behind the last entry, or the blank behind that."""
+    """Behind the last entry. A blank there is taken back: the file was ended for an entry that never came."""
     reason: str = ""
     """Why what lies there is no entry; empty if nothing does."""
     rewritten_from: int = -1
@@ -114,7 +114,8 @@ class _Scan:
         self.last: EntryHeader | None = None
         self.first_unproven: EntryHeader | None = None
         """From it on units are written again: its own is wrong, or nothing says that it is durable."""
-        self.process_offset = 0
+        self.process_offset = self.stopped_at = 0
+        """Behind the last entry; and where the scan ended, which is behind the blank if one follows."""
         self.unproven_offset = 0
         """Before it all is durable."""
         self.rewrite_from = -1
@@ -130,9 +131,11 @@ class _Scan:
     def run(self) -> None:
         """Scan, and change nothing."""
         number = self._first_file()
-        self.process_offset = self.unproven_offset = self._files[number].file_from_offset
+        begin = self._files[number].file_from_offset + _start(self._files[number], number)
+        self.stopped_at = self.unproven_offset = begin
         while number < len(self._files) and self._scan_file(self._files[number], number):
             number += 1
+        self.process_offset = self.last.pos + self.last.size if self.last else begin
 
     def _first_file(self) -> int:
         """The third from the end, or the first before it that begins with an entry that the index knows."""
@@ -151,10 +154,10 @@ class _Scan:
         """Whether the log goes on in the next file."""
         view, base, at = file.view(), file.file_from_offset, _start(file, number)
         while True:
-            self.process_offset = base + at
+            self.stopped_at = base + at
             found = read_record(view, at, base=base, previous=self.last)
             if isinstance(found, Blank):
-                self.process_offset = file.end_offset
+                self.stopped_at = file.end_offset
                 return True
             if isinstance(found, End):
                 self.reason = found.reason
@@ -180,7 +183,7 @@ class _Scan:
 
 
 def _check(scan: _Scan, data: MmapFileList, checkpoint: LedgerCheckpoint) -> None:
-    end, last_file = scan.process_offset, data.mapped_files[-1]
+    end, last_file = scan.stopped_at, data.mapped_files[-1]
     file = data.find(end) or last_file
     place = f"{scan.reason or 'nothing was written here'} ({file.path}, position {end - file.file_from_offset})"
     end_index = scan.last.index if scan.last else -1

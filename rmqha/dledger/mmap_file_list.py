@@ -147,28 +147,51 @@ class MmapFileList:
         room = self.mapped_file_size - end % self.mapped_file_size
         return end if length + MIN_BLANK_LEN * use_blank <= room else end + room
 
-    def pre_append(self, length: int, *, use_blank: bool = True) -> int:
+    def may_lie_at(self, offset: int, end: int, length: int) -> bool:
+        """Whether the next record of a log that ends at ``end`` lies there: where it would go, or in the next file.
+
+        A leader that was killed between a blank and the entry for which it ended the file goes on in the next one.
+        """
+        in_next_file = end + -end % self.mapped_file_size
+        return offset in {self.position_behind(end, length), in_next_file}
+
+    def pre_append(self, length: int, *, use_blank: bool = True, at: int | None = None) -> int:
         """Make room for ``length`` bytes in one file, with a blank behind them, or the file ended by one.
+
+        Args:
+            length: of what is to be appended.
+            use_blank: whether room for a blank must remain.
+            at: where they have to lie, one of the two places of :meth:`may_lie_at`; None: where they go.
 
         Returns:
             Where they will lie.
 
         Raises:
-            StoreWriteError, StoreReadError: there is none; DLedger returns -1.
+            StoreWriteError, StoreReadError: there is none, and nothing has changed; DLedger returns -1.
         """
         assert length + MIN_BLANK_LEN * use_blank <= self.mapped_file_size, "the store looks what can ever fit"
-        at = self.next_position(length, use_blank=use_blank)
+        at = self.next_position(length, use_blank=use_blank) if at is None else at
         last = self.mapped_files[-1] if self.mapped_files else None
-        if last is not None and at == last.end_offset and not last.is_full:
-            last.append_message(encode_blank(last.end_offset - last.wrote_offset))
-            last.fill_up()
-        if last is None or last.is_full:
+        if last is None or at == last.end_offset:
             self._create_mapped_file(at - at % self.mapped_file_size)
+            if last is not None and not last.is_full:
+                last.append_message(encode_blank(last.end_offset - last.wrote_offset))
+                last.fill_up()
         return at
 
     def append(self, data: BytesLike, *, use_blank: bool = True) -> int:
         """Write ``data``; returns where. Raises StoreWriteError, StoreReadError: DLedger returns -1."""
         at = self.pre_append(len(data), use_blank=use_blank)
+        self.mapped_files[-1].append_message(data)
+        return at
+
+    def write(self, data: BytesLike) -> int:
+        """Write ``data`` where :meth:`pre_append` has made room for it; returns where.
+
+        Raises:
+            StoreWriteError, StoreReadError: what lies there is unknown.
+        """
+        at = self.max_wrote_position
         self.mapped_files[-1].append_message(data)
         return at
 
