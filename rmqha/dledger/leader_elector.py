@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from rmqha.codec.dledger_json import wire_name
 from rmqha.codec.dledger_properties import TermVote
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.member_state import MemberState, Role
@@ -65,7 +66,7 @@ class VoteRequest:
 class VoteResponse:
     """The answer, and the term of who gives it."""
 
-    result: VoteResult
+    result: VoteResult = field(metadata=wire_name("voteResult"))
     term: int
 
 

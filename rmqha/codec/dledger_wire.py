@@ -1,0 +1,185 @@
+"""DLedger's requests and answers: what travels as the body of a RemotingCommand, whichever way its header is written.
+
+Each class below is the table of one message: its fields, their types, and what they are when absent. The messages of
+the election (:mod:`rmqha.dledger.leader_elector`) are such tables, too, and travel by the same two functions:
+
+    base, vote = decode(VoteRequest, request.body)
+    answer = encode(elector.handle_vote(vote, now=now), base)
+
+:class:`Base` is what every message has besides: whom it is for, and from whom. A message's own ``code``, ``leader_id``
+and ``term`` take the place of its base's. Pushes, which are hot, have :mod:`rmqha.dledger.push_wire`.
+
+Every request that is understood is answered by a header of code 200; how it ended, the body's ``code`` says.
+A body that is no such message is answered by a header of code 1, and no body, as Java does.
+
+Source: spec: dledger §2.1, §5.
+"""
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any, Final, TypeVar
+
+from rmqha.codec.dledger_entry import DLedgerEntry
+from rmqha.codec.dledger_json import Int32, fields_of, members_of, parse_object, plain, read_object, write_object
+from rmqha.memory import BytesLike
+
+Message = TypeVar("Message")
+
+HANDLED: Final = 200
+"""The code in the header of every answer that has a body."""
+_AS_INT16: Final = 1 << 16
+
+
+class DLedgerRequestCode(IntEnum):
+    """What a request asks for (spec: dledger §5.2)."""
+
+    METADATA = 50000
+    APPEND = 50001
+    GET = 50002
+    VOTE = 51001
+    HEART_BEAT = 51002
+    PULL = 51003
+    PUSH = 51004
+    LEADERSHIP_TRANSFER = 51005
+
+    @property
+    def in_binary_header(self) -> int:
+        """The code that arrives in a binary header: it has 16 bits, and these wrap. Serve both."""
+        return self.value - _AS_INT16
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The fields of every message (DLedger's RequestOrResponse)."""
+
+    group: str | None = None
+    remote_id: str | None = None
+    """The member that the request is for."""
+    local_id: str | None = None
+    """The member that sends it; clients are none."""
+    code: Int32 = 200
+    leader_id: str | None = None
+    term: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRequest:
+    """50000, to any member: who leads?"""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """What a member of ours tells of itself beside who leads; Java passes over it, and tells no such thing.
+
+    ``role`` is a :class:`~rmqha.dledger.member_state.Role`'s name, indexes are -1 in an empty log.
+    """
+
+    role: str = ""
+    term: int = -1
+    begin_index: int = -1
+    end_index: int = -1
+    committed_index: int = -1
+    flushed_index: int = -1
+    """The last entry whose data and unit of the index are durable here."""
+    transferee: str | None = None
+    """To whom leadership is being transferred."""
+    write_error: str | None = None
+    """Why this member cannot write any more, if it cannot: the disk's error, or that it is full."""
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResponse:
+    """``leader_id`` is None while nobody is known to lead; ``peers`` maps each member's id to its ``host:port``."""
+
+    code: Int32 = 200
+    leader_id: str | None = None
+    peers: dict[str, str] | None = None
+    rmqha_status: MemberStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendEntryRequest:
+    """50001, to the leader. Without a body it is answered as one that cannot be read."""
+
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendEntryResponse:
+    """Where the entry went; -1 if it is not known to be there."""
+
+    code: Int32 = 200
+    term: int = -1
+    leader_id: str | None = None
+    index: int = -1
+    pos: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class GetEntriesRequest:
+    """50002, to the leader: the entry at ``begin_index``."""
+
+    begin_index: int = -1
+    max_size: Int32 = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GetEntriesResponse:
+    """One entry, or none with an error."""
+
+    code: Int32 = 200
+    leader_id: str | None = None
+    entries: tuple[DLedgerEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipTransferRequest:
+    """51005: from an operator to the leader, from the leader to who is to take over."""
+
+    term: int = -1
+    transfer_id: str | None = None
+    transferee_id: str | None = None
+    take_leadership_ledger_index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipTransferResponse:
+    """The transfer has succeeded, or has failed."""
+
+    code: Int32 = 200
+    term: int = -1
+
+
+def decode(kind: type[Message], body: BytesLike) -> tuple[Base, Message]:
+    """A message of that kind, and whom it is for; unknown keys are passed over.
+
+    Raises:
+        RemoteProtocolError: ``body`` is no JSON object, or a field has another type.
+    """
+    members = read_object(body)
+    return parse_object(Base, members), parse_object(kind, members)
+
+
+def encode(message: Any, base: Base) -> bytes:
+    """The body of a message.
+
+    An answer's base is the request's for a vote, ``Base()`` for a heartbeat and a transfer, and for all others
+    ``Base(group)``; that of a refusal makes :func:`refuse`.
+    """
+    own = {field.wire for field in fields_of(type(message))}
+    members = {name: value for name, value in members_of(base).items() if name not in own}
+    return write_object(members | members_of(message))
+
+
+def refuse(kind: type, base: Base, *, code: int, leader_id: str | None) -> bytes:
+    """The answer to what fails before its handler: the request's base, the code, and who leads, if that is known.
+
+    Args:
+        kind: of the answer.
+        base: the request's.
+        code: a DLedgerResponseCode.
+        leader_id: as this member knows it.
+    """
+    members = {field.wire: plain(field.default) for field in fields_of(kind) if field.default is not None}
+    return write_object(members | members_of(replace(base, code=int(code), leader_id=leader_id)))
