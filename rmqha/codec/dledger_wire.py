@@ -1,7 +1,7 @@
 """DLedger's requests and answers: what travels as the body of a RemotingCommand, whichever way its header is written.
 
 Each class below is the table of one message: its fields, their types, and what they are when absent. The messages of
-the election (:mod:`rmqha.dledger.leader_elector`) are such tables, too, and travel by the same two functions:
+the election (:mod:`rmqha.dledger.vote`) are such tables, too, and travel by the same two functions:
 
     base, vote = decode(VoteRequest, request.body)
     answer = encode(elector.handle_vote(vote, now=now), base)

@@ -324,7 +324,10 @@ class DLedgerMmapFileStore:
         index = min(new_committed_index, end)
         if end == -1 or term < self.member_state.curr_term or index <= self.committed_index or index < max(begin, 0):
             return False
-        self.committed_pos = self.end_of(index)
+        try:
+            self.committed_pos = self.end_of(index)
+        except (StoreReadError, DLedgerException):
+            return False  # the index cannot be read at present; the next entry, or commit, tries again
         self.committed_index = index
         return True
 

@@ -3,18 +3,27 @@
 Source: spec: dledger §3.1 to §3.4; dledger-all-0.3.1.2 DLedgerEntryPusher.java EntryDispatcher.
 """
 
+from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from math import inf
+from typing import Final, NamedTuple
 
+from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse, PushType
 from rmqha.dledger.quorum_ack_checker import QuorumAckChecker
 
 _PENDING_MAX: Final = 1000
+_PENDING_BYTES_MAX: Final = 32 << 20
 _COMPARE_WAIT_S: Final = 3.0
 _AFTER_AN_ERROR_S: Final = 0.5
 _COMMIT_INTERVAL_S: Final = 1.0
+_NEWS_AFTER_S: Final = 0.05
+"""A follower that gets no entries hears so soon how far the log is committed; from DLedger after a second."""
+_FAR_BEHIND: Final = 1000
+"""Entries; only who is farther behind is throttled."""
+_QUOTA_WINDOW_S: Final = 1.0
 _REPEATED_MAX: Final = 2
 _Code = DLedgerResponseCode
 
@@ -25,6 +34,28 @@ class _Asked:
 
     request: PushEntryRequest
     until: float
+
+
+class _Pushed(NamedTuple):
+    """An entry without an answer."""
+
+    index: int
+    size: int
+    sent_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PushOptions:
+    """DLedger's, with its defaults (spec: dledger §8)."""
+
+    max_push_time_out_s: float = 1.0
+    peer_push_throttle_point: int = 300 << 20
+    """Bytes; who is farther behind gets no more than the quota, so that the others are not held up."""
+    peer_push_quota: int = 20 << 20
+    """Bytes a second."""
+    is_enable_batch_push: bool = False
+    max_batch_push_size: int = 4096
+    """Bytes of entries, at which a request with several is sent."""
 
 
 class EntryDispatcher:
@@ -42,12 +73,12 @@ class EntryDispatcher:
         store: DLedgerMmapFileStore,
         checker: QuorumAckChecker,
         *,
-        max_push_time_out_s: float = 1.0,
+        options: PushOptions,
     ) -> None:
         self.peer: Final = peer
         self._store: Final = store
         self._checker: Final = checker
-        self._push_time_out_s: Final = max_push_time_out_s
+        self._options: Final = options
         self._term: Final = store.member_state.curr_term
         self.type = PushType.COMPARE
         self._compare_index = -1
@@ -58,8 +89,10 @@ class EntryDispatcher:
         """The lowest that is known to differ."""
         self._stride = 1
         self._write_index = -1
-        self._pending: Final[dict[int, float]] = {}
-        """Index to the time when it was sent, in ascending order."""
+        self._pending: Final[deque[_Pushed]] = deque()
+        self._pending_bytes = 0
+        self._window_from = self._window_bytes = 0.0
+        self._told_commit_index = -1
         self._repeated = 0
         self._asked: _Asked | None = None
         self._not_before = 0.0
@@ -75,19 +108,45 @@ class EntryDispatcher:
             self._compare_again(now=now, wait_s=_AFTER_AN_ERROR_S)
             return []
 
+    @property
+    def due_at(self) -> float:
+        """When :meth:`poll` has something to do, if nothing is appended and no answer comes before."""
+        if self.type is not PushType.APPEND:
+            is_idle = self._asked is None and self._store.ledger_end_index == -1
+            return inf if is_idle else self._not_before if self._asked is None else self._asked.until
+        has_news = self._told_commit_index < self._store.committed_index
+        due_at = self._pushed_at + (_NEWS_AFTER_S if has_news else _COMMIT_INTERVAL_S)
+        if self._pending:
+            due_at = min(due_at, self._pending[0].sent_at + self._options.max_push_time_out_s)
+        return min(due_at, self._not_before) if self._is_throttled else due_at
+
+    @property
+    def _is_throttled(self) -> bool:
+        return self._window_bytes >= self._options.peer_push_quota and self._write_index <= self._store.ledger_end_index
+
+    def on_disconnected(self, *, now: float) -> None:
+        """What is under way has no answer any more."""
+        self._compare_again(now=now)
+
     def _request(self, kind: PushType, *indexes: int) -> PushEntryRequest:
-        state = self._store.member_state
-        entries = tuple(self._store.get(index) for index in indexes)
-        return PushEntryRequest(kind, self._term, state.self_id, self._store.committed_index, entries)
+        return self._request_of(kind, tuple(self._store.get(index) for index in indexes))
+
+    def _request_of(self, kind: PushType, entries: tuple[DLedgerEntry, ...]) -> PushEntryRequest:
+        self._told_commit_index = self._store.committed_index
+        return PushEntryRequest(kind, self._term, self._store.member_state.self_id, self._told_commit_index, entries)
 
     def _compare_again(self, *, now: float, wait_s: float = 0.0) -> None:
         self.type = PushType.COMPARE
         self._compare_index = self._truncate_index = self._equal_index = self._different_index = -1
         self._stride = 1
-        self._pending.clear()
+        self._forget_pending()
         self._asked = None
         self._repeated = 0
         self._not_before = now + wait_s
+
+    def _forget_pending(self) -> None:
+        self._pending.clear()
+        self._pending_bytes = 0
 
     def _question(self, *, now: float) -> list[PushEntryRequest]:
         store = self._store
@@ -105,35 +164,66 @@ class EntryDispatcher:
         return [request]
 
     def _appends(self, *, now: float) -> list[PushEntryRequest]:
-        if self._pending and now - next(iter(self._pending.values())) > self._push_time_out_s:
+        if self._pending and now - self._pending[0].sent_at >= self._options.max_push_time_out_s:
             self._compare_again(now=now)
             return self._question(now=now)
-        out = []
-        while self._write_index <= self._store.ledger_end_index and len(self._pending) < _PENDING_MAX:
-            out.append(self._append(self._write_index, now=now))
-            self._write_index += 1
-        if not out and now - self._pushed_at > _COMMIT_INTERVAL_S:
+        out, batch, batch_size = [], list[DLedgerEntry](), 0
+        size_max = self._options.max_batch_push_size if self._options.is_enable_batch_push else 0
+        while (entry := self._next_entry(now=now)) is not None:
+            batch.append(entry)
+            batch_size += entry.size
+            if batch_size >= size_max:
+                out.append(self._request_of(PushType.APPEND, tuple(batch)))
+                batch, batch_size = [], 0
+        if batch:
+            out.append(self._request_of(PushType.APPEND, tuple(batch)))
+        if not out and now >= self.due_at and not self._is_throttled:
             out.append(self._request(PushType.COMMIT))
         if out:
             self._pushed_at = now
         return out
 
-    def _append(self, index: int, *, now: float) -> PushEntryRequest:
-        self._pending[index] = now
-        return self._request(PushType.APPEND, index)
+    def _next_entry(self, *, now: float) -> DLedgerEntry | None:
+        """The next one to push; None: there is none, or it is to wait."""
+        store = self._store
+        if self._write_index > store.ledger_end_index or len(self._pending) >= _PENDING_MAX:
+            return None
+        if self._pending_bytes >= _PENDING_BYTES_MAX:
+            return None
+        entry = store.get(self._write_index)
+        if self._waits_for_quota(entry, now=now):
+            return None
+        self._write_index += 1
+        self._pending.append(_Pushed(entry.index, entry.size, now))
+        self._pending_bytes += entry.size
+        return entry
 
-    def on_answer(self, request: PushEntryRequest, response: PushEntryResponse | None, *, now: float) -> None:
-        """A follower's answer, None if none came; what belongs to an older question is passed over."""
-        if response is not None and response.term != self._term:
+    def _waits_for_quota(self, entry: DLedgerEntry, *, now: float) -> bool:
+        """Flow control (spec: dledger §3.5), for single entries and batches alike."""
+        behind_bytes = self._store.data_file_list.max_wrote_position - entry.pos
+        is_far = self._store.ledger_end_index - entry.index > _FAR_BEHIND
+        if not is_far or behind_bytes < self._options.peer_push_throttle_point:
+            return False
+        if now - self._window_from >= _QUOTA_WINDOW_S:
+            self._window_from, self._window_bytes = now, 0
+        if self._window_bytes >= self._options.peer_push_quota:
+            self._not_before = self._window_from + _QUOTA_WINDOW_S
+            return True
+        self._window_bytes += entry.size
+        return False
+
+    def on_answer(self, request: PushEntryRequest, response: PushEntryResponse, *, now: float) -> None:
+        """A follower's answer; what belongs to an older question is passed over."""
+        if response.term != self._term:
             return
         if request.type is PushType.COMMIT:
             self._on_commit(response, now=now)
         elif request.type is PushType.APPEND:
-            if self.type is PushType.APPEND and response is not None:
+            if self.type is PushType.APPEND:
                 self._on_append(request, response, now=now)
         elif self._asked is not None and self._asked.request is request:
             self._asked = None
-            if response is None or response.code not in {_Code.SUCCESS, _Code.INCONSISTENT_STATE}:
+            if response.code not in {_Code.SUCCESS, _Code.INCONSISTENT_STATE}:
                 self._compare_again(now=now, wait_s=_AFTER_AN_ERROR_S)
             elif request.type is PushType.COMPARE:
                 self._on_compare(response)
@@ -180,7 +270,7 @@ class EntryDispatcher:
         self._compare_index = self._truncate_index = -1
         self._checker.update_peer_water_mark(self.peer, index)
         self._write_index = index + 1
-        self._pending.clear()
+        self._forget_pending()
 
     def _on_append(self, request: PushEntryRequest, response: PushEntryResponse, *, now: float) -> None:
         if response.code == _Code.SUCCESS:
@@ -188,8 +278,8 @@ class EntryDispatcher:
             if response.index == request.first_entry_index:
                 last = min(response.index + max(1, response.count) - 1, request.last_entry_index)
                 self._checker.update_peer_water_mark(self.peer, last)
-                while self._pending and next(iter(self._pending)) <= last:
-                    del self._pending[next(iter(self._pending))]
+                while self._pending and self._pending[0].index <= last:
+                    self._pending_bytes -= self._pending.popleft().size
         elif response.code == _Code.INCONSISTENT_STATE:
             self._compare_again(now=now)
         elif response.code == _Code.REPEATED_PUSH:
@@ -197,9 +287,9 @@ class EntryDispatcher:
             if self._repeated > _REPEATED_MAX:
                 self._compare_again(now=now)
 
-    def _on_commit(self, response: PushEntryResponse | None, *, now: float) -> None:
+    def _on_commit(self, response: PushEntryResponse, *, now: float) -> None:
         """A follower that has less than it had lost its data, and shows it here first (spec: dledger §7.3 row 9)."""
-        if response is None or response.code != _Code.SUCCESS or self.type is not PushType.APPEND:
+        if response.code != _Code.SUCCESS or self.type is not PushType.APPEND:
             return
         if response.end_index < self._checker.water_mark(self.peer):
             self._checker.lower_peer_water_mark(self.peer, response.end_index)

@@ -5,6 +5,7 @@ Source: spec: dledger §3.6; dledger-all-0.3.1.2 DLedgerEntryPusher.java EntryHa
 
 from collections import deque
 from dataclasses import dataclass
+from math import inf
 from typing import Final, Generic, TypeVar
 
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
@@ -41,6 +42,8 @@ class EntryHandler(Generic[Token]):
         self._unflushed: Final[deque[tuple[int, _Held[Token]]]] = deque()
         """Successes that wait until the entry of that index is durable."""
         self._leadership: tuple[int, str | None] = (-1, None)
+        self.diverged: DivergedLogError | None = None
+        """A leader wanted to have cut away what is committed here; nothing was changed."""
 
     def handle_push(self, request: PushEntryRequest, token: Token, *, now: float) -> PushEntryResponse | None:
         """Take a push; None: :meth:`step` will answer it."""
@@ -81,6 +84,12 @@ class EntryHandler(Generic[Token]):
         self._check_abnormal(answers, now=now)
         self._release(answers)
         return answers
+
+    @property
+    def due_at(self) -> float:
+        """When :meth:`step` has something to do, if nothing is pushed or flushed before; ``inf`` if nothing waits."""
+        waiting = [held.arrived_at for held in self._write_requests.values()]
+        return min(waiting) + _WAITS_FOR_A_GAP_S if waiting else inf
 
     def _drop(self) -> list[tuple[Token, PushEntryResponse]]:
         """What was pushed before is nobody's business any more (spec: dledger §3.6, §7.2 W7)."""
@@ -124,7 +133,10 @@ class EntryHandler(Generic[Token]):
     def _truncate(self, request: PushEntryRequest) -> bool:
         try:
             self._store.truncate(request.entries[0], request.term, request.leader_id)
-        except (DLedgerException, DivergedLogError):
+        except DivergedLogError as error:
+            self.diverged = self.diverged or error
+            return False
+        except DLedgerException:
             return False
         self._store.update_committed_index(request.term, request.commit_index)
         return True
@@ -152,8 +164,7 @@ class EntryHandler(Generic[Token]):
                 self._unflushed.append((held.request.last_entry_index, held))
             else:
                 answers.append((held.token, self._response(held.request, _Code.INCONSISTENT_STATE)))
-        waiting = [held.arrived_at for held in self._write_requests.values()]
-        if waiting and now - min(waiting) > _WAITS_FOR_A_GAP_S:
+        if self.due_at <= now:
             held = self._write_requests.pop(min(self._write_requests))
             answers.append((held.token, self._response(held.request, _Code.INCONSISTENT_STATE)))
 

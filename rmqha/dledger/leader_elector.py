@@ -16,31 +16,25 @@ Source: spec: dledger §4; dledger-all-0.3.1.2 DLedgerLeaderElector.java.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import Final
 
-from rmqha.codec.dledger_json import wire_name
 from rmqha.codec.dledger_properties import TermVote
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.member_state import MemberState, Role
+from rmqha.dledger.vote import (
+    HeartBeatRequest,
+    HeartBeatResponse,
+    Outgoing,
+    Send,
+    VoteRequest,
+    VoteResponse,
+    VoteResult,
+)
 
 _Code = DLedgerResponseCode
-
-
-class VoteResult(Enum):
-    """The answers to a request for a vote."""
-
-    UNKNOWN = 0
-    ACCEPT = 1
-    REJECT_UNKNOWN_LEADER = 2
-    REJECT_UNEXPECTED_LEADER = 3
-    REJECT_EXPIRED_VOTE_TERM = 4
-    REJECT_ALREADY_VOTED = 5
-    REJECT_ALREADY_HAS_LEADER = 6
-    REJECT_TERM_NOT_READY = 7
-    REJECT_TERM_SMALL_THAN_LEDGER = 8
-    REJECT_EXPIRED_LEDGER_TERM = 9
-    REJECT_SMALL_LEDGER_END_INDEX = 10
-    REJECT_TAKING_LEADERSHIP = 11
+_ASK_AGAIN_S: Final = 0.02
+"""A member takes over a term at its next round; DLedger's are 10 ms apart."""
 
 
 class ParseResult(Enum):
@@ -50,40 +44,6 @@ class ParseResult(Enum):
     REVOTE_IMMEDIATELY = 1
     PASSED = 2
     WAIT_TO_VOTE_NEXT = 3
-
-
-@dataclass(frozen=True, slots=True)
-class VoteRequest:
-    """``leader_id`` asks to lead in ``term``."""
-
-    leader_id: str
-    term: int
-    ledger_end_index: int
-    ledger_end_term: int
-
-
-@dataclass(frozen=True, slots=True)
-class VoteResponse:
-    """The answer, and the term of who gives it."""
-
-    result: VoteResult = field(metadata=wire_name("voteResult"))
-    term: int
-
-
-@dataclass(frozen=True, slots=True)
-class HeartBeatRequest:
-    """``leader_id`` leads in ``term``."""
-
-    leader_id: str
-    term: int
-
-
-@dataclass(frozen=True, slots=True)
-class HeartBeatResponse:
-    """A DLedger code, and a term that matters with EXPIRED_TERM."""
-
-    code: int
-    term: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +77,6 @@ class _Beat:
     sent_at: float
     number: int
     answers: dict[str, HeartBeatResponse] = field(default_factory=dict)
-
-
-Send = VoteRequest | HeartBeatRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """To be sent to ``peer``; hand its answer back with ``number``, None if there is none."""
-
-    peer: str
-    number: int
-    request: Send
 
 
 class DLedgerLeaderElector:
@@ -177,11 +125,47 @@ class DLedgerLeaderElector:
         self._heard_at = now
         """Of the leader; as a leader: of a quorum."""
         self._next_beat_at = now
+        self._gone_leader: str | None = None
+        """It was found dead; who still follows it does so in vain."""
+        self.confirmed_beat = -1
+        """The last heartbeat that a quorum answered: this member led when it was sent."""
+        self._is_proof_wanted = False
 
     @property
     def quorum(self) -> int:
         """More than half of the members."""
         return len(self._peers) // 2 + 1
+
+    @property
+    def due_at(self) -> float:
+        """When :meth:`tick` has something to do, if nothing comes in before; ``inf`` for a member that may not lead."""
+        leak_at = self._heard_at + self._options.leak_s
+        match self._state.role:
+            case Role.LEADER:
+                return -inf if self._is_proof_due or not self._may_lead() else min(self._next_beat_at, leak_at)
+            case Role.FOLLOWER:
+                return leak_at
+            case Role.CANDIDATE if self._round is not None:
+                return self._round.waits_until
+            case Role.CANDIDATE:
+                return inf if not self._may_lead() else -inf if self._is_forced else self._next_vote_at
+
+    @property
+    def _is_proof_due(self) -> bool:
+        """Whether to beat now for those who want proof: one beat at a time, as each makes the one before void."""
+        return self._is_proof_wanted and (self._beat is None or self._beat.number == self.confirmed_beat)
+
+    def prove(self) -> int:
+        """Have the leader find out whether it still leads: it does, once :attr:`confirmed_beat` has come so far."""
+        self._is_proof_wanted = True
+        return self._number + 1
+
+    def on_leader_gone(self, leader_id: str, *, now: float) -> None:
+        """Nobody listens any more where ``leader_id`` did: its process has ended. Nothing is waited for."""
+        if self._state.is_follower and self._state.leader_id == leader_id:
+            self._gone_leader = leader_id
+            self._become_candidate(self._state.curr_term, now=now, force=False)
+            self._next_vote_at = now
 
     def _save(self) -> None:
         self.unsaved = TermVote(self._state.curr_term, self._state.curr_vote_for)
@@ -252,7 +236,7 @@ class DLedgerLeaderElector:
         if state.leader_id is not None:
             return HeartBeatResponse(_Code.INCONSISTENT_LEADER, state.curr_term)
         state.change_to_follower(request.term, request.leader_id)
-        self._round = None
+        self._round = self._gone_leader = None
         self._parsed = ParseResult.WAIT_TO_REVOTE
         self._heard_at = now
         return HeartBeatResponse(_Code.SUCCESS)
@@ -263,7 +247,7 @@ class DLedgerLeaderElector:
             case Role.LEADER:
                 return self._tick_leader(now=now)
             case Role.FOLLOWER:
-                if now - self._heard_at > self._options.leak_s:
+                if now - self._heard_at >= self._options.leak_s:
                     self._become_candidate(self._state.curr_term, now=now, force=False)
                     self._next_vote_at = now
                 return []
@@ -271,12 +255,13 @@ class DLedgerLeaderElector:
                 return self._tick_candidate(now=now)
 
     def _tick_leader(self, *, now: float) -> list[Outgoing]:
-        if now - self._heard_at > self._options.leak_s or not self._may_lead():
+        if now - self._heard_at >= self._options.leak_s or not self._may_lead():
             self._become_candidate(self._state.curr_term, now=now, force=False)
             self._vote_at(now)
             return []
-        if now < self._next_beat_at:
+        if now < self._next_beat_at and not self._is_proof_due:
             return []
+        self._is_proof_wanted = False
         self._next_beat_at = now + self._options.heart_beat_time_interval_s
         self._number += 1
         self._beat = _Beat(now, self._number)
@@ -354,7 +339,8 @@ class DLedgerLeaderElector:
             self._become_candidate(max_term, now=now, force=False)
             self._wait(ParseResult.WAIT_TO_VOTE_NEXT, now=now)
         elif VoteResult.REJECT_ALREADY_HAS_LEADER in results:
-            self._wait(ParseResult.WAIT_TO_REVOTE, now=now, extra_s=self._options.leak_s)
+            is_in_vain = self._gone_leader is not None
+            self._wait(ParseResult.WAIT_TO_REVOTE, now=now, extra_s=0.0 if is_in_vain else self._options.leak_s)
         elif valid < self.quorum:
             self._wait(ParseResult.WAIT_TO_REVOTE, now=now)
         elif valid - bigger < self.quorum:
@@ -362,7 +348,7 @@ class DLedgerLeaderElector:
         elif accepted >= self.quorum:
             self._lead(now=now)
         elif accepted + not_ready >= self.quorum:
-            self._parsed, self._next_vote_at = ParseResult.REVOTE_IMMEDIATELY, now
+            self._parsed, self._next_vote_at = ParseResult.REVOTE_IMMEDIATELY, now + _ASK_AGAIN_S
         else:
             self._wait(ParseResult.WAIT_TO_VOTE_NEXT, now=now)
 
@@ -371,7 +357,7 @@ class DLedgerLeaderElector:
         self._vote_at(now, extra_s)
 
     def _lead(self, *, now: float) -> None:
-        self._parsed = ParseResult.PASSED
+        self._parsed, self._gone_leader = ParseResult.PASSED, None
         self._state.change_to_leader(self._state.curr_term)
         self._heard_at = self._next_beat_at = now
 
@@ -393,8 +379,9 @@ class DLedgerLeaderElector:
         good, not_ready = codes.count(_Code.SUCCESS) + 1, codes.count(_Code.TERM_NOT_READY)
         if good >= self.quorum:
             self._heard_at = max(self._heard_at, self._beat.sent_at)
-        elif len(codes) == len(self._peers) - 1 and good + not_ready >= self.quorum:
-            self._next_beat_at = now
+            self.confirmed_beat = self._beat.number
+        elif good + not_ready >= self.quorum:
+            self._next_beat_at = now + _ASK_AGAIN_S
         elif codes.count(_Code.INCONSISTENT_LEADER) and len(codes) == len(self._peers) - 1:
             self._become_candidate(self._state.curr_term, now=now, force=False)
             self._vote_at(now)

@@ -27,7 +27,7 @@ from rmqha.codec.dledger_wire import (
     refuse,
 )
 from rmqha.codec.remoting import RemotingCommand, decode_frames
-from rmqha.dledger.leader_elector import HeartBeatRequest, HeartBeatResponse, VoteRequest, VoteResponse, VoteResult
+from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, VoteRequest, VoteResponse, VoteResult
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse, PushType
 from rmqha.dledger.push_wire import decode_push, encode_push, encode_push_answer
 from rmqha.errors import RemoteProtocolError

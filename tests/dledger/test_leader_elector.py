@@ -7,17 +7,9 @@ import pytest
 
 from rmqha.codec.dledger_properties import TermVote
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
-from rmqha.dledger.leader_elector import (
-    DLedgerLeaderElector,
-    ElectorOptions,
-    HeartBeatRequest,
-    HeartBeatResponse,
-    Outgoing,
-    VoteRequest,
-    VoteResponse,
-    VoteResult,
-)
+from rmqha.dledger.leader_elector import DLedgerLeaderElector, ElectorOptions
 from rmqha.dledger.member_state import MemberState, Role
+from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing, VoteRequest, VoteResponse, VoteResult
 
 PEERS = frozenset({"n0", "n1", "n2"})
 OPTIONS = ElectorOptions()

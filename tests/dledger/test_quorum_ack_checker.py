@@ -8,8 +8,9 @@ from rmqha.dledger.quorum_ack_checker import AppendFuture, QuorumAckChecker
 Code = DLedgerResponseCode
 
 
-def checker(size: int = 3, *, term: int = 4, most: int = 10000) -> QuorumAckChecker:
-    return QuorumAckChecker(frozenset(f"n{n}" for n in range(size)), term=term, max_pending_requests_num=most)
+def checker(size: int = 3, *, inherited: int = -1, most: int = 10000) -> QuorumAckChecker:
+    peers = frozenset(f"n{n}" for n in range(size))
+    return QuorumAckChecker(peers, inherited_index=inherited, max_pending_requests_num=most)
 
 
 @pytest.mark.parametrize(
@@ -22,18 +23,20 @@ def test_a_majority_s_entry(marks: list[int], committed: int) -> None:
     for number, mark in enumerate(marks):
         of.update_peer_water_mark(f"n{number}", mark)
         of.update_peer_water_mark(f"n{number}", mark - 1)
-    assert of.committed(term_of=lambda index: 4) == committed
+    assert of.committed == committed
 
 
 def test_an_older_term_s_entry_is_not_committed_by_counting() -> None:
     """§7.3 row 1, Raft's figure 8: DLedger counts."""
-    of = checker()
-    for peer in ("n0", "n1", "n2"):
+    of = checker(inherited=7)
+    for peer in ("n0", "n1"):
         of.update_peer_water_mark(peer, 7)
-    assert of.committed(term_of=lambda index: 3) == -1
+    assert of.committed == -1
+    of.update_peer_water_mark("n2", 5)
+    assert of.committed == 5, "all members have it, so that whoever leads next does, too"
     for peer in ("n0", "n1"):
         of.update_peer_water_mark(peer, 8)
-    assert of.committed(term_of=lambda index: 4 if index == 8 else 3) == 8
+    assert of.committed == 8
 
 
 def test_every_end_of_waiting() -> None:
@@ -45,6 +48,7 @@ def test_every_end_of_waiting() -> None:
     assert told == [(0, Code.SUCCESS), (1, Code.SUCCESS)]
     of.time_out(now=2.5)
     assert told[2:] == [(2, Code.WAIT_QUORUM_ACK_TIMEOUT), (3, Code.WAIT_QUORUM_ACK_TIMEOUT)]
+    assert of.times_out_at == 9
     of.complete(4)
     of.end()
     assert told[4:] == [(4, Code.SUCCESS), (5, Code.TERM_CHANGED)]

@@ -1,28 +1,20 @@
 """Whole groups of stores, electors, dispatchers, handlers: the network loses and parts, machines lose their power."""
 
 import random
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
 
 from rmqha.codec.dledger_entry import DLedgerEntry
+from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher, PusherOptions
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
-from rmqha.dledger.entry_dispatcher import EntryDispatcher
-from rmqha.dledger.entry_handler import EntryHandler
-from rmqha.dledger.leader_elector import (
-    DLedgerLeaderElector,
-    ElectorOptions,
-    HeartBeatRequest,
-    HeartBeatResponse,
-    Outgoing,
-    VoteRequest,
-    VoteResponse,
-)
+from rmqha.dledger.leader_elector import DLedgerLeaderElector, ElectorOptions
 from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse
-from rmqha.dledger.quorum_ack_checker import AppendFuture, QuorumAckChecker
 from rmqha.dledger.term_file import TermFile
+from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing, VoteRequest, VoteResponse
 from tests.dledger.members import CONFIG, all_of
 from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SimDisk
@@ -39,7 +31,6 @@ class Node:
         self.group = group
         self.disk = SimDisk(random.Random(group.chance.random()), latency_s=(0, 0))
         self.is_up = False
-        self.led_term = -1
 
     def start(self) -> None:
         mount = self.disk.mount()
@@ -52,9 +43,9 @@ class Node:
         self.elector = DLedgerLeaderElector(
             self.state, self.group.names, options=OPTIONS, random=self.group.chance.random, now=self.group.now
         )
-        self.handler = EntryHandler[tuple[str, PushEntryRequest]](self.store, acks_flushed=True)
-        self.checker: QuorumAckChecker | None = None
-        self.dispatchers: dict[str, EntryDispatcher] = {}
+        self.pusher = DLedgerEntryPusher[tuple[str, PushEntryRequest]](
+            self.store, self.group.names, options=PusherOptions()
+        )
         self.is_up = True
 
     def save(self) -> None:
@@ -68,52 +59,29 @@ class Node:
         self.save()
         for outgoing in out:
             send(self.name, outgoing.peer, outgoing)
-        self.follow_role()
-        for (source, request), response in self.handler.step(now=now):
+        self.pusher.end_leading()
+        if self.pusher.begin_leading():
+            self.group.check_leader(self)
+            self.append(b"barrier")
+        for (source, request), response in self.pusher.handler.step(now=now):
             send(self.name, source, (request, response))
-        if self.checker is not None:
-            self.lead(self.checker)
+        for peer, dispatcher in self.pusher.dispatchers.items():
+            for push in dispatcher.poll(now=now):
+                send(self.name, peer, push)
+        self.pusher.advance(now=now)
         if self.group.chance.random() < 0.3:
             await self.store.flush_in_thread()
         if self.group.chance.random() < 0.02:
             await self.store.persist_check_point_in_thread()
         self.group.check_committed(self)
 
-    def follow_role(self) -> None:
-        if self.checker is not None and not (self.state.is_leader and self.led_term == self.state.curr_term):
-            self.checker.end()
-            self.checker, self.dispatchers = None, {}
-        if self.state.is_leader and self.checker is None:
-            self.led_term = self.state.curr_term
-            self.group.check_leader(self)
-            self.checker = QuorumAckChecker(self.group.names, term=self.led_term, max_pending_requests_num=10000)
-            others = self.group.names - {self.name}
-            self.dispatchers = {peer: EntryDispatcher(peer, self.store, self.checker) for peer in sorted(others)}
-            self.append(b"barrier")
-
-    def lead(self, checker: QuorumAckChecker) -> None:
-        for peer, dispatcher in self.dispatchers.items():
-            for request in dispatcher.poll(now=self.group.now):
-                self.group.send(self.name, peer, request)
-        checker.update_peer_water_mark(self.name, self.store.flushed_index)
-        committed = checker.committed(term_of=lambda index: self.store.get(index).term)
-        self.store.update_committed_index(self.led_term, committed)
-        checker.complete(self.store.committed_index)
-        checker.time_out(now=self.group.now)
-
     def append(self, body: bytes) -> None:
-        if self.checker is None:
-            return
-        try:
-            entry = self.store.append_as_leader(DLedgerEntry(body))
-        except DLedgerException:
-            return
-
-        def told(code: DLedgerResponseCode) -> None:
+        def told(entry: DLedgerEntry, code: DLedgerResponseCode) -> None:
             if code is DLedgerResponseCode.SUCCESS:
                 self.group.acknowledged[entry.index] = body
 
-        self.checker.wait_ack(AppendFuture(entry.index, self.group.now + 2.5, told))
+        with suppress(DLedgerException):
+            self.pusher.append(body, told, now=self.group.now)
 
     def receive(self, source: str, content: object) -> None:
         now, send = self.group.now, self.group.send
@@ -133,11 +101,11 @@ class Node:
                 self.elector.on_heart_beat_answer(source, number, beaten, now=now)
                 self.save()
             case PushEntryRequest() as push:
-                response = self.handler.handle_push(push, (source, push), now=now)
+                response = self.pusher.handler.handle_push(push, (source, push), now=now)
                 if response is not None:
                     send(self.name, source, (push, response))
-            case (PushEntryRequest() as push, PushEntryResponse() as response) if source in self.dispatchers:
-                self.dispatchers[source].on_answer(push, response, now=now)
+            case (PushEntryRequest() as push, PushEntryResponse() as response):
+                self.pusher.on_answer(source, push, response, now=now)
 
 
 @dataclass(order=True)
@@ -211,7 +179,7 @@ class Group:
     async def run(self, seconds: float, *, appends: bool = True) -> None:
         for _ in range(round(seconds / STEP_S)):
             for node in self.nodes.values():
-                if appends and node.is_up and node.checker is not None and self.chance.random() < 0.3:
+                if appends and node.is_up and node.pusher.checker is not None and self.chance.random() < 0.3:
                     try:
                         node.append(self.chance.randbytes(self.chance.randrange(200)))
                     except NodeDied:
