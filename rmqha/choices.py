@@ -53,3 +53,12 @@ class TlsMode(StrEnum):
     PERMISSIVE = "permissive"
     """Both kinds are served: for the time of a change from one to the other."""
     ENFORCING = "enforcing"
+
+
+class DLedgerAck(StrEnum):
+    """When a member of a DLedger group counts an entry as stored."""
+
+    FLUSHED = "flushed"
+    """Its data and its unit of the index are forced to the device."""
+    WRITTEN = "written"
+    """They are written: what DLedger means."""

@@ -40,6 +40,12 @@ def _scaled(name: str, scale: float) -> Kind:
     )
 
 
+def _ratio(text: str) -> float:
+    if not (text.replace(".", "", 1).isascii() and text.replace(".", "", 1).isdigit() and 0 < float(text) <= 1):
+        raise ValueError(f"{text!r} is not a ratio such as 0.75, above 0 and at most 1")
+    return float(text)
+
+
 def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError(f"{text!r} is neither true nor false")
@@ -135,6 +141,7 @@ PERCENT: Final = Kind("percent", _whole_number, scale=1, empty=0)
 MILLISECONDS: Final = _scaled("ms", 0.001)
 SECONDS: Final = _scaled("s", 1.0)
 HOURS: Final = _scaled("hours", 3600.0)
+RATIO: Final = Kind("ratio", _ratio)
 BOOLEAN: Final = Kind("boolean", _boolean, lambda value: str(value).lower(), empty=False)
 TEXT: Final = Kind("text", str)
 PATH: Final = Kind("path", _path)
@@ -142,5 +149,6 @@ ADDRESS: Final = Kind("host:port", lambda text: _address(text) if text else "")
 ADDRESSES: Final = Kind("host:port, ...", lambda text: tuple(_address(p) for p in _parts(text, ",;")), ",".join)
 NETWORKS: Final = Kind("addresses", _networks, ",".join)
 NAMES: Final = Kind("names", _parts, ",".join)
+SEMICOLON_NAMES: Final = Kind("names", lambda text: _parts(text, ";"), ";".join)
 HOURS_OF_DAY: Final = Kind("hours of day", _hours_of_day, lambda hours: ";".join(f"{h:02}" for h in hours))
 DELAY_LEVELS: Final = Kind("durations", _delay_levels, _show_delay_levels)
