@@ -36,7 +36,12 @@ class DLedgerSettings:
         "has written it, as with DLedger: a power cut of all of them may take it back.",
     )
     heart_beat_time_interval_s: float = key(
-        "heartBeatTimeIntervalMs", MILLISECONDS, "2000", low=10, high=_MINUTE_MS, meaning="Pause between two heartbeats."
+        "heartBeatTimeIntervalMs",
+        MILLISECONDS,
+        "2000",
+        low=10,
+        high=_MINUTE_MS,
+        meaning="Pause between two heartbeats.",
     )
     max_heart_beat_leak: int = key(
         "maxHeartBeatLeak",
@@ -48,10 +53,20 @@ class DLedgerSettings:
         "steps down.",
     )
     min_vote_interval_s: float = key(
-        "minVoteIntervalMs", MILLISECONDS, "300", low=1, high=_MINUTE_MS, meaning="Shortest pause between two rounds of votes."
+        "minVoteIntervalMs",
+        MILLISECONDS,
+        "300",
+        low=1,
+        high=_MINUTE_MS,
+        meaning="Shortest pause between two rounds of votes.",
     )
     max_vote_interval_s: float = key(
-        "maxVoteIntervalMs", MILLISECONDS, "1000", low=1, high=_MINUTE_MS, meaning="Longest pause between two rounds of votes."
+        "maxVoteIntervalMs",
+        MILLISECONDS,
+        "1000",
+        low=1,
+        high=_MINUTE_MS,
+        meaning="Longest pause between two rounds of votes.",
     )
     min_take_leadership_vote_interval_s: float = key(
         "minTakeLeadershipVoteIntervalMs",
@@ -100,7 +115,12 @@ class DLedgerSettings:
         meaning="Appends that wait for a majority; further ones are answered LEADER_PENDING_FULL.",
     )
     max_wait_ack_time_s: float = key(
-        "maxWaitAckTimeMs", MILLISECONDS, "2500", low=1, high=_MINUTE_MS, meaning="So long an append waits for a majority."
+        "maxWaitAckTimeMs",
+        MILLISECONDS,
+        "2500",
+        low=1,
+        high=_MINUTE_MS,
+        meaning="So long an append waits for a majority.",
     )
     max_push_time_out_s: float = key(
         "maxPushTimeOutMs",
@@ -192,6 +212,4 @@ class DLedgerSettings:
         "0.85",
         meaning="Above it data files are deleted before they have expired; 0.05 higher, nothing is appended.",
     )
-    enable_disk_force_clean: bool = key(
-        "enableDiskForceClean", BOOLEAN, "true", meaning="Whether they are."
-    )
+    enable_disk_force_clean: bool = key("enableDiskForceClean", BOOLEAN, "true", meaning="Whether they are.")
