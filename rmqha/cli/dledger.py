@@ -7,6 +7,11 @@ import click
 from rmqha.cli.lazy import LazyGroup
 
 COMMANDS: Final = {
+    "append": ("rmqha.cli.dledger_append:append", "Append entries to a group's log."),
+    "get": ("rmqha.cli.dledger_get:get", "Read entries from a group's leader."),
+    "status": ("rmqha.cli.dledger_status:status", "Say who leads a group, and how its members are."),
+    "leadershipTransfer": ("rmqha.cli.dledger_transfer:leadership_transfer", "Hand leadership over to a member."),
+    "transfer": ("rmqha.cli.dledger_transfer:leadership_transfer", "The same."),
     "dump": ("rmqha.cli.dledger_dump:dump", "Print the entries of a store as JSON lines."),
 }
 
@@ -16,11 +21,14 @@ COMMANDS: Final = {
     commands_at=COMMANDS,
     epilog="""\b
 Examples:
+  rmqha dledger status -g g1 -p 'n0-10.0.0.1:20911;n1-10.0.0.2:20911;n2-10.0.0.3:20911'
+  rmqha dledger append -g g1 -p n0-10.0.0.1:20911 -d Hello
+  rmqha dledger transfer -g g1 -p n0-10.0.0.1:20911 -t n1
   rmqha dledger dump /data/dledger-n0 | head
-  rmqha dledger dump /data/dledger-n0 --index 4711 --limit 1 --body
 
-dump only reads, takes no lock, and works on the store of a running server, of RocketMQ's too.
+Of --peers one member that answers is enough: it names the others. The commands work on groups of Java's, too; dump
+reads the store of a running server.
 """,
 )
 def dledger() -> None:
-    """Look into the store of a DLedger member: a Raft log, RocketMQ's of enableDLegerCommitLog, too."""
+    """Ask a DLedger group (a Raft log), or look into a member's store: RocketMQ's of enableDLegerCommitLog, too."""

@@ -1,21 +1,16 @@
 """``rmqha dledger dump``: the entries of a DLedger store, one JSON object a line."""
 
-import base64
-import hashlib
-import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from rmqha.cli.errors import CliError
-from rmqha.cli.output import takes_unicode
 
 if TYPE_CHECKING:
-    from rmqha.codec.dledger_entry import Blank
-    from rmqha.dledger.ledger_reader import LedgerEntry, LedgerReader
+    from rmqha.dledger.ledger_reader import LedgerReader
 
 _SETTLES_S = 0.02
 """An entry that a running server is writing is whole after less."""
@@ -50,12 +45,14 @@ def dump(
     The log ends where DLedger would find its end at its next start: entries that a follower of Java's has cut, and
     that nothing was written over, show again, as they do in DLedger. Whether an entry is committed, no file says.
     """
+    from rmqha.cli.dledger_lines import as_json, record_line  # noqa: PLC0415 - not for --help
+
     reader = _reader(_ledger_directory(directory), data_store_path)
     begin = start_index or 0
     printed = 0
     for record in reader.records(begin):
-        line = _line(record, with_body=with_body)
-        sys.stdout.write(json.dumps(line, ensure_ascii=not takes_unicode(), separators=(",", ":")) + "\n")
+        line = record_line(record, with_body=with_body)
+        sys.stdout.write(as_json(line) + "\n")
         printed += "blank" not in line
         if printed == limit:
             return
@@ -90,31 +87,3 @@ def _ledger_directory(path: str) -> Path:
     if len(members) > 1:
         raise CliError(f"there are {len(members)} members in {path}", hint=f"name one, such as {members[0]}")
     return members[0] if members else directory
-
-
-def _line(record: "LedgerEntry | Blank", *, with_body: bool) -> dict[str, Any]:
-    from rmqha.codec.dledger_entry import Blank  # noqa: PLC0415
-
-    if isinstance(record, Blank):
-        return {"blank": True, "pos": record.pos, "size": record.size}
-    header = record.header
-    line = {
-        "index": header.index,
-        "term": header.term,
-        "pos": header.pos,
-        "size": header.size,
-        "magic": header.magic,
-        "channel": header.channel,
-        "chainCrc": header.chain_crc,
-        "bodyCrc": header.body_crc,
-        "bodyLength": header.body_length,
-        "bodySha256": hashlib.sha256(record.body).hexdigest(),
-    }
-    return line | _body(record.body) if with_body else line
-
-
-def _body(body: bytes) -> dict[str, Any]:
-    try:
-        return {"body": body.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"body": base64.b64encode(body).decode("ascii"), "bodyIsBase64": True}

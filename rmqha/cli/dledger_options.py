@@ -1,18 +1,21 @@
 """Options that the commands of a DLedger group share."""
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from rmqha.cli.errors import CliError
 from rmqha.exit_codes import EXIT_UNREACHABLE
 
+if TYPE_CHECKING:
+    from rmqha.dledger.dledger_client import DLedgerClient
+
+Answer = TypeVar("Answer")
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_GROUP: Final = "default"
 DEFAULT_PEERS: Final = "n0-localhost:20911"
-EXIT_CODES: Final = "Exit codes: 0 good, 1 failed, 2 wrong usage, 3 nobody reachable."
 
 
 def _peers(_ctx: click.Context, param: click.Parameter, value: str) -> dict[str, str]:
@@ -47,3 +50,25 @@ class GroupUnreachableError(CliError):
             why=why,
             hint="are they running? Name them with --peers ID-HOST:PORT;ID-HOST:PORT",
         )
+
+
+def ask_group(group: str, peers: dict[str, str], question: "Callable[[DLedgerClient], Awaitable[Answer]]") -> Answer:
+    """Ask with a client of the group; over TLS, if the environment says so.
+
+    Raises:
+        GroupUnreachableError: no member answers.
+    """
+    import trio  # noqa: PLC0415 - not for --help
+
+    from rmqha.cli.tls import client_network  # noqa: PLC0415
+    from rmqha.dledger.dledger_client import open_dledger_client  # noqa: PLC0415
+    from rmqha.errors import RemotingConnectError  # noqa: PLC0415
+
+    async def ask() -> Answer:
+        async with open_dledger_client(group=group, peers=peers, network=client_network()) as client:
+            return await question(client)
+
+    try:
+        return trio.run(ask)
+    except RemotingConnectError as error:
+        raise GroupUnreachableError(group, str(error)) from None

@@ -20,7 +20,7 @@ COMMANDS: Final = {
     "tail": ("rmqha.cli.tail:tail", "Print the messages of a topic, and follow it."),
     "status": ("rmqha.cli.status:status", "Say how a broker and its replicas are."),
     "log": ("rmqha.cli.log:log", "Look into a store on disk: dump its messages, verify it."),
-    "dledger": ("rmqha.cli.dledger:dledger", "Look into the store of a DLedger member (a Raft log)."),
+    "dledger": ("rmqha.cli.dledger:dledger", "Ask a DLedger group (a Raft log); look into a member's store."),
     "replay": ("rmqha.cli.replay:replay", "Replay a store with Spark into Parquet or JSON."),
     "config": ("rmqha.cli.config:config", "Check or show a broker.conf; print the reference of all keys."),
     "completion": ("rmqha.cli.completion:completion", "Print the completion script for a shell."),

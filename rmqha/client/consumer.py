@@ -9,7 +9,6 @@ from typing import Final
 import trio
 
 from rmqha.client.auto_commit import AutoCommit, check_auto_commit
-from rmqha.client.connections import Connections
 from rmqha.client.consumer_options import ConsumerOptions
 from rmqha.client.environment import check_trio_runs, logger
 from rmqha.client.message import MessageExt, MessageQueue
@@ -22,6 +21,7 @@ from rmqha.client.topic_routes import REFRESH_AFTER_S, TopicRoutes, readable_que
 from rmqha.client.unanswered import Unanswered
 from rmqha.errors import MQClientError, NoRouteError, RemotingError, RmqhaError
 from rmqha.remoting.background import open_background_nursery
+from rmqha.remoting.connections import Connections
 from rmqha.transport import Network, TcpNetwork
 
 _PAUSE_S: Final = 1.0

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 import trio
 
 from rmqha.client.compression import ZLIB_SYS_FLAG, compress_body
-from rmqha.client.connections import Connections
 from rmqha.client.environment import check_trio_runs
 from rmqha.client.message import Message, MessageQueue, check_message, check_topic, render_properties
 from rmqha.client.message_client_id_setter import MessageClientIDSetter
@@ -31,6 +30,7 @@ from rmqha.codec.send_headers import SendMessageRequestEncoder
 from rmqha.errors import MQClientError, RemotingConnectError, RemotingError, RmqhaError
 from rmqha.remoting.background import open_background_nursery
 from rmqha.remoting.client import RemotingClient
+from rmqha.remoting.connections import Connections
 from rmqha.remoting.response_table import Outcome
 from rmqha.replication.backoff import Backoff
 from rmqha.transport import Network, TcpNetwork

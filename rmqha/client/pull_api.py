@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from rmqha.client.connections import Connections
 from rmqha.client.message import MessageExt, MessageQueue, read_message
 from rmqha.client.results import PULL_STATUS_BY_CODE, PullResult, broker_error
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -25,6 +24,7 @@ from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand, SerializeType
 from rmqha.codec.route import MASTER_ID, BrokerData
 from rmqha.errors import MQClientError, NoRouteError, RemoteProtocolError, RemotingError, StoreError
+from rmqha.remoting.connections import Connections
 
 _ANSWER_LATER_S: Final = 10.0
 """How much longer than the time it may hold a pull a broker is given to answer."""

@@ -6,7 +6,6 @@ from typing import Final
 
 import trio
 
-from rmqha.client.connections import Connections
 from rmqha.client.message import MessageQueue
 from rmqha.client.results import broker_error
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -23,6 +22,7 @@ from rmqha.codec.route import (
     decode_route,
 )
 from rmqha.errors import MQClientError, NoRouteError, RemotingError, RmqhaError
+from rmqha.remoting.connections import Connections
 
 REFRESH_AFTER_S: Final = 30.0
 _PROBE_S: Final = 5.0

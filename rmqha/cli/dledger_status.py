@@ -1,0 +1,107 @@
+"""``rmqha dledger status``: ask every member of a group how it is."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqha.cli.dledger_options import GroupUnreachableError, ask_group, group_options
+from rmqha.exit_codes import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from rmqha.codec.dledger_wire import MemberStatus, MetadataResponse
+    from rmqha.dledger.dledger_client import DLedgerClient
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqha dledger status -p 'n0-10.0.0.1:20911;n1-10.0.0.2:20911;n2-10.0.0.3:20911'
+  rmqha dledger status --group g1 --format json | jq -r .leader
+
+\b
+Exit codes: 0 the group takes appends, 1 it does not, 2 wrong usage, 3 no member can be reached.
+"""
+)
+@group_options
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.pass_context
+def status(ctx: click.Context, /, *, group: str, peers: dict[str, str], output: str) -> None:
+    """Say who leads a group, and how its members are.
+
+    Members of Java's tell who leads, and in which term; how far their logs go they do not tell.
+    """
+    from rmqha.cli.dledger_health import judge_group, leader_of, render_group  # noqa: PLC0415 - not for --help
+    from rmqha.cli.dledger_lines import as_json  # noqa: PLC0415
+
+    members = ask_group(group, peers, ask_members)
+    if not any(member["alive"] for member in members):
+        raise GroupUnreachableError(group, "; ".join(str(member["error"]) for member in members))
+    verdict = judge_group(group, members)
+    if output == "json":
+        leader = leader_of(members) or {"id": None, "term": None}
+        facts = {"group": group, "leader": leader["id"], "leaderId": leader["id"], "term": leader["term"]}
+        judged = {"verdict": verdict.level, "summary": verdict.summary, "reasons": list(verdict.reasons)}
+        click.echo(as_json(judged | facts | {"members": members}))
+    else:
+        click.echo(render_group(members, verdict))
+    if verdict.level == "failed":
+        ctx.exit(EXIT_FAILED)
+
+
+async def ask_members(client: "DLedgerClient") -> list[dict[str, Any]]:
+    """The facts of all members (see :mod:`rmqha.cli.dledger_health`): of those given, and those that they name."""
+    import trio  # noqa: PLC0415 - not for --help
+
+    facts: dict[str, dict[str, Any]] = {}
+
+    async def ask(member_id: str) -> None:
+        facts[member_id] = await _facts(client, member_id)
+
+    while unasked := [member_id for member_id in client.peers if member_id not in facts]:
+        async with trio.open_nursery() as nursery:
+            for member_id in unasked:
+                nursery.start_soon(ask, member_id)
+    return [facts[member_id] for member_id in client.peers]
+
+
+async def _facts(client: "DLedgerClient", member_id: str) -> dict[str, Any]:
+    from rmqha.codec.dledger_wire import MetadataResponse  # noqa: PLC0415
+    from rmqha.errors import RmqhaError  # noqa: PLC0415
+
+    error, told, term = None, None, None
+    try:
+        told = await client.metadata(member_id)
+        term = None if told.rmqha_status is not None else await client.term_of(member_id)
+    except RmqhaError as raised:
+        error = str(raised)
+    named = {"id": member_id, "address": client.peers[member_id], "alive": told is not None}
+    answer = told or MetadataResponse()
+    return named | {"error": error or _refusal(answer)} | _told(member_id, answer, term, is_told=told is not None)
+
+
+def _refusal(answer: "MetadataResponse") -> str | None:
+    from rmqha.cli.dledger_lines import code_name  # noqa: PLC0415
+
+    if answer.code == 200:
+        return None
+    return f"it answers {code_name(answer.code)}: it is of another group, or has another id"
+
+
+def _told(member_id: str, answer: "MetadataResponse", term: int | None, *, is_told: bool) -> dict[str, Any]:
+    status: MemberStatus | None = answer.rmqha_status
+    if status is not None:
+        return {
+            "role": status.role,
+            "leaderId": answer.leader_id,
+            "term": status.term,
+            "beginIndex": status.begin_index,
+            "endIndex": status.end_index,
+            "committedIndex": status.committed_index,
+            "flushedIndex": status.flushed_index,
+            "transferee": status.transferee,
+            "writeError": status.write_error,
+            "version": status.version,
+        }
+    role = {None: "CANDIDATE", member_id: "LEADER"}.get(answer.leader_id, "FOLLOWER") if is_told else None
+    unknown = ("beginIndex", "endIndex", "committedIndex", "flushedIndex", "transferee", "writeError", "version")
+    return {"role": role, "leaderId": answer.leader_id, "term": term, **dict.fromkeys(unknown)}
