@@ -39,7 +39,7 @@ class _Asked:
 class _Pushed(NamedTuple):
     """An entry without an answer."""
 
-    index: int
+    entry_index: int
     size: int
     sent_at: float
 
@@ -278,7 +278,7 @@ class EntryDispatcher:
             if response.index == request.first_entry_index:
                 last = min(response.index + max(1, response.count) - 1, request.last_entry_index)
                 self._checker.update_peer_water_mark(self.peer, last)
-                while self._pending and self._pending[0].index <= last:
+                while self._pending and self._pending[0].entry_index <= last:
                     self._pending_bytes -= self._pending.popleft().size
         elif response.code == _Code.INCONSISTENT_STATE:
             self._compare_again(now=now)

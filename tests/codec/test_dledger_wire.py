@@ -27,9 +27,9 @@ from rmqha.codec.dledger_wire import (
     refuse,
 )
 from rmqha.codec.remoting import RemotingCommand, decode_frames
-from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, VoteRequest, VoteResponse, VoteResult
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse, PushType
 from rmqha.dledger.push_wire import decode_push, encode_push, encode_push_answer
+from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, VoteRequest, VoteResponse, VoteResult
 from rmqha.errors import RemoteProtocolError
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "dledger" / "wire.txt"
