@@ -50,3 +50,7 @@ class TermFile:
     def save(self, state: TermVote) -> None:
         """Make a term and a vote durable. Raises StoreWriteError: then nobody may hear of them."""
         self._disk.replace_bytes(self._path, encode_term_vote(state))
+
+    async def save_in_thread(self, state: TermVote) -> None:
+        """As :meth:`save`, without holding up the event loop."""
+        await self._disk.replace_bytes_in_thread(self._path, encode_term_vote(state))

@@ -1,0 +1,206 @@
+"""DLedgerRpcService: a member's requests and answers on the wire, in both directions.
+
+What is wrong with a request before anybody looks at what it asks is found here: it is for another member or group, or it
+is no message at all.
+
+Source: spec: dledger §2.2, §5; dledger-all-0.3.1.2 DLedgerRpcNettyService.java.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+from rmqha.codec.dledger_wire import (
+    HANDLED,
+    AppendEntryRequest,
+    AppendEntryResponse,
+    Base,
+    DLedgerRequestCode,
+    GetEntriesRequest,
+    GetEntriesResponse,
+    LeadershipTransferRequest,
+    LeadershipTransferResponse,
+    MetadataRequest,
+    MetadataResponse,
+    decode,
+    encode,
+    refuse,
+)
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.peer_connection import PeerConnection
+from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse
+from rmqha.dledger.push_wire import decode_push, encode_push, encode_push_answer
+from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing, VoteRequest, VoteResponse
+from rmqha.errors import RemoteProtocolError
+from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
+
+_TERM_MAX: Final = 1 << 62
+"""No election comes so far, and a term that somebody made up must leave room for the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request that awaits its one answer, now or later.
+
+    Attributes:
+        base: whom the request is for, and from whom.
+        kind: the class of the answer.
+    """
+
+    connection: Connection
+    command: RemotingCommand
+    base: Base
+    kind: type
+
+    def answer(self, message: object, base: Base) -> None:
+        """Send what was asked for; ``base`` has the fields that ``message`` does not."""
+        self._send(encode(message, base))
+
+    def refuse(self, code: int, *, leader_id: str | None) -> None:
+        """Send why not, and who may know more."""
+        self._send(refuse(self.kind, self.base, code=code, leader_id=leader_id))
+
+    def answer_push(self, response: PushEntryResponse) -> None:
+        """Send what has become of a push."""
+        self._send(encode_push_answer(response, group=self.base.group or ""))
+
+    def _send(self, body: bytes) -> None:
+        self.connection.send_reply(self.command, RemotingCommand(HANDLED, body=body))
+
+
+class DLedgerProtocolHandler(Protocol):
+    """Who answers: a member."""
+
+    @property
+    def leader_id(self) -> str | None:
+        """Who leads, as far as this member knows."""
+        ...
+
+    def handle_metadata(self, request: MetadataRequest, question: Question) -> None:
+        """Say who leads."""
+        ...
+
+    def handle_append(self, request: AppendEntryRequest, question: Question) -> None:
+        """Append an entry."""
+        ...
+
+    def handle_get(self, request: GetEntriesRequest, question: Question) -> None:
+        """Read an entry."""
+        ...
+
+    def handle_vote(self, request: VoteRequest, question: Question) -> None:
+        """Vote, or do not."""
+        ...
+
+    def handle_heart_beat(self, request: HeartBeatRequest, question: Question) -> None:
+        """Follow a leader."""
+        ...
+
+    def handle_push(self, request: PushEntryRequest, question: Question) -> None:
+        """Take what a leader has."""
+        ...
+
+    def handle_leadership_transfer(self, request: LeadershipTransferRequest, question: Question) -> None:
+        """Let another member lead, or take over."""
+        ...
+
+
+class DLedgerRpcService:
+    """Serves a member's ``handler``, and asks the other members."""
+
+    def __init__(self, *, group: str, self_id: str, handler: DLedgerProtocolHandler) -> None:
+        self._group: Final = group
+        self._self_id: Final = self_id
+        self._handler: Final = handler
+        self.connections: Final[dict[str, PeerConnection]] = {}
+        """To each other member, by its id."""
+
+    @property
+    def connected(self) -> frozenset[str]:
+        """The members that can be asked."""
+        return frozenset(peer for peer, connection in self.connections.items() if connection.is_connected)
+
+    def register(self, dispatcher: RequestDispatcher) -> None:
+        """Take DLedger's requests; in a binary header, which has 16 bits for the code, they wrap."""
+        handler, code = self._handler, DLedgerRequestCode
+        table: tuple[tuple[DLedgerRequestCode, type, type, Callable[[Any, Question], None]], ...] = (
+            (code.METADATA, MetadataRequest, MetadataResponse, handler.handle_metadata),
+            (code.APPEND, AppendEntryRequest, AppendEntryResponse, handler.handle_append),
+            (code.GET, GetEntriesRequest, GetEntriesResponse, handler.handle_get),
+            (code.VOTE, VoteRequest, VoteResponse, handler.handle_vote),
+            (code.HEART_BEAT, HeartBeatRequest, HeartBeatResponse, handler.handle_heart_beat),
+            (code.PUSH, PushEntryRequest, PushEntryResponse, handler.handle_push),
+            (
+                code.LEADERSHIP_TRANSFER,
+                LeadershipTransferRequest,
+                LeadershipTransferResponse,
+                handler.handle_leadership_transfer,
+            ),
+        )
+        for request_code, asked, answered, handle in table:
+            decoder = decode_push if asked is PushEntryRequest else partial(decode, asked)
+            process = partial(self._process, decoder, answered, handle)
+            dispatcher.register(request_code, process)
+            dispatcher.register(request_code.in_binary_header, process)
+
+    def _process(
+        self,
+        decoder: Callable[[bytes], tuple[Base, Any]],
+        kind: type,
+        handle: Callable[[Any, Question], None],
+        connection: Connection,
+        command: RemotingCommand,
+    ) -> None:
+        """Hand a request to its handler. Raises RemoteProtocolError: it is none."""
+        base, request = decoder(command.body)
+        if base.term > _TERM_MAX:
+            raise RemoteProtocolError(f"no group has come to a term of {base.term}")
+        command.body = b""  # it need not be kept until the answer is there
+        question = Question(connection, command, base, kind)
+        if base.remote_id != self._self_id:
+            question.refuse(DLedgerResponseCode.UNKNOWN_MEMBER, leader_id=self._handler.leader_id)
+        elif base.group != self._group:
+            question.refuse(DLedgerResponseCode.UNKNOWN_GROUP, leader_id=self._handler.leader_id)
+        else:
+            handle(request, question)
+
+    def _base(self, peer: str) -> Base:
+        return Base(self._group, peer, self._self_id)
+
+    def ask(self, outgoing: Outgoing, on_answer: Callable[[VoteResponse | HeartBeatResponse | None], None]) -> None:
+        """Ask for a vote, or say who leads; ``on_answer`` gets None if there is no answer."""
+        is_vote = isinstance(outgoing.request, VoteRequest)
+        code = DLedgerRequestCode.VOTE if is_vote else DLedgerRequestCode.HEART_BEAT
+        kind: type[VoteResponse | HeartBeatResponse] = VoteResponse if is_vote else HeartBeatResponse
+
+        def on_body(body: bytes | None) -> None:
+            on_answer(None if body is None else decode(kind, body)[1])
+
+        self.connections[outgoing.peer].ask(code, encode(outgoing.request, self._base(outgoing.peer)), on_body)
+
+    def push(self, peer: str, request: PushEntryRequest, on_answer: Callable[[PushEntryResponse], None]) -> None:
+        """Replicate; nothing is heard of a push without an answer."""
+        body = encode_push(request, group=self._group, remote_id=peer)
+
+        def on_body(answer: bytes | None) -> None:
+            if answer is not None:
+                on_answer(decode(PushEntryResponse, answer)[1])
+
+        self.connections[peer].ask(DLedgerRequestCode.PUSH, body, on_body)
+
+    def ask_to_take_over(
+        self, peer: str, request: LeadershipTransferRequest, on_answer: Callable[[int], None], *, leader_id: str
+    ) -> None:
+        """Let ``peer`` take over; ``on_answer`` gets the answer's code."""
+        base = Base(self._group, peer, self._self_id, leader_id=leader_id)
+
+        def on_body(body: bytes | None) -> None:
+            if body is None:
+                on_answer(DLedgerResponseCode.NETWORK_ERROR)
+            else:
+                on_answer(decode(LeadershipTransferResponse, body)[1].code)
+
+        self.connections[peer].ask(DLedgerRequestCode.LEADERSHIP_TRANSFER, encode(request, base), on_body)

@@ -1,0 +1,368 @@
+"""DLedgerServer: one member of a group, put together of its parts.
+
+    DLedgerServer            answers the requests, and owns the lifetimes
+      DLedgerMmapFileStore   the log; FlushDataService, CleanSpaceService
+      DLedgerLeaderElector   who leads; run by StateMaintainer, with TermFile
+      DLedgerEntryPusher     replication; run by PushService
+      ProvenReads            reads that only a leader can answer
+      DLedgerRpcService      requests and answers; a PeerConnection to each other member
+
+Source: dledger-all-0.3.1.2 DLedgerServer.java.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha import __version__
+from rmqha.codec.dledger_entry import DLedgerEntry
+from rmqha.codec.dledger_wire import (
+    AppendEntryRequest,
+    AppendEntryResponse,
+    Base,
+    GetEntriesRequest,
+    GetEntriesResponse,
+    LeadershipTransferRequest,
+    MemberStatus,
+    MetadataRequest,
+    MetadataResponse,
+)
+from rmqha.dledger.clean_space_service import CleanSpaceService
+from rmqha.dledger.dledger_config import DLedgerConfig
+from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher, PusherOptions
+from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
+from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
+from rmqha.dledger.dledger_rpc_service import DLedgerRpcService, Question
+from rmqha.dledger.flush_data_service import FlushDataService
+from rmqha.dledger.leader_elector import DLedgerLeaderElector, ElectorOptions
+from rmqha.dledger.member_state import MemberState, Role
+from rmqha.dledger.peer_connection import PeerConnection
+from rmqha.dledger.proven_reads import ProvenReads
+from rmqha.dledger.push_entry import PushEntryRequest
+from rmqha.dledger.push_service import PushService
+from rmqha.dledger.state_maintainer import StateMaintainer
+from rmqha.dledger.term_barrier import barrier_body
+from rmqha.dledger.term_file import TermFile
+from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing, VoteRequest, VoteResponse
+from rmqha.errors import RemoteProtocolError, StoreReadError, StoreWriteError
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.limits import RemotingLimits
+from rmqha.remoting.server import RemotingServer
+from rmqha.store.disk import Disk
+from rmqha.transport import Network
+
+logger = structlog.get_logger()
+
+_DRAIN_S: Final = 3.0
+_Code = DLedgerResponseCode
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Of one member.
+
+    Attributes:
+        peers: ``(host, port)`` of each member by its id, this one's too, where it listens.
+    """
+
+    group: str
+    peers: dict[str, tuple[str, int]]
+    store: DLedgerConfig
+    elector: ElectorOptions = field(default_factory=ElectorOptions)
+    pusher: PusherOptions = field(default_factory=PusherOptions)
+    limits: RemotingLimits = field(
+        default_factory=lambda: RemotingLimits(
+            client_allow=(),
+            max_connections=4096,
+            max_connections_per_address=4096,
+            max_in_flight_bytes=512 << 20,
+            max_in_flight_bytes_per_connection=64 << 20,
+            receive_size=256 * 1024,
+            server_channel_max_idle_time_s=120.0,
+        )
+    )
+
+
+async def open_store(config: DLedgerConfig, disk: Disk) -> DLedgerMmapFileStore:
+    """Lock and recover a member's store, and take over the term and the vote that it has; waits in a thread.
+
+    Raises:
+        StoreLockedError: another process has this store.
+        CorruptLogError: damage; nothing was changed.
+        StoreWriteError, StoreReadError: a file cannot be used.
+    """
+    state = MemberState(config.self_id)
+    store = DLedgerMmapFileStore(config, state, disk)
+
+    def load() -> None:
+        store.startup()
+        try:
+            saved = TermFile(disk, config.default_path).load(ledger_end_term=store.ledger_end_term)
+        except BaseException:
+            store.close()
+            raise
+        state.curr_term, state.curr_vote_for = saved.curr_term, saved.vote_leader
+
+    await disk.in_thread(load)
+    return store
+
+
+class DLedgerServer:
+    """Serves until :meth:`stop`. One object, one life; the store is closed at its end."""
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        store: DLedgerMmapFileStore,
+        disk: Disk,
+        network: Network,
+        *,
+        now_ms: Callable[[], int],
+        random: Callable[[], float],
+    ) -> None:
+        """Make the parts; inside trio.
+
+        Args:
+            options: what the operator decided.
+            store: from :func:`open_store`.
+            disk: where it is.
+            network: the door to the other members and the clients.
+            now_ms: the wall clock.
+            random: the next of numbers from 0 to 1.
+        """
+        self._options: Final = options
+        self._disk: Final = disk
+        self._network: Final = network
+        self._now_ms: Final = now_ms
+        self.member_state: Final = store.member_state
+        self.store: Final = store
+        self._id: Final = store.member_state.self_id
+        ids = frozenset(options.peers)
+        self.elector: Final = DLedgerLeaderElector(
+            self.member_state,
+            ids,
+            options=options.elector,
+            random=random,
+            now=trio.current_time(),
+            may_lead=lambda: store.write_error is None,
+        )
+        self.pusher: Final = DLedgerEntryPusher[Question](store, ids, options=options.pusher)
+        self.reads: Final = ProvenReads(store, self.elector, self.pusher, append_barrier=self._append_barrier)
+        self.rpc: Final = DLedgerRpcService(group=options.group, self_id=self._id, handler=self)
+        self._push_service: Final = PushService(self.pusher, self.reads, self.rpc)
+        terms = TermFile(disk, options.store.default_path)
+        self._maintainer: Final = StateMaintainer(self.elector, terms, store, self)
+        self._told_role: tuple[Role, int, str | None] | None = None
+        self._stopping: Final = trio.Event()
+
+    def stop(self) -> None:
+        """Begin to end: :meth:`run` returns when what is due is answered, and everything is durable."""
+        self._stopping.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve. Raises OSError: this member's port cannot be listened on."""
+        dispatcher = RequestDispatcher()
+        self.rpc.register(dispatcher)
+        server = RemotingServer(dispatcher, limits=self._options.limits)
+        flush = FlushDataService(self.store, self._options.store, on_flushed=self._on_flushed)
+        clean = CleanSpaceService(self.store, self._options.store, self._disk, now_ms=self._now_ms)
+        try:
+            host, port = self._options.peers[self._id]
+            listener = await self._network.listen(host, port)
+            logger.info("dledger.started", id=self._id, group=self._options.group, listen=f"{host}:{port}")
+            async with trio.open_nursery() as nursery:
+                for task in (flush.run, clean.run, self._push_service.run, self._maintainer.run):
+                    nursery.start_soon(task)
+                self._connect(nursery)
+                nursery.start_soon(server.serve, listener)
+                task_status.started()
+                await self._stopping.wait()
+                await server.close(grace_s=_DRAIN_S)
+                nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._close()
+
+    def _connect(self, nursery: trio.Nursery) -> None:
+        for peer, (host, port) in self._options.peers.items():
+            if peer != self._id:
+                address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                self.rpc.connections[peer] = connection = PeerConnection(
+                    self._network, peer, address, on_change=self._on_change, on_gone=self._on_gone
+                )
+                nursery.start_soon(connection.run)
+
+    async def _close(self) -> None:
+        """What is written becomes durable; a checkpoint that cannot be written only makes the next start's work more."""
+        self.member_state.change_to_candidate()
+        self.pusher.end_leading()
+        try:
+            await self.store.shutdown()
+        except StoreWriteError as error:
+            logger.warning("dledger.checkpoint_failed", reason=str(error))
+        logger.info("dledger.stopped", id=self._id, end_index=self.store.ledger_end_index)
+
+    # What happens here
+
+    def _on_flushed(self) -> None:
+        self._push_service.wakeup()
+        if self.store.write_error is not None:
+            self._maintainer.wakeup()
+
+    def _on_change(self, peer: str) -> None:
+        self._push_service.on_change(peer)
+        if self.pusher.checker is not None:
+            self.elector.prove()  # who has come learns at once whom to follow
+            self._maintainer.wakeup()
+
+    def _on_gone(self, peer: str) -> None:
+        def work(now: float) -> None:
+            self.elector.on_leader_gone(peer, now=now)
+
+        self._maintainer.do(work)
+
+    def on_role(self, *, is_durable: bool) -> None:
+        """See :class:`~rmqha.dledger.state_maintainer.Observer`."""
+        if self.pusher.end_leading():
+            self.reads.step(now=trio.current_time())
+        if is_durable:
+            self.pusher.begin_leading()
+            self._tell_role()
+        self._push_service.wakeup()
+
+    def _tell_role(self) -> None:
+        state, store = self.member_state, self.store
+        role = (state.role, state.curr_term, state.leader_id)
+        if role != self._told_role:
+            self._told_role = role
+            logger.info(
+                "dledger.role_changed",
+                id=self._id,
+                role=state.role.value,
+                term=state.curr_term,
+                leader=state.leader_id,
+                end_index=store.ledger_end_index,
+                committed_index=store.committed_index,
+                write_error=None if store.write_error is None else str(store.write_error),
+            )
+
+    def send(self, outgoing: Outgoing) -> None:
+        """See :class:`~rmqha.dledger.state_maintainer.Observer`."""
+
+        def on_answer(response: VoteResponse | HeartBeatResponse | None) -> None:
+            self._maintainer.do(partial(self._on_answer, outgoing, response))
+
+        self.rpc.ask(outgoing, on_answer)
+
+    def _on_answer(self, outgoing: Outgoing, response: VoteResponse | HeartBeatResponse | None, now: float) -> None:
+        if isinstance(outgoing.request, VoteRequest):
+            assert not isinstance(response, HeartBeatResponse), "a vote was asked for"
+            self.elector.on_vote_answer(outgoing.peer, outgoing.number, response, now=now)
+        else:
+            assert not isinstance(response, VoteResponse), "a heartbeat was sent"
+            self.elector.on_heart_beat_answer(outgoing.peer, outgoing.number, response, now=now)
+
+    def _append_barrier(self) -> None:
+        try:
+            body = barrier_body(self.store, now_ms=self._now_ms())
+            self.pusher.append(body, lambda _entry, _code: None, now=trio.current_time())
+        except (DLedgerException, StoreReadError) as error:
+            logger.warning("dledger.barrier_failed", reason=str(error))
+        self._push_service.wakeup()
+
+    # What is asked: see DLedgerProtocolHandler
+
+    @property
+    def leader_id(self) -> str | None:
+        """Who leads, as far as this member knows."""
+        return self.member_state.leader_id
+
+    def handle_metadata(self, _request: MetadataRequest, question: Question) -> None:
+        """In every role."""
+        peers = {peer: f"{host}:{port}" for peer, (host, port) in self._options.peers.items()}
+        response = MetadataResponse(_Code.SUCCESS, self.leader_id, peers, self.status())
+        question.answer(response, Base(self._options.group))
+
+    def status(self) -> MemberStatus:
+        """What this member tells of itself."""
+        state, store = self.member_state, self.store
+        error = store.write_error or ("the disk is too full" if store.is_disk_full else None)
+        return MemberStatus(
+            role=state.role.value,
+            term=state.curr_term,
+            begin_index=store.ledger_begin_index,
+            end_index=store.ledger_end_index,
+            committed_index=store.committed_index,
+            flushed_index=store.flushed_index,
+            transferee=state.transferee,
+            write_error=None if error is None else str(error),
+            version=__version__,
+        )
+
+    def handle_append(self, request: AppendEntryRequest, question: Question) -> None:
+        """Spec: dledger §2.2. Raises RemoteProtocolError: no body."""
+        if request.body is None:
+            raise RemoteProtocolError("an append has a body")
+        base = Base(self._options.group)
+
+        def tell(entry: DLedgerEntry, code: DLedgerResponseCode) -> None:
+            pos = entry.pos if code is _Code.SUCCESS else -1
+            term = -1 if code is _Code.TERM_CHANGED else entry.term
+            question.answer(AppendEntryResponse(code, term, self._id, entry.index, pos), base)
+
+        try:
+            self.pusher.append(request.body, tell, now=trio.current_time())
+        except DLedgerException as error:
+            if error.code is _Code.LEADER_PENDING_FULL:
+                question.answer(AppendEntryResponse(error.code, self.member_state.curr_term, self._id), base)
+            else:
+                question.refuse(error.code, leader_id=self.leader_id)
+            return
+        self._push_service.wakeup()
+
+    def handle_get(self, request: GetEntriesRequest, question: Question) -> None:
+        """Answers SUCCESS and INDEX_OUT_OF_RANGE only as a leader that knows; see :class:`ProvenReads`."""
+        base = Base(self._options.group)
+
+        def tell(code: DLedgerResponseCode, entry: DLedgerEntry | None) -> None:
+            if code is _Code.NOT_LEADER:
+                question.refuse(code, leader_id=self.leader_id)
+            else:
+                question.answer(GetEntriesResponse(code, None, () if entry is None else (entry,)), base)
+
+        self.reads.ask(request.begin_index, tell, now=trio.current_time())
+        self._maintainer.wakeup()
+
+    def handle_vote(self, request: VoteRequest, question: Question) -> None:
+        """Answered once the vote is durable."""
+
+        def work(now: float) -> Callable[[], None]:
+            return partial(question.answer, self.elector.handle_vote(request, now=now), question.base)
+
+        self._maintain(work, question)
+
+    def handle_heart_beat(self, request: HeartBeatRequest, question: Question) -> None:
+        """Answered once the term is durable."""
+
+        def work(now: float) -> Callable[[], None]:
+            return partial(question.answer, self.elector.handle_heart_beat(request, now=now), Base())
+
+        self._maintain(work, question)
+
+    def _maintain(self, work: Callable[[float], Callable[[], None]], question: Question) -> None:
+        if self._maintainer.is_mute:
+            question.refuse(_Code.DISK_ERROR, leader_id=self.leader_id)
+        else:
+            self._maintainer.do(work)
+
+    def handle_push(self, request: PushEntryRequest, question: Question) -> None:
+        """Answered once its entries are stored as this member promises."""
+        self._push_service.on_push(request, question)
+
+    def handle_leadership_transfer(self, request: LeadershipTransferRequest, question: Question) -> None:
+        """To be done."""
+        question.refuse(_Code.UNEXPECTED_ARGUMENT, leader_id=self.leader_id)

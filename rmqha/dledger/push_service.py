@@ -1,0 +1,73 @@
+"""PushService: the task that replicates, whenever there is something to do; it waits for nothing else.
+
+In DLedger each follower's EntryDispatcher, the EntryHandler and the QuorumAckChecker are threads that look every
+millisecond.
+"""
+
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
+from rmqha.dledger.dledger_rpc_service import DLedgerRpcService, Question
+from rmqha.dledger.proven_reads import ProvenReads
+from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse
+
+logger = structlog.get_logger()
+
+
+class PushService:
+    """Carries out what ``pusher`` decides, and tells readers when what they wait for is there."""
+
+    def __init__(self, pusher: DLedgerEntryPusher[Question], reads: ProvenReads, rpc: DLedgerRpcService) -> None:
+        self._pusher: Final = pusher
+        self._reads: Final = reads
+        self._rpc: Final = rpc
+        self._wakeup = trio.Event()
+        self._has_told = False
+
+    def wakeup(self) -> None:
+        """Something was appended, pushed, answered, or made durable, or the role has changed."""
+        self._wakeup.set()
+
+    def on_push(self, request: PushEntryRequest, question: Question) -> None:
+        """A leader's push; it is taken up with those that arrive together with it."""
+        response = self._pusher.handler.handle_push(request, question, now=trio.current_time())
+        if response is not None:
+            question.answer_push(response)
+        self.wakeup()
+
+    def on_change(self, peer: str) -> None:
+        """A peer is connected, or is not any more."""
+        if peer in self._pusher.dispatchers and peer not in self._rpc.connected:
+            self._pusher.dispatchers[peer].on_disconnected(now=trio.current_time())
+        self.wakeup()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self._wakeup = trio.Event()
+            self._step(trio.current_time())
+            with trio.move_on_at(min(self._reads.due_at, self._pusher.due_at(self._rpc.connected))):
+                await self._wakeup.wait()
+
+    def _step(self, now: float) -> None:
+        pusher = self._pusher
+        for question, response in pusher.handler.step(now=now):
+            question.answer_push(response)
+        if pusher.handler.diverged is not None and not self._has_told:
+            self._has_told = True
+            logger.error("dledger_follower.diverged", reason=str(pusher.handler.diverged))
+        pusher.advance(now=now)
+        self._reads.step(now=now)
+        for peer in self._rpc.connected & pusher.dispatchers.keys():
+            for request in pusher.dispatchers[peer].poll(now=now):
+                self._push(peer, request)
+
+    def _push(self, peer: str, request: PushEntryRequest) -> None:
+        def on_answer(response: PushEntryResponse) -> None:
+            self._pusher.on_answer(peer, request, response, now=trio.current_time())
+            self.wakeup()
+
+        self._rpc.push(peer, request, on_answer)
