@@ -65,7 +65,7 @@ async def ask_members(client: "DLedgerClient") -> list[dict[str, Any]]:
 
 
 async def _facts(client: "DLedgerClient", member_id: str) -> dict[str, Any]:
-    from rmqha.codec.dledger_wire import MetadataResponse  # noqa: PLC0415
+    from rmqha.cli.dledger_lines import code_name  # noqa: PLC0415
     from rmqha.errors import RmqhaError  # noqa: PLC0415
 
     error, told, term = None, None, None
@@ -75,21 +75,15 @@ async def _facts(client: "DLedgerClient", member_id: str) -> dict[str, Any]:
     except RmqhaError as raised:
         error = str(raised)
     named = {"id": member_id, "address": client.peers[member_id], "alive": told is not None}
-    answer = told or MetadataResponse()
-    return named | {"error": error or _refusal(answer)} | _told(member_id, answer, term, is_told=told is not None)
+    if told is not None and told.code != 200:
+        error = f"it answers {code_name(told.code)}: it is of another group, or has another id"
+        told = None
+    return named | {"error": error} | _told(member_id, told, term)
 
 
-def _refusal(answer: "MetadataResponse") -> str | None:
-    from rmqha.cli.dledger_lines import code_name  # noqa: PLC0415
-
-    if answer.code == 200:
-        return None
-    return f"it answers {code_name(answer.code)}: it is of another group, or has another id"
-
-
-def _told(member_id: str, answer: "MetadataResponse", term: int | None, *, is_told: bool) -> dict[str, Any]:
-    status: MemberStatus | None = answer.rmqha_status
-    if status is not None:
+def _told(member_id: str, answer: "MetadataResponse | None", term: int | None) -> dict[str, Any]:
+    status: MemberStatus | None = None if answer is None else answer.rmqha_status
+    if answer is not None and status is not None:
         return {
             "role": status.role,
             "leaderId": answer.leader_id,
@@ -102,6 +96,7 @@ def _told(member_id: str, answer: "MetadataResponse", term: int | None, *, is_to
             "writeError": status.write_error,
             "version": status.version,
         }
-    role = {None: "CANDIDATE", member_id: "LEADER"}.get(answer.leader_id, "FOLLOWER") if is_told else None
+    leader_id = None if answer is None else answer.leader_id
+    role = None if answer is None else {None: "CANDIDATE", member_id: "LEADER"}.get(leader_id, "FOLLOWER")
     unknown = ("beginIndex", "endIndex", "committedIndex", "flushedIndex", "transferee", "writeError", "version")
-    return {"role": role, "leaderId": answer.leader_id, "term": term, **dict.fromkeys(unknown)}
+    return {"role": role, "leaderId": leader_id, "term": term, **dict.fromkeys(unknown)}

@@ -139,8 +139,9 @@ class DLedgerClient:
                     await trio.sleep(_ASKS_AGAIN_AFTER_S)
         self.leader_id = _leader_in(answers)
         if self.leader_id is None and not answers:
-            address = ", ".join(self.peers.values())
-            raise RemotingConnectError(address, "; ".join(map(str, errors.values())) or "no answer in time")
+            raise RemotingConnectError(
+                f"group {self.group}", "; ".join(map(str, errors.values())) or "no answer in time"
+            )
         return self.leader_id
 
     async def _ask_all(self, answers: dict[str, MetadataResponse], errors: dict[str, RemotingError]) -> None:
