@@ -65,7 +65,7 @@ def _troubles(member: Facts, leader: Facts | None) -> list[str]:
     if leader is None or member is leader:
         return troubles
     if member["role"] == "LEADER":
-        troubles.append(f"{member_id} says that it leads, too")
+        troubles.append(f"{member_id} also says that it leads")
     elif member["role"] == "CANDIDATE":
         troubles.append(f"{member_id} knows no leader")
     if leader["committedIndex"] is not None and member["endIndex"] is not None:

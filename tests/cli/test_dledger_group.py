@@ -189,7 +189,7 @@ async def test_a_leader_that_cannot_write_takes_no_appends(group: Group, autojum
 async def test_two_that_say_they_lead_and_one_that_lags(group: Group, autojump_clock: MockClock) -> None:
     members = await changed(group, 1, role="LEADER", leaderId="n1")
     assert leader_of(members) == members[0]
-    assert judge_group("g", members).reasons == ("n1 says that it leads, too",)
+    assert judge_group("g", members).reasons == ("n1 also says that it leads",)
     members = await changed(group, 0, committedIndex=2000)
     assert judge_group("g", members).reasons == tuple(f"{n} lags behind by 2001 entries" for n in ("n1", "n2"))
 

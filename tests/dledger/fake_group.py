@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import trio
 import trio.testing
 
 from rmqha.codec.dledger_entry import DLedgerEntry
@@ -29,6 +28,7 @@ from rmqha.codec.dledger_wire import (
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.dledger.dledger_client import DLedgerClient, open_dledger_client
 from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse
+from rmqha.remoting.background import open_background_nursery
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
@@ -151,14 +151,13 @@ class Member(RequestDispatcher):
 @asynccontextmanager
 async def running(group: Group, *ids: str) -> AsyncIterator[None]:
     """These members serve, or all."""
-    async with trio.open_nursery() as nursery:
+    async with open_background_nursery() as nursery:
         for member_id in ids or IDS:
             member = group.members[member_id] = Member(group, member_id)
             port = int(PEERS[member_id].rpartition(":")[2])
             nursery.start_soon(member.server.serve, await group.network.listen("10.0.0.1", port))
         await trio.testing.wait_all_tasks_blocked()
         yield
-        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
