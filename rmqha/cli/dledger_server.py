@@ -63,7 +63,9 @@ def server(
 
     if self_id not in peers:
         raise click.BadParameter(f"--peers has no member {self_id!r}, but {', '.join(peers)}", param_hint="--id")
-    options = server_options(load_dledger_settings(settings), group, self_id, peers=peers, store_base_dir=store_base_dir)
+    options = server_options(
+        load_dledger_settings(settings), group, self_id, peers=peers, store_base_dir=store_base_dir
+    )
     setup_logging(log_format=log_format, level=log_level)
     sys.exit(run_server(options))
 
@@ -96,9 +98,7 @@ def server_options(
             acks_flushed=acks_flushed,
         ),
         elector=_same(ElectorOptions, settings),
-        pusher=_same(
-            PusherOptions, settings, push=_same(PushOptions, settings), acks_flushed=acks_flushed
-        ),
+        pusher=_same(PusherOptions, settings, push=_same(PushOptions, settings), acks_flushed=acks_flushed),
     )
 
 

@@ -18,7 +18,7 @@ import json
 import struct
 from base64 import b64encode
 from binascii import Error as Base64Error
-from binascii import a2b_base64, b2a_base64
+from binascii import a2b_base64
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -97,13 +97,20 @@ def decode_bytes(value: object) -> bytes:
     Raises:
         RemoteProtocolError: it is neither.
     """
-    if type(value) is not str:
-        return _byte_array(value)
+    return decode_base64(value.encode(errors="replace")) if type(value) is str else _byte_array(value)
+
+
+def decode_base64(text: bytes) -> bytes:
+    """Standard base64, with its padding.
+
+    Raises:
+        RemoteProtocolError: it is something else, such as base64 for URLs.
+    """
     try:
-        data = a2b_base64(value)
-    except (Base64Error, ValueError) as error:
+        data = a2b_base64(text)
+    except Base64Error as error:
         raise RemoteProtocolError(f"no base64: {error}") from None
-    if len(value) % 4 or len(data) != len(value) // 4 * 3 - value.count("=", max(len(value) - 2, 0)):
+    if len(text) % 4 or len(data) != len(text) // 4 * 3 - text[-2:].count(b"="):
         raise RemoteProtocolError("no base64: it has characters that are none of it")  # which a2b_base64 passes over
     return data
 
@@ -134,24 +141,6 @@ def entry_object(value: object) -> DLedgerEntry:
         raise RemoteProtocolError(f"an entry's field does not fit: {error}") from None
     magic, size, channel, chain_crc, body_crc = numbers
     return DLedgerEntry(decode_bytes(get("body")), index, term, pos, magic, size, channel, chain_crc, body_crc)
-
-
-def entry_text(entry: DLedgerEntry) -> bytes:
-    """An entry as JSON. Hot path."""
-    return (
-        b'{"body":"%b","bodyCrc":%d,"chainCrc":%d,"channel":%d,"index":%d,"magic":%d,"pos":%d,"size":%d,"term":%d}'
-        % (
-            b2a_base64(entry.body, newline=False),
-            entry.body_crc,
-            entry.chain_crc,
-            entry.channel,
-            entry.index,
-            entry.magic,
-            entry.pos,
-            entry.size,
-            entry.term,
-        )
-    )
 
 
 class Field(NamedTuple):

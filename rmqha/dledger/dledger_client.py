@@ -46,7 +46,7 @@ LeadersAnswer = TypeVar("LeadersAnswer", AppendEntryResponse, GetEntriesResponse
 
 
 class DLedgerClient:
-    """Asks whoever leads; who that is, it asks all members (METADATA) when it does not know.
+    """Asks the leader; who that is, it asks all members (METADATA) when it does not know.
 
     As Java's client it waits 1.5 s for a leader and asks a second one once, if the first says that it does not lead.
     Here the second is also asked if the first cannot be connected to, and a leader counts only if it says so itself.
@@ -140,7 +140,8 @@ class DLedgerClient:
         self.leader_id = _leader_in(answers)
         if self.leader_id is None and not answers:
             raise RemotingConnectError(
-                f"group {self.group}", "; ".join(map(str, errors.values())) or "no answer in time"
+                f"group {self.group}",
+                "; ".join(str(errors[peer]) for peer in self.peers if peer in errors) or "no answer in time",
             )
         return self.leader_id
 

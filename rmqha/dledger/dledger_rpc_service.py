@@ -1,7 +1,7 @@
 """DLedgerRpcService: a member's requests and answers on the wire, in both directions.
 
-What is wrong with a request before anybody looks at what it asks is found here: it is for another member or group, or it
-is no message at all.
+What is wrong with a request before anybody looks at what it asks is found here: it is for another member or group, or
+it is no message at all.
 
 Source: spec: dledger §2.2, §5; dledger-all-0.3.1.2 DLedgerRpcNettyService.java.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
 
+from rmqha.codec.dledger_usual import decode_append, encode_append_answer
 from rmqha.codec.dledger_wire import (
     HANDLED,
     AppendEntryRequest,
@@ -31,7 +32,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.peer_connection import PeerConnection
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse
-from rmqha.dledger.push_wire import decode_push, encode_push, encode_push_answer
+from rmqha.dledger.push_wire import decode_push, decode_push_answer, encode_push, encode_push_answer
 from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing, VoteRequest, VoteResponse
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.connection import Connection
@@ -39,6 +40,12 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 
 _TERM_MAX: Final = 1 << 62
 """No election comes so far, and a term that somebody made up must leave room for the next."""
+
+_DECODERS: Final[dict[type, Callable[[bytes], tuple[Base, Any]]]] = {
+    AppendEntryRequest: decode_append,
+    PushEntryRequest: decode_push,
+}
+"""Of what is hot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,10 @@ class Question:
     def refuse(self, code: int, *, leader_id: str | None) -> None:
         """Send why not, and who may know more."""
         self._send(refuse(self.kind, self.base, code=code, leader_id=leader_id))
+
+    def answer_append(self, response: AppendEntryResponse) -> None:
+        """Send what has become of an append."""
+        self._send(encode_append_answer(response, group=self.base.group or ""))
 
     def answer_push(self, response: PushEntryResponse) -> None:
         """Send what has become of a push."""
@@ -141,7 +152,7 @@ class DLedgerRpcService:
             ),
         )
         for request_code, asked, answered, handle in table:
-            decoder = decode_push if asked is PushEntryRequest else partial(decode, asked)
+            decoder = _DECODERS.get(asked) or partial(decode, asked)
             process = partial(self._process, decoder, answered, handle)
             dispatcher.register(request_code, process)
             dispatcher.register(request_code.in_binary_header, process)
@@ -187,7 +198,7 @@ class DLedgerRpcService:
 
         def on_body(answer: bytes | None) -> None:
             if answer is not None:
-                on_answer(decode(PushEntryResponse, answer)[1])
+                on_answer(decode_push_answer(answer))
 
         self.connections[peer].ask(DLedgerRequestCode.PUSH, body, on_body)
 

@@ -197,7 +197,7 @@ class DLedgerServer:
                 nursery.start_soon(connection.run)
 
     async def _close(self) -> None:
-        """What is written becomes durable; a checkpoint that cannot be written only makes the next start's work more."""
+        """What is written becomes durable; a checkpoint that cannot be written only costs the next start time."""
         self.member_state.change_to_candidate()
         self.pusher.end_leading()
         try:
@@ -307,18 +307,17 @@ class DLedgerServer:
         """Spec: dledger §2.2. Raises RemoteProtocolError: no body."""
         if request.body is None:
             raise RemoteProtocolError("an append has a body")
-        base = Base(self._options.group)
 
         def tell(entry: DLedgerEntry, code: DLedgerResponseCode) -> None:
             pos = entry.pos if code is _Code.SUCCESS else -1
             term = -1 if code is _Code.TERM_CHANGED else entry.term
-            question.answer(AppendEntryResponse(code, term, self._id, entry.index, pos), base)
+            question.answer_append(AppendEntryResponse(code, term, self._id, entry.index, pos))
 
         try:
             self.pusher.append(request.body, tell, now=trio.current_time())
         except DLedgerException as error:
             if error.code is _Code.LEADER_PENDING_FULL:
-                question.answer(AppendEntryResponse(error.code, self.member_state.curr_term, self._id), base)
+                question.answer_append(AppendEntryResponse(error.code, self.member_state.curr_term, self._id))
             else:
                 question.refuse(error.code, leader_id=self.leader_id)
             return
