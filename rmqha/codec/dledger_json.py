@@ -32,9 +32,8 @@ from rmqha.memory import BytesLike
 
 Int32 = Annotated[int, 32]
 _Kind = TypeVar("_Kind")
-_TEXTS_MAX: Final = 1 << 19
-"""Strings and keys of a message: as objects they take many times the room that they have on the wire."""
-_OBJECTS_MAX: Final = 1 << 17
+_MOST: Final = ((b'"', 1 << 19), (b",", 1 << 20), (b"{", 1 << 16), (b"[", 1 << 16))
+"""What a message may hold of each: in memory a value takes many times the room that it has on the wire."""
 _ENTRY_NUMBERS: Final = struct.Struct(">5i3q")
 _int32_fits: Final = struct.Struct(">i").pack
 _int64_fits: Final = struct.Struct(">q").pack
@@ -70,7 +69,7 @@ def read_object(raw: BytesLike) -> dict[str, Any]:
         RemoteProtocolError: it is none, or a key stands in it twice, or it has more parts than any message.
     """
     data = bytes(raw)
-    if data.count(b'"') > 2 * _TEXTS_MAX or data.count(b"{") + data.count(b"[") > _OBJECTS_MAX:
+    if any(data.count(mark) > at_most for mark, at_most in _MOST):
         raise RemoteProtocolError(f"JSON of {len(data)} bytes has more parts than any message of DLedger")
     try:
         value = _decoder.decode(data.decode())

@@ -21,6 +21,8 @@ from rmqha.codec.dledger_wire import Base, decode, encode
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse, PushType
 from rmqha.errors import RemoteProtocolError
 
+_BATCH_MAX: Final = 1 << 15
+"""Entries; more would hold everybody else up."""
 _HEAD: Final = Template(b'{"batch":false,"batchEntry":[],"code":200,"commitIndex":%d,"count":1,"entry":')
 _BATCH_HEAD: Final = b'{"batch":true,"batchEntry":['
 _BATCH_MIDDLE: Final = Template(b'],"code":200,"commitIndex":%d,"count":%i')
@@ -113,6 +115,8 @@ def _batch(body: bytes) -> _Usual | None:
     entries: list[DLedgerEntry] = []
     while (found := read_entry(body, at)) is not None:
         entries.append(found[0])
+        if len(entries) > _BATCH_MAX:
+            raise RemoteProtocolError(f"a batch of more than {_BATCH_MAX} entries: lower the leader's maxBatchPushSize")
         at = found[1] + 1
         if not body.startswith(b",", found[1]):
             break

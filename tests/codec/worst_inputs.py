@@ -17,6 +17,9 @@ from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.client.message import read_message
 from rmqha.codec import java_json
 from rmqha.codec.batch import BatchEntry, encode_batch
+from rmqha.codec.dledger_entry import DLedgerEntry
+from rmqha.codec.dledger_usual import decode_append, write_entry
+from rmqha.codec.dledger_wire import GetEntriesResponse, MetadataResponse, decode
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.headers import PullMessageRequestHeader, decode_header
 from rmqha.codec.heartbeat import HEARTBEAT_SIZE_MAX, TAGS_SIZE_MAX, build_subscription_data, decode_heartbeat
@@ -40,6 +43,7 @@ from rmqha.codec.send_answers import decode_send_response
 from rmqha.codec.send_headers import SendMessageRequestDecoder, SendMessageRequestHeader
 from rmqha.codec.transfer import ReportDecoder
 from rmqha.config.java_properties import parse_properties as parse_configuration
+from rmqha.dledger.push_wire import decode_push
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.turns import REQUESTS_A_TURN
 from tests.settings import topic_rules
@@ -187,6 +191,32 @@ def heartbeat(subscriptions: str, after: str = "") -> str:
     return '{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[' + subscriptions + after
 
 
+ENTRY = str(write_entry(DLedgerEntry(b"", 7, 1, 0, size=48)), "ascii")
+
+
+def read_answers(body: bytes) -> None:
+    for kind in (GetEntriesResponse, MetadataResponse):
+        with suppress(RemoteProtocolError):
+            decode(kind, body)
+
+
+DLEDGER = [
+    ('{"entries":[', ENTRY + ",", ENTRY + "]}"),
+    ('{"batchEntry":[', ENTRY + ",", ENTRY + "]}"),
+    ('{"batch":true,"batchEntry":[', ENTRY + ",", ENTRY + '],"code":200'),
+    ('{"body":[', "1,", "1]}"),
+    ('{"entry":{"body":[', "-1,", "1]}}"),
+    ('{"body":"', "QUJD", '"}'),
+    ('{"body":"', "=", '"}'),
+    ('{"body":"', "\\u0001", '"}'),
+    ('{"peers":{', '"a":"b",', '"b":"c"}}'),
+    ('{"group":"', "\\ud83d\\ude80", '"}'),
+    ("", "[", ""),
+    ("", '{"a":', ""),
+    ("{", '"":1,', '"":2}'),
+    ("", "9", ""),
+    ("[", "9" * 4000 + ",", "1]"),
+]
 _SUBSCRIPTION = '{"topic":"t"},'
 _MANY = '{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[' + 100 * _SUBSCRIPTION + "{}"
 DECODERS = {
@@ -300,6 +330,9 @@ DECODERS = {
         [("", entry(b"", b""), ""), ("", entry(b"x", b""), ""), ("", entry(b"", b"a\1b\2"), ""), ("", "\0", "")],
         [],
     ),
+    "DLedger's push": Decoder(decode_push, BATCH, DLEDGER, JSON_PIECES),
+    "DLedger's append": Decoder(decode_append, BATCH, DLEDGER, JSON_PIECES),
+    "answers of DLedger's": Decoder(read_answers, BATCH, DLEDGER, JSON_PIECES),
     "Java's JSON": Decoder(
         java_json.loads,
         TABLE,

@@ -10,14 +10,27 @@ from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.client.message import read_message
 from rmqha.codec import java_json
 from rmqha.codec.batch import BatchEntry, encode_batch
+from rmqha.codec.dledger_wire import (
+    AppendEntryRequest,
+    AppendEntryResponse,
+    GetEntriesResponse,
+    LeadershipTransferRequest,
+    MetadataResponse,
+    decode,
+    encode,
+)
 from rmqha.codec.heartbeat import SUBSCRIBE_ALL, build_subscription_data
 from rmqha.codec.properties import decode_utf8
 from rmqha.codec.record.dispatch import read_dispatch
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.message import decode_message
+from rmqha.codec.remoting import decode_frames
 from rmqha.codec.send_headers import SendMessageRequestHeader
+from rmqha.dledger.push_entry import PushEntryResponse, PushType
+from rmqha.dledger.push_wire import decode_push, encode_push
+from rmqha.dledger.vote import VoteRequest, VoteResponse
 from rmqha.errors import LocalProtocolError, RemoteProtocolError, StoreError
-from tests.fuzz.targets import HOST, INFLATED_SIZE_MAX, TARGETS, Target, recorded_bodies, records
+from tests.fuzz.targets import GOLDEN, HOST, INFLATED_SIZE_MAX, TARGETS, Target, recorded_bodies, records
 from tests.settings import topic_rules
 
 SEND = b"TAGS\x01a\x02WAIT\x01true\n" + encode_batch([BatchEntry(0, b"a", b"TAGS\x01\x02" * 9)] * 3)
@@ -68,7 +81,26 @@ def run_pulled(data: bytes) -> None:
         read_message(decode_message(data), "broker", body_size_max=INFLATED_SIZE_MAX)
 
 
+def run_dledger(data: bytes) -> None:
+    """A message of DLedger's says the same after it was written again."""
+    kinds = (MetadataResponse, AppendEntryRequest, AppendEntryResponse, GetEntriesResponse, VoteRequest, VoteResponse)
+    for kind in (*kinds, LeadershipTransferRequest, PushEntryResponse):
+        with suppress(RemoteProtocolError):
+            base, message = decode(kind, data)
+            assert decode(kind, encode(message, base))[1] == message
+    with suppress(RemoteProtocolError):
+        base, push = decode_push(data)
+        if push.type is PushType.APPEND and push.leader_id == base.local_id and base.group and base.remote_id:
+            assert decode_push(encode_push(push, group=base.group, remote_id=base.remote_id))[1] == push
+
+
+def dledger_bodies() -> list[bytes]:
+    frames = (GOLDEN / "dledger" / "wire.txt").read_text().split()[2::3]
+    return [decode_frames(bytes.fromhex(frame))[0][0].body for frame in frames]
+
+
 ALL_TARGETS = TARGETS | {
+    "dledger": Target(run_dledger, dledger_bodies),
     "tables": Target(run_tables, lambda: [*recorded_bodies(), b'{"topicConfigTable":{"T":{"perm":6}}}']),
     "subscription": Target(run_subscription, lambda: [b"TagA || TagB", b"*"]),
     "sends": Target(run_sends, lambda: [SEND]),
