@@ -1,7 +1,7 @@
 import io.openmessaging.storage.dledger.DLedgerConfig;
 import io.openmessaging.storage.dledger.DLedgerServer;
 
-/** One member of a group. Args: group, id, peers, base directory, heartbeat in ms, data file size. Stops when stdin ends. */
+/** A member of a group. Args: group, id, peers, base directory, heartbeat in ms, size of a data file. */
 public class Member {
     public static void main(String[] args) throws Exception {
         DLedgerConfig config = new DLedgerConfig();
@@ -16,10 +16,8 @@ public class Member {
         config.setDiskSpaceRatioToForceClean(0.99f);
         DLedgerServer server = new DLedgerServer(config);
         server.startup();
-        System.out.println("up");
-        while (System.in.read() >= 0) {
-        }
-        server.shutdown();
-        System.exit(0);
+        Runtime.getRuntime().addShutdownHook(new Thread(server::shutdown));
+        System.out.println("member " + args[1] + " started");
+        Thread.currentThread().join();
     }
 }
