@@ -7,6 +7,8 @@ import click
 from rmqha.cli.lazy import LazyGroup
 
 COMMANDS: Final = {
+    "server": ("rmqha.cli.dledger_server:server", "Start a member of a group."),
+    "start": ("rmqha.cli.dledger_server:server", "The same."),
     "append": ("rmqha.cli.dledger_append:append", "Append entries to a group's log."),
     "get": ("rmqha.cli.dledger_get:get", "Read entries from a group's leader."),
     "status": ("rmqha.cli.dledger_status:status", "Say who leads a group, and how its members are."),
