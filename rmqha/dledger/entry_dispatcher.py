@@ -164,7 +164,7 @@ class EntryDispatcher:
         return [request]
 
     def _appends(self, *, now: float) -> list[PushEntryRequest]:
-        if self._pending and now - self._pending[0].sent_at >= self._options.max_push_time_out_s:
+        if self._pending and now >= self._pending[0].sent_at + self._options.max_push_time_out_s:
             self._compare_again(now=now)
             return self._question(now=now)
         out, batch, batch_size = [], list[DLedgerEntry](), 0
@@ -204,7 +204,7 @@ class EntryDispatcher:
         is_far = self._store.ledger_end_index - entry.index > _FAR_BEHIND
         if not is_far or behind_bytes < self._options.peer_push_throttle_point:
             return False
-        if now - self._window_from >= _QUOTA_WINDOW_S:
+        if now >= self._window_from + _QUOTA_WINDOW_S:
             self._window_from, self._window_bytes = now, 0
         if self._window_bytes >= self._options.peer_push_quota:
             self._not_before = self._window_from + _QUOTA_WINDOW_S

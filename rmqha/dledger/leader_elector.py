@@ -247,7 +247,7 @@ class DLedgerLeaderElector:
             case Role.LEADER:
                 return self._tick_leader(now=now)
             case Role.FOLLOWER:
-                if now - self._heard_at >= self._options.leak_s:
+                if now >= self._heard_at + self._options.leak_s:
                     self._become_candidate(self._state.curr_term, now=now, force=False)
                     self._next_vote_at = now
                 return []
@@ -255,7 +255,7 @@ class DLedgerLeaderElector:
                 return self._tick_candidate(now=now)
 
     def _tick_leader(self, *, now: float) -> list[Outgoing]:
-        if now - self._heard_at >= self._options.leak_s or not self._may_lead():
+        if now >= self._heard_at + self._options.leak_s or not self._may_lead():
             self._become_candidate(self._state.curr_term, now=now, force=False)
             self._vote_at(now)
             return []

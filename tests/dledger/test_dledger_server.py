@@ -1,0 +1,195 @@
+"""Groups of members over the wire: three DLedgerServers in one event loop, and what befalls them."""
+
+import errno
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.leader_elector import ElectorOptions
+from rmqha.errors import StoreWriteError
+from tests.dledger.servers import ServerGroup
+
+Code = DLedgerResponseCode
+LEAK_S = ElectorOptions().leak_s
+
+
+@pytest.fixture
+async def group(nursery: trio.Nursery, autojump_clock: MockClock) -> ServerGroup:
+    made = ServerGroup(nursery)
+    await made.start()
+    return made
+
+
+async def test_a_group_takes_entries_and_gives_them_back(group: ServerGroup, autojump_clock: MockClock) -> None:
+    """Spec: dledger §2.2, §2.6: where an entry went, the answer says."""
+    answers = await group.append(*(b"body %d" % number for number in range(100)))
+    leader = await group.wait_leader()
+    assert [answer.index for answer in answers] == list(range(100))
+    assert {answer.leader_id for answer in answers} == {leader}
+    assert answers[1].pos == answers[0].pos + 48 + len(b"body 0")
+    log = await group.wait_same()
+    assert [entry.body for entry in log] == [b"body %d" % number for number in range(100)]
+    got = await group.client.get(42)
+    assert (got.code, got.entries) == (Code.SUCCESS, (log[42],))
+    assert [(await group.client.get(index)).code for index in (100, -1)] == [Code.INDEX_OUT_OF_RANGE] * 2
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+async def test_groups_of_other_sizes(nursery: trio.Nursery, autojump_clock: MockClock, size: int) -> None:
+    group = ServerGroup(nursery, size=size)
+    await group.start()
+    await group.append(b"one", b"two")
+    await group.wait_same()
+
+
+async def test_dledger_s_meaning_of_stored(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    group = ServerGroup(nursery, acks_flushed=False)
+    await group.start()
+    await group.append(*[b"x"] * 50)
+    await group.wait_same()
+
+
+async def test_a_leader_s_death_is_noticed_by_its_connection(group: ServerGroup, autojump_clock: MockClock) -> None:
+    """Nobody waits out the leak: the port refuses."""
+    await group.append(b"before")
+    group.members[await group.wait_leader()].kill()
+    begun_at = trio.current_time()
+    await group.append(b"after")
+    assert trio.current_time() - begun_at < LEAK_S / 2
+    await group.wait_same()
+
+
+async def test_a_leader_that_vanishes_is_replaced_after_the_leak(group: ServerGroup, autojump_clock: MockClock) -> None:
+    await group.append(b"before")
+    group.members[await group.wait_leader()].cut_power()
+    begun_at = trio.current_time()
+    await group.append(b"after")
+    assert LEAK_S * 0.6 < trio.current_time() - begun_at < LEAK_S + 8
+    await group.wait_same()
+
+
+async def test_a_follower_that_was_away_gets_what_it_missed(group: ServerGroup, autojump_clock: MockClock) -> None:
+    leader = await group.wait_leader()
+    follower = next(member for name, member in group.members.items() if name != leader)
+    await group.append(*[b"one"] * 10)
+    follower.kill()
+    await group.append(*[b"two"] * 30)
+    await follower.start()
+    assert len(await group.wait_same()) == 40
+
+
+async def test_who_is_cut_off_neither_answers_nor_disturbs(group: ServerGroup, autojump_clock: MockClock) -> None:
+    """A leader that nobody hears acknowledges nothing, and does not say that an entry is missing; what it took goes."""
+    await group.append(b"one")
+    old = await group.wait_leader()
+    address = group.addresses[old]
+    others = [other for name, other in group.addresses.items() if name != old]
+    for other in others:
+        group.net.cut(address, other)
+        group.net.cut(other, address)
+    assert (await group.client.append(b"lost")).code in {Code.WAIT_QUORUM_ACK_TIMEOUT, Code.TIMEOUT}
+    assert (await group.client.get(9)).code not in {Code.SUCCESS, Code.INDEX_OUT_OF_RANGE}
+    await group.wait(lambda: group.leaders not in ([old], []))
+    group.client.leader_id = None
+    await group.append(b"two")
+    term = group.members[group.leaders[-1]].running.member_state.curr_term
+    group.net.heal()
+    log = await group.wait_same()
+    assert [entry.body for entry in log] == [b"one", b"two"]
+    assert group.members[old].running.member_state.curr_term == term, "its return cost no election"
+
+
+async def test_everything_stops_and_starts_again(group: ServerGroup, autojump_clock: MockClock) -> None:
+    """What was committed is committed again once all are there, without a word from a client."""
+    await group.append(*[b"kept"] * 20)
+    for member in group.members.values():
+        member.cut_power()
+    for member in group.members.values():
+        await member.start()
+    await group.wait_leader()
+    assert (await group.get(19)).code == Code.SUCCESS
+    await group.wait_same()
+
+
+async def test_what_a_leader_inherited_is_committed_for_who_reads_it(
+    group: ServerGroup, autojump_clock: MockClock
+) -> None:
+    """With a member away counting must not commit it (spec: dledger §7.4); an entry of the leader's own does."""
+    await group.append(*[b"kept"] * 5)
+    leader = await group.wait_leader()
+    away = next(member for name, member in group.members.items() if name != leader)
+    away.kill()
+    await group.append(b"six")
+    group.members[leader].kill()  # before it told how far the log is committed
+    await group.members[leader].start()
+    got = await group.get(5)
+    assert [entry.body for entry in got.entries] == [b"six"]
+    await away.start()
+    log = await group.wait_same()
+    assert [entry.body for entry in log[:6]] == [b"kept"] * 5 + [b"six"]
+
+
+async def test_a_leader_whose_disk_fails_steps_down_and_stays_down(
+    group: ServerGroup, autojump_clock: MockClock
+) -> None:
+    """§7.3 row 18: DLedger's goes on beating, and the group has no usable leader."""
+    await group.append(b"one")
+    old = await group.wait_leader()
+    server = group.members[old].running
+    server.store.fail(StoreWriteError(OSError(errno.EIO, "Input/output error"), operation="fdatasync", path="/x"))
+    begun_at = trio.current_time()
+    await group.append(b"two")
+    assert trio.current_time() - begun_at < LEAK_S + 8
+    assert group.leaders != [old]
+    assert "Input/output error" in (server.status().write_error or "")
+    for name in list(group.leaders):
+        group.members[name].kill()
+    await trio.sleep(60)
+    assert old not in group.leaders
+
+
+async def test_a_term_that_cannot_be_saved_is_heard_by_nobody(group: ServerGroup, autojump_clock: MockClock) -> None:
+    """Spec: dledger §1.15."""
+    await group.append(b"one")
+    leader = await group.wait_leader()
+    other = next(member for name, member in group.members.items() if name != leader)
+    other.disk.faults.full = True
+    group.members[leader].kill()
+    await trio.sleep(30)
+    assert group.leaders == []
+    assert other.running.status().write_error is not None
+
+
+async def test_appends_that_wait_have_an_end(group: ServerGroup, autojump_clock: MockClock) -> None:
+    """Spec: dledger §2.7."""
+    leader = await group.wait_leader()
+    await group.append(b"one")
+    for name, member in group.members.items():
+        if name != leader:
+            member.kill()
+    answer = await group.client.append(b"alone")
+    assert (answer.code, answer.index, answer.pos) == (Code.WAIT_QUORUM_ACK_TIMEOUT, 1, -1)
+    codes = list[int]()
+
+    async def append() -> None:
+        codes.append((await group.client.append(b"later")).code)
+
+    group.nursery.start_soon(append)
+    await trio.sleep(1)
+    group.members[leader].running.member_state.change_to_candidate()
+    group.members[leader].running.on_role(is_durable=True)
+    await group.wait(lambda: bool(codes))
+    assert codes == [Code.TERM_CHANGED]
+
+
+async def test_a_stop_is_in_order(group: ServerGroup, autojump_clock: MockClock) -> None:
+    await group.append(*[b"one"] * 3)
+    await group.wait_same()
+    for member in group.members.values():
+        server = member.running
+        server.stop()
+        await group.wait(lambda member=member: member.server is None)  # type: ignore[misc]
+        files = {path.rpartition("/")[2]: inode.cache for path, inode in member.disk.files.items()}
+        assert files["checkpoint"] == b"committedIndex=2\nendIndex=2\n"
