@@ -81,6 +81,7 @@ def server_options(
     from rmqha.dledger.dledger_server import ServerOptions  # noqa: PLC0415
     from rmqha.dledger.entry_dispatcher import PushOptions  # noqa: PLC0415
     from rmqha.dledger.leader_elector import ElectorOptions  # noqa: PLC0415
+    from rmqha.dledger.leadership_transfer import TransferOptions  # noqa: PLC0415
 
     acks_flushed = settings.dledger_ack is DLedgerAck.FLUSHED
     base = str(Path(store_base_dir).expanduser())
@@ -98,6 +99,7 @@ def server_options(
             acks_flushed=acks_flushed,
         ),
         elector=_same(ElectorOptions, settings),
+        transfer=_same(TransferOptions, settings),
         pusher=_same(PusherOptions, settings, push=_same(PushOptions, settings), acks_flushed=acks_flushed),
     )
 

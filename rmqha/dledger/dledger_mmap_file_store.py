@@ -37,6 +37,7 @@ from rmqha.store.open_files import OpenFiles
 from rmqha.store.passing import is_lack
 
 logger = structlog.get_logger()
+_Code = DLedgerResponseCode
 
 AppendHook = Callable[[DLedgerEntry, memoryview, int], None]
 """Called with an entry, its bytes, and where its body begins in them: may change the bytes, not the entry."""
@@ -146,12 +147,12 @@ class DLedgerMmapFileStore:
         """
         state = self.member_state
         if not state.is_leader:
-            raise DLedgerException(DLedgerResponseCode.NOT_LEADER, f"this member is {state.role.value}")
+            raise DLedgerException(_Code.NOT_LEADER, f"this member is {state.role.value}")
         self._check_writable()
         entry.size = entry.compute_size_in_bytes()
         check_size(entry.size, file_size=self.data_file_list.mapped_file_size)
         if state.transferee is not None:
-            raise DLedgerException(DLedgerResponseCode.LEADER_TRANSFERRING, f"leadership goes to {state.transferee}")
+            raise DLedgerException(_Code.LEADER_TRANSFERRING, f"leadership goes to {state.transferee}")
         entry.index, entry.term, entry.magic = self.ledger_end_index + 1, state.curr_term, CURRENT_MAGIC
         entry.pos = -1
         try:
@@ -214,7 +215,7 @@ class DLedgerMmapFileStore:
         self._check_writable()
         if entry.index != self.ledger_end_index + 1:
             text = f"the next is {self.ledger_end_index + 1}, not {entry.index}"
-            raise DLedgerException(DLedgerResponseCode.INCONSISTENT_INDEX, text)
+            raise DLedgerException(_Code.INCONSISTENT_INDEX, text)
         check_leader(self.member_state, leader_term, leader_id)
         data = encode_foreign(entry, leader_term=leader_term, file_size=self.data_file_list.mapped_file_size)
         check_continues(entry, ledger_end_term=self.ledger_end_term, data=self.data_file_list)
@@ -288,7 +289,7 @@ class DLedgerMmapFileStore:
         entry = None if data is None else decode_entry(data)
         if entry is None or (entry.index, entry.pos) != (index, pos):
             raise DLedgerException(
-                DLedgerResponseCode.DISK_ERROR, f"the index says that entry {index} is at {pos}, and it is not there"
+                _Code.DISK_ERROR, f"the index says that entry {index} is at {pos}, and it is not there"
             )
         return entry
 
@@ -296,16 +297,14 @@ class DLedgerMmapFileStore:
         begin, end = self.ledger_begin_index, self.ledger_end_index
         if not 0 <= begin <= index <= end:
             is_gone = 0 <= index < begin
-            code = (
-                DLedgerResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN if is_gone else DLedgerResponseCode.INDEX_OUT_OF_RANGE
-            )
+            code = _Code.INDEX_LESS_THAN_LOCAL_BEGIN if is_gone else _Code.INDEX_OUT_OF_RANGE
             raise DLedgerException(code, f"{index} is asked for, and the log has {begin} to {end}")
 
     def _place(self, index: int) -> tuple[int, int]:
         """Offset and size of an entry that is here. Raises StoreReadError."""
         unit = self._index.unit(index)
         if unit is None:
-            raise DLedgerException(DLedgerResponseCode.DISK_ERROR, f"the index has no unit for entry {index}")
+            raise DLedgerException(_Code.DISK_ERROR, f"the index has no unit for entry {index}")
         return decode_index(unit)
 
     def end_of(self, index: int) -> int:
@@ -334,17 +333,17 @@ class DLedgerMmapFileStore:
     def _check_writable(self) -> None:
         self._check_no_error()
         if self.is_disk_full:
-            raise DLedgerException(DLedgerResponseCode.DISK_FULL, "the disk is too full")
+            raise DLedgerException(_Code.DISK_FULL, "the disk is too full")
 
     def _check_no_error(self) -> None:
         if self.write_error is not None:
-            raise DLedgerException(DLedgerResponseCode.DISK_ERROR, f"an earlier failure is final: {self.write_error}")
+            raise DLedgerException(_Code.DISK_ERROR, f"an earlier failure is final: {self.write_error}")
 
     def _disk_error(self, error: StoreWriteError | StoreReadError) -> DLedgerException:
         """The answer to who wanted to write; a next file that cannot be made for want of space is no final failure."""
         if isinstance(error, StoreWriteError) and not (error.operation == "create" and is_lack(error)):
             self.fail(error)
-        return DLedgerException(DLedgerResponseCode.DISK_ERROR, str(error))
+        return DLedgerException(_Code.DISK_ERROR, str(error))
 
     def fail(self, error: StoreWriteError) -> None:
         """From now on nothing is stored, and nothing that was not durable before ever will be. Said once."""

@@ -202,11 +202,9 @@ class DLedgerRpcService:
 
         self.connections[peer].ask(DLedgerRequestCode.PUSH, body, on_body)
 
-    def ask_to_take_over(
-        self, peer: str, request: LeadershipTransferRequest, on_answer: Callable[[int], None], *, leader_id: str
-    ) -> None:
-        """Let ``peer`` take over; ``on_answer`` gets the answer's code."""
-        base = Base(self._group, peer, self._self_id, leader_id=leader_id)
+    def ask_to_take_over(self, peer: str, request: LeadershipTransferRequest, on_answer: Callable[[int], None]) -> None:
+        """Let ``peer`` take over from this leader; ``on_answer`` gets the answer's code."""
+        base = Base(self._group, peer, self._self_id, leader_id=self._self_id)
 
         def on_body(body: bytes | None) -> None:
             if body is None:

@@ -5,6 +5,7 @@
       DLedgerLeaderElector   who leads; run by StateMaintainer, with TermFile
       DLedgerEntryPusher     replication; run by PushService
       ProvenReads            reads that only a leader can answer
+      LeadershipTransfer     handing over, and taking over
       DLedgerRpcService      requests and answers; a PeerConnection to each other member
 
 Source: dledger-all-0.3.1.2 DLedgerServer.java.
@@ -27,6 +28,7 @@ from rmqha.codec.dledger_wire import (
     GetEntriesRequest,
     GetEntriesResponse,
     LeadershipTransferRequest,
+    LeadershipTransferResponse,
     MemberStatus,
     MetadataRequest,
     MetadataResponse,
@@ -39,6 +41,7 @@ from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.dledger_rpc_service import DLedgerRpcService, Question
 from rmqha.dledger.flush_data_service import FlushDataService
 from rmqha.dledger.leader_elector import DLedgerLeaderElector, ElectorOptions
+from rmqha.dledger.leadership_transfer import LeadershipTransfer, TransferOptions
 from rmqha.dledger.member_state import MemberState, Role
 from rmqha.dledger.peer_connection import PeerConnection
 from rmqha.dledger.proven_reads import ProvenReads
@@ -74,6 +77,7 @@ class ServerOptions:
     store: DLedgerConfig
     elector: ElectorOptions = field(default_factory=ElectorOptions)
     pusher: PusherOptions = field(default_factory=PusherOptions)
+    transfer: TransferOptions = field(default_factory=TransferOptions)
     limits: RemotingLimits = field(
         default_factory=lambda: RemotingLimits(
             client_allow=(),
@@ -153,7 +157,16 @@ class DLedgerServer:
         self.pusher: Final = DLedgerEntryPusher[Question](store, ids, options=options.pusher)
         self.reads: Final = ProvenReads(store, self.elector, self.pusher, append_barrier=self._append_barrier)
         self.rpc: Final = DLedgerRpcService(group=options.group, self_id=self._id, handler=self)
-        self._push_service: Final = PushService(self.pusher, self.reads, self.rpc)
+        self._transfer: Final = LeadershipTransfer(
+            store,
+            self.pusher,
+            ids,
+            options=options.transfer,
+            ask=self.rpc.ask_to_take_over,
+            elect=self._take_leadership,
+            connected=lambda: self.rpc.connected,
+        )
+        self._push_service: Final = PushService(self.pusher, self.rpc, [self.reads, self._transfer])
         terms = TermFile(disk, options.store.default_path)
         self._maintainer: Final = StateMaintainer(self.elector, terms, store, self)
         self._told_role: tuple[Role, int, str | None] | None = None
@@ -222,6 +235,13 @@ class DLedgerServer:
     def _on_gone(self, peer: str) -> None:
         def work(now: float) -> None:
             self.elector.on_leader_gone(peer, now=now)
+
+        self._maintainer.do(work)
+
+    def _take_leadership(self, on_begun: Callable[[], None]) -> None:
+        def work(now: float) -> None:
+            self.elector.take_leadership(now=now)
+            on_begun()
 
         self._maintainer.do(work)
 
@@ -363,5 +383,10 @@ class DLedgerServer:
         self._push_service.on_push(request, question)
 
     def handle_leadership_transfer(self, request: LeadershipTransferRequest, question: Question) -> None:
-        """To be done."""
-        question.refuse(_Code.UNEXPECTED_ARGUMENT, leader_id=self.leader_id)
+        """Answered once the transfer has succeeded, or failed."""
+
+        def answer(code: int) -> None:
+            question.answer(LeadershipTransferResponse(code, self.member_state.curr_term), Base())
+
+        self._transfer.handle(request, answer, now=trio.current_time())
+        self._push_service.wakeup()

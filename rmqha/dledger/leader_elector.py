@@ -54,6 +54,8 @@ class ElectorOptions:
     max_heart_beat_leak: int = 3
     min_vote_interval_s: float = 0.3
     max_vote_interval_s: float = 1.0
+    min_take_leadership_vote_interval_s: float = 0.03
+    max_take_leadership_vote_interval_s: float = 0.1
 
     @property
     def leak_s(self) -> float:
@@ -130,6 +132,8 @@ class DLedgerLeaderElector:
         self.confirmed_beat = -1
         """The last heartbeat that a quorum answered: this member led when it was sent."""
         self._is_proof_wanted = False
+        self._term_to_take = -1
+        """In which this member was asked to lead."""
 
     @property
     def quorum(self) -> int:
@@ -160,6 +164,12 @@ class DLedgerLeaderElector:
         self._is_proof_wanted = True
         return self._number + 1
 
+    def take_leadership(self, *, now: float) -> None:
+        """Ask for votes at once, in the next term: the leader wants this member to lead (spec: dledger §4.6)."""
+        self._term_to_take = self._state.curr_term + 1
+        self._become_candidate(self._term_to_take, now=now, force=False)
+        self._needs_term, self._next_vote_at = True, now
+
     def on_leader_gone(self, leader_id: str, *, now: float) -> None:
         """Nobody listens any more where ``leader_id`` did: its process has ended. Nothing is waited for."""
         if self._state.is_follower and self._state.leader_id == leader_id:
@@ -182,7 +192,10 @@ class DLedgerLeaderElector:
             self._next_vote_at = now
 
     def _vote_at(self, now: float, extra_s: float = 0.0) -> None:
-        low, high = self._options.min_vote_interval_s, self._options.max_vote_interval_s
+        options = self._options
+        low, high = options.min_vote_interval_s, options.max_vote_interval_s
+        if self._state.curr_term == self._term_to_take:
+            low, high = options.min_take_leadership_vote_interval_s, options.max_take_leadership_vote_interval_s
         self._next_vote_at = now + low + (high - low) * self._random() + extra_s
 
     def handle_vote(self, request: VoteRequest, *, now: float) -> VoteResponse:

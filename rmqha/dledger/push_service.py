@@ -4,25 +4,40 @@ In DLedger each follower's EntryDispatcher, the EntryHandler and the QuorumAckCh
 millisecond.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 import structlog
 import trio
 
 from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
 from rmqha.dledger.dledger_rpc_service import DLedgerRpcService, Question
-from rmqha.dledger.proven_reads import ProvenReads
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse
 
 logger = structlog.get_logger()
 
 
-class PushService:
-    """Carries out what ``pusher`` decides, and tells readers when what they wait for is there."""
+class Waiting(Protocol):
+    """What goes on when the log, what is committed, or the role has changed."""
 
-    def __init__(self, pusher: DLedgerEntryPusher[Question], reads: ProvenReads, rpc: DLedgerRpcService) -> None:
+    @property
+    def due_at(self) -> float:
+        """When it goes on all the same."""
+        ...
+
+    def step(self, *, now: float) -> None:
+        """Look again."""
+        ...
+
+
+class PushService:
+    """Carries out what ``pusher`` decides, and lets those look again who wait for what comes of it."""
+
+    def __init__(
+        self, pusher: DLedgerEntryPusher[Question], rpc: DLedgerRpcService, waiting: Sequence[Waiting]
+    ) -> None:
         self._pusher: Final = pusher
-        self._reads: Final = reads
+        self._waiting: Final = waiting
         self._rpc: Final = rpc
         self._wakeup = trio.Event()
         self._has_told = False
@@ -49,7 +64,8 @@ class PushService:
         while True:
             self._wakeup = trio.Event()
             self._step(trio.current_time())
-            with trio.move_on_at(min(self._reads.due_at, self._pusher.due_at(self._rpc.connected))):
+            due_at = min(one.due_at for one in self._waiting)
+            with trio.move_on_at(min(due_at, self._pusher.due_at(self._rpc.connected))):
                 await self._wakeup.wait()
 
     def _step(self, now: float) -> None:
@@ -60,7 +76,8 @@ class PushService:
             self._has_told = True
             logger.error("dledger_follower.diverged", reason=str(pusher.handler.diverged))
         pusher.advance(now=now)
-        self._reads.step(now=now)
+        for one in self._waiting:
+            one.step(now=now)
         for peer in self._rpc.connected & pusher.dispatchers.keys():
             for request in pusher.dispatchers[peer].poll(now=now):
                 self._push(peer, request)

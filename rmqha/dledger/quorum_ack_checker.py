@@ -71,7 +71,7 @@ class QuorumAckChecker:
         """What may be committed; -1 for nothing.
 
         That is what a majority has, if its last entry is of this leader's term. An older term's entries are committed
-        by one of this term behind them, or once all members have them: whoever leads next then has them, too. Never by
+        by one of this term behind them, or once all members have them: the next leader has them then, too. Never by
         counting a majority (spec: dledger §7.4).
         """
         marks = sorted(self._peer_water_marks.values(), reverse=True)

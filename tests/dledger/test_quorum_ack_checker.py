@@ -33,7 +33,7 @@ def test_an_older_term_s_entry_is_not_committed_by_counting() -> None:
         of.update_peer_water_mark(peer, 7)
     assert of.committed == -1
     of.update_peer_water_mark("n2", 5)
-    assert of.committed == 5, "all members have it, so that whoever leads next does, too"
+    assert of.committed == 5, "all members have it, and so has the next leader"
     for peer in ("n0", "n1"):
         of.update_peer_water_mark(peer, 8)
     assert of.committed == 8
