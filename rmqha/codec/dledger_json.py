@@ -32,8 +32,9 @@ from rmqha.memory import BytesLike
 
 Int32 = Annotated[int, 32]
 _Kind = TypeVar("_Kind")
-_MOST: Final = ((b'"', 1 << 19), (b",", 1 << 20), (b"{", 1 << 16), (b"[", 1 << 16))
+_MOST: Final = ((b'"', 1 << 19), (b",", 1 << 18), (b"{", 1 << 16), (b"[", 1 << 16))
 """What a message may hold of each: in memory a value takes many times the room that it has on the wire."""
+_DIGITS_MAX: Final = 40
 _ENTRY_NUMBERS: Final = struct.Struct(">5i3q")
 _int32_fits: Final = struct.Struct(">i").pack
 _int64_fits: Final = struct.Struct(">q").pack
@@ -58,7 +59,16 @@ def _finite(text: str) -> float:
     return value
 
 
-_decoder: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
+def _integer(text: str) -> int:
+    """Python takes long for thousands of digits, and would read 4,300 of them."""
+    if len(text) > _DIGITS_MAX:
+        raise ValueError(f"{text[:20]}... has {len(text)} digits")
+    return int(text)
+
+
+_decoder: Final = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_integer, parse_float=_finite, parse_constant=_finite
+)
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
 
