@@ -1,7 +1,7 @@
 import io.openmessaging.storage.dledger.DLedgerConfig;
 import io.openmessaging.storage.dledger.DLedgerServer;
 
-/** A member of a group. Args: group, id, peers, base directory, heartbeat in ms, size of a data file. */
+/** A member of a group. Args: group, id, peers, base directory, heartbeat in ms, size of a data file and of an index file. */
 public class Member {
     public static void main(String[] args) throws Exception {
         DLedgerConfig config = new DLedgerConfig();
@@ -11,7 +11,7 @@ public class Member {
         config.setStoreBaseDir(args[3]);
         config.setHeartBeatTimeIntervalMs(Integer.parseInt(args[4]));
         config.setMappedFileSizeForEntryData(Integer.parseInt(args[5]));
-        config.setMappedFileSizeForEntryIndex(32 * 1024);
+        config.setMappedFileSizeForEntryIndex(Integer.parseInt(args[6]));
         config.setDiskSpaceRatioToCheckExpired(0.99f);
         config.setDiskSpaceRatioToForceClean(0.99f);
         DLedgerServer server = new DLedgerServer(config);

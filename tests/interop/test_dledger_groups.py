@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.e2e.commands import rmqha
-from tests.interop.dledger_groups import JAVA, NAME, OURS, Group, group_of, java_argv
+from tests.e2e.dledger_groups import NAME, Group, running
+from tests.interop.dledger_groups import JAVA, OURS, MixedGroup, java_argv
 from tests.interop.peers import JAVA_OPTIONS, rocketmq_libs
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "dledger" / "wire.txt"
@@ -21,44 +21,38 @@ def test_java_writes_what_is_recorded() -> None:
     assert done.stdout.splitlines() == GOLDEN.read_text().splitlines()
 
 
-async def append(group: Group, *, count: int, text: str) -> list[int]:
-    code, lines, err = await group.command("append", "-d", text, "-c", count)
-    assert (code, {line["code"] for line in lines}) == (0, {200}), err + str(lines)
-    return [line["index"] for line in lines]
-
-
 @pytest.mark.parametrize("kinds", GROUPS, ids=NAMES)
 async def test_each_member_leads_in_turn_and_all_have_the_same(tmp_path: Path, kinds: list[str]) -> None:
     written: dict[int, str] = {}
-    with group_of(tmp_path, *kinds) as group:
+    with running(MixedGroup(tmp_path, kinds)) as group:
         group.start()
         await group.healthy()
-        for member_id in [*group.kinds, "n0"]:
+        for member_id in [*group.ids, "n0"]:
             code, lines, err = await group.command("transfer", "-t", member_id)
             assert (code, lines) == (0, [{"code": 200}]), err
             status = await group.healthy()
             assert status["leader"] == member_id
-            written |= dict.fromkeys(await append(group, count=20, text=f"by {member_id}"), f"by {member_id}")
+            written |= dict.fromkeys(await group.append(count=20, text=f"by {member_id}"), f"by {member_id}")
         code, lines, err = await group.command("get", "-i", 0, "-c", max(written) + 1)
         assert code == 0, err
         assert {line["index"]: line["body"] for line in lines if line["index"] in written} == written
         await group.stop()
-        first, *others = [await group.dump(member_id) for member_id in group.kinds]
+        first, *others = [await group.dump(member_id) for member_id in group.ids]
         assert all(other == first for other in others)
         assert {line["index"] for line in first if "index" in line} >= written.keys()
 
 
 @pytest.mark.parametrize("kinds", GROUPS, ids=NAMES)
 async def test_after_a_leader_was_killed_nothing_acknowledged_is_lost(tmp_path: Path, kinds: list[str]) -> None:
-    with group_of(tmp_path, *kinds) as group:
+    with running(MixedGroup(tmp_path, kinds)) as group:
         group.start()
         leader = (await group.healthy())["leader"]
-        before = await append(group, count=50, text="before")
+        before = await group.append(count=50, text="before")
         await group.children[leader].kill()
         code, _, _ = await group.command("append")
         assert code in {0, 1}, "somebody is reachable"
         await group.healthy(at_least=2, not_led_by=leader)
-        after = await append(group, count=50, text="after")
+        after = await group.append(count=50, text="after")
         group.start(leader)
         await group.healthy()
         code, lines, err = await group.command("get", "-i", 0, "-c", max(after) + 1)
@@ -69,7 +63,7 @@ async def test_after_a_leader_was_killed_nothing_acknowledged_is_lost(tmp_path: 
 
 
 async def test_java_s_client_appends_to_our_group_and_reads(tmp_path: Path) -> None:
-    with group_of(tmp_path, OURS, OURS, OURS) as group:
+    with running(Group(tmp_path)) as group:
         group.start()
         await group.healthy()
         argv = java_argv("Client.java", NAME, group.peers, 20, directory=tmp_path)
@@ -80,12 +74,3 @@ async def test_java_s_client_appends_to_our_group_and_reads(tmp_path: Path) -> N
         assert appended == [["200", str(index)] for index in range(20)], output[-3000:]
         read = [line[1:] for line in words if line[:1] == ["get"]]
         assert read == [["200", "java", str(number)] for number in range(20)]
-
-
-async def test_a_stopped_group_is_not_reachable(tmp_path: Path) -> None:
-    with group_of(tmp_path, JAVA) as group:
-        code, lines, err = await group.command("status")
-        assert (code, lines) == (3, [])
-        assert "no member of the group g can be reached" in err
-    code, _, err = await rmqha("dledger", "status", "-p", "n0")
-    assert (code, "'n0' is not ID-HOST:PORT" in err) == (2, True)

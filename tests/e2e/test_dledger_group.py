@@ -1,0 +1,85 @@
+"""A group of three `rmqha dledger server` processes, as its operator and its clients see it."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.commands import rmqha
+from tests.e2e.dledger_groups import NAME, Group, running
+
+
+async def test_what_was_appended_is_read_after_the_leader_was_killed(tmp_path: Path) -> None:
+    with running(Group(tmp_path)) as group:
+        group.start()
+        status = await group.healthy()
+        assert {member["role"] for member in status["members"]} == {"LEADER", "FOLLOWER"}
+        before = await group.append(count=20, text="before")
+        await group.children[status["leader"]].kill()
+        later = await group.healthy(at_least=2, not_led_by=status["leader"])
+        assert later["verdict"] == "degraded"
+        assert later["term"] > status["term"]
+        after = await group.append(count=20, text="after")
+        group.start(status["leader"])
+        await group.healthy()
+        code, lines, err = await group.command("get", "-i", 0, "-c", after[-1] + 1)
+        assert code == 0, err
+        bodies = {line["index"]: line["body"] for line in lines}
+        assert {bodies[index] for index in before} == {"before"}
+        assert {bodies[index] for index in after} == {"after"}
+
+
+async def test_members_that_were_stopped_in_order_have_the_same_files(tmp_path: Path) -> None:
+    with running(Group(tmp_path)) as group:
+        group.start()
+        await group.healthy()
+        _, out, _ = await rmqha(
+            "dledger", "append", "-g", NAME, "-p", group.peers, "-d", "-", stdin="eins\nzwei\nGrüße\n"
+        )
+        indexes = [json.loads(line)["index"] for line in out.splitlines()]
+        assert [await child.stop() for child in group.children.values()] == [0, 0, 0]
+        first, *others = [await group.dump(member_id) for member_id in group.ids]
+        assert all(other == first for other in others)
+        assert set(indexes) <= {line.get("index") for line in first}
+
+
+async def test_a_member_that_hangs_is_told_of(tmp_path: Path) -> None:
+    with running(Group(tmp_path)) as group:
+        group.start()
+        leader = (await group.healthy())["leader"]
+        follower = next(member_id for member_id in group.ids if member_id != leader)
+        group.children[follower].signal(signal.SIGSTOP)
+        await group.append(count=3, text="two are enough")
+        code, [status], _ = await group.command("status", "--format", "json")
+        assert (code, status["verdict"]) == (0, "degraded")
+        assert [member["id"] for member in status["members"] if not member["alive"]] == [follower]
+        group.children[follower].signal(signal.SIGCONT)
+        assert (await group.healthy())["verdict"] == "ok"
+
+
+async def test_without_a_majority_nothing_is_appended(tmp_path: Path) -> None:
+    with running(Group(tmp_path)) as group:
+        group.start("n0")
+        await group.children["n0"].wait_output("dledger.started")
+        code, lines, _ = await group.command("append")
+        assert (code, lines[0]["code"]) == (1, 301)
+        code, [status], _ = await group.command("status", "--format", "json")
+        assert (code, status["verdict"], status["leader"]) == (1, "failed", None)
+
+
+async def test_a_group_of_one_leads_itself(tmp_path: Path) -> None:
+    with running(Group(tmp_path, 1)) as group:
+        group.start()
+        await group.healthy()
+        [index] = await group.append(count=1, text="alone")
+        code, [line], _ = await group.command("get", "-i", index)
+        assert (code, line["body"]) == (0, "alone")
+
+
+@pytest.mark.parametrize("command", ["append", "get", "status"])
+async def test_nobody_is_reachable(tmp_path: Path, command: str) -> None:
+    with running(Group(tmp_path)) as group:
+        code, lines, err = await group.command(command)
+        assert (code, lines) == (3, [])
+        assert f"no member of the group {NAME} can be reached" in err
