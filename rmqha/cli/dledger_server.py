@@ -79,8 +79,8 @@ def server_options(
     from rmqha.dledger.dledger_config import DLedgerConfig  # noqa: PLC0415
     from rmqha.dledger.dledger_entry_pusher import PusherOptions  # noqa: PLC0415
     from rmqha.dledger.dledger_server import ServerOptions  # noqa: PLC0415
+    from rmqha.dledger.elector_options import ElectorOptions  # noqa: PLC0415
     from rmqha.dledger.entry_dispatcher import PushOptions  # noqa: PLC0415
-    from rmqha.dledger.leader_elector import ElectorOptions  # noqa: PLC0415
     from rmqha.dledger.leadership_transfer import TransferOptions  # noqa: PLC0415
 
     acks_flushed = settings.dledger_ack is DLedgerAck.FLUSHED

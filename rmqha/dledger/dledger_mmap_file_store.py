@@ -288,9 +288,7 @@ class DLedgerMmapFileStore:
             raise self._disk_error(error) from error
         entry = None if data is None else decode_entry(data)
         if entry is None or (entry.index, entry.pos) != (index, pos):
-            raise DLedgerException(
-                _Code.DISK_ERROR, f"the index says that entry {index} is at {pos}, and it is not there"
-            )
+            raise DLedgerException(_Code.DISK_ERROR, f"the index says that entry {index} is at {pos}: it is not there")
         return entry
 
     def _index_check(self, index: int) -> None:

@@ -39,8 +39,9 @@ from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher, PusherOptions
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.dledger_rpc_service import DLedgerRpcService, Question
+from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.flush_data_service import FlushDataService
-from rmqha.dledger.leader_elector import DLedgerLeaderElector, ElectorOptions
+from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.dledger.leadership_transfer import LeadershipTransfer, TransferOptions
 from rmqha.dledger.member_state import MemberState, Role
 from rmqha.dledger.peer_connection import PeerConnection

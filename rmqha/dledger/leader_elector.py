@@ -21,6 +21,7 @@ from typing import Final
 
 from rmqha.codec.dledger_properties import TermVote
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.member_state import MemberState, Role
 from rmqha.dledger.vote import (
     HeartBeatRequest,
@@ -44,23 +45,6 @@ class ParseResult(Enum):
     REVOTE_IMMEDIATELY = 1
     PASSED = 2
     WAIT_TO_VOTE_NEXT = 3
-
-
-@dataclass(frozen=True, slots=True)
-class ElectorOptions:
-    """In seconds (spec: dledger §4.2)."""
-
-    heart_beat_time_interval_s: float = 2.0
-    max_heart_beat_leak: int = 3
-    min_vote_interval_s: float = 0.3
-    max_vote_interval_s: float = 1.0
-    min_take_leadership_vote_interval_s: float = 0.03
-    max_take_leadership_vote_interval_s: float = 0.1
-
-    @property
-    def leak_s(self) -> float:
-        """So long without its leader, or a quorum, and a member is a candidate."""
-        return self.heart_beat_time_interval_s * self.max_heart_beat_leak
 
 
 @dataclass(slots=True)
@@ -134,6 +118,8 @@ class DLedgerLeaderElector:
         self._is_proof_wanted = False
         self._term_to_take = -1
         """In which this member was asked to lead."""
+        self._yields_until = now
+        """Who was asked to take over from this member asks for votes first."""
 
     @property
     def quorum(self) -> int:
@@ -184,6 +170,8 @@ class DLedgerLeaderElector:
         """Know of ``term``; with ``force`` take it over at the next round, and wait before asking."""
         if self._state.is_leader:
             self._needs_term = True
+            if self._state.transferee is not None:
+                self._yields_until = now + self._options.max_vote_interval_s
         self._known_max_term = max(self._known_max_term, term)
         self._state.change_to_candidate()
         self._round = self._beat = None
@@ -196,7 +184,7 @@ class DLedgerLeaderElector:
         low, high = options.min_vote_interval_s, options.max_vote_interval_s
         if self._state.curr_term == self._term_to_take:
             low, high = options.min_take_leadership_vote_interval_s, options.max_take_leadership_vote_interval_s
-        self._next_vote_at = now + low + (high - low) * self._random() + extra_s
+        self._next_vote_at = max(now, self._yields_until) + low + (high - low) * self._random() + extra_s
 
     def handle_vote(self, request: VoteRequest, *, now: float) -> VoteResponse:
         """Answer another member's question; :attr:`unsaved` is to be durable first."""

@@ -13,7 +13,7 @@ from rmqha.dledger.dledger_config import DLedgerConfig
 from rmqha.dledger.dledger_entry_pusher import PusherOptions
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.dledger_server import DLedgerServer, ServerOptions, open_store
-from rmqha.dledger.leader_elector import ElectorOptions
+from rmqha.dledger.elector_options import ElectorOptions
 from tests.dledger.members import all_of
 from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SimDisk

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
-from rmqha.dledger.leader_elector import ElectorOptions
+from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.errors import StoreWriteError
 from tests.dledger.servers import ServerGroup
 

@@ -7,7 +7,8 @@ import pytest
 
 from rmqha.codec.dledger_properties import TermVote
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
-from rmqha.dledger.leader_elector import DLedgerLeaderElector, ElectorOptions
+from rmqha.dledger.elector_options import ElectorOptions
+from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.dledger.member_state import MemberState, Role
 from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing, VoteRequest, VoteResponse, VoteResult
 

@@ -10,7 +10,8 @@ from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher, PusherOptions
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
-from rmqha.dledger.leader_elector import DLedgerLeaderElector, ElectorOptions
+from rmqha.dledger.elector_options import ElectorOptions
+from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse
 from rmqha.dledger.term_file import TermFile
