@@ -14,6 +14,7 @@ from rmqha.dledger.dledger_entry_pusher import PusherOptions
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.dledger_server import DLedgerServer, ServerOptions, open_store
 from rmqha.dledger.elector_options import ElectorOptions
+from rmqha.dledger.leadership_transfer import TransferOptions
 from tests.dledger.members import all_of
 from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SimDisk
@@ -81,6 +82,7 @@ class ServerGroup:
         self.net = SimNet(random.Random(1))
         self.addresses = {f"n{number}": f"10.0.0.{number + 1}" for number in range(size)}
         self.pusher = PusherOptions(**options)
+        self.transfer = TransferOptions()
         self.members = {name: Member(name, self) for name in self.addresses}
         self.client: DLedgerClient
         nursery.start_soon(self._keep_client)
@@ -108,12 +110,14 @@ class ServerGroup:
             ),
             elector=ElectorOptions(),
             pusher=self.pusher,
+            transfer=self.transfer,
         )
 
-    async def start(self) -> None:
+    async def start(self, *names: str) -> None:
+        """These members, or all."""
         await self._has_client.wait()
-        for member in self.members.values():
-            await member.start()
+        for name in names or self.members:
+            await self.members[name].start()
 
     @property
     def leaders(self) -> list[str]:

@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.elector_options import ElectorOptions
+from rmqha.dledger.leadership_transfer import TransferOptions
 from rmqha.errors import StoreWriteError
 from tests.dledger.servers import ServerGroup
 
@@ -193,3 +194,59 @@ async def test_a_stop_is_in_order(group: ServerGroup, autojump_clock: MockClock)
         await group.wait(lambda member=member: member.server is None)  # type: ignore[misc]
         files = {path.rpartition("/")[2]: inode.cache for path, inode in member.disk.files.items()}
         assert files["checkpoint"] == b"committedIndex=2\nendIndex=2\n"
+
+
+class TestTransfer:
+    """Spec: dledger §4.6, §4.7."""
+
+    async def test_a_member_takes_over(self, group: ServerGroup, autojump_clock: MockClock) -> None:
+        await group.append(*[b"one"] * 5)
+        old = await group.wait_leader()
+        new = next(name for name in group.members if name != old)
+        term = group.members[old].running.member_state.curr_term
+        answer = await group.client.transfer_leadership(old, new, term=term)
+        assert answer.code == Code.SUCCESS
+        await group.wait(lambda: group.leaders == [new])
+        assert group.members[new].running.member_state.curr_term == term + 1
+        await group.append(b"two")
+        await group.wait_same()
+
+    async def test_what_cannot_be(self, group: ServerGroup, autojump_clock: MockClock) -> None:
+        await group.append(b"one")
+        leader = await group.wait_leader()
+        other = next(name for name in group.members if name != leader)
+        term = group.members[leader].running.member_state.curr_term
+        ask = group.client.transfer_leadership
+        assert (await ask(leader, "n7", term=term)).code == Code.UNKNOWN_MEMBER
+        assert (await ask(leader, other, term=term + 1)).code == Code.INCONSISTENT_TERM
+        assert (await ask(leader, leader, term=term)).code == Code.SUCCESS
+        assert (await ask(other, other, term=term)).code in {Code.NOT_LEADER, Code.INCONSISTENT_LEADER}
+        group.members[leader].running.store.member_state.transferee = other
+        assert (await group.client.append(b"two")).code == Code.LEADER_TRANSFERRING
+        assert (await ask(leader, other, term=term)).code == Code.LEADER_TRANSFERRING
+
+    async def test_one_that_does_not_answer_keeps_nobody_from_appending(
+        self, group: ServerGroup, autojump_clock: MockClock
+    ) -> None:
+        """DLedger's flag may stay set for ever."""
+        await group.append(b"one")
+        leader = await group.wait_leader()
+        other = next(name for name in group.members if name != leader)
+        await group.wait_same()
+        group.net.cut(group.addresses[leader], group.addresses[other])
+        term = group.members[leader].running.member_state.curr_term
+        answer = await group.client.transfer_leadership(leader, other, term=term)
+        assert answer.code == Code.NETWORK_ERROR
+        assert (await group.client.append(b"two")).code == Code.SUCCESS
+
+    async def test_a_preferred_leader_leads_once_it_is_there(
+        self, nursery: trio.Nursery, autojump_clock: MockClock
+    ) -> None:
+        group = ServerGroup(nursery)
+        group.transfer = TransferOptions(preferred_leader_ids=("n2",))
+        await group.start("n0", "n1")
+        await group.append(*[b"one"] * 5)
+        await group.members["n2"].start()
+        await group.wait(lambda: group.leaders == ["n2"])
+        await group.append(b"two")
+        await group.wait_same()

@@ -1,0 +1,66 @@
+"""``--set`` of a DLedger member."""
+
+import pytest
+
+from rmqha.choices import DLedgerAck
+from rmqha.cli.dledger_server import server_options
+from rmqha.config.load_dledger import DLEDGER_KEYS, load_dledger_settings
+from rmqha.dledger.dledger_config import DLedgerConfig
+from rmqha.dledger.elector_options import ElectorOptions
+from rmqha.dledger.entry_dispatcher import PushOptions
+from rmqha.dledger.leadership_transfer import TransferOptions
+from rmqha.errors import ConfigError
+
+PEERS = {"n0": "127.0.0.1:1", "n1": "[::1]:2"}
+
+
+def test_the_defaults_are_dledger_s() -> None:
+    """Spec: dledger §8; they stand in the table, and once more in the parts."""
+    options = server_options(load_dledger_settings({}), "g", "n0", peers=PEERS, store_base_dir="/s")
+    assert options.store == DLedgerConfig("/s")
+    assert options.elector == ElectorOptions()
+    assert options.pusher.push == PushOptions()
+    assert options.transfer == TransferOptions()
+    assert options.peers == {"n0": ("127.0.0.1", 1), "n1": ("::1", 2)}
+    assert all(key.meaning for _attribute, key in DLEDGER_KEYS.values())
+
+
+def test_what_is_set_arrives_where_it_is_used() -> None:
+    settings = load_dledger_settings(
+        {
+            "heartBeatTimeIntervalMs": "500",
+            "mappedFileSizeForEntryData": "4096",
+            "dataStorePath": "/a,/b",
+            "dledgerAck": "written",
+            "preferredLeaderIds": "n1;n0",
+            "peerPushQuota": "7",
+            "deleteWhen": "04;16",
+            "diskSpaceRatioToForceClean": "0.9",
+        }
+    )
+    assert settings.dledger_ack is DLedgerAck.WRITTEN
+    options = server_options(settings, "g", "n0", peers=PEERS, store_base_dir="/s")
+    assert options.elector.heart_beat_time_interval_s == 0.5
+    assert (options.store.mapped_file_size_for_entry_data, options.store.data_store_paths) == (4096, ["/a", "/b"])
+    assert (options.store.acks_flushed, options.pusher.acks_flushed) == (False, False)
+    assert (options.store.delete_when, options.store.disk_space_ratio_to_force_clean) == (frozenset({4, 16}), 0.9)
+    assert options.transfer.preferred_leader_ids == ("n1", "n0")
+    assert options.pusher.push.peer_push_quota == 7
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("heartbeatTimeIntervalMs", "5", "the nearest is heartBeatTimeIntervalMs"),
+        ("selfId", "n1", "is given by --id"),
+        ("xyzzy", "1", "no such key"),
+        ("maxHeartBeatLeak", "0", "0 is outside 1..1000"),
+        ("dledgerAck", "both", "is not one of flushed, written"),
+        ("diskSpaceRatioToForceClean", "85", "is not a ratio"),
+        ("minVoteIntervalMs", "2000", "is above maxVoteIntervalMs"),
+        ("mappedFileSizeForEntryIndex", "33", "no multiple of 32"),
+    ],
+)
+def test_what_is_wrong_is_refused(key: str, value: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        load_dledger_settings({key: value})
