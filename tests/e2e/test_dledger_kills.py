@@ -4,31 +4,25 @@ from pathlib import Path
 
 import trio
 
-from tests.interop.dledger_groups import OURS, Group, group_of
+from tests.e2e.dledger_groups import Group, running
 
 APPENDS = 1000
 
 
-async def append(group: Group, *, count: int, text: str) -> list[int]:
-    code, lines, err = await group.command("append", "-d", text, "-c", count)
-    assert (code, {line["code"] for line in lines}) == (0, {200}), err + str(lines[-3:])
-    return [line["index"] for line in lines]
-
-
 async def files_of(group: Group) -> list[dict[str, bytes]]:
-    directories = [group.directory / f"dledger-{member_id}" for member_id in group.kinds]
+    directories = [group.directory / f"dledger-{member_id}" for member_id in group.ids]
     return [{path.name: path.read_bytes() for path in (directory / "data").iterdir()} for directory in directories]
 
 
 async def test_a_thousand_entries_and_a_leader_that_is_killed(tmp_path: Path) -> None:
-    with group_of(tmp_path, OURS, OURS, OURS) as group:
+    with running(Group(tmp_path)) as group:
         group.start()
         leader = (await group.healthy())["leader"]
-        before = await append(group, count=APPENDS, text="before")
+        before = await group.append(count=APPENDS, text="before")
         await group.children[leader].kill()
         begun_at = trio.current_time()
         await group.healthy(at_least=2, not_led_by=leader)
-        [after] = await append(group, count=1, text="after")
+        [after] = await group.append(count=1, text="after")
         assert trio.current_time() - begun_at < 10, "nobody waited out a default leak, twice"
         group.start(leader)
         status = await group.healthy()
@@ -46,7 +40,7 @@ async def test_a_thousand_entries_and_a_leader_that_is_killed(tmp_path: Path) ->
 
 async def test_a_member_that_cannot_start_says_why(tmp_path: Path) -> None:
     """The exit code is 2 for what the operator has to correct, 1 for a store that is taken."""
-    with group_of(tmp_path, OURS) as group:
+    with running(Group(tmp_path, 1)) as group:
         code, _, err = await group.command("server", "-i", "n7", "-s", tmp_path)
         assert (code, "no member 'n7'" in err) == (2, True)
         code, _, err = await group.command("server", "-s", tmp_path, "--set", "heartbeatTimeIntervalMs=5")
