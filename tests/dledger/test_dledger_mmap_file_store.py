@@ -248,7 +248,7 @@ class TestGet:
         assert await store.flush_in_thread()
         file = store.index_file_list.mapped_files[0].file()
         file.pwrite([file.pread(32, 64)], 32)
-        with pytest.raises(DLedgerException, match="entry 1 is at 102, and it is not there") as raised:
+        with pytest.raises(DLedgerException, match="entry 1 is at 102: it is not there") as raised:
             store.get(1)
         assert code_of(raised) is Code.DISK_ERROR
 
