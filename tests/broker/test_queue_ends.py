@@ -210,3 +210,33 @@ async def test_a_queue_goes_on_where_it_ended_after_a_restart_though_nothing_els
     async with machine.broker(), machine.client() as client:
         answer = await ask(client, send_request(b"x", topic="gone"))
         assert decode_send_response(answer).queue_offset == 500
+
+
+async def test_pages_are_made_one_after_the_other_and_in_turns(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page took 20 ms, for 100 bytes: 300 clients that asked for one kept everybody else waiting for 20 s."""
+    machine, looked_at = Machine(SimNet(), "10.0.0.1"), [0]
+
+    class Passes(trio.abc.Instrument):
+        def before_io_wait(self, timeout: float) -> None:
+            looked_at.append(0)
+
+    async with machine.broker() as broker, machine.client() as first, machine.client() as second:
+        queues = broker.store.queues
+        broker.queue_ends.learn({("t", number): 1 for number in range(500)})
+        ends_before = queues.ends_before
+
+        def count(phy_offset: int, *, start: int, count: int) -> dict[tuple[str, int], int]:
+            looked_at[-1] += count
+            return ends_before(phy_offset, start=start, count=count)
+
+        monkeypatch.setattr(queues, "ends_before", count)
+        passes = Passes()
+        trio.lowlevel.add_instrument(passes)
+        async with trio.open_nursery() as nursery:
+            for client in (first, second):
+                nursery.start_soon(page, client, 0)
+        trio.lowlevel.remove_instrument(passes)
+    assert sum(looked_at) == 1000
+    assert max(looked_at) <= 25

@@ -11,7 +11,6 @@ import trio
 
 from rmqha.broker.config_files import DELAY_OFFSET, SUBSCRIPTION_GROUP, encode_in_turns
 from rmqha.broker.metadata import MetadataService
-from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueEndsRequestHeader, decode_header
 from rmqha.codec.remoting import RemotingCommand
@@ -57,14 +56,14 @@ class MetadataProcessor:
     async def _load(self, name: str, otherwise: dict[str, Any]) -> dict[str, Any]:
         return await self._metadata.files.load_in_thread(name) or otherwise
 
-    def get_queue_ends(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_queue_ends(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """21021: a page of the ends of queues, and where the next page starts, if there is one."""
         header, queue_ends = decode_header(QueueEndsRequestHeader, request), self._metadata.queue_ends
         if queue_ends.known_before < header.before:
             remark = f"only {queue_ends.known_before} bytes of the log are in the queues yet: ask again later"
             return RemotingCommand(ResponseCode.SYSTEM_BUSY, remark=remark)
-        page = queue_ends.page(header.start, before=header.before)
-        return RemotingCommand(ResponseCode.SUCCESS, body=java_json.dumps(page).encode())
+        self._answer_table(connection, request, partial(queue_ends.page_in_turns, header.start, before=header.before))
+        return None
 
     def _answer_table(
         self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[dict[str, Any]]]
