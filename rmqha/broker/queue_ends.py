@@ -75,8 +75,9 @@ class QueueEnds:
     async def note_going(self, before: int) -> None:
         """Note the ends of queues whose messages all lie ``before`` an offset, a page at a time: they are about to go.
 
-        If they do not, the queue itself tells its end.
+        If they do not, the queue itself tells its end. Of one that is being built again only memory does.
         """
+        self.learn({key: lost.end for key, lost in self._store.queues.lost.items()})
         queues = list(self._store.queues)
         for start in range(0, len(queues), _PAGE):
             going = [queue for queue in queues[start : start + _PAGE] if queue.max_physic_offset <= before]

@@ -54,6 +54,18 @@ async def test_the_end_of_a_queue_that_begins_again_is_saved() -> None:
     assert (ends.dirty, told) == (True, [True])
 
 
+async def test_the_end_of_a_queue_that_is_being_built_again_is_saved_before_its_messages_go() -> None:
+    """Its files are gone already, and after a crash so is what memory knows."""
+    store = make_store(options(), SimDisk().mount(), now_ms=Clock())
+    ends, queue = QueueEnds(store), store.queues.find_or_create("a", 0)
+    queue.start_at(5)
+    queue.create_file()
+    store.queues.note_missing(queue.queue.directory, damaged=queue.queue.files[0].path)
+    assert store.queues.take_out_missing()
+    await ends.note_going(1 << 40)
+    assert await ends.to_json_in_turns() == {"queueEnds": {"a": {0: 5}}}
+
+
 async def test_a_large_table_is_made_in_turns_and_changes_meanwhile() -> None:
     """A million of them at once would hold up everybody for seconds."""
     ends = queue_ends()
