@@ -102,6 +102,14 @@ _APPEND_TAIL: Final = Template(b'","code":200,"group":%b,"remoteId":%b,"term":-1
 _APPEND_ANSWER: Final = Template(b'{"code":%i,"group":%b,"index":%d,"leaderId":%b,"pos":%d,"term":%d}')
 
 
+def encode_append(request: AppendEntryRequest, base: Base) -> bytes:
+    """A client's append."""
+    if request.body is None or base.group is None or base.remote_id is None:
+        return encode(request, base)
+    tail = _APPEND_TAIL.write(text_of(base.group), text_of(base.remote_id))
+    return b"".join((_BODY, b2a_base64(request.body, newline=False), tail))
+
+
 def decode_append(body: bytes) -> tuple[Base, AppendEntryRequest]:
     """A client's append, and whom it is for.
 
@@ -123,3 +131,16 @@ def encode_append_answer(response: AppendEntryResponse, *, group: str) -> bytes:
     return _APPEND_ANSWER.write(
         response.code, text_of(group), response.index, text_of(response.leader_id), response.pos, response.term
     )
+
+
+def decode_append_answer(body: bytes) -> AppendEntryResponse:
+    """What has become of an append.
+
+    Raises:
+        RemoteProtocolError: it is no such answer.
+    """
+    usual = _APPEND_ANSWER.read(body)
+    if usual is None:
+        return decode(AppendEntryResponse, body)[1]
+    code, _group, index, leader_id, pos, term = usual
+    return AppendEntryResponse(int(code), int(term), leader_id.decode(), int(index), int(pos))

@@ -6,10 +6,12 @@ Source: spec: dledger §5.8; dledger-all-0.3.1.2 DLedgerClient.java.
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar, cast
 
 import trio
 
+from rmqha.codec.dledger_usual import decode_append_answer, encode_append
 from rmqha.codec.dledger_wire import (
     HANDLED,
     AppendEntryRequest,
@@ -45,6 +47,21 @@ Answer = TypeVar("Answer")
 LeadersAnswer = TypeVar("LeadersAnswer", AppendEntryResponse, GetEntriesResponse)
 
 
+@dataclass(slots=True)
+class _Search:
+    """A search for the leader, and what many who wait for it get; ``is_done``: it was not cancelled."""
+
+    is_over: trio.Event = field(default_factory=trio.Event)
+    is_done: bool = False
+    leader_id: str | None = None
+    error: RemotingConnectError | None = None
+
+    def found(self) -> str | None:
+        if self.error is not None:
+            raise self.error
+        return self.leader_id
+
+
 class DLedgerClient:
     """Asks the leader; who that is, it asks all members (METADATA) when it does not know.
 
@@ -60,6 +77,7 @@ class DLedgerClient:
         self.leader_id: str | None = None
         """Whom it asks first."""
         self._connections: Final = connections
+        self._search: _Search | None = None
 
     async def append(self, body: bytes) -> AppendEntryResponse:
         """Append an entry; the answer's code says how that ended.
@@ -119,11 +137,29 @@ class DLedgerClient:
         return await self._ask(leader_id, code, request, LeadershipTransferResponse, timeout_s=_TRANSFER_TIMEOUT_S)
 
     async def find_leader(self) -> str | None:
-        """Who says of itself that it leads; None if nobody has said so within 1.5 s.
+        """Who says of itself that it leads; None if nobody has said so within 1.5 s. Many who ask search once.
 
         Raises:
             RemotingConnectError: no member answers.
         """
+        while self._search is not None:
+            search = self._search
+            await search.is_over.wait()
+            if search.is_done:
+                return search.found()
+        self._search = search = _Search()
+        try:
+            search.leader_id = await self._find_leader()
+            search.is_done = True
+        except RemotingConnectError as error:
+            search.error = error
+            search.is_done = True
+        finally:
+            self._search = None
+            search.is_over.set()
+        return search.found()
+
+    async def _find_leader(self) -> str | None:
         answers: dict[str, MetadataResponse] = {}
         errors: dict[str, RemotingError] = {}
         with trio.move_on_after(_WAITS_FOR_A_LEADER_S):
@@ -139,10 +175,8 @@ class DLedgerClient:
                     await trio.sleep(_ASKS_AGAIN_AFTER_S)
         self.leader_id = _leader_in(answers)
         if self.leader_id is None and not answers:
-            raise RemotingConnectError(
-                f"group {self.group}",
-                "; ".join(str(errors[peer]) for peer in self.peers if peer in errors) or "no answer in time",
-            )
+            told = [str(errors[peer]) for peer in self.peers if peer in errors]
+            raise RemotingConnectError(f"group {self.group}", "; ".join(told) or "no answer in time")
         return self.leader_id
 
     async def _ask_all(self, answers: dict[str, MetadataResponse], errors: dict[str, RemotingError]) -> None:
@@ -157,8 +191,9 @@ class DLedgerClient:
                 errors[member_id] = error
             except (MQBrokerError, RemoteProtocolError) as error:
                 errors[member_id] = RemotingConnectError(self.peers[member_id], str(error))
-            named = Counter(answer.leader_id for answer in answers.values())
-            if named[_leader_in(answers)] > len(self.peers) // 2:
+            leader_id = _leader_in(answers)
+            naming_it = sum(answer.leader_id == leader_id for answer in answers.values())
+            if leader_id is not None and naming_it > len(self.peers) // 2:
                 nursery.cancel_scope.cancel()
 
         async with trio.open_nursery() as nursery:
@@ -169,7 +204,7 @@ class DLedgerClient:
         asked = self.leader_id or await self.find_leader()
         answer = kind(_Code.METADATA_ERROR) if asked is None else await self._try(asked, code, request, kind)
         if answer is None or answer.code == _Code.NOT_LEADER:
-            second = await self.find_leader()
+            second = self.leader_id or await self.find_leader()
             if second is not None:
                 answer = await self._try(second, code, request, kind)
         return kind(_Code.NETWORK_ERROR) if answer is None else answer
@@ -181,22 +216,31 @@ class DLedgerClient:
         try:
             answer = await self._ask(member_id, code, request, kind, timeout_s=_RPC_TIMEOUT_S)
         except RemotingConnectError:
-            self.leader_id = None
+            self._forget(member_id)
             return None
         except RemotingError as error:
-            self.leader_id = None
+            self._forget(member_id)
             return kind(_Code.TIMEOUT if isinstance(error, RemotingTimeoutError) else _Code.NETWORK_ERROR)
         if answer.code == _Code.NOT_LEADER:
-            self.leader_id = None
+            self._forget(member_id)
         return answer
+
+    def _forget(self, member_id: str) -> None:
+        """It does not lead any more; who does may have been found meanwhile."""
+        if self.leader_id == member_id:
+            self.leader_id = None
 
     async def _ask(
         self, member_id: str, code: DLedgerRequestCode, message: Any, kind: type[Answer], *, timeout_s: float
     ) -> Answer:
-        request = RemotingCommand(code, body=encode(message, Base(self.group, remote_id=member_id)))
+        base = Base(self.group, remote_id=member_id)
+        body = encode_append(message, base) if type(message) is AppendEntryRequest else encode(message, base)
+        request = RemotingCommand(code, body=body)
         response = await self._connections.invoke(self.peers[member_id], request, timeout_s=timeout_s)
         if response.code != HANDLED:
             raise MQBrokerError(response.code, response.remark or "what listens there is no member of a DLedger group")
+        if kind is AppendEntryResponse:
+            return cast("Answer", decode_append_answer(response.body))
         return decode(kind, response.body)[1]
 
 

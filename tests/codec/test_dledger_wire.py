@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.codec.dledger_json import decode_bytes
-from rmqha.codec.dledger_usual import decode_append, encode_append_answer
+from rmqha.codec.dledger_usual import decode_append, decode_append_answer, encode_append, encode_append_answer
 from rmqha.codec.dledger_wire import (
     AppendEntryRequest,
     AppendEntryResponse,
@@ -249,8 +249,18 @@ def test_the_usual_append_means_what_json_means(at: int, byte: int) -> None:
     assert read(bytes(body)) == read(b" " + bytes(body))
 
 
-def test_the_answer_to_an_append_is_written_as_java_does() -> None:
-    response = AppendEntryResponse(200, 1, "n0", 0, 0)
-    assert encode_append_answer(response, group="g1").decode() == recorded("APPEND.ok").body.decode()
+@pytest.mark.parametrize("name", ["APPEND.ok", "APPEND.refused"])
+def test_the_answer_to_an_append_is_written_and_read_as_java_does(name: str) -> None:
+    body = recorded(name).body
+    response = decode_append_answer(body)
+    assert response == decode(AppendEntryResponse, body)[1]
+    if name == "APPEND.ok":
+        assert encode_append_answer(response, group="g1").decode() == body.decode()
     nobody = AppendEntryResponse(503, 1)
     assert encode_append_answer(nobody, group="g1") == encode(nobody, GROUP)
+
+
+def test_an_append_is_written_as_java_does() -> None:
+    request, base = MESSAGES["APPEND"]
+    assert encode_append(request, base).decode() == recorded("APPEND").body.decode()
+    assert encode_append(AppendEntryRequest(), base) == encode(AppendEntryRequest(), base)

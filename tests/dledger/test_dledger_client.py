@@ -3,6 +3,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from rmqha.dledger.dledger_client import DLedgerClient
 from rmqha.errors import MQBrokerError, RemotingConnectError
 from tests.dledger.fake_group import IDS, PEERS, Group, client_of
 
@@ -147,3 +148,43 @@ async def test_no_answer_adds_members_without_end(
             monkeypatch.setitem(PEERS, f"x{number}", "10.0.0.1:1")
         await client.metadata("n0")
         assert len(client.peers) == 64
+
+
+async def test_many_who_wait_for_a_leader_search_once(group: Group, autojump_clock: MockClock) -> None:
+    group.leader_id = None
+    async with client_of(group) as client:
+        answers: list[int] = []
+
+        async def append() -> None:
+            answers.append((await client.append(b"a")).code)
+
+        started = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for _ in range(100):
+                nursery.start_soon(append)
+        assert answers == [301] * 100
+        assert trio.current_time() - started == pytest.approx(1.5, abs=0.2)
+        assert len(group.asked_for("METADATA")) < 60
+
+
+async def test_who_waits_for_a_search_that_was_cancelled_searches_again(
+    group: Group, autojump_clock: MockClock
+) -> None:
+    group.leader_id = None
+    async with client_of(group) as client, trio.open_nursery() as nursery:
+        with trio.CancelScope() as scope:
+            nursery.start_soon(lambda: _cancel_soon(scope, group))
+            nursery.start_soon(lambda: _appends(client))
+            await client.find_leader()
+        assert scope.cancelled_caught
+
+
+async def _cancel_soon(scope: trio.CancelScope, group: Group) -> None:
+    await trio.sleep(0.5)
+    scope.cancel()
+    group.leader_id = "n1"
+
+
+async def _appends(client: DLedgerClient) -> None:
+    await trio.sleep(0.2)
+    assert (await client.append(b"a")).leader_id == "n1"
