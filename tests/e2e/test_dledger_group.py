@@ -10,26 +10,6 @@ from tests.e2e.commands import rmqha
 from tests.e2e.dledger_groups import NAME, Group, running
 
 
-async def test_what_was_appended_is_read_after_the_leader_was_killed(tmp_path: Path) -> None:
-    with running(Group(tmp_path)) as group:
-        group.start()
-        status = await group.healthy()
-        assert {member["role"] for member in status["members"]} == {"LEADER", "FOLLOWER"}
-        before = await group.append(count=20, text="before")
-        await group.children[status["leader"]].kill()
-        later = await group.healthy(at_least=2, not_led_by=status["leader"])
-        assert later["verdict"] == "degraded"
-        assert later["term"] > status["term"]
-        after = await group.append(count=20, text="after")
-        group.start(status["leader"])
-        await group.healthy()
-        code, lines, err = await group.command("get", "-i", 0, "-c", after[-1] + 1)
-        assert code == 0, err
-        bodies = {line["index"]: line["body"] for line in lines}
-        assert {bodies[index] for index in before} == {"before"}
-        assert {bodies[index] for index in after} == {"after"}
-
-
 async def test_members_that_were_stopped_in_order_have_the_same_files(tmp_path: Path) -> None:
     with running(Group(tmp_path)) as group:
         group.start()
@@ -53,6 +33,7 @@ async def test_a_member_that_hangs_is_told_of(tmp_path: Path) -> None:
         await group.append(count=3, text="two are enough")
         code, [status], _ = await group.command("status", "--format", "json")
         assert (code, status["verdict"]) == (0, "degraded")
+        assert {member["role"] for member in status["members"] if member["alive"]} == {"LEADER", "FOLLOWER"}
         assert [member["id"] for member in status["members"] if not member["alive"]] == [follower]
         group.children[follower].signal(signal.SIGCONT)
         assert (await group.healthy())["verdict"] == "ok"
