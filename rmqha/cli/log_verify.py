@@ -44,19 +44,21 @@ def verify(ctx: click.Context, store: str, *, queues: bool | None, output: str) 
     """
     from rmqha.cli.progress import progress  # noqa: PLC0415
     from rmqha.cli.store_place import commit_log_directory, has_queues, is_in_use, queue_directory  # noqa: PLC0415
-    from rmqha.store.log_verify import verify_log  # noqa: PLC0415
+    from rmqha.store.log_verify import left_by_crash_from, verify_log  # noqa: PLC0415
     from rmqha.store.os_disk import OsDisk  # noqa: PLC0415
     from rmqha.store.queue_verify import verify_queues  # noqa: PLC0415
 
     directory = commit_log_directory(store)
     disk = OsDisk()
+    in_use = is_in_use(store)
+    torn_from = None if in_use else left_by_crash_from(disk, store)
     with progress("verifying", unit="segments") as advance:
-        found = verify_log(disk, directory, on_segment=lambda _: advance(1))
+        found = verify_log(disk, directory, torn_from=torn_from, on_segment=lambda _: advance(1))
     if queues is None:
         queues = has_queues(store)
     in_queues = verify_queues(disk, directory, queue_directory(store)) if queues else None
     problems = [*found.problems, *(in_queues.problems if in_queues else ())]
-    if found.tail is not None and not _is_unwritten(found.tail) and not is_in_use(store):
+    if found.tail is not None and not _is_unwritten(found.tail) and not in_use:
         problems.append(found.tail)
     render = _as_json if output == "json" else _as_text
     click.echo(render(found, in_queues, problems))

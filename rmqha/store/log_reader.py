@@ -30,8 +30,11 @@ class Segment(FileToRead):
 
     __slots__ = ()
 
-    def scan(self, at: int, end: int | None = None, *, check_crc: bool = True) -> Scan:
-        """Walk the records from position ``at`` on, up to ``end`` or the file's end."""
+    def scan(self, at: int, end: int | None = None, *, check_crc: bool = True, torn_from: int | None = None) -> Scan:
+        """Walk the records from position ``at`` on, up to ``end`` or the file's end.
+
+        What ends behind the offset ``torn_from`` was left by a crash: see :func:`scan_records`.
+        """
         return scan_records(
             self.view(),
             at,
@@ -39,6 +42,7 @@ class Segment(FileToRead):
             phy_offset_base=self.offset,
             file_end=self.size,
             check_crc=check_crc,
+            torn_from=None if torn_from is None else max(0, torn_from - self.offset),
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from rmqha.codec.checkpoint import decode_checkpoint
 from rmqha.codec.record.resync import find_record
 from rmqha.codec.record.scan import Scan, Stop
 from rmqha.store.disk import Disk
@@ -50,12 +51,29 @@ class LogVerification:
     """Bytes behind the end that are no record: left by a crash, or being written."""
 
 
+def left_by_crash_from(disk: Disk, root: str) -> int | None:
+    """From which offset on the log of the store ``root`` is what a crash left; None if the last stop was a clean one.
+
+    Raises:
+        StoreReadError: its checkpoint cannot be read.
+    """
+    path = f"{root}/checkpoint"
+    if not disk.exists(f"{root}/abort"):
+        return None
+    return decode_checkpoint(disk.read_bytes(path)).master_flushed_offset if disk.exists(path) else 0
+
+
 def verify_log(
-    disk: Disk, directory: str, *, on_segment: Callable[[LogVerification], None] = lambda _: None
+    disk: Disk,
+    directory: str,
+    *,
+    torn_from: int | None = None,
+    on_segment: Callable[[LogVerification], None] = lambda _: None,
 ) -> LogVerification:
     """Verify names, sizes and contiguity of the segments, and every record and blank in them.
 
-    After a bad record verification goes on with the next good one. ``on_segment`` is told after each segment.
+    After a bad record verification goes on with the next good one. What ends behind ``torn_from`` was left by a crash:
+    a record that looks torn is bad there, as it is to a start. ``on_segment`` is told after each segment.
 
     Raises:
         StoreReadError: the directory or a file cannot be read.
@@ -74,7 +92,7 @@ def verify_log(
             reason = f"{segment.size} bytes, but the first segment has {expected_size}"
             found.problems.append(Problem(segment.path, 0, segment.offset, reason))
         found.segments += 1
-        if not _verify_segment(segment, found):
+        if not _verify_segment(segment, found, torn_from):
             break
         on_segment(found)
     return found
@@ -92,11 +110,11 @@ def _check_names(disk: Disk, directory: str, found: LogVerification) -> None:
             found.problems.append(Problem(path, 0, int(name), "an empty file: RocketMQ does not start with it here"))
 
 
-def _verify_segment(segment: Segment, found: LogVerification) -> bool:
+def _verify_segment(segment: Segment, found: LogVerification, torn_from: int | None) -> bool:
     """Walk one segment; False if going on makes no sense."""
     at = 0
     while True:
-        scan = segment.scan(at)
+        scan = segment.scan(at, torn_from=torn_from)
         _count(scan, segment, at, found)
         if scan.stop in {Stop.BLANK, Stop.END}:
             found.blanks += scan.stop is Stop.BLANK

@@ -82,3 +82,20 @@ def test_queues_are_compared_unless_told_otherwise(tmp_path: Path, capsys: Outpu
 def test_the_help_says_what_no_checksum_covers(capsys: Output) -> None:
     assert run(["log", "verify", "--help"]) == 0
     assert "A record's CRC covers its body." in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(("crashed", "code"), [(False, 0), (True, 1)], ids=["clean", "crashed"])
+def test_what_a_start_would_cut_as_torn_is_bad(tmp_path: Path, capsys: Output, crashed: bool, code: int) -> None:
+    """No checksum covers properties, but the zeros that a torn write leaves show."""
+    store = unpack("rolled", tmp_path)
+    last = expected_messages("rolled")[-1]
+    end = last["physicalOffset"] + last["storeSize"]
+    with (store / "commitlog" / f"{end // 65536 * 65536:020d}").open("r+b") as file:
+        file.seek(end % 65536 - 1)
+        file.write(b"\0")
+    if crashed:
+        (store / "abort").touch()
+    assert run(["log", "verify", str(store), "--no-queues"]) == code
+    told = capsys.readouterr().out
+    assert (f"(offset {last['physicalOffset']}): its properties were torn" in told) == crashed
+    assert f"{len(expected_messages('rolled')) - crashed:,} records" in told
