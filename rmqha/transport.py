@@ -27,6 +27,9 @@ SENDFILE_BYTES_MIN: Final = 64 * 1024
 _TAKEN_IN_A_ROW_MAX: Final = 512 * 1024
 """So much is received from one peer before the other tasks get a turn."""
 
+ACCEPTED_IN_A_ROW_MAX: Final = 64
+"""So many connections are accepted before the other tasks get a turn: some milliseconds' work."""
+
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENOSPC})
 _GONE_BEFORE_ACCEPT: Final = frozenset(
     {
@@ -244,6 +247,7 @@ class TcpListener:
         sock.setblocking(False)
         self._socket = sock
         self._port: int = sock.getsockname()[1]
+        self._accepted_in_a_row = 0
 
     @property
     def port(self) -> int:
@@ -251,14 +255,20 @@ class TcpListener:
         return self._port
 
     async def accept(self) -> TcpStream:
-        """See :class:`Listener`."""
+        """See :class:`Listener`. Who connects does not wait for a turn of all others for each that came before."""
         while True:
             sock: socket.socket | None = None
             try:
-                await trio.lowlevel.wait_readable(self._socket)
+                if 0 < self._accepted_in_a_row < ACCEPTED_IN_A_ROW_MAX:
+                    await trio.lowlevel.checkpoint_if_cancelled()
+                else:
+                    self._accepted_in_a_row = 0
+                    await trio.lowlevel.wait_readable(self._socket)
                 sock, address = self._socket.accept()  # asked later, a socket that was reset knows no peer any more
+                self._accepted_in_a_row += 1
                 return TcpStream(sock, address)
             except OSError as error:
+                self._accepted_in_a_row = 0
                 if sock is not None:
                     sock.close()  # it cannot be set up: nobody else's matter
                     continue

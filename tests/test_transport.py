@@ -2,15 +2,17 @@
 
 import socket
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import cast
 
 import pytest
+import trio
 
 from rmqha.memory import BytesLike
 from rmqha.store.disk import DataFile
 from rmqha.store.os_disk import OsDisk
-from rmqha.transport import TcpStream
+from rmqha.transport import ACCEPTED_IN_A_ROW_MAX, TcpNetwork, TcpStream
 
 HEADER = b"twelve bytes"
 
@@ -90,3 +92,28 @@ def test_an_ipv4_peer_has_one_name_whatever_the_listener_is_for(
     """A slave comes to the HA port by ``::``, and says who it is on a port of ``0.0.0.0``."""
     stream = TcpStream(cast(socket.socket, StingySocket([], writable)), address)
     assert stream.peer == peer
+
+
+async def test_who_connects_does_not_wait_for_a_pass_of_the_event_loop_for_each_before_it() -> None:
+    """With 300 clients at dear requests, a pass takes 0.3 s, and another client was accepted after 30 s."""
+    passes, count = 0, ACCEPTED_IN_A_ROW_MAX + 10
+
+    class Passes(trio.abc.Instrument):
+        def before_io_wait(self, timeout: float) -> None:
+            nonlocal passes
+            passes += 1
+
+    listener = await TcpNetwork().listen("127.0.0.1", 0)
+    with ExitStack() as open_sockets:
+        for _ in range(count):
+            open_sockets.enter_context(socket.create_connection(("127.0.0.1", listener.port)))
+        counter = Passes()
+        trio.lowlevel.add_instrument(counter)
+        for _ in range(count):
+            open_sockets.callback((await listener.accept()).close)
+        trio.lowlevel.remove_instrument(counter)
+        with trio.move_on_after(0.01) as nobody_else:
+            await listener.accept()
+        assert nobody_else.cancelled_caught
+    listener.close()
+    assert 2 <= passes <= 10, "the others have had their turns too"
