@@ -326,7 +326,7 @@ class Checker:
             if self.world.swarm.cleans and self.world.swarm.master_forgets and _START_EMPTY in str(leaf):
                 self.world.operator.rebuild_forgetful(node)
                 continue
-            if isinstance(leaf, DivergedLogError) and process.is_master and self.world.operator.usurped:
+            if isinstance(leaf, DivergedLogError) and self.world.operator.expects_divergence(process):
                 self.world.operator.rebuild_usurped()
                 continue
             kind = "I5" if isinstance(leaf, CorruptLogError) else "crash"

@@ -29,6 +29,8 @@ class Operator:
     def __init__(self, world: "World") -> None:
         self._world: Final = world
         self.usurped: Final[set[str]] = set()
+        self._compared_before: Process | None = None
+        """The master's process when an old master was rebuilt: it may have compared with that one's log."""
         self._reign_from: int | None = None
         """Where the master's log ended when it first served as such."""
 
@@ -111,6 +113,10 @@ class Operator:
             if node.name in self.usurped and node is not self._world.master:
                 self._rebuild(node, "usurped")
 
+    def expects_divergence(self, process: Process) -> bool:
+        """Whether this master may end its start because an old one, rebuilt meanwhile or not, has other bytes."""
+        return process.is_master and (bool(self.usurped) or process is self._compared_before)
+
     def rebuild_forgetful(self, node: SimNode) -> None:
         """A master forgot more than its slave still has in front: it says so, and the operator starts it empty."""
         self._rebuild(node, "forgetful")
@@ -118,6 +124,8 @@ class Operator:
     def _rebuild(self, node: SimNode, why: str) -> None:
         self._world.journal.record("operator.rebuilt", node.name, why)
         node.wipe()
+        if node.name in self.usurped:
+            self._compared_before = self._world.master.process
         self.usurped.discard(node.name)
         self._world.checker.on_failed_over()
         node.boot()
