@@ -349,8 +349,8 @@ class DLedgerServer:
         base = Base(self._options.group)
 
         def tell(code: DLedgerResponseCode, entry: DLedgerEntry | None) -> None:
-            if code is _Code.NOT_LEADER:
-                question.refuse(code, leader_id=self.leader_id)
+            if code is _Code.NOT_LEADER or not question.connection.takes_answers:
+                question.refuse(_Code.NOT_LEADER, leader_id=self.leader_id)
             else:
                 question.answer(GetEntriesResponse(code, None, () if entry is None else (entry,)), base)
 

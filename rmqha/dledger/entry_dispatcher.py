@@ -18,6 +18,11 @@ _PENDING_MAX: Final = 1000
 _PENDING_BYTES_MAX: Final = 32 << 20
 _COMPARE_WAIT_S: Final = 3.0
 _AFTER_AN_ERROR_S: Final = 0.5
+_NOT_FOLLOWER_YET_S: Final = 0.05
+"""A member that this leader's first heartbeat has yet to reach, or that is saving the term, soon follows."""
+_AT_ONCE_MAX: Final = 128
+_AT_ONCE_BYTES_MAX: Final = 1 << 20
+"""Entries, and their bytes, that are read and pushed before everybody else has a turn."""
 _COMMIT_INTERVAL_S: Final = 1.0
 _NEWS_AFTER_S: Final = 0.05
 """A follower that gets no entries hears so soon how far the log is committed; from DLedger after a second."""
@@ -93,6 +98,8 @@ class EntryDispatcher:
         self._pending_bytes = 0
         self._window_from = self._window_bytes = 0.0
         self._told_commit_index = -1
+        self._has_more = False
+        """There may be more to push at once."""
         self._repeated = 0
         self._asked: _Asked | None = None
         self._not_before = 0.0
@@ -114,6 +121,8 @@ class EntryDispatcher:
         if self.type is not PushType.APPEND:
             is_idle = self._asked is None and self._store.ledger_end_index == -1
             return inf if is_idle else self._not_before if self._asked is None else self._asked.until
+        if self._has_more:
+            return -inf
         has_news = self._told_commit_index < self._store.committed_index
         due_at = self._pushed_at + (_NEWS_AFTER_S if has_news else _COMMIT_INTERVAL_S)
         if self._pending:
@@ -167,14 +176,19 @@ class EntryDispatcher:
         if self._pending and now >= self._pending[0].sent_at + self._options.max_push_time_out_s:
             self._compare_again(now=now)
             return self._question(now=now)
-        out, batch, batch_size = [], list[DLedgerEntry](), 0
+        out, batch, batch_size, taken, taken_bytes = [], list[DLedgerEntry](), 0, 0, 0
         size_max = self._options.max_batch_push_size if self._options.is_enable_batch_push else 0
         while (entry := self._next_entry(now=now)) is not None:
             batch.append(entry)
             batch_size += entry.size
+            taken += 1
+            taken_bytes += entry.size
             if batch_size >= size_max:
                 out.append(self._request_of(PushType.APPEND, tuple(batch)))
                 batch, batch_size = [], 0
+            if taken >= _AT_ONCE_MAX or taken_bytes >= _AT_ONCE_BYTES_MAX:
+                break
+        self._has_more = entry is not None
         if batch:
             out.append(self._request_of(PushType.APPEND, tuple(batch)))
         if not out and now >= self.due_at and not self._is_throttled:
@@ -224,7 +238,8 @@ class EntryDispatcher:
         elif self._asked is not None and self._asked.request is request:
             self._asked = None
             if response.code not in {_Code.SUCCESS, _Code.INCONSISTENT_STATE}:
-                self._compare_again(now=now, wait_s=_AFTER_AN_ERROR_S)
+                soon = response.code == _Code.NOT_FOLLOWER
+                self._compare_again(now=now, wait_s=_NOT_FOLLOWER_YET_S if soon else _AFTER_AN_ERROR_S)
             elif request.type is PushType.COMPARE:
                 self._on_compare(response)
             elif response.code == _Code.SUCCESS:

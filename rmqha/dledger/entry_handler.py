@@ -60,6 +60,8 @@ class EntryHandler(Generic[Token]):
     def _refusal(self, request: PushEntryRequest) -> DLedgerResponseCode | None:
         """Why a push is answered at once: what is held is bounded."""
         if request.type is PushType.APPEND:
+            if not self._is_of_the_leader(request):
+                return _Code.INCONSISTENT_STATE
             if request.first_entry_index in self._write_requests:
                 return _Code.REPEATED_PUSH
             if len(self._write_requests) >= _APPENDS_MAX:

@@ -1,16 +1,30 @@
 """Groups of members over the wire: three DLedgerServers in one event loop, and what befalls them."""
 
 import errno
+from collections import Counter
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.codec.dledger_wire import (
+    HANDLED,
+    AppendEntryResponse,
+    Base,
+    DLedgerRequestCode,
+    GetEntriesRequest,
+    GetEntriesResponse,
+    decode,
+    encode,
+)
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.leadership_transfer import TransferOptions
 from rmqha.errors import StoreWriteError
-from tests.dledger.servers import ServerGroup
+from rmqha.remoting.client import open_remoting_client
+from rmqha.remoting.response_table import Outcome
+from tests.dledger.servers import PORT, ServerGroup
 
 Code = DLedgerResponseCode
 LEAK_S = ElectorOptions().leak_s
@@ -100,6 +114,39 @@ async def test_who_is_cut_off_neither_answers_nor_disturbs(group: ServerGroup, a
     log = await group.wait_same()
     assert [entry.body for entry in log] == [b"one", b"two"]
     assert group.members[old].running.member_state.curr_term == term, "its return cost no election"
+
+
+async def test_a_client_that_takes_no_answers_is_told_to_come_again(
+    group: ServerGroup, autojump_clock: MockClock
+) -> None:
+    """A thousand questions for a large entry do not make a thousand large answers at once."""
+    body = bytes(3000)
+    await group.append(body)
+    leader = await group.wait_leader()
+    network = group.net.host("10.0.1.9").mount()
+    request = encode(GetEntriesRequest(0), Base("g", leader))
+    address = f"{group.addresses[leader]}:{PORT}"
+    async with open_remoting_client(network, address) as client:
+        outcomes = list[Outcome]()
+        for _ in range(1000):
+            command = RemotingCommand(DLedgerRequestCode.GET, body=request)
+            client.invoke_nowait(command, deadline=trio.current_time() + 30, on_outcome=outcomes.append)
+        await group.wait(lambda: len(outcomes) == 1000)
+    answers = [outcome.body for outcome in outcomes if isinstance(outcome, RemotingCommand)]
+    codes = Counter(decode(GetEntriesResponse, answer)[1].code for answer in answers)
+    assert codes.keys() == {Code.SUCCESS, Code.NOT_LEADER}
+
+
+async def test_what_is_no_message_costs_nobody_else_anything(group: ServerGroup, autojump_clock: MockClock) -> None:
+    leader = await group.wait_leader()
+    network = group.net.host("10.0.1.9").mount()
+    async with open_remoting_client(network, f"{group.addresses[leader]}:{PORT}") as client:
+        for code in DLedgerRequestCode:
+            for body in (b"", b"{", b"[]", b'{"term":9e99}', b'{"term":9223372036854775807}', b'{"entry":{"body":5}}'):
+                answer = await client.invoke(RemotingCommand(code, body=body), timeout_s=5)
+                assert answer.code != HANDLED or decode(AppendEntryResponse, answer.body)[1].code == Code.UNKNOWN_MEMBER
+    await group.append(b"one")
+    assert group.leaders == [leader]
 
 
 async def test_everything_stops_and_starts_again(group: ServerGroup, autojump_clock: MockClock) -> None:
