@@ -101,6 +101,11 @@ class EntryDispatcher:
         self._has_more = False
         """There may be more to push at once."""
         self._repeated = 0
+        self._refused_index = -1
+        """The last entry that the follower refused, though it has the one before."""
+        self._is_stuck = False
+        """It has done so twice: its disk has failed or is full; or, with DLedger, bytes lie behind its end that only a
+        TRUNCATE takes away (spec: dledger §7.2 W5)."""
         self._asked: _Asked | None = None
         self._not_before = 0.0
         self._pushed_at = 0.0
@@ -255,7 +260,7 @@ class EntryDispatcher:
         begin, end, index = self._store.ledger_begin_index, self._store.ledger_end_index, self._compare_index
         self._checker.lower_peer_water_mark(self.peer, response.end_index)
         if response.code == _Code.SUCCESS:
-            if response.end_index == index:
+            if response.end_index == index and not self._is_stuck:
                 self._append_from(index)
                 return
             self._equal_index = index
@@ -281,7 +286,7 @@ class EntryDispatcher:
             self.type = PushType.TRUNCATE
 
     def _append_from(self, index: int) -> None:
-        self.type = PushType.APPEND
+        self.type, self._is_stuck = PushType.APPEND, False
         self._compare_index = self._truncate_index = -1
         self._checker.update_peer_water_mark(self.peer, index)
         self._write_index = index + 1
@@ -296,7 +301,9 @@ class EntryDispatcher:
                 while self._pending and self._pending[0].entry_index <= last:
                     self._pending_bytes -= self._pending.popleft().size
         elif response.code == _Code.INCONSISTENT_STATE:
-            self._compare_again(now=now)
+            self._is_stuck = self._refused_index == response.index
+            self._refused_index = response.index
+            self._compare_again(now=now, wait_s=_AFTER_AN_ERROR_S if self._is_stuck else 0.0)
         elif response.code == _Code.REPEATED_PUSH:
             self._repeated += 1
             if self._repeated > _REPEATED_MAX:

@@ -1,12 +1,16 @@
 """A DLedger group of three processes, by the command line: its leader is killed, and nothing that was said is lost."""
 
+import resource
 from pathlib import Path
 
 import trio
 
+from rmqha.exit_codes import EXIT_STORE_FAILED
 from tests.e2e.dledger_groups import Group, running
 
 APPENDS = 1000
+FILE_SIZE_MAX = 30_000
+"""A write behind it fails, as on a disk that does."""
 
 
 async def files_of(group: Group) -> list[dict[str, bytes]]:
@@ -49,3 +53,20 @@ async def test_a_member_that_cannot_start_says_why(tmp_path: Path) -> None:
         await group.healthy()
         code, _, err = await group.command("server", "-s", tmp_path)
         assert (code, "dledger.failed" in err) == (1, True)
+
+
+async def test_a_leader_that_cannot_write_steps_down_and_says_why(tmp_path: Path) -> None:
+    """It serves on as a member without a log, is not elected again, and its exit code tells of it."""
+    with running(Group(tmp_path)) as group:
+        group.start()
+        leader = (await group.healthy())["leader"]
+        child = group.children[leader]
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (FILE_SIZE_MAX, FILE_SIZE_MAX))
+        for _ in range(2):
+            await group.command("append", "-d", "x" * 5000, "-c", 6)
+        status = await group.healthy(not_led_by=leader)
+        [failed] = [member for member in status["members"] if member["id"] == leader]
+        assert "File too large" in failed["writeError"]
+        await group.append(count=5, text="after")
+        assert await child.stop() == EXIT_STORE_FAILED
+        assert "dledger.store_failed" in child.output()

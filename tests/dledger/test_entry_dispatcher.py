@@ -1,0 +1,164 @@
+"""What a leader pushes to one follower, and when."""
+
+from dataclasses import replace
+
+from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
+from rmqha.dledger.entry_dispatcher import EntryDispatcher, PushOptions
+from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse, PushType
+from rmqha.dledger.quorum_ack_checker import QuorumAckChecker
+from tests.dledger.members import leader, put
+from tests.sim.sim_disk import SimDisk
+
+Code = DLedgerResponseCode
+PEERS = frozenset({"n0", "n1"})
+
+
+class Follower:
+    """Of one dispatcher; takes everything, unless told otherwise."""
+
+    def __init__(self, store: DLedgerMmapFileStore, options: PushOptions | None = None) -> None:
+        self.store = store
+        checker = QuorumAckChecker(PEERS, inherited_index=-1, max_pending_requests_num=10)
+        self.checker = checker
+        self.dispatcher = EntryDispatcher("n1", store, checker, options=options or PushOptions())
+        self.end = -1
+        self.refuses = False
+        self.now = 0.0
+
+    def poll(self) -> list[PushEntryRequest]:
+        return self.dispatcher.poll(now=self.now)
+
+    def answer(self, requests: list[PushEntryRequest]) -> None:
+        for request in requests:
+            code = Code.SUCCESS
+            match request.type:
+                case PushType.COMPARE:
+                    code = Code.SUCCESS if request.first_entry_index <= self.end else Code.INCONSISTENT_STATE
+                case PushType.TRUNCATE:
+                    self.end = request.first_entry_index
+                case PushType.APPEND if self.refuses:
+                    code = Code.INCONSISTENT_STATE
+                case PushType.APPEND:
+                    self.end = request.last_entry_index
+            begin = 0 if self.end >= 0 else -1
+            response = PushEntryResponse(
+                code, request.term, request.first_entry_index, len(request.entries), begin, self.end
+            )
+            self.dispatcher.on_answer(request, response, now=self.now)
+
+    def converge(self) -> None:
+        while self.end < self.store.ledger_end_index:
+            requests = self.poll()
+            assert requests, "it has nothing to send, and is not done"
+            self.answer(requests)
+
+
+def kinds(requests: list[PushEntryRequest]) -> list[PushType]:
+    return [request.type for request in requests]
+
+
+def test_one_entry_a_request_or_several() -> None:
+    """Spec: dledger §3.3, §3.4."""
+    store = leader(SimDisk().mount())
+    single = Follower(store)
+    put(store, b"first")
+    single.converge()
+    put(store, *[b"x" * 100] * 10)
+    assert [len(request.entries) for request in single.poll()] == [1] * 10
+    batches = Follower(store, PushOptions(is_enable_batch_push=True, max_batch_push_size=444))
+    batches.end = 0
+    batches.answer(batches.poll())
+    batches.answer(batches.poll())
+    assert [len(request.entries) for request in batches.poll()] == [3, 3, 3, 1]
+
+
+def test_much_is_pushed_in_turns() -> None:
+    store = leader(SimDisk().mount(), mapped_file_size_for_entry_data=1 << 20, mapped_file_size_for_entry_index=1 << 20)
+    put(store, b"first")
+    follower = Follower(store)
+    follower.converge()
+    put(store, *[b"x"] * 1200)
+    sent = []
+    while requests := follower.poll():
+        assert len(requests) <= 128
+        sent += requests
+        if follower.dispatcher.due_at > follower.now:
+            break
+    assert len(sent) == 1000, "the window"
+    follower.answer(sent)
+    assert len(follower.poll()) == 128
+
+
+def test_who_refuses_twice_is_cut_at_its_end_and_asked_less_often() -> None:
+    """§7.2 W5: a follower of DLedger's with garbage behind its end would be stuck; one without a disk, a hot loop."""
+    store = leader(SimDisk().mount())
+    put(store, b"first")
+    follower = Follower(store)
+    follower.converge()
+    follower.refuses = True
+    put(store, b"second")
+    seen = list[PushType]()
+    for _ in range(100):
+        follower.now += 0.01
+        requests = follower.poll()
+        seen += kinds(requests)
+        follower.answer(requests)
+    assert PushType.TRUNCATE in seen
+    assert len(seen) < 15
+    follower.refuses = False
+    follower.now += 1
+    follower.converge()
+    assert follower.checker.water_mark("n1") == 1
+
+
+def test_who_is_far_behind_gets_its_quota() -> None:
+    """Spec: dledger §3.5, with batches too (§7.3 row 16)."""
+    for batch in (False, True):
+        store = leader(
+            SimDisk().mount(), mapped_file_size_for_entry_data=1 << 20, mapped_file_size_for_entry_index=1 << 20
+        )
+        put(store, b"first")
+        options = PushOptions(peer_push_throttle_point=10_000, peer_push_quota=5_000, is_enable_batch_push=batch)
+        follower = Follower(store, options)
+        follower.converge()
+        put(store, *[b"x" * 52] * 3000)
+        sent = 0
+        for _ in range(500):
+            follower.now += 0.01
+            requests = follower.poll()
+            sent += sum(entry.size for request in requests for entry in request.entries)
+            follower.answer(requests)
+        assert 5 * 5_000 <= sent <= 6 * 5_100
+        assert follower.dispatcher.due_at <= follower.now + 1
+
+
+def test_an_idle_follower_hears_what_is_committed_and_shows_what_it_lost() -> None:
+    """§7.3 row 9."""
+    store = leader(SimDisk().mount())
+    put(store, b"one", b"two")
+    follower = Follower(store)
+    follower.converge()
+    store.update_committed_index(1, 1)
+    assert follower.dispatcher.due_at == 0.05
+    follower.now = follower.dispatcher.due_at
+    [news] = follower.poll()
+    assert (news.type, news.commit_index) == (PushType.COMMIT, 1)
+    follower.end = 0
+    follower.answer([news])
+    assert follower.checker.water_mark("n1") == 0
+    follower.converge()
+    assert follower.checker.water_mark("n1") == 1
+
+
+def test_what_is_under_way_when_the_connection_ends_is_asked_for() -> None:
+    store = leader(SimDisk().mount())
+    put(store, b"one")
+    follower = Follower(store)
+    follower.converge()
+    put(store, b"two")
+    late = follower.poll()
+    follower.dispatcher.on_disconnected(now=0)
+    assert kinds(follower.poll()) == [PushType.COMPARE]
+    follower.dispatcher.on_answer(late[0], replace(PushEntryResponse(Code.SUCCESS, 1, 1, 1, 0, 1)), now=0)
+    assert follower.checker.water_mark("n1") == 0, "an answer to what nobody waits for any more"
