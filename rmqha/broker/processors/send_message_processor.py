@@ -92,8 +92,11 @@ class SendMessageProcessor:
                 put = self._accept(connection, request)
                 if isinstance(put.request, SentBatch):
                     if accepted and put.request.is_large:
-                        self._puts.put(accepted, sender)
-                        accepted, cost = [], 0
+                        before, accepted, cost = accepted, [], 0
+                        with (
+                            connection.fenced()
+                        ):  # a bug met there is none of this request, and what is put is put once
+                            self._puts.put(before, sender)
                     cost += put.request.cost
                     yield from self._prepare(put.request)
                 accepted.append(put)

@@ -1,6 +1,7 @@
 """However small a batch is on the wire: by what its records take in memory it is prepared, held and appended."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from rmqha.broker.processors.send_message_processor import LARGE_BATCHES_MAX, SendMessageProcessor
@@ -74,6 +75,24 @@ def test_nothing_that_is_prepared_waits_behind_a_large_batch() -> None:
     processor(puts).process(sender, requests)  # type: ignore[arg-type]
     assert next(sender.steps) is False
     assert len(puts.sizes) == 1
+
+
+def test_what_a_large_batch_does_not_wait_for_is_put_once_whatever_becomes_of_it() -> None:
+    class BrokenPuts(Puts):
+        def put(self, puts: list[Put[Any]], caller: PutCaller[Any]) -> None:
+            super().put(puts, caller)
+            if len(self.sizes) == 1:
+                raise RuntimeError("a bug")
+
+    class FencedSender(Sender):
+        def fenced(self) -> AbstractContextManager[None]:
+            return suppress(RuntimeError)
+
+    puts, small = BrokenPuts(), encode_batch([BatchEntry(0, b"", b"")])
+    requests = [send_request(small, batch=True), send_request(BODY, batch=True, properties=ALL_HAVE)]
+    processor(puts).process(FencedSender(), requests)  # type: ignore[arg-type]
+    assert len(puts.sizes) == 2
+    assert puts.sizes[1] > 100 * puts.sizes[0]
 
 
 def test_only_a_few_batches_that_grow_are_prepared_at_one_time() -> None:
