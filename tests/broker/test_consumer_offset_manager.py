@@ -9,10 +9,10 @@ from trio.testing import MockClock
 from rmqha.broker.consumer_offset_manager import ENTRIES_MAX, ConsumerOffsetManager, decode_offsets
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.headers import UpdateConsumerOffsetRequestHeader, encode_header
+from rmqha.codec.headers import PullSysFlag, UpdateConsumerOffsetRequestHeader, encode_header
 from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
 from rmqha.errors import RemoteProtocolError
-from tests.broker.machines import Machine, ask, send_request
+from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet
 
 
@@ -133,3 +133,18 @@ def test_no_commit_makes_the_table_too_large_to_be_fetched() -> None:
     body = java_json.dumps(offsets.to_json()).encode()
     assert FRAME_SIZE_MAX * 2 // 3 < len(body) < FRAME_SIZE_MAX
     offsets.commit_offset(f"{0:0200}\n", "t" * 127, 0, offset=1)  # what is known goes on
+
+
+async def test_who_cannot_commit_any_more_goes_on_consuming(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java's consumers commit with each pull: one client that fills the table kept all other groups from pulling."""
+    monkeypatch.setattr("rmqha.broker.consumer_offset_manager.ENTRIES_MAX", 0)
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as client:
+        assert (await ask(client, send_request(b"x"))).code == ResponseCode.SUCCESS
+        pull = pull_request(0, suspend_ms=5000)
+        flags = int(pull.ext_fields["sysFlag"]) | PullSysFlag.COMMIT_OFFSET
+        pull.ext_fields.update(sysFlag=str(int(flags)), commitOffset="1")
+        assert (await ask(client, pull)).code == ResponseCode.SUCCESS
+        assert broker.offsets.query_offset("consumers", "t", 0) is None

@@ -3,6 +3,7 @@
 Source: spec: remoting §2.5; rocketmq-all-4.9.8 PullMessageProcessor.java.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -98,9 +99,12 @@ class PullMessageProcessor:
             connection.respond(request, error.code, remark=str(error))
             return
         if header.sys_flag & PullSysFlag.COMMIT_OFFSET and self._role.is_master:
-            self._offsets.commit_offset(
-                header.consumer_group, header.topic, header.queue_id, offset=header.commit_offset
-            )
+            with suppress(
+                RemoteProtocolError
+            ):  # it is committed by a request of its own as well, which is told why not
+                self._offsets.commit_offset(
+                    header.consumer_group, header.topic, header.queue_id, offset=header.commit_offset
+                )
         deadline = None
         if header.sys_flag & PullSysFlag.SUSPEND:
             asked_s = min(header.suspend_timeout_millis / 1000, SUSPEND_S_MAX)
