@@ -11,9 +11,12 @@ _READ_SIZE: Final = 256 * 1024
 
 
 async def lines(stream: IO[bytes]) -> AsyncIterator[list[bytes]]:
-    """Yield the lines of ``stream`` without their ends, as many at a time as have arrived; empty ones are left out."""
+    """Yield the lines of ``stream`` without their ends, as many at a time as have arrived; empty ones are left out.
+
+    It is read below its buffer: a thread that waits in that has its lock, over which an interrupted process aborts.
+    """
     rest = b""
-    read = partial(getattr(stream, "read1", stream.read), _READ_SIZE)
+    read = partial(getattr(stream, "raw", stream).read, _READ_SIZE)
     while data := await trio.to_thread.run_sync(read, abandon_on_cancel=True):
         *complete, rest = (rest + data).split(b"\n")
         if found := [body for line in complete if (body := line.removesuffix(b"\r"))]:

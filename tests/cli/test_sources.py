@@ -13,7 +13,7 @@ class Dripping(io.BytesIO):
         super().__init__()
         self._pieces = list(pieces)
 
-    def read1(self, _size: int | None = -1) -> bytes:
+    def read(self, _size: int | None = -1) -> bytes:
         return self._pieces.pop(0) if self._pieces else b""
 
 

@@ -2,9 +2,12 @@
 
 import json
 import signal
+import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
+import trio
 
 from tests.e2e.commands import rmqha
 from tests.e2e.dledger_groups import NAME, Group, running
@@ -56,6 +59,25 @@ async def test_a_group_of_one_leads_itself(tmp_path: Path) -> None:
         [index] = await group.append(count=1, text="alone")
         code, [line], _ = await group.command("get", "-i", index)
         assert (code, line["body"]) == (0, "alone")
+
+
+async def test_a_command_that_waits_for_stdin_is_interrupted(tmp_path: Path) -> None:
+    with running(Group(tmp_path, 1)) as group:
+        group.start()
+        await group.healthy()
+        argv = [sys.executable, "-m", "rmqha", "dledger", "append", "-g", NAME, "-p", group.peers, "-d", "-"]
+        command = await trio.lowlevel.open_process(argv, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        assert command.stdin is not None
+        assert command.stdout is not None
+        assert command.stderr is not None
+        async with command.stdin, command.stdout, command.stderr:
+            await command.stdin.send_all(b"first\n")
+            assert json.loads(await command.stdout.receive_some())["code"] == 200
+            await trio.sleep(0.5)  # until it reads again, which nothing tells
+            command.send_signal(signal.SIGINT)
+            code = await command.wait()
+            told = (await command.stderr.receive_some()).decode().strip()
+        assert (code, told) == (130, "Interrupted.")
 
 
 @pytest.mark.parametrize("command", ["append", "get", "status"])
