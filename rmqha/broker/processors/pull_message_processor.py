@@ -101,7 +101,7 @@ class PullMessageProcessor:
         if header.sys_flag & PullSysFlag.COMMIT_OFFSET and self._role.is_master:
             with suppress(
                 RemoteProtocolError
-            ):  # it is committed by a request of its own as well, which is told why not
+            ):  # clients commit by requests of their own as well: those are told why not
                 self._offsets.commit_offset(
                     header.consumer_group, header.topic, header.queue_id, offset=header.commit_offset
                 )
