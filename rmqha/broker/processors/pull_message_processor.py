@@ -99,9 +99,7 @@ class PullMessageProcessor:
             connection.respond(request, error.code, remark=str(error))
             return
         if header.sys_flag & PullSysFlag.COMMIT_OFFSET and self._role.is_master:
-            with suppress(
-                RemoteProtocolError
-            ):  # clients commit by requests of their own as well: those are told why not
+            with suppress(RemoteProtocolError):  # a commit of its own is told why not
                 self._offsets.commit_offset(
                     header.consumer_group, header.topic, header.queue_id, offset=header.commit_offset
                 )
