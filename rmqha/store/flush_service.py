@@ -44,6 +44,8 @@ class FlushedLog(RawLog, Protocol):
     async def flush_in_thread(self, end: int) -> None:
         """Make durable what is written before ``end``; raises ``flushed``.
 
+        What is cut meanwhile is not made durable by it, nor is what is put in the place.
+
         Raises:
             StoreWriteError: of one file; what was flushed before counts.
         """

@@ -113,8 +113,11 @@ class Log(RawLog, Protocol):
     def put_messages(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
         """Append what can be appended now, and raise :attr:`wrote`; one result for each message, in order.
 
-        Never waits. A list shorter than ``requests`` means: later the rest. A Raft leader counts the offsets of queues
-        here, too; a message's offset is where it begins, behind the header of its entry.
+        Never waits, and raises nothing for a refusal: what no put could ever store (an empty batch, or one of several
+        queues; no topic, a queue below 0, too many bytes) is MESSAGE_ILLEGAL, what the disk did not take
+        SERVICE_NOT_AVAILABLE, and then nothing of it is in the log, nor has it used up offsets. A list shorter than
+        ``requests`` means: later the rest. A Raft leader counts the offsets of queues here, too; a message's offset is
+        where it begins, behind the header of its entry.
         """
         ...
 

@@ -46,6 +46,9 @@ class StoreGround:
 class StoreLog(Log, FlushedLog, Protocol):
     """A log that can be flushed and cleaned. When that is done is the store's business, and the same for all logs.
 
+    A write or a cut of its own that the disk refused it reports to ``StoreGround.running_flags``; those of a flush the
+    store reports.
+
     The classic one is made by :func:`~rmqha.store.classic_log.make_classic_log`.
     """
 
