@@ -53,6 +53,7 @@ from rmqha.dledger.term_barrier import barrier_body
 from rmqha.dledger.term_file import TermFile
 from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing, VoteRequest, VoteResponse
 from rmqha.errors import RemoteProtocolError, StoreReadError, StoreWriteError
+from rmqha.log_limit import LogLimit
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.limits import RemotingLimits
 from rmqha.remoting.server import RemotingServer
@@ -171,6 +172,7 @@ class DLedgerServer:
         terms = TermFile(disk, options.store.default_path)
         self._maintainer: Final = StateMaintainer(self.elector, terms, store, self)
         self._told_role: tuple[Role, int, str | None] | None = None
+        self._role_lines: Final = LogLimit()
         self._stopping: Final = trio.Event()
 
     def stop(self) -> None:
@@ -260,7 +262,8 @@ class DLedgerServer:
         role = (state.role, state.curr_term, state.leader_id)
         if role != self._told_role:
             self._told_role = role
-            logger.info(
+            self._role_lines.log(
+                logger.info,
                 "dledger.role_changed",
                 id=self._id,
                 role=state.role.value,
