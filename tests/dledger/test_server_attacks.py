@@ -63,7 +63,7 @@ async def test_a_group_under_attack_loses_nothing(nursery: trio.Nursery, autojum
     async with trio.open_nursery() as clients:
         for number in range(CLIENTS):
             clients.start_soon(append_on, group, number)
-        for _ in range(12):
+        for _ in range(8):
             await trio.sleep(chance.uniform(0.2, 6))
             kind = chance.choice(
                 ["kill", "kill", "power", "start", "start", "start", "part", "one way", "heal", "heal"]

@@ -23,6 +23,8 @@ class Inode:
     """Sectors whose cached bytes the device may not have; a dict for its order."""
     ghosts: dict[int, None] = field(default_factory=dict)
     """Sectors that a failed fdatasync took for clean without writing them."""
+    in_flight: list[dict[int, bytes]] = field(default_factory=list)
+    """What the syncs that are under way have to write, in the order in which they were issued."""
 
     def __post_init__(self) -> None:
         self.cache = bytearray(self.size)
@@ -42,8 +44,17 @@ class Inode:
         return bytes(self.cache[number * SECTOR : (number + 1) * SECTOR])
 
     def snapshot(self) -> dict[int, bytes]:
-        """What an fdatasync issued now has to write."""
-        return {number: self.sector(number) for number in self.dirty}
+        """What an fdatasync issued now has to write; hand it to :meth:`finish` at its end."""
+        self.in_flight.append({number: self.sector(number) for number in self.dirty})
+        return self.in_flight[-1]
+
+    def finish(self, snapshot: dict[int, bytes]) -> None:
+        """A sync has ended: those issued before it do not take the device back to what they began with."""
+        place = next((at for at, other in enumerate(self.in_flight) if other is snapshot), -1)
+        for older in self.in_flight[: max(place, 0)]:
+            for number in snapshot:
+                older.pop(number, None)
+        del self.in_flight[max(place, 0) : place + 1]
 
     def settle(self, number: int, data: bytes) -> None:
         """The device has ``data`` in this sector; it is clean unless it was written again meanwhile."""
@@ -84,6 +95,7 @@ class Inode:
         self.cache = bytearray(self.durable)
         self.dirty.clear()
         self.ghosts.clear()
+        self.in_flight.clear()
 
 
 @dataclass

@@ -342,6 +342,7 @@ class SimDataFile:
 
     def _finish_sync(self, operation: str, snapshot: dict[int, bytes]) -> None:
         disk, inode = self._disk, self._inode
+        inode.finish(snapshot)
         error = errno.EROFS if disk.faults.read_only else errno.EIO if disk.faults.sync_errors else None
         if error is None:
             for number, data in snapshot.items():

@@ -243,3 +243,18 @@ async def test_a_call_that_hangs_returns_when_the_disk_does_though_its_caller_wa
         await mount.replace_bytes_in_thread("/not begun", b"")
     assert scope.cancelled_caught
     assert list(disk.files) == ["/begun"]
+
+
+async def test_a_sync_does_not_take_back_what_a_later_one_made_durable(autojump_clock: MockClock) -> None:
+    """A slow one is under way when a second, of newer bytes, comes and ends before it."""
+    disk = SimDisk(latency_s=(1, 1))
+    mount = disk.mount()
+    file = mount.create("/file", SIZE)
+    file.pwrite([b"old"], 0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(file.sync_in_thread)
+        await trio.sleep(0.5)
+        file.pwrite([b"new"], 0)
+        file.sync()
+    disk.power_cut()
+    assert content(disk)[:3] == b"new"
