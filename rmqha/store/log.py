@@ -183,7 +183,7 @@ class Log(RawLog, Protocol):
         """Find the end of the loaded log, and cut what a crash left behind it: what remains is durable. Blocks.
 
         Raises:
-            CorruptLogError: it is damaged where it was durable; nothing was changed.
+            CorruptLogError: it is damaged, ends or is missing where ``known`` says it was durable; nothing changed.
             StoreReadError, StoreWriteError: the disk does not let us.
         """
         ...
