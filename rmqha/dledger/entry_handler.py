@@ -42,6 +42,8 @@ class EntryHandler(Generic[Token]):
         self._unflushed: Final[deque[tuple[int, _Held[Token]]]] = deque()
         """Successes that wait until the entry of that index is durable."""
         self._leadership: tuple[int, str | None] = (-1, None)
+        self._equal: tuple[tuple[int, str], int] = (-1, ""), -1
+        """A leadership, and the last entry that is known to be as its leader has it."""
         self.diverged: DivergedLogError | None = None
         """A leader wanted to have cut away what is committed here; nothing was changed."""
 
@@ -120,7 +122,7 @@ class EntryHandler(Generic[Token]):
             answers.append((held.token, self._response(request, _Code.SUCCESS)))
             return
         answers += self._drop()  # who asks begins anew, and pushes them again
-        is_good = self._has(request) if request.type is PushType.COMPARE else self._truncate(request)
+        is_good = self._compare(request) if request.type is PushType.COMPARE else self._truncate(request)
         if is_good:
             self._unflushed.append((request.last_entry_index, held))
         else:
@@ -132,14 +134,36 @@ class EntryHandler(Generic[Token]):
         except DLedgerException:
             return False
 
+    def _equal_index(self, request: PushEntryRequest) -> int:
+        leadership, index = self._equal
+        return index if leadership == (request.term, request.leader_id) else -1
+
+    def _note_equal(self, request: PushEntryRequest, index: int) -> None:
+        self._equal = (request.term, request.leader_id), index
+
+    def _compare(self, request: PushEntryRequest) -> bool:
+        index, is_good = request.first_entry_index, self._has(request)
+        known = self._equal_index(request)
+        self._note_equal(request, max(known, index) if is_good else min(known, index - 1))
+        return is_good
+
     def _truncate(self, request: PushEntryRequest) -> bool:
+        """Cut the log to the request's entry, but nothing that is known to be as the leader has it.
+
+        What that leader counts on would go when a request that it gave up long ago arrives after all, by a connection
+        that has been replaced. DLedger cuts.
+        """
+        entry, equal = request.entries[0], self._equal_index(request)
         try:
-            self._store.truncate(request.entries[0], request.term, request.leader_id)
+            if equal > entry.index and self._has(request):
+                entry = self._store.get(equal)
+            self._store.truncate(entry, request.term, request.leader_id)
         except DivergedLogError as error:
             self.diverged = self.diverged or error
             return False
         except DLedgerException:
             return False
+        self._note_equal(request, entry.index)
         self._store.update_committed_index(request.term, request.commit_index)
         return True
 
@@ -151,6 +175,7 @@ class EntryHandler(Generic[Token]):
         except DLedgerException:
             answers.append((held.token, self._response(request, _Code.INCONSISTENT_STATE)))
             return
+        self._note_equal(request, request.last_entry_index)
         self._store.update_committed_index(request.term, request.commit_index)
         self._unflushed.append((request.last_entry_index, held))
 

@@ -1,0 +1,59 @@
+"""What a follower makes of a leader's pushes, in whatever order they come."""
+
+import pytest
+
+from rmqha.codec.dledger_entry import DLedgerEntry
+from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.entry_handler import EntryHandler
+from rmqha.dledger.push_entry import PushEntryRequest, PushType
+from tests.dledger.members import LEADER, all_of, bodies_of, follow, follower, lead, leader, put
+from tests.sim.sim_disk import SimDisk
+
+Code = DLedgerResponseCode
+
+
+class Pushed:
+    """A follower, and its leader, whose pushes are answered at once."""
+
+    def __init__(self) -> None:
+        self.store = follower(SimDisk().mount(), acks_flushed=False)
+        self.handler = EntryHandler[int](self.store, acks_flushed=False)
+
+    def push(self, kind: PushType, *entries: DLedgerEntry, term: int = 1, commit_index: int = -1) -> int:
+        request = PushEntryRequest(kind, term, LEADER, commit_index, entries)
+        refusal = self.handler.handle_push(request, 0, now=0.0)
+        [response] = [refusal] if refusal else [answer for _, answer in self.handler.step(now=0.0)]
+        return response.code
+
+
+@pytest.mark.parametrize("commit_index", [-1, 2])
+def test_a_late_truncate_takes_back_nothing_that_was_acknowledged_since(commit_index: int) -> None:
+    """One that its leader gave up waiting for may arrive by the old connection, behind what came by the new one."""
+    one, two, three = put(leader(SimDisk().mount()), b"one", b"two", b"three")
+    pushed = Pushed()
+    assert pushed.push(PushType.TRUNCATE, one) == Code.SUCCESS
+    assert pushed.push(PushType.APPEND, two) == Code.SUCCESS
+    assert pushed.push(PushType.APPEND, three, commit_index=commit_index) == Code.SUCCESS
+    assert pushed.push(PushType.TRUNCATE, one) == Code.SUCCESS
+    assert all_of(pushed.store) == [one, two, three]
+    assert pushed.handler.diverged is None, "nobody is alarmed"
+
+
+def test_what_differs_goes_all_the_same() -> None:
+    """What a leader of an older term left, and what was there before this leader's term."""
+    old = leader(SimDisk().mount())
+    one, *others = put(old, b"one", b"old", b"older")
+    pushed = Pushed()
+    pushed.push(PushType.TRUNCATE, one)
+    for other in others:
+        pushed.push(PushType.APPEND, other)
+    follow(pushed.store, 2)
+    new_log = leader(SimDisk().mount())
+    put(new_log, b"one")
+    lead(new_log, 2)
+    [new] = put(new_log, b"new")
+    assert pushed.push(PushType.COMPARE, one, term=2) == Code.SUCCESS
+    assert pushed.push(PushType.TRUNCATE, one, term=2) == Code.SUCCESS
+    assert bodies_of(pushed.store) == [b"one"]
+    assert pushed.push(PushType.APPEND, new, term=2) == Code.SUCCESS
+    assert all_of(pushed.store) == [one, new]
