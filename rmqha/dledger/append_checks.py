@@ -1,5 +1,7 @@
 """What has to hold before an entry is stored."""
 
+from typing import Final
+
 from rmqha.codec.dledger_entry import (
     BODY_OFFSET,
     CURRENT_MAGIC,
@@ -11,6 +13,11 @@ from rmqha.codec.dledger_entry import (
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.mmap_file_list import MmapFileList
+
+_INDEX_MAX: Final = 1 << 58
+"""Behind it the place of a unit has more than 63 bits: no file there could be named."""
+_POS_MAX: Final = 1 << 62
+"""No log comes so far; one that began near the end of 64 bits could not go on."""
 
 
 def check_follower(state: MemberState) -> None:
@@ -50,8 +57,8 @@ def encode_foreign(entry: DLedgerEntry, *, leader_term: int, file_size: int) -> 
     is_one = (
         entry.size == entry.compute_size_in_bytes()
         and entry.magic == CURRENT_MAGIC
-        and entry.index >= 0
-        and entry.pos >= 0
+        and 0 <= entry.index < _INDEX_MAX
+        and 0 <= entry.pos < _POS_MAX
         and 0 <= entry.term <= leader_term
     )
     if not is_one:

@@ -30,6 +30,7 @@ from rmqha.codec.dledger_wire import (
 )
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.peer_connection import PeerConnection
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse
 from rmqha.dledger.push_wire import decode_push, decode_push_answer, encode_push, encode_push_answer
@@ -39,7 +40,9 @@ from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 
 _TERM_MAX: Final = 1 << 62
-"""No election comes so far, and a term that somebody made up must leave room for the next."""
+"""No election comes so far. Beyond it a term is believed only if it is near one's own: one that somebody made up must
+leave room for the elections after it."""
+_TERM_STEP_MAX: Final = 1 << 32
 
 _DECODERS: Final[dict[type, Callable[[bytes], tuple[Base, Any]]]] = {
     AppendEntryRequest: decode_append,
@@ -88,6 +91,11 @@ class DLedgerProtocolHandler(Protocol):
     @property
     def leader_id(self) -> str | None:
         """Who leads, as far as this member knows."""
+        ...
+
+    @property
+    def member_state(self) -> MemberState:
+        """What this member knows of itself."""
         ...
 
     def handle_metadata(self, request: MetadataRequest, question: Question) -> None:
@@ -167,7 +175,7 @@ class DLedgerRpcService:
     ) -> None:
         """Hand a request to its handler. Raises RemoteProtocolError: it is none."""
         base, request = decoder(command.body)
-        if base.term > _TERM_MAX:
+        if base.term > max(_TERM_MAX, self._handler.member_state.curr_term + _TERM_STEP_MAX):
             raise RemoteProtocolError(f"no group has come to a term of {base.term}")
         command.body = b""  # it need not be kept until the answer is there
         question = Question(connection, command, base, kind)

@@ -362,6 +362,14 @@ class TestTruncate:
             assert code_of(raised) is Code.UNEXPECTED_ARGUMENT
         assert all_of(store) == self.ENTRIES[:2]
 
+    @pytest.mark.parametrize("made_up", [{"index": 1 << 58}, {"index": (1 << 63) - 1}, {"pos": 1 << 62}])
+    def test_a_log_that_could_not_be_opened_again_is_not_begun(self, mount: SimMount, made_up: dict[str, int]) -> None:
+        store = replica(mount, self.ENTRIES[:2])
+        with pytest.raises(DLedgerException) as raised:
+            cut_to(store, replace(self.ENTRIES[7], **made_up))  # type: ignore[arg-type]
+        assert code_of(raised) is Code.UNEXPECTED_ARGUMENT
+        assert all_of(store) == self.ENTRIES[:2]
+
     def test_who_may_not(self, mount: SimMount) -> None:
         store = replica(mount, self.ENTRIES[:3])
         for term, leader_id, code in [(2, LEADER, Code.INCONSISTENT_TERM), (1, "n1", Code.INCONSISTENT_LEADER)]:

@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.codec.codes import ResponseCode
 from rmqha.codec.dledger_wire import (
     HANDLED,
     AppendEntryResponse,
@@ -21,6 +22,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.leadership_transfer import TransferOptions
+from rmqha.dledger.vote import VoteRequest
 from rmqha.errors import StoreWriteError
 from rmqha.remoting.client import open_remoting_client
 from rmqha.remoting.response_table import Outcome
@@ -147,6 +149,23 @@ async def test_what_is_no_message_costs_nobody_else_anything(group: ServerGroup,
                 assert answer.code != HANDLED or decode(AppendEntryResponse, answer.body)[1].code == Code.UNKNOWN_MEMBER
     await group.append(b"one")
     assert group.leaders == [leader]
+
+
+async def test_a_term_that_was_made_up_leaves_room_for_elections(group: ServerGroup, autojump_clock: MockClock) -> None:
+    """Who reaches the port can name any: the group elects a leader in it, and in those after it."""
+    leader = await group.wait_leader()
+    candidate, asked = [name for name in group.members if name != leader]
+    network = group.net.host("10.0.1.9").mount()
+    answers = []
+    async with open_remoting_client(network, f"{group.addresses[asked]}:{PORT}") as client:
+        for term in ((1 << 62) + (1 << 33), 1 << 62):
+            body = encode(VoteRequest(candidate, term, 0, 0), Base("g", asked))
+            answers.append((await client.invoke(RemotingCommand(DLedgerRequestCode.VOTE, body=body), timeout_s=5)).code)
+    assert answers == [ResponseCode.SYSTEM_ERROR, HANDLED]
+    await group.wait(lambda: {one.running.member_state.curr_term >> 62 for one in group.members.values()} == {1})
+    await group.append(b"one")
+    group.members[await group.wait_leader()].kill()
+    await group.append(b"two")
 
 
 async def test_everything_stops_and_starts_again(group: ServerGroup, autojump_clock: MockClock) -> None:
