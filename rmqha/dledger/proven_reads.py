@@ -18,6 +18,8 @@ from rmqha.dledger.leader_elector import DLedgerLeaderElector
 _WAIT_S: Final = 2.5
 """DLedger's clients wait for 3 s."""
 _READS_MAX: Final = 10_000
+_AT_ONCE_BYTES_MAX: Final = 1 << 20
+"""Bytes of entries that are told of before everybody else has a turn."""
 _Code = DLedgerResponseCode
 
 OnRead = Callable[[DLedgerResponseCode, DLedgerEntry | None], None]
@@ -51,6 +53,8 @@ class ProvenReads:
         self._pusher: Final = pusher
         self._append_barrier = append_barrier
         self._reads: Final[deque[_Read]] = deque()
+        self._has_more = False
+        """The next can be told of at once."""
 
     def ask(self, index: int, tell: OnRead, *, now: float) -> None:
         """Read an entry: SUCCESS, INDEX_OUT_OF_RANGE, INDEX_LESS_THAN_LOCAL_BEGIN, DISK_ERROR, or NOT_LEADER."""
@@ -61,12 +65,16 @@ class ProvenReads:
 
     @property
     def due_at(self) -> float:
-        """When the first of those who wait does so no longer."""
-        return self._reads[0].until if self._reads else inf
+        """When the first of those who wait does so no longer, or has its turn."""
+        return -inf if self._has_more else self._reads[0].until if self._reads else inf
 
     def step(self, *, now: float) -> None:
-        """Tell those whose proof is there, whose time is over, or all, if this member does not lead any more."""
-        checker = self._pusher.checker
+        """Tell those whose proof is there, whose time is over, or all, if this member does not lead any more.
+
+        Of large entries some at a time: a leader that answers all at once does not beat meanwhile.
+        """
+        checker, told_bytes = self._pusher.checker, 0
+        self._has_more = False
         while self._reads:
             read = self._reads[0]
             if checker is None or read.until <= now:
@@ -77,8 +85,13 @@ class ProvenReads:
                 if self._store.ledger_end_index == checker.inherited_index:
                     self._append_barrier()
                 return
+            elif told_bytes >= _AT_ONCE_BYTES_MAX:
+                self._has_more = True
+                return
             else:
-                self._reads.popleft().tell(*self._look_up(read.entry_index))
+                code, entry = self._look_up(read.entry_index)
+                told_bytes += 0 if entry is None else entry.size
+                self._reads.popleft().tell(code, entry)
 
     def _look_up(self, index: int) -> tuple[DLedgerResponseCode, DLedgerEntry | None]:
         if index > self._store.committed_index:

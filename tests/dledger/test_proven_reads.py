@@ -1,0 +1,39 @@
+"""Reads that a leader proves: how many it answers at once."""
+
+import random
+from math import inf
+from types import SimpleNamespace
+from typing import Any
+
+from rmqha.codec.dledger_entry import DLedgerEntry
+from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.proven_reads import ProvenReads
+from tests.dledger.members import leader, put
+from tests.sim.sim_disk import SimDisk
+
+
+def test_large_entries_are_told_of_in_turns() -> None:
+    """Else a few hundred clients that ask for the largest entry keep a leader from its heartbeats for seconds."""
+    store = leader(SimDisk(random.Random(1)).mount(), mapped_file_size_for_entry_data=8 << 20)
+    put(store, bytes(600_000), b"small")
+    store.update_committed_index(1, 1)
+    elector: Any = SimpleNamespace(prove=lambda: 1, confirmed_beat=1)
+    pusher: Any = SimpleNamespace(checker=SimpleNamespace(inherited_index=-1))
+    reads = ProvenReads(store, elector, pusher, append_barrier=lambda: None)
+    told = list[int]()
+
+    def tell(_code: DLedgerResponseCode, entry: DLedgerEntry | None) -> None:
+        told.append(-1 if entry is None else entry.index)
+
+    for index in (0, 0, 0, 1, 1):
+        reads.ask(index, tell, now=0.0)
+    reads.step(now=0.0)
+    assert (told, reads.due_at) == ([0, 0], -inf)
+    reads.step(now=0.0)
+    assert (told, reads.due_at) == ([0, 0, 0, 1, 1], inf)
+    for _ in range(3):
+        reads.ask(0, tell, now=0.0)
+    reads.step(now=0.0)
+    pusher.checker = None
+    reads.step(now=0.0)
+    assert told[5:] == [0, 0, -1]
