@@ -173,6 +173,7 @@ class DLedgerServer:
         self._maintainer: Final = StateMaintainer(self.elector, terms, store, self)
         self._told_role: tuple[Role, int, str | None] | None = None
         self._role_lines: Final = LogLimit()
+        self._barrier_lines: Final = LogLimit(burst=3)
         self._stopping: Final = trio.Event()
 
     def stop(self) -> None:
@@ -295,8 +296,9 @@ class DLedgerServer:
             body = barrier_body(self.store, now_ms=self._now_ms())
             self.pusher.append(body, lambda _entry, _code: None, now=trio.current_time())
         except (DLedgerException, StoreReadError) as error:
-            logger.warning("dledger.barrier_failed", reason=str(error))
-        self._push_service.wakeup()
+            self._barrier_lines.log(logger.warning, "dledger.barrier_failed", reason=str(error))
+        else:
+            self._push_service.wakeup()
 
     # What is asked: see DLedgerProtocolHandler
 

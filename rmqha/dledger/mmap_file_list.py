@@ -1,5 +1,6 @@
 """MmapFileList: files of equal length that together are one range of bytes."""
 
+import errno
 from collections.abc import Callable
 from typing import Final
 
@@ -274,7 +275,11 @@ class MmapFileList:
             self._destroy(self.mapped_files[-1])
 
     def _destroy(self, file: MmapFile) -> None:
-        self._disk.unlink(file.path)
+        try:
+            self._disk.unlink(file.path)
+        except StoreWriteError as error:
+            if error.errno != errno.ENOENT:  # else it is being deleted in a thread at this moment
+                raise
         self._forget(file)
 
     def _forget(self, file: MmapFile) -> None:

@@ -18,7 +18,10 @@ class TermFile:
         self._path: Final = f"{directory}/{TERM_FILE}"
 
     def load(self, *, ledger_end_term: int) -> TermVote:
-        """What the file says; in its place the highest term that anything here tells of.
+        """What the file says, if it is there.
+
+        A term that is lower than the log's is an old copy's: whom this member voted for since then it does not tell.
+        So it votes in no term of the log's any more.
 
         Args:
             ledger_end_term: of the log's last entry, -1 for an empty log.
@@ -40,7 +43,7 @@ class TermFile:
                 )
             return TermVote(0)
         if state.curr_term < ledger_end_term:
-            return TermVote(ledger_end_term)
+            return TermVote(ledger_end_term + 1)
         return state
 
     def _read(self, suffix: str) -> TermVote | None:

@@ -198,6 +198,34 @@ async def test_what_a_leader_inherited_is_committed_for_who_reads_it(
     assert [entry.body for entry in log[:6]] == [b"kept"] * 5 + [b"six"]
 
 
+@pytest.mark.timeout(20)
+async def test_a_read_that_waits_for_an_entry_that_cannot_be_appended_waits_quietly(
+    group: ServerGroup, autojump_clock: MockClock
+) -> None:
+    """On a disk that is too full, or while leadership is handed over."""
+    await group.append(b"one")
+    old = await group.wait_leader()
+    away = next(member for name, member in group.members.items() if name != old)
+    away.kill()
+    await group.append(b"two")
+    group.members[old].kill()
+    await group.members[old].start()
+    leader = await group.wait_leader()
+    group.members[leader].running.member_state.transferee = away.name
+    group.client.leader_id = leader
+    codes = list[int]()
+
+    async def get() -> None:
+        codes.append((await group.client.get(1)).code)
+
+    group.nursery.start_soon(get)
+    await trio.sleep(1)  # never over while somebody tries again without end
+    assert not codes
+    group.members[leader].running.member_state.transferee = None
+    await group.wait(lambda: bool(codes))
+    assert (await group.get(1)).code == Code.SUCCESS
+
+
 async def test_a_leader_whose_disk_fails_steps_down_and_stays_down(
     group: ServerGroup, autojump_clock: MockClock
 ) -> None:

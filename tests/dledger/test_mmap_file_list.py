@@ -3,6 +3,8 @@
 from collections.abc import Set as AbstractSet
 
 import pytest
+import trio
+import trio.testing
 
 from rmqha.dledger.mmap_file_list import MmapFileList
 from rmqha.dledger.multi_path_mmap_file_list import MultiPathMmapFileList
@@ -200,6 +202,24 @@ class TestExpired:
         sim.faults.read_only = False
         assert await files.delete_expired_file_by_time(lambda path: True, kept_from=10_000) == 1
         assert bytes(window or b"") == b"\x11" * 4, "who reads it goes on reading"
+
+    async def test_all_may_go_while_one_is_being_deleted(self, sim: SimDisk, nursery: trio.Nursery) -> None:
+        """A follower far behind cleans its full disk, and is told to begin anew meanwhile."""
+
+        class Slow(SimMount):
+            async def unlink_in_thread(self, path: str) -> None:
+                self.unlink(path)
+                await trio.sleep_forever()
+
+        files = filled(Slow(sim, sim.epoch), *[200] * 5)
+
+        async def clean() -> None:
+            await files.delete_expired_file_by_time(lambda _path: True, kept_from=10_000)
+
+        nursery.start_soon(clean)
+        await trio.testing.wait_all_tasks_blocked()
+        files.rebuild_with_pos(20 * 256)
+        assert offsets_of(files) == [20 * 256]
 
 
 class TestMultiPath:

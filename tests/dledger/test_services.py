@@ -279,7 +279,8 @@ class TestTermFile:
             ({"": b"voteLeader=n1\ncurrTerm=5\n", ".bak": b"currTerm=4\n"}, 5, TermVote(5, "n1")),
             ({".tmp": b"voteLeader=n1\ncurrTerm=6\n", ".bak": b"voteLeader=n0\ncurrTerm=5\n"}, 5, TermVote(6, "n1")),
             ({".tmp": b"", ".bak": b"voteLeader=n0\ncurrTerm=5\n"}, 5, TermVote(5, "n0")),
-            ({"": b"", ".bak": b"voteLeader=n0\ncurrTerm=5\n"}, 7, TermVote(7)),
+            ({"": b"", ".bak": b"voteLeader=n0\ncurrTerm=5\n"}, 7, TermVote(8)),
+            ({"": b"voteLeader=n0\ncurrTerm=5\n"}, 7, TermVote(8)),
             ({"": b"voteLeader=\ncurrTerm=5\n"}, -1, TermVote(5)),
         ],
     )
