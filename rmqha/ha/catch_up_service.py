@@ -87,6 +87,10 @@ class CatchUpService:
         """Why sends are refused; empty if they are accepted."""
         return self._plan.refusal
 
+    @property
+    def _is_empty(self) -> bool:
+        return self._log.min_offset == self._log.max_offset
+
     async def run(self) -> None:
         """Ask the peers until cancelled; ends at once if there is none.
 
@@ -109,9 +113,9 @@ class CatchUpService:
 
     async def _ask_peers(self) -> None:
         while True:
-            peer = self._plan.next_question()
+            peer = self._plan.next_question(is_empty=self._is_empty, now=trio.current_time())
             await trio.sleep_until(peer.ask_at)
-            own_end, takes = self._log.max_offset, bool(self._plan.refusal)
+            own_end, takes = self._log.max_offset, self._plan.takes_from_peers(is_empty=self._is_empty)
             known = PeerState.LONGER if peer.is_longer(own_end) else peer.state
             self._asking, asked_at = peer, trio.current_time()
             answer = await self._asker.ask(self._addresses[peer.peer], known=known, takes=takes)

@@ -36,6 +36,7 @@ class PeerState(Enum):
     """Its log does not continue the local one (diverged, or begins later): a person must decide."""
 
 
+_YET_TO_SAY: Final = frozenset({PeerState.UNASKED, PeerState.STARTING})
 _PROVES_NOTHING: Final = frozenset({PeerState.UNASKED, PeerState.UNKNOWN, PeerState.STARTING})
 
 
@@ -101,7 +102,7 @@ class PeerKnowledge:
         """Whether it may still prove what it holds: it was reached a short while ago, or not asked yet."""
         if self.state is PeerState.UNKNOWN:
             return self.reached_at is not None and now < self.reached_at + PATIENCE_S
-        return self.state in {PeerState.UNASKED, PeerState.STARTING}
+        return self.state in _YET_TO_SAY
 
 
 @dataclass
@@ -128,9 +129,25 @@ class CatchUpPlan:
         """Nothing is known yet."""
         return cls([PeerKnowledge(peer, Backoff(chance)) for peer in peers], answers_needed)
 
-    def next_question(self) -> PeerKnowledge:
-        """Whom to ask next, not before its ``ask_at``; there is at least one peer."""
-        return min(self.peers, key=lambda peer: peer.ask_at)
+    def next_question(self, *, is_empty: bool, now: float) -> PeerKnowledge:
+        """Whom to ask next, not before its ``ask_at``; there is at least one peer.
+
+        While the local log is empty first all that have yet to say what they hold, then of those that are due the
+        longest: see :meth:`takes_from_peers`.
+        """
+        if not is_empty:
+            return min(self.peers, key=lambda peer: peer.ask_at)
+        yet_to_say = [peer for peer in self.peers if peer.state in _YET_TO_SAY]
+        return min(yet_to_say or self.peers, key=lambda peer: (max(peer.ask_at, now), -peer.end))
+
+    def takes_from_peers(self, *, is_empty: bool) -> bool:
+        """Whether a peer that is asked now has to send what it holds beyond the local log.
+
+        An empty log begins like that of the peer it takes from first, and cannot go on to one that begins behind that
+        one's end: so each says before where its log ends.
+        """
+        is_choice_open = is_empty and len(self.peers) > 1
+        return bool(self.refusal) and not (is_choice_open and any(peer.state in _YET_TO_SAY for peer in self.peers))
 
     def on_answer(self, peer: PeerKnowledge, answer: PeerAnswer, *, own_end: int, asked_at: float, now: float) -> None:
         """Take in what asking ``peer`` since ``asked_at`` has brought; ``own_end`` is the local log's end after it."""

@@ -672,3 +672,30 @@ async def test_two_peers_are_asked_until_the_longest_log_is_here(
     assert log.content() == DATA
     assert taken_up_to == [len(DATA)], "whichever of them brought it, the store is told before the first send"
     nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_an_empty_log_begins_like_the_longest(
+    order: tuple[int, int], network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The other peer ends where the longest no longer reaches: what begins like that one cannot go on.
+
+    The start ended, and asked for an empty store, which then began in the same way: for ever.
+    """
+    long = MemoryLog.holding(DATA)
+    for _ in range(3):
+        long.delete_first_file()
+    held = [MemoryLog.holding(records(BODIES[:3])), long]
+    ranges = {
+        (await start_master(nursery, network, log)).port: LogRange(log.min_offset, log.max_offset) for log in held
+    }
+    peers = [MasterAddress("peer", list(ranges)[number]) for number in order]
+
+    async def probe(peer: MasterAddress) -> LogRange:
+        return ranges[peer.port]
+
+    log = MemoryLog()
+    catch_up = start_catch_up(nursery, network, log, *peers, answers_needed=2, probe_peer=probe)
+    assert await opened_within(catch_up, 1.0)
+    assert (log.min_offset, log.content()) == (3 * FILE, DATA[3 * FILE :])
+    nursery.cancel_scope.cancel()

@@ -29,7 +29,7 @@ def test_nothing_is_accepted_before_each_peer_was_asked() -> None:
     plan = Plan("a", "b")
     plan.answer("a", PeerState.SETTLED)
     assert plan.plan.refusal == "asking b what this log may have lost"
-    assert plan.plan.next_question().peer == "b"
+    assert plan.plan.next_question(is_empty=False, now=plan.now).peer == "b"
     plan.answer("b", PeerState.UNKNOWN, was_reached=False)
     assert plan.plan.is_open
 
@@ -142,3 +142,30 @@ def test_in_life_only_a_longer_peer_ends_the_sends() -> None:
     assert plan.plan.refusal.endswith("diverged")
     plan.answer("b", PeerState.UNKNOWN, end=7)
     assert plan.plan.refusal == ""
+
+
+def test_an_empty_log_takes_nothing_before_each_peer_has_said_what_it_holds() -> None:
+    """It begins like the log of the peer it takes from first, and another may begin behind that one's end."""
+    plan = Plan("short", "long")
+    plan.own_end = 0
+    assert not plan.plan.takes_from_peers(is_empty=True)
+    plan.answer("short", PeerState.LONGER, end=200)
+    plan.answer("long", PeerState.STARTING)
+    assert plan.plan.next_question(is_empty=True, now=plan.now).peer == "long"
+    assert not plan.plan.takes_from_peers(is_empty=True), "it will say so when it has recovered"
+    assert plan.plan.takes_from_peers(is_empty=False)
+    plan.answer("long", PeerState.LONGER, end=300)
+    assert plan.plan.takes_from_peers(is_empty=True)
+    assert plan.plan.next_question(is_empty=True, now=plan.now).peer == "long"
+    plan.answer("long", PeerState.LONGER, was_reached=False)
+    assert plan.plan.next_question(is_empty=True, now=plan.now).peer == "short", (
+        "one that fails does not keep it from the others"
+    )
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_of_one_peer_what_it_holds_is_taken_at_once(is_empty: bool) -> None:
+    plan = Plan("a")
+    assert plan.plan.takes_from_peers(is_empty=is_empty)
+    plan.answer("a", PeerState.SETTLED)
+    assert not plan.plan.takes_from_peers(is_empty=is_empty)
