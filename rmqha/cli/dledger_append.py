@@ -29,7 +29,7 @@ Exit codes: 0 all are appended (code 200), 1 some are not, 2 wrong usage, 3 no m
 )
 @group_options
 @click.option("-d", "--data", default="Hello", show_default=True,
-              help="The entry's body; - appends each line of stdin.")  # fmt: skip
+              help="The entry's body; - appends each line of stdin that is not empty.")  # fmt: skip
 @click.option("-c", "--count", type=click.IntRange(1), default=1, show_default=True, help="Append it so many times.")
 @click.pass_context
 def append(ctx: click.Context, /, *, group: str, peers: dict[str, str], data: str, count: int) -> None:

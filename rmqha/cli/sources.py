@@ -15,13 +15,17 @@ async def lines(stream: IO[bytes]) -> AsyncIterator[list[bytes]]:
 
     It is read below its buffer: a thread that waits in that has its lock, over which an interrupted process aborts.
     """
-    rest = b""
+    begun: list[bytes] = []
     read = partial(getattr(stream, "raw", stream).read, _READ_SIZE)
     while data := await trio.to_thread.run_sync(read, abandon_on_cancel=True):
-        *complete, rest = (rest + data).split(b"\n")
+        begun.append(data)
+        if b"\n" not in data:
+            continue  # to join a long line for each of its pieces would take time with its square
+        *complete, rest = b"".join(begun).split(b"\n")
+        begun = [rest]
         if found := [body for line in complete if (body := line.removesuffix(b"\r"))]:
             yield found
-    if rest:
+    if rest := b"".join(begun):
         yield [rest]
 
 

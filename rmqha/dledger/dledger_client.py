@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar, cast
 
 import trio
 
+from rmqha.codec.dledger_entry import BODY_OFFSET, ENTRY_SIZE_MAX
 from rmqha.codec.dledger_usual import decode_append_answer, encode_append
 from rmqha.codec.dledger_wire import (
     HANDLED,
@@ -83,11 +84,14 @@ class DLedgerClient:
         """Append an entry; the answer's code says how that ended.
 
         METADATA_ERROR: nobody leads. TIMEOUT and NETWORK_ERROR: the leader did not answer; the entry may be there.
+        UNEXPECTED_ARGUMENT: the body has more than an entry can, and is not sent, or more than a data file of theirs.
 
         Raises:
             RemotingConnectError: no member can be reached.
-            MQBrokerError: the leader cannot read the request: the body has more than an entry can.
+            MQBrokerError: the leader cannot read the request.
         """
+        if len(body) > ENTRY_SIZE_MAX - BODY_OFFSET:
+            return AppendEntryResponse(_Code.UNEXPECTED_ARGUMENT)
         request = AppendEntryRequest(body)
         return await self._ask_leader(DLedgerRequestCode.APPEND, request, AppendEntryResponse)
 

@@ -1,4 +1,5 @@
 import io
+import time
 from typing import IO
 
 import pytest
@@ -24,6 +25,14 @@ async def collect(stream: IO[bytes]) -> list[list[bytes]]:
 async def test_lines_come_as_they_arrive_and_whole() -> None:
     stream = Dripping(b"one\ntw", b"o\n", b"th", b"ree\r\n\nfour")
     assert await collect(stream) == [[b"one"], [b"two"], [b"three"], [b"four"]]
+
+
+async def test_a_line_of_many_pieces_is_read_in_linear_time() -> None:
+    """Joined anew for each piece, these would be 4 GB to copy."""
+    pieces = [bytes(16384)] * 700
+    begun_at = time.process_time()
+    assert await collect(Dripping(b"a\nb", *pieces, b"c\nd")) == [[b"a"], [b"b" + b"".join(pieces) + b"c"], [b"d"]]
+    assert time.process_time() - begun_at < 1
 
 
 async def test_a_file_comes_in_large_chunks() -> None:

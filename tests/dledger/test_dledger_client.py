@@ -4,6 +4,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from rmqha.dledger.dledger_client import DLedgerClient
+from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.errors import MQBrokerError, RemotingConnectError
 from tests.dledger.fake_group import IDS, PEERS, Group, client_of
 
@@ -132,6 +133,13 @@ async def test_what_no_leader_can_read_is_told_in_its_words(group: Group, autoju
         group.members["n0"].remark = "BufferOverflowException"
         with pytest.raises(MQBrokerError, match="BufferOverflowException"):
             await client.append(b"a")
+
+
+async def test_what_no_entry_can_hold_is_not_sent(group: Group, autojump_clock: MockClock) -> None:
+    """Beyond 12 MB no frame holds it, either: the command ended there, and left out the lines behind it."""
+    async with client_of(group) as client:
+        group.members["n0"].remark = "BufferOverflowException"
+        assert (await client.append(bytes(20_000_000))).code == DLedgerResponseCode.UNEXPECTED_ARGUMENT
 
 
 async def test_the_term_of_a_member_that_does_not_tell_it(group: Group, autojump_clock: MockClock) -> None:
