@@ -32,6 +32,7 @@ HA_CONNECTIONS_MAX: Final = 12
 _BLANK_MAGIC: Final = BLANK_MAGIC.to_bytes(4, "big", signed=True)
 _LEAVE_S: Final = 0.2
 """So long after its disk failed a slave may still be connected."""
+_NOTHING: Final = memoryview(b"")
 _SHOWN: Final = Message(-1, 0.0, "", 0, b"")
 _START_EMPTY: Final = "nothing of it is left there to compare with. Move this store away and start empty"
 
@@ -51,6 +52,8 @@ class Remains:
     segments: dict[int, memoryview]
     max_offset: int
     flushed: int
+    said: int
+    """Where a slave said that its log ends, at most: what lay before it was as safe as ``haAck`` promises."""
 
 
 @dataclass(eq=False)
@@ -61,6 +64,8 @@ class Checker:
     violations: list[str] = field(default_factory=list)
     acked: list[Acked] = field(default_factory=list)
     _remains: dict[str, Remains] = field(default_factory=dict)
+    _lives: dict[str, list[Remains]] = field(default_factory=dict)
+    """By node: what its processes had, where an acknowledged message may go with a slave's memory."""
     expired: dict[str, int] = field(default_factory=dict)
     """By node: up to here segments were deleted because they expired."""
     visible: Visible = field(init=False)
@@ -145,12 +150,12 @@ class Checker:
         disks = (node.disk, *node.lost_disks)
         if any(holds(disk, acked, swarm.segment_size, durable=swarm.ack_durable) for disk in disks):
             return True
-        remains = self._remains.get(node.name)
-        if swarm.ack_durable or remains is None:
-            return False
         base = acked.offset - acked.offset % swarm.segment_size
-        at = acked.offset - base
-        return remains.segments.get(base, memoryview(b""))[at : at + len(acked.record)] == acked.record
+        at, end = acked.offset - base, acked.offset - base + len(acked.record)
+        return any(
+            life.said >= acked.offset + len(acked.record) and life.segments.get(base, _NOTHING)[at:end] == acked.record
+            for life in self._lives.get(node.name, ())
+        )
 
     def is_shown_safely(self, process: Process, offset: int, record: bytes) -> bool:
         """Whether a node may show this record: it is on its device, or so many slaves have it as SEND_OK asks for."""
@@ -230,7 +235,9 @@ class Checker:
         if process.broker.store.write_error is not None:
             end = max([end, *(base + len(data) for base, data in segments.items())])  # unknown what a failed write left
         flushed = process.broker.store.flushed_offset if segments else 0  # a new slave knows only where its log begins
-        self._remains[node.name] = Remains(segments, end, flushed)
+        remains = self._remains[node.name] = Remains(segments, end, flushed, process.said)
+        if not self.world.swarm.ack_durable:
+            self._lives.setdefault(node.name, []).append(remains)
 
     def _end_of_last_write(self, node: SimNode, segments: dict[int, memoryview]) -> int:
         """What the process died in may have been written, though it never knew."""

@@ -52,6 +52,8 @@ class Process:
         self.is_stopping = False
         self.recovered = False
         self.has_stored = False
+        self.said = 0
+        """Where it reported, as a slave, that its log ends, at most; only noted where ``haAck`` is not ``durable``."""
         self.longer_peers: Final[dict[Process, list[tuple[int, int]]]] = {}
         """Peers that have said that they hold more than this process: each time where its log ended, and theirs."""
         self.started = trio.Event()

@@ -1,11 +1,24 @@
-"""Watches what a master sends to a slave: each frame begins where the one before it ended."""
+"""Watches the lines of replication: each frame begins where the one before it ended; what a slave said counts."""
 
 from typing import TYPE_CHECKING, Final
 
-from rmqha.codec.transfer import FRAME_HEADER_SIZE, decode_frame_header
+from rmqha.codec.transfer import FRAME_HEADER_SIZE, ReportDecoder, decode_frame_header
 
 if TYPE_CHECKING:
     from tests.sim.invariants import Checker
+    from tests.sim.node import Process
+
+
+class ReportWitness:
+    """Sees a slave's reports as they leave it: what it once said counts, whatever becomes of its memory."""
+
+    def __init__(self, slave: "Process") -> None:
+        self._slave: Final = slave
+        self._decoder: Final = ReportDecoder()
+
+    def on_coming(self, data: bytes) -> None:
+        """These bytes are next."""
+        self._slave.said = max([self._slave.said, *self._decoder.receive_data(data)])
 
 
 class StreamWitness:

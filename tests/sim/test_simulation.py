@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.sim import campaign, shrink, sim_trio
+from tests.sim.mutant import nothing
 from tests.sim.mutants import MUTANTS
 from tests.sim.nemesis import Fault
+from tests.sim.stream_witness import ReportWitness
 from tests.sim.swarm import CHAOS_S
 from tests.sim.world import simulate
 
@@ -90,6 +92,15 @@ def test_a_segment_that_a_slave_has_yet_to_be_sent_is_missed() -> None:
     with MUTANTS["the cleaner spares the fastest slave"]:
         violations = campaign.corpus()["the-fastest-slave-is-not-all"].play().violations
     assert [violation for violation in violations if "which n2 has yet to be sent" in violation]
+
+
+def test_what_no_slave_has_said_it_holds_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what a slave said before it lost its memory may be shown afterwards: held-when-it-said-so."""
+    tape = campaign.corpus()["held-when-it-said-so"]
+    with MUTANTS["consumers see what is not durable"]:
+        assert [violation for violation in tape.play().violations if "may still forget it" in violation]
+    monkeypatch.setattr(ReportWitness, "on_coming", nothing)
+    assert [violation for violation in tape.play().violations if "may still forget it" in violation]
 
 
 @pytest.mark.parametrize("kind", ["twins", "echo", "clock_back", "stall_start"])

@@ -23,7 +23,7 @@ from tests.sim.operator import Operator
 from tests.sim.sim_client import CLIENTS
 from tests.sim.sim_clock import call_at, stream
 from tests.sim.sim_net import SimNet, SimNetwork, SimStream
-from tests.sim.stream_witness import StreamWitness
+from tests.sim.stream_witness import ReportWitness, StreamWitness
 from tests.sim.swarm import CHAOS_S, Swarm, draw
 from tests.sim.workload import Message, Producer
 
@@ -130,6 +130,9 @@ class World:
     def _watch_stream(self, client: SimStream, port: int) -> None:
         if port == HA_PORT:
             client.on_coming = StreamWitness(self.checker, client.host.address).on_coming
+            slave = next((node.process for node in self.nodes.values() if node.address == client.host.address), None)
+            if slave is not None and not self.swarm.ack_durable:
+                client.other.on_coming = ReportWitness(slave).on_coming
 
     def _outcome(self) -> Outcome:
         return Outcome(
