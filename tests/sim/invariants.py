@@ -329,7 +329,8 @@ class Checker:
             if isinstance(leaf, StoreWriteError | StoreReadError) and faulty:
                 continue
             if isinstance(leaf, DivergedLogError) and self.world.swarm.master_forgets:
-                continue  # the operator rebuilds the other one
+                self.world.operator.on_refused_beside(leaf)
+                continue
             if self.world.swarm.cleans and self.world.swarm.master_forgets and _START_EMPTY in str(leaf):
                 self.world.operator.rebuild_forgetful(node)
                 continue

@@ -1,10 +1,12 @@
 """The operator of a simulated cluster: changes masters, replaces machines, and empties disks when a broker says so."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rmqha.codec.record.scan import Stop, scan_records
+from rmqha.errors import DivergedLogError
 from rmqha.ha.runtime_info import ClientState
 from tests.sim.held import COMMIT_LOG
 from tests.sim.node import LISTEN_PORT, Process, SimNode
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 _LOOK_S: Final = 3.0
+_REFUSED_OFTEN: Final = 5
 _ALARMS: Final = frozenset({ClientState.DIVERGED, ClientState.AHEAD, ClientState.BELOW_MIN})
 
 
@@ -33,6 +36,8 @@ class Operator:
         """The master's process when an old master was rebuilt: it may have compared with that one's log."""
         self._reign_from: int | None = None
         """Where the master's log ended when it first served as such."""
+        self._refused_beside: Final[Counter[str]] = Counter()
+        """How often a master ended its start for the log of a node, since that one was rebuilt."""
 
     def fail_over(self, node: SimNode, *, how: str) -> None:
         """A machine is destroyed, or only taken for dead; if it was the master the longest log takes over.
@@ -117,12 +122,25 @@ class Operator:
         """Whether this master may end its start because an old one, rebuilt meanwhile or not, has other bytes."""
         return process.is_master and (bool(self.usurped) or process is self._compared_before)
 
+    def on_refused_beside(self, error: DivergedLogError) -> None:
+        """A master that forgot its tail, and stored other messages, ended its start for what a slave kept of that tail.
+
+        The slave says so, too, and is rebuilt, if it gets to ask the master. If the master ends each time before, the
+        operator takes the master's word for it.
+        """
+        for node in self._world.nodes.values():
+            if f"{node.address}:" in str(error) and node is not self._world.master:
+                self._refused_beside[node.name] += 1
+                if self._refused_beside[node.name] >= _REFUSED_OFTEN:
+                    self._rebuild(node, "refused")
+
     def rebuild_forgetful(self, node: SimNode) -> None:
         """A master forgot more than its slave still has in front: it says so, and the operator starts it empty."""
         self._rebuild(node, "forgetful")
 
     def _rebuild(self, node: SimNode, why: str) -> None:
         self._world.journal.record("operator.rebuilt", node.name, why)
+        self._refused_beside[node.name] = 0
         node.wipe()
         if node.name in self.usurped:
             self._compared_before = self._world.master.process
