@@ -166,10 +166,12 @@ class DLedgerClient:
     async def _find_leader(self) -> str | None:
         answers: dict[str, MetadataResponse] = {}
         errors: dict[str, RemotingError] = {}
+        has_heard = False
         with trio.move_on_after(_WAITS_FOR_A_LEADER_S):
             while True:
                 known = len(self.peers)
                 await self._ask_all(answers, errors)
+                has_heard = has_heard or bool(answers)
                 self.leader_id = _leader_in(answers)
                 if self.leader_id is not None:
                     return self.leader_id
@@ -178,7 +180,7 @@ class DLedgerClient:
                 if len(self.peers) == known:
                     await trio.sleep(_ASKS_AGAIN_AFTER_S)
         self.leader_id = _leader_in(answers)
-        if self.leader_id is None and not answers:
+        if self.leader_id is None and not answers and not has_heard:
             told = [str(errors[peer]) for peer in self.peers if peer in errors]
             raise RemotingConnectError(f"group {self.group}", "; ".join(told) or "no answer in time")
         return self.leader_id

@@ -15,6 +15,7 @@ from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.dledger_server import DLedgerServer, ServerOptions, open_store
 from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.leadership_transfer import TransferOptions
+from rmqha.errors import errors_in
 from tests.dledger.members import all_of
 from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SimDisk
@@ -55,8 +56,8 @@ class Member:
                     options, store, mount, network, now_ms=lambda: 0, random=random.Random(self.name).random
                 )
                 await server.run(task_status=task_status)
-        except* NodeDied:
-            pass
+        except (NodeDied, BaseExceptionGroup) as raised:
+            errors_in(raised, NodeDied)
         if self.server is server:
             self.server = None
 

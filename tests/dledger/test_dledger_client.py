@@ -61,6 +61,19 @@ async def test_nobody_leads(group: Group, autojump_clock: MockClock) -> None:
         assert (await client.get(0)).code == 301
 
 
+async def test_who_has_answered_is_not_called_unreachable(group: Group, autojump_clock: MockClock) -> None:
+    group.leader_id = None
+    async with client_of(group) as client, trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def fall_silent() -> None:
+            await trio.sleep(1)
+            for member in group.members.values():
+                member.is_silent = True
+
+        assert (await client.append(b"a")).code == 301
+
+
 async def test_a_leader_that_appears_meanwhile_is_asked(group: Group, autojump_clock: MockClock) -> None:
     group.leader_id = None
     async with client_of(group) as client, trio.open_nursery() as nursery:
