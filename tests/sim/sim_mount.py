@@ -216,6 +216,8 @@ class SimMount:
         self.check_alive()
         total = 1 << 40
         faults = self.disk.faults
+        if faults.read_only:  # who looks is refused as who writes
+            self.disk.refused_in = self.epoch
         available = 0 if faults.full or faults.crowded else total // 2
         return DiskUsage(total, available, -(-(total - available) * 100 // total), self.disk.faults.read_only)
 
