@@ -1,13 +1,13 @@
 """From the operator's configuration to the few values each part needs."""
 
 import os
-from dataclasses import fields
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from rmqha.broker.topic_config_manager import TopicRules
 from rmqha.broker.tuning import Tuning
 from rmqha.choices import BrokerRole, FlushDiskType, HaCatchUp, TlsMode
 from rmqha.config import BrokerConfig
+from rmqha.config.same_settings import same_settings
 from rmqha.ha.options import HAClientOptions, HAOptions
 from rmqha.remoting.limits import RemotingLimits
 from rmqha.replication.role import Role, RoleKind
@@ -17,23 +17,10 @@ from rmqha.tls import TlsOptions
 
 _PERCENT: Final = 100
 
-_Options = TypeVar("_Options", StoreOptions, CleanOptions, HAOptions, HAClientOptions, RemotingLimits, TopicRules)
-
 
 def memory_share_bytes(percent: int) -> int:
     """A share of the machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * percent // _PERCENT
-
-
-def same_settings(kind: type[_Options], *sources: BrokerConfig | Tuning, **others: Any) -> _Options:
-    """Options with the settings that one of ``sources`` has under the same names, and ``others``.
-
-    The defaults are those of the sources: what has one of its own is no setting, and tests/broker/test_options.py sees
-    to that.
-    """
-    names = [field.name for field in fields(kind) if field.name not in others]
-    found = {name: getattr(source, name) for source in sources for name in names if hasattr(source, name)}
-    return kind(**found, **others)
 
 
 def store_options(config: BrokerConfig, tuning: Tuning) -> StoreOptions:

@@ -1,9 +1,8 @@
 """``rmqha dledger server``: one process, one member of a DLedger group."""
 
 import sys
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from rmqha.config.dledger_config import DLedgerSettings
     from rmqha.dledger.dledger_server import ServerOptions
 
-_Options = TypeVar("_Options")
 _LOG_FORMATS = ["auto", "console", "json"]
 _LOG_LEVELS = ["debug", "info", "warning", "error"]
 
@@ -76,6 +74,7 @@ def server_options(
     """What each part of the member has to know."""
     from rmqha.choices import DLedgerAck  # noqa: PLC0415 - not for --help
     from rmqha.config.kinds import split_address  # noqa: PLC0415
+    from rmqha.config.same_settings import same_settings  # noqa: PLC0415
     from rmqha.dledger.dledger_config import DLedgerConfig  # noqa: PLC0415
     from rmqha.dledger.dledger_entry_pusher import PusherOptions  # noqa: PLC0415
     from rmqha.dledger.dledger_server import ServerOptions  # noqa: PLC0415
@@ -88,23 +87,16 @@ def server_options(
     return ServerOptions(
         group=group,
         peers={peer: split_address(address) for peer, address in peers.items()},
-        store=_same(
+        store=same_settings(
             DLedgerConfig,
             settings,
             store_base_dir=base,
             self_id=self_id,
-            delete_when=frozenset(settings.delete_when),
-            data_store_path=settings.data_store_path or None,
-            read_only_data_store_dirs=settings.read_only_data_store_dirs or None,
             acks_flushed=acks_flushed,
         ),
-        elector=_same(ElectorOptions, settings),
-        transfer=_same(TransferOptions, settings),
-        pusher=_same(PusherOptions, settings, push=_same(PushOptions, settings), acks_flushed=acks_flushed),
+        elector=same_settings(ElectorOptions, settings),
+        transfer=same_settings(TransferOptions, settings),
+        pusher=same_settings(
+            PusherOptions, settings, push=same_settings(PushOptions, settings), acks_flushed=acks_flushed
+        ),
     )
-
-
-def _same(kind: type[_Options], settings: "DLedgerSettings", **others: Any) -> _Options:
-    """Options with the settings of the same names, and ``others``."""
-    names = [field.name for field in fields(kind) if field.name not in others]  # type: ignore[arg-type]
-    return kind(**{name: getattr(settings, name) for name in names if hasattr(settings, name)}, **others)

@@ -1,5 +1,7 @@
 """One key of broker.conf, declared where the attribute is that it fills."""
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -66,3 +68,10 @@ def key(name: str, kind: Kind, default: str, **facts: Any) -> Any:
     derived_only = not default and bool(declared.derived)
     value = kind.empty if derived_only else kind.parse(default)
     return field(default=value, metadata={METADATA: declared})
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The key that somebody may have meant."""
+    candidates = {key.lower(): key for key in known}
+    found = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.6)
+    return candidates[found[0]] if found else None

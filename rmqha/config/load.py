@@ -1,6 +1,5 @@
 """From files and command line to one checked :class:`BrokerConfig`."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from rmqha.config.broker_config import BrokerConfig
 from rmqha.config.derive import derive
 from rmqha.config.ha_config import HAConfig
 from rmqha.config.java_properties import parse_properties
-from rmqha.config.key import METADATA, Key
+from rmqha.config.key import METADATA, Key, nearest
 from rmqha.config.relations import check_relations
 from rmqha.config.rocketmq_keys import KNOWN, REFUSED
 from rmqha.config.store_config import StoreConfig
@@ -116,6 +115,5 @@ def _parse_settings(
 
 
 def _nearest(name: str) -> str:
-    candidates = {known.lower(): known for known in (*KNOWN, *KEYS)}
-    found = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.6)
-    return f"; nearest known key: {candidates[found[0]]}" if found else ""
+    found = nearest(name, (*KNOWN, *KEYS))
+    return f"; nearest known key: {found}" if found else ""

@@ -1,12 +1,11 @@
 """From ``--set KEY=VALUE`` of ``rmqha dledger server`` to checked :class:`DLedgerSettings`."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
 
 from rmqha.config.dledger_config import DLedgerSettings
-from rmqha.config.key import METADATA, Key
+from rmqha.config.key import METADATA, Key, nearest
 from rmqha.errors import ConfigError
 
 _INDEX_UNIT_SIZE: Final = 32
@@ -54,9 +53,8 @@ def load_dledger_settings(settings: Mapping[str, str]) -> DLedgerSettings:
 def _unknown(name: str) -> str:
     if name in _OPTIONS:
         return f"is given by {_OPTIONS[name]}"
-    candidates = {known.lower(): known for known in DLEDGER_KEYS}
-    found = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.6)
-    return f"no such key; the nearest is {candidates[found[0]]}" if found else "no such key"
+    found = nearest(name, DLEDGER_KEYS)
+    return f"no such key; the nearest is {found}" if found else "no such key"
 
 
 def _relations(settings: DLedgerSettings) -> list[str]:

@@ -5,28 +5,27 @@ from typing import Final
 
 MULTI_PATH_SPLITTER: Final = ","
 
-_GIB: Final = 1 << 30
-
 
 @dataclass(frozen=True, slots=True)
 class DLedgerConfig:
-    """Options under DLedger's names, with its defaults; times in seconds (spec: dledger §8)."""
+    """Options under DLedger's names; times in seconds (spec: dledger §8)."""
 
     store_base_dir: str
-    self_id: str = "n0"
-    data_store_path: str | None = None
-    """Several directories with :data:`MULTI_PATH_SPLITTER` between them; None: ``data`` beside the index."""
-    read_only_data_store_dirs: str | None = None
-    mapped_file_size_for_entry_data: int = _GIB
-    mapped_file_size_for_entry_index: int = 32 * 5 * 1024 * 1024
-    flush_file_interval_s: float = 0.01
-    check_point_interval_s: float = 3.0
-    file_reserved_hours: int = 72
-    delete_when: frozenset[int] = frozenset({4})
-    disk_space_ratio_to_check_expired: float = 0.70
-    disk_space_ratio_to_force_clean: float = 0.85
-    enable_disk_force_clean: bool = True
-    acks_flushed: bool = True
+    self_id: str
+    data_store_path: str
+    """Several directories with :data:`MULTI_PATH_SPLITTER` between them; none: ``data`` beside the index."""
+    read_only_data_store_dirs: str
+    mapped_file_size_for_entry_data: int
+    mapped_file_size_for_entry_index: int
+    flush_file_interval_s: float
+    check_point_interval_s: float
+    file_reserved_hours: int
+    delete_when: tuple[int, ...]
+    """Hours of the day."""
+    disk_space_ratio_to_check_expired: float
+    disk_space_ratio_to_force_clean: float
+    enable_disk_force_clean: bool
+    acks_flushed: bool
     """``dledgerAck=flushed``: an entry counts as stored once its data and its unit of the index are durable."""
 
     @property
@@ -65,5 +64,5 @@ class DLedgerConfig:
         return max(1, self.file_reserved_hours) * 3600.0
 
 
-def _split(paths: str | None) -> list[str]:
-    return [path.strip() for path in (paths or "").split(MULTI_PATH_SPLITTER) if path.strip()]
+def _split(paths: str) -> list[str]:
+    return [path.strip() for path in paths.split(MULTI_PATH_SPLITTER) if path.strip()]

@@ -4,7 +4,7 @@ Source: spec: dledger §2.2, §2.6, §3; dledger-all-0.3.1.2 DLedgerEntryPusher.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from rmqha.codec.dledger_entry import DLedgerEntry
@@ -21,12 +21,12 @@ _Code = DLedgerResponseCode
 
 @dataclass(frozen=True, slots=True)
 class PusherOptions:
-    """DLedger's, with its defaults; times in seconds (spec: dledger §8)."""
+    """DLedger's; times in seconds (spec: dledger §8)."""
 
-    push: PushOptions = field(default_factory=PushOptions)
-    max_wait_ack_time_s: float = 2.5
-    max_pending_requests_num: int = 10000
-    acks_flushed: bool = True
+    push: PushOptions
+    max_wait_ack_time_s: float
+    max_pending_requests_num: int
+    acks_flushed: bool
     """As in :class:`~rmqha.dledger.dledger_config.DLedgerConfig`."""
 
 

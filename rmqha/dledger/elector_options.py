@@ -7,12 +7,12 @@ from dataclasses import dataclass
 class ElectorOptions:
     """In seconds (spec: dledger §4.2)."""
 
-    heart_beat_time_interval_s: float = 2.0
-    max_heart_beat_leak: int = 3
-    min_vote_interval_s: float = 0.3
-    max_vote_interval_s: float = 1.0
-    min_take_leadership_vote_interval_s: float = 0.03
-    max_take_leadership_vote_interval_s: float = 0.1
+    heart_beat_time_interval_s: float
+    max_heart_beat_leak: int
+    min_vote_interval_s: float
+    max_vote_interval_s: float
+    min_take_leadership_vote_interval_s: float
+    max_take_leadership_vote_interval_s: float
 
     @property
     def leak_s(self) -> float:

@@ -51,15 +51,15 @@ class _Pushed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PushOptions:
-    """DLedger's, with its defaults (spec: dledger §8)."""
+    """DLedger's (spec: dledger §8)."""
 
-    max_push_time_out_s: float = 1.0
-    peer_push_throttle_point: int = 300 << 20
+    max_push_time_out_s: float
+    peer_push_throttle_point: int
     """Bytes; who is farther behind gets no more than the quota, so that the others are not held up."""
-    peer_push_quota: int = 20 << 20
+    peer_push_quota: int
     """Bytes a second."""
-    is_enable_batch_push: bool = False
-    max_batch_push_size: int = 4096
+    is_enable_batch_push: bool
+    max_batch_push_size: int
     """Bytes of entries, at which a request with several is sent."""
 
 

@@ -25,11 +25,11 @@ _LOOK_INTERVAL_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class TransferOptions:
-    """DLedger's, with its defaults; times in seconds (spec: dledger §8)."""
+    """DLedger's; times in seconds (spec: dledger §8)."""
 
-    max_leadership_transfer_wait_index: int = 1000
-    leadership_transfer_wait_timeout_s: float = 1.0
-    preferred_leader_ids: tuple[str, ...] = ()
+    max_leadership_transfer_wait_index: int
+    leadership_transfer_wait_timeout_s: float
+    preferred_leader_ids: tuple[str, ...]
 
 
 @dataclass(slots=True)

@@ -1,11 +1,15 @@
 """``--set`` of a DLedger member."""
 
+from dataclasses import MISSING, fields
+from typing import Any
+
 import pytest
 
 from rmqha.choices import DLedgerAck
 from rmqha.cli.dledger_server import server_options
 from rmqha.config.load_dledger import DLEDGER_KEYS, load_dledger_settings
 from rmqha.dledger.dledger_config import DLedgerConfig
+from rmqha.dledger.dledger_entry_pusher import PusherOptions
 from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.entry_dispatcher import PushOptions
 from rmqha.dledger.leadership_transfer import TransferOptions
@@ -14,13 +18,35 @@ from rmqha.errors import ConfigError
 PEERS = {"n0": "127.0.0.1:1", "n1": "[::1]:2"}
 
 
+@pytest.mark.parametrize("kind", [DLedgerConfig, ElectorOptions, PushOptions, PusherOptions, TransferOptions])
+def test_a_default_is_said_once(kind: Any) -> None:
+    """In the table of keys."""
+    assert [field.name for field in fields(kind) if field.default is not MISSING] == []
+    assert [field.name for field in fields(kind) if field.default_factory is not MISSING] == []
+
+
 def test_the_defaults_are_dledger_s() -> None:
-    """Spec: dledger §8; they stand in the table, and once more in the parts."""
+    """Spec: dledger §8."""
     options = server_options(load_dledger_settings({}), "g", "n0", peers=PEERS, store_base_dir="/s")
-    assert options.store == DLedgerConfig("/s")
-    assert options.elector == ElectorOptions()
-    assert options.pusher.push == PushOptions()
-    assert options.transfer == TransferOptions()
+    assert options.store == DLedgerConfig(
+        store_base_dir="/s",
+        self_id="n0",
+        data_store_path="",
+        read_only_data_store_dirs="",
+        mapped_file_size_for_entry_data=1 << 30,
+        mapped_file_size_for_entry_index=160 << 20,
+        flush_file_interval_s=0.01,
+        check_point_interval_s=3.0,
+        file_reserved_hours=72,
+        delete_when=(4,),
+        disk_space_ratio_to_check_expired=0.7,
+        disk_space_ratio_to_force_clean=0.85,
+        enable_disk_force_clean=True,
+        acks_flushed=True,
+    )
+    assert options.elector == ElectorOptions(2.0, 3, 0.3, 1.0, 0.03, 0.1)
+    assert options.pusher == PusherOptions(PushOptions(1.0, 300 << 20, 20 << 20, False, 4096), 2.5, 10_000, True)
+    assert options.transfer == TransferOptions(1000, 1.0, ())
     assert options.peers == {"n0": ("127.0.0.1", 1), "n1": ("::1", 2)}
     assert all(key.meaning for _attribute, key in DLEDGER_KEYS.values())
 
@@ -43,7 +69,7 @@ def test_what_is_set_arrives_where_it_is_used() -> None:
     assert options.elector.heart_beat_time_interval_s == 0.5
     assert (options.store.mapped_file_size_for_entry_data, options.store.data_store_paths) == (4096, ["/a", "/b"])
     assert (options.store.acks_flushed, options.pusher.acks_flushed) == (False, False)
-    assert (options.store.delete_when, options.store.disk_space_ratio_to_force_clean) == (frozenset({4, 16}), 0.9)
+    assert (options.store.delete_when, options.store.disk_space_ratio_to_force_clean) == ((4, 16), 0.9)
     assert options.transfer.preferred_leader_ids == ("n1", "n0")
     assert options.pusher.push.peer_push_quota == 7
 

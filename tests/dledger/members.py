@@ -4,14 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from rmqha.codec.dledger_entry import DLedgerEntry
-from rmqha.dledger.dledger_config import DLedgerConfig
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.member_state import MemberState
 from rmqha.store.disk import Disk
+from tests.dledger.defaults import store_config
 
 DATA_SIZE = 512
 INDEX_SIZE = 320
-CONFIG = DLedgerConfig("/store", mapped_file_size_for_entry_data=DATA_SIZE, mapped_file_size_for_entry_index=INDEX_SIZE)
+CONFIG = store_config("/store", mapped_file_size_for_entry_data=DATA_SIZE, mapped_file_size_for_entry_index=INDEX_SIZE)
 LEADER = "n9"
 
 

@@ -7,6 +7,7 @@ from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.entry_dispatcher import EntryDispatcher, PushOptions
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse, PushType
 from rmqha.dledger.quorum_ack_checker import QuorumAckChecker
+from tests.dledger.defaults import default
 from tests.dledger.members import leader, put
 from tests.sim.sim_disk import SimDisk
 
@@ -21,7 +22,7 @@ class Follower:
         self.store = store
         checker = QuorumAckChecker(PEERS, inherited_index=-1, max_pending_requests_num=10)
         self.checker = checker
-        self.dispatcher = EntryDispatcher("n1", store, checker, options=options or PushOptions())
+        self.dispatcher = EntryDispatcher("n1", store, checker, options=options or default(PushOptions))
         self.end = -1
         self.refuses = False
         self.now = 0.0
@@ -66,7 +67,7 @@ def test_one_entry_a_request_or_several() -> None:
     single.converge()
     put(store, *[b"x" * 100] * 10)
     assert [len(request.entries) for request in single.poll()] == [1] * 10
-    batches = Follower(store, PushOptions(is_enable_batch_push=True, max_batch_push_size=444))
+    batches = Follower(store, default(PushOptions, is_enable_batch_push=True, max_batch_push_size=444))
     batches.end = 0
     batches.answer(batches.poll())
     batches.answer(batches.poll())
@@ -119,7 +120,9 @@ def test_who_is_far_behind_gets_its_quota() -> None:
             SimDisk().mount(), mapped_file_size_for_entry_data=1 << 20, mapped_file_size_for_entry_index=1 << 20
         )
         put(store, b"first")
-        options = PushOptions(peer_push_throttle_point=10_000, peer_push_quota=5_000, is_enable_batch_push=batch)
+        options = default(
+            PushOptions, peer_push_throttle_point=10_000, peer_push_quota=5_000, is_enable_batch_push=batch
+        )
         follower = Follower(store, options)
         follower.converge()
         put(store, *[b"x" * 52] * 3000)

@@ -11,11 +11,11 @@ import pytest
 
 from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.codec.dledger_properties import TermVote, encode_term_vote
-from rmqha.dledger.dledger_config import DLedgerConfig
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.term_file import TermFile
 from rmqha.store.os_disk import OsDisk
+from tests.dledger.defaults import store_config
 from tests.dledger.ledgers import FIXTURE, expected_lines, unpack
 from tests.dledger.members import all_of, cut_to, follow, lead, take
 
@@ -24,9 +24,9 @@ MEMBERS = ["n0", "n1", "n2"]
 
 
 def store_at(base: Path, member: str = "n0", **options: Any) -> DLedgerMmapFileStore:
-    config = DLedgerConfig(
-        str(base),
-        self_id=member,
+    config = store_config(
+        base,
+        member,
         mapped_file_size_for_entry_data=SETTINGS["dataFileSize"],
         mapped_file_size_for_entry_index=SETTINGS["indexFileSize"],
         **options,

@@ -11,9 +11,10 @@ from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.dledger.member_state import MemberState, Role
 from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing, VoteRequest, VoteResponse, VoteResult
+from tests.dledger.defaults import default
 
 PEERS = frozenset({"n0", "n1", "n2"})
-OPTIONS = ElectorOptions()
+OPTIONS = default(ElectorOptions)
 Code = DLedgerResponseCode
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from rmqha.codec.dledger_entry import DLedgerEntry
-from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher, PusherOptions
+from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.elector_options import ElectorOptions
@@ -16,11 +16,12 @@ from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse
 from rmqha.dledger.term_file import TermFile
 from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing, VoteRequest, VoteResponse
+from tests.dledger.defaults import default, pusher_options
 from tests.dledger.members import CONFIG, all_of
 from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SimDisk
 
-OPTIONS = ElectorOptions(heart_beat_time_interval_s=0.3, min_vote_interval_s=0.1, max_vote_interval_s=0.4)
+OPTIONS = default(ElectorOptions, heart_beat_time_interval_s=0.3, min_vote_interval_s=0.1, max_vote_interval_s=0.4)
 STEP_S = 0.01
 
 
@@ -45,7 +46,7 @@ class Node:
             self.state, self.group.names, options=OPTIONS, random=self.group.chance.random, now=self.group.now
         )
         self.pusher = DLedgerEntryPusher[tuple[str, PushEntryRequest]](
-            self.store, self.group.names, options=PusherOptions()
+            self.store, self.group.names, options=pusher_options()
         )
         self.is_up = True
 

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from rmqha.codec.dledger_entry import DLedgerEntry
-from rmqha.dledger.dledger_config import DLedgerConfig
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.member_state import MemberState
 from rmqha.errors import CorruptLogError
 from rmqha.store.os_disk import OsDisk
+from tests.dledger.defaults import store_config
 from tests.dledger.members import all_of, cut_to, follow, lead, put
 from tests.interop.ledgers import DATA_SIZE, INDEX_SIZE, SIZES, Entry, java, script_of
 
 
 def ours(base: Path, *, acks_flushed: bool = True) -> DLedgerMmapFileStore:
-    config = DLedgerConfig(
-        str(base),
+    config = store_config(
+        base,
         mapped_file_size_for_entry_data=DATA_SIZE,
         mapped_file_size_for_entry_index=INDEX_SIZE,
         acks_flushed=acks_flushed,
