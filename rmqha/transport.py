@@ -335,6 +335,11 @@ def _detach(sock: trio.socket.SocketType) -> socket.socket:
     return socket.socket(sock.family, sock.type, sock.proto, fileno=sock.detach())
 
 
+def join_address(host: str, port: int) -> str:
+    """``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _format_address(address: tuple[Any, ...]) -> str:
     """Of what the kernel says: host and port, and with IPv6 flow and scope.
 
@@ -343,4 +348,4 @@ def _format_address(address: tuple[Any, ...]) -> str:
     host, port, *_ = address
     if "." in host:
         host = host.removeprefix("::ffff:")
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_address(host, port)

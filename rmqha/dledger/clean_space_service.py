@@ -14,6 +14,7 @@ import trio
 from rmqha.dledger.dledger_config import DLedgerConfig
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.errors import StoreError, StoreReadError, StoreWriteError
+from rmqha.log_limit import LogLimit
 from rmqha.store.disk import Disk
 
 logger = structlog.get_logger()
@@ -40,6 +41,7 @@ class CleanSpaceService:
         """Of the member's directory; -1 if unknown."""
         self.data_ratio = _UNKNOWN
         """Of the emptiest data directory."""
+        self._lines: Final = LogLimit(burst=3)
 
     async def run(self) -> None:
         """Look and clean until cancelled."""
@@ -47,7 +49,7 @@ class CleanSpaceService:
             try:
                 await self.clean()
             except StoreError as error:
-                logger.warning("clean_space_service.failed", reason=str(error))
+                self._lines.log(logger.warning, "clean_space_service.failed", reason=str(error))
                 await trio.sleep(_AFTER_AN_ERROR_S)
             await trio.sleep(_INTERVAL_S)
 
@@ -104,7 +106,7 @@ class CleanSpaceService:
         try:
             usage = self._disk.usage(path)
         except StoreReadError as error:
-            logger.warning("clean_space_service.disk_unknown", path=path, reason=str(error))
+            self._lines.log(logger.warning, "clean_space_service.disk_unknown", path=path, reason=str(error))
             return _UNKNOWN
         if usage.read_only:
             cause = OSError(errno.EROFS, "Read-only file system")

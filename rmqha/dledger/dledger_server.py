@@ -58,7 +58,7 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.limits import RemotingLimits
 from rmqha.remoting.server import RemotingServer
 from rmqha.store.disk import Disk
-from rmqha.transport import Network
+from rmqha.transport import Network, join_address
 
 logger = structlog.get_logger()
 
@@ -77,9 +77,9 @@ class ServerOptions:
     group: str
     peers: dict[str, tuple[str, int]]
     store: DLedgerConfig
-    elector: ElectorOptions = field(default_factory=ElectorOptions)
-    pusher: PusherOptions = field(default_factory=PusherOptions)
-    transfer: TransferOptions = field(default_factory=TransferOptions)
+    elector: ElectorOptions
+    pusher: PusherOptions
+    transfer: TransferOptions
     limits: RemotingLimits = field(
         default_factory=lambda: RemotingLimits(
             client_allow=(),
@@ -207,7 +207,7 @@ class DLedgerServer:
     def _connect(self, nursery: trio.Nursery) -> None:
         for peer, (host, port) in self._options.peers.items():
             if peer != self._id:
-                address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                address = join_address(host, port)
                 self.rpc.connections[peer] = connection = PeerConnection(
                     self._network, peer, address, on_change=self._on_change, on_gone=self._on_gone
                 )
@@ -309,7 +309,7 @@ class DLedgerServer:
 
     def handle_metadata(self, _request: MetadataRequest, question: Question) -> None:
         """In every role."""
-        peers = {peer: f"{host}:{port}" for peer, (host, port) in self._options.peers.items()}
+        peers = {peer: join_address(*address) for peer, address in self._options.peers.items()}
         response = MetadataResponse(_Code.SUCCESS, self.leader_id, peers, self.status())
         question.answer(response, Base(self._options.group))
 

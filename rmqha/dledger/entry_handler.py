@@ -14,6 +14,8 @@ from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse, PushTy
 from rmqha.errors import DivergedLogError
 
 _QUESTIONS_MAX: Final = 1024
+_QUESTIONS_AT_ONCE: Final = 16
+"""For each an entry is read; a leader asks one at a time."""
 _APPENDS_MAX: Final = 2048
 """Twice what a leader has under way."""
 _WAITS_FOR_A_GAP_S: Final = 1.0
@@ -81,7 +83,7 @@ class EntryHandler(Generic[Token]):
         if leadership != self._leadership:
             self._leadership = leadership
             answers += self._drop()
-        while self._questions:
+        for _ in range(min(len(self._questions), _QUESTIONS_AT_ONCE)):
             self._answer_question(self._questions.popleft(), answers)
         while (held := self._write_requests.pop(self._store.ledger_end_index + 1, None)) is not None:
             self._append(held, answers)
@@ -92,6 +94,12 @@ class EntryHandler(Generic[Token]):
     @property
     def due_at(self) -> float:
         """When :meth:`step` has something to do, if nothing is pushed or flushed before; ``inf`` if nothing waits."""
+        if self._questions:
+            return -inf
+        return self._gap_ends_at
+
+    @property
+    def _gap_ends_at(self) -> float:
         waiting = [held.arrived_at for held in self._write_requests.values()]
         return min(waiting) + _WAITS_FOR_A_GAP_S if waiting else inf
 
@@ -191,7 +199,7 @@ class EntryHandler(Generic[Token]):
                 self._unflushed.append((held.request.last_entry_index, held))
             else:
                 answers.append((held.token, self._response(held.request, _Code.INCONSISTENT_STATE)))
-        if self.due_at <= now:
+        if self._gap_ends_at <= now:
             held = self._write_requests.pop(min(self._write_requests))
             answers.append((held.token, self._response(held.request, _Code.INCONSISTENT_STATE)))
 

@@ -9,13 +9,13 @@ import trio
 from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.codec.dledger_wire import AppendEntryResponse, GetEntriesResponse
 from rmqha.dledger.dledger_client import DLedgerClient, open_dledger_client
-from rmqha.dledger.dledger_config import DLedgerConfig
-from rmqha.dledger.dledger_entry_pusher import PusherOptions
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.dledger_server import DLedgerServer, ServerOptions, open_store
 from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.leadership_transfer import TransferOptions
 from rmqha.errors import errors_in
+from rmqha.transport import join_address
+from tests.dledger.defaults import default, pusher_options, store_config
 from tests.dledger.members import all_of
 from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SimDisk
@@ -78,12 +78,12 @@ class Member:
 class ServerGroup:
     """Members ``n0``, ``n1``... and a client of theirs."""
 
-    def __init__(self, nursery: trio.Nursery, *, size: int = 3, **options: Any) -> None:
+    def __init__(self, nursery: trio.Nursery, *, size: int = 3, network: str = "10.0.0.", **options: Any) -> None:
         self.nursery = nursery
         self.net = SimNet(random.Random(1))
-        self.addresses = {f"n{number}": f"10.0.0.{number + 1}" for number in range(size)}
-        self.pusher = PusherOptions(**options)
-        self.transfer = TransferOptions()
+        self.addresses = {f"n{number}": f"{network}{number + 1}" for number in range(size)}
+        self.pusher = pusher_options(**options)
+        self.transfer = default(TransferOptions)
         self.members = {name: Member(name, self) for name in self.addresses}
         self.client: DLedgerClient
         nursery.start_soon(self._keep_client)
@@ -91,7 +91,7 @@ class ServerGroup:
         self.acknowledged: dict[int, bytes] = {}
 
     async def _keep_client(self) -> None:
-        peers = {name: f"{address}:{PORT}" for name, address in self.addresses.items()}
+        peers = {name: join_address(address, PORT) for name, address in self.addresses.items()}
         async with open_dledger_client(
             group="g", peers=peers, network=self.net.host("10.0.1.1").mount()
         ) as self.client:
@@ -102,14 +102,14 @@ class ServerGroup:
         return ServerOptions(
             group="g",
             peers={name: (address, PORT) for name, address in self.addresses.items()},
-            store=DLedgerConfig(
+            store=store_config(
                 STORE,
                 name,
                 mapped_file_size_for_entry_data=DATA_SIZE,
                 mapped_file_size_for_entry_index=INDEX_SIZE,
                 acks_flushed=self.pusher.acks_flushed,
             ),
-            elector=ElectorOptions(),
+            elector=default(ElectorOptions),
             pusher=self.pusher,
             transfer=self.transfer,
         )

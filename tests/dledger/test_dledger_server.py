@@ -26,10 +26,11 @@ from rmqha.dledger.vote import VoteRequest
 from rmqha.errors import StoreWriteError
 from rmqha.remoting.client import open_remoting_client
 from rmqha.remoting.response_table import Outcome
+from tests.dledger.defaults import default
 from tests.dledger.servers import PORT, ServerGroup
 
 Code = DLedgerResponseCode
-LEAK_S = ElectorOptions().leak_s
+LEAK_S = default(ElectorOptions).leak_s
 
 
 @pytest.fixture
@@ -337,10 +338,19 @@ class TestTransfer:
         self, nursery: trio.Nursery, autojump_clock: MockClock
     ) -> None:
         group = ServerGroup(nursery)
-        group.transfer = TransferOptions(preferred_leader_ids=("n2",))
+        group.transfer = default(TransferOptions, preferred_leader_ids=("n2",))
         await group.start("n0", "n1")
         await group.append(*[b"one"] * 5)
         await group.members["n2"].start()
         await group.wait(lambda: group.leaders == ["n2"])
         await group.append(b"two")
         await group.wait_same()
+
+
+async def test_members_of_ipv6_are_told_with_brackets(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """A client that knows one member connects to the others by the addresses that it was told."""
+    group = ServerGroup(nursery, network="fd00::")
+    await group.start()
+    await group.append(b"one")
+    told = await group.client.metadata("n0")
+    assert told.peers == {name: f"[{address}]:{PORT}" for name, address in group.addresses.items()}

@@ -1,5 +1,7 @@
 """What a follower makes of a leader's pushes, in whatever order they come."""
 
+from math import inf
+
 import pytest
 
 from rmqha.codec.dledger_entry import DLedgerEntry
@@ -57,3 +59,17 @@ def test_what_differs_goes_all_the_same() -> None:
     assert bodies_of(pushed.store) == [b"one"]
     assert pushed.push(PushType.APPEND, new, term=2) == Code.SUCCESS
     assert all_of(pushed.store) == [one, new]
+
+
+def test_many_questions_at_once_are_answered_some_at_a_time() -> None:
+    """For each an entry is read, which may have 4 MiB; a leader asks one, who is none may ask a thousand."""
+    pushed = Pushed()
+    pushed.push(PushType.TRUNCATE, *put(leader(SimDisk().mount()), b"one"))
+    request = PushEntryRequest(PushType.COMMIT, 1, LEADER, 0, ())
+    for token in range(40):
+        assert pushed.handler.handle_push(request, token, now=0.0) is None
+    told, steps = list[int](), 0
+    while pushed.handler.due_at == -inf:
+        told += [token for token, _ in pushed.handler.step(now=0.0)]
+        steps += 1
+    assert (told, steps, pushed.handler.due_at) == ([*range(40)], 3, inf)

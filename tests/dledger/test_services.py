@@ -1,24 +1,27 @@
 """FlushDataService and CleanSpaceService."""
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.codec.dledger_properties import TermVote
 from rmqha.dledger.clean_space_service import CleanSpaceService
-from rmqha.dledger.dledger_config import DLedgerConfig
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.flush_data_service import FlushDataService
 from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.term_file import TermFile
-from rmqha.errors import CorruptLogError
+from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.disk import DiskUsage
 from rmqha.store.os_disk import OsDisk
+from tests.dledger.defaults import store_config
 from tests.dledger.members import CONFIG, all_of, leader, put
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_mount import SimMount
@@ -125,8 +128,11 @@ class FakeDisk(SimMount):
     """Directories as full as a test says, in percent."""
 
     used: dict[str, int]
+    is_unreadable = False
 
     def usage(self, path: str) -> DiskUsage:
+        if self.is_unreadable:
+            raise StoreReadError(OSError(errno.EIO, "Input/output error"), operation="statvfs", path=path)
         return replace(super().usage(path), used_percent=self.used.get(path, 10))
 
 
@@ -166,6 +172,13 @@ class TestCleanSpaceService:
         for hours in range(24):
             member.now_ms = NOON + hours * HOUR_MS
             assert await member.clean() == 0
+
+    async def test_a_disk_that_tells_nothing_fills_no_log(self, member: Member, autojump_clock: MockClock) -> None:
+        member.disk.is_unreadable = True
+        structlog.configure(wrapper_class=structlog.BoundLogger)
+        with capture_logs() as logs, trio.move_on_after(60):
+            await member.service.run()
+        assert 0 < len(logs) < 100, "one a second, of two directories asked ten times a second"
 
     @pytest.mark.parametrize(("hour", "deleted"), [(3, 0), (4, 6), (5, 0)])
     async def test_expired_files_go_at_their_hour(self, member: Member, hour: int, deleted: int) -> None:
@@ -299,8 +312,8 @@ class TestTermFile:
 
 
 async def test_a_store_on_a_real_disk(tmp_path: Path) -> None:
-    config = DLedgerConfig(
-        str(tmp_path), data_store_path=f"{tmp_path}/d1,{tmp_path}/d2", mapped_file_size_for_entry_data=65536
+    config = store_config(
+        tmp_path, data_store_path=f"{tmp_path}/d1,{tmp_path}/d2", mapped_file_size_for_entry_data=65536
     )
     store = DLedgerMmapFileStore(config, MemberState("n0"), OsDisk())
     store.startup()
