@@ -34,6 +34,9 @@ class StoreCheckpoint:
     ) -> None:
         """Make new values durable; one that is 0 stays as it was. Raises StoreWriteError.
 
+        Before any of the log is known to be durable nothing is written. Times without an offset are RocketMQ's way: a
+        recovery would guess by store times, which jump with the clock, how far the log had been flushed.
+
         Args:
             commit_log_timestamp_ms: store time of a record that is durable in the log.
             consume_queue_timestamp_ms: store time of a record that is durable in its queue.
@@ -45,6 +48,6 @@ class StoreCheckpoint:
             consume_queue_timestamp_ms=consume_queue_timestamp_ms or self.durable.consume_queue_timestamp_ms,
             master_flushed_offset=flushed_offset or self.durable.master_flushed_offset,
         )
-        if updated != self.durable:
+        if updated.master_flushed_offset and updated != self.durable:
             await self._disk.replace_bytes_in_thread(self._path, encode_checkpoint(updated))
             self.durable = updated

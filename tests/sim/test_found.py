@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 import trio
@@ -17,7 +18,8 @@ from tests.sim.node import is_noticed
 from tests.sim.sim_disk import SECTOR, SimDisk
 from tests.sim.sim_net import SimNet
 from tests.sim.world import simulate
-from tests.store.helpers import SEGMENT, Clock, make_store, message, options
+from tests.store.helpers import SEGMENT, Clock, dispatched, make_store, message, options, put
+from tests.store.helpers import running as serving
 
 SEGMENT_PATH = "/store/commitlog/00000000000000000000"
 
@@ -91,6 +93,22 @@ async def test_torn_properties_are_cut_though_good_records_follow(autojump_clock
     disk = SimDisk()
     long = message(b"z" * 60, properties=b"KEYS\x01" + b"k" * 1400)
     await running(disk, lambda s: s.put_messages([message(b"y"), long, message(b"after")]), sync_flush=False)
+    disk.lose_power(lambda _path, number, old, new: old if number == 1 else new)
+    assert opened(disk).max_offset == 101
+
+
+async def test_times_of_a_log_that_was_never_flushed_prove_nothing(autojump_clock: MockClock) -> None:
+    """Seed 155600: its queues were, and the checkpoint's lone time had recovery judge by a clock, which had jumped."""
+    disk, clock = SimDisk(), Clock()
+    seldom: dict[str, Any] = {"flush_interval_commit_log_s": 60.0, "flush_commit_log_thorough_interval_s": 60.0}
+    often: dict[str, Any] = {"flush_interval_consume_queue_s": 1.0, "flush_consume_queue_thorough_interval_s": 1.0}
+    async with serving(disk.mount(), now_ms=clock, crash=True, sync_flush=False, **seldom, **often) as store:
+        await put(store, message(b"y"), message(b"z" * 60, properties=b"KEYS\x01" + b"k" * 1400))
+        clock.now_ms += 86_400_000
+        await put(store, message(b"a day later"))
+        await dispatched(store)
+        await trio.sleep(5.0)
+        assert (store.flushed_offset, store.queues.dirty) == (0, {})
     disk.lose_power(lambda _path, number, old, new: old if number == 1 else new)
     assert opened(disk).max_offset == 101
 

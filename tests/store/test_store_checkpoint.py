@@ -37,6 +37,12 @@ async def test_what_has_not_changed_is_not_written(disk: SimMount) -> None:
     assert (disk.disk.calls, decode_checkpoint(disk.read_bytes("/checkpoint"))) == (2, Checkpoint())
 
 
+async def test_times_alone_are_not_written(disk: SimMount) -> None:
+    checkpoint = StoreCheckpoint(disk, "/checkpoint")
+    await checkpoint.update_in_thread(commit_log_timestamp_ms=0, consume_queue_timestamp_ms=5, flushed_offset=0)
+    assert (checkpoint.durable, disk.exists("/checkpoint")) == (Checkpoint(), False)
+
+
 async def test_a_failed_update_is_forgotten(disk: SimMount) -> None:
     checkpoint = StoreCheckpoint(disk, "/checkpoint")
     disk.disk.faults.read_only = True
