@@ -11,6 +11,8 @@ from typing import Any
 import trio
 
 from rmqha.broker import durability, metadata, options, put_service
+from rmqha.broker.processors import pull_message_processor
+from rmqha.codec.codes import ResponseCode
 from rmqha.errors import StoreError, StoreWriteError
 from rmqha.ha import ha_client, ha_service, log_receiver, report_sender, slave_connection
 from rmqha.replication import in_sync, master_session
@@ -309,6 +311,14 @@ mutant(
 )  # fmt: skip
 mutant("a flush is not asked for", "prompt", (FlushService, "request_flush", nothing))
 mutant("a slave connects once", "liveness", (ha_client.HAClient, "run", _gives_up))
+
+# ---- consumers
+
+mutant(
+    "a consumer is sent back to the end of what is dispatched", "found here",
+    (pull_message_processor.PullMessageProcessor, "_beyond_the_end",
+     lambda _self, _header, result: (ResponseCode.PULL_OFFSET_MOVED, result)),
+)  # fmt: skip
 
 # ---- the operator's promises
 

@@ -27,7 +27,8 @@ class Visible:
         self._checker: Final = checker
         self._world: Final = checker.world
         self._seen: dict[Place, bytes] = {}
-        self._seen_on_a_master: set[Place] = set()
+        self._seen_on_a_master: dict[Place, bytes] = {}
+        """What a master showed there last."""
         self._looked_at: dict[tuple[str, str, int], int] = {}
         """Node, topic and queue: everything before was looked at."""
         self._looked: dict[str, tuple[Process, int]] = {}
@@ -101,7 +102,9 @@ class Visible:
         """Who saw a message is not sent to before it; who has yet to see one is not sent behind it."""
         begins = decode_header(PullMessageResponseHeader, answer).next_begin_offset
         for place in ((*queue, offset) for offset in range(min(begins, asked), max(begins, asked))):
-            if place in self._seen and not self._is_expired(place) and not self._may_differ(process):
+            if place not in self._seen or self._is_expired(place) or self._may_be_forgotten(place, self._seen[place]):
+                continue
+            if not self._may_differ(process):
                 self._violation(process, f"sends a consumer from {asked} to {begins} of {queue}, but {place} was seen")
                 return
 
@@ -110,16 +113,22 @@ class Visible:
         if self._may_differ(process):
             return
         seen = self._seen.setdefault(place, record)
-        if process.is_master:
-            self._seen_on_a_master.add(place)
-        if seen != record and self._may_be_forgotten(place):
-            self._seen[place] = record
-        elif seen != record:
-            self._violation(process, f"shows another message at {place} than a consumer saw there before")
-        if seen is record:
+        is_other = seen != record
+        if seen is record or is_other:
             message = decoded(record)
             if (message.topic, message.queue_id, message.queue_offset) != place:
                 self._violation(process, f"shows {message.topic}/{message.queue_id}/{message.queue_offset} at {place}")
+        if is_other:
+            self._check_other(process, place, record)
+        if process.is_master:
+            self._seen_on_a_master[place] = record
+
+    def _check_other(self, process: "Process", place: Place, record: bytes) -> None:
+        """Of two messages at one place one is of a tail that a master forgot, and slaves show until rebuilt."""
+        if self._may_be_forgotten(place, self._seen[place]):
+            self._seen[place] = record
+        elif process.is_master or not self._may_be_forgotten(place, record):
+            self._violation(process, f"shows another message at {place} than a consumer saw there before")
 
     def _next(self, queue: tuple[str, int], expected: int, record: bytes) -> int:
         """The queue offset at which a record has to stand: the next one, or behind those that have just expired."""
@@ -129,17 +138,16 @@ class Visible:
         skipped = ((*queue, offset) for offset in range(expected, own))
         return own if all(place not in self._seen or self._is_expired(place) for place in skipped) else expected
 
-    def _may_be_forgotten(self, place: Place) -> bool:
-        """Whether a master may go on without a message that was seen there.
+    def _may_be_forgotten(self, place: Place, record: bytes) -> bool:
+        """Whether a master may go on without this message, which was seen there.
 
         It was never acknowledged, and only slaves showed it; the master, which does not flush before it sends, forgot
-        it, and started while it could reach none of them.
+        it, and started before those had stored it (decision 4).
         """
-        seen = self._seen[place]
         return (
             self._world.swarm.master_forgets
-            and place not in self._seen_on_a_master
-            and all(acked.record != seen for acked in self._checker.acked)
+            and self._seen_on_a_master.get(place) != record
+            and all(acked.record != record for acked in self._checker.acked)
         )
 
     def _is_expired(self, place: Place) -> bool:
@@ -162,7 +170,7 @@ class Visible:
     def check_converged(self, process: "Process") -> None:
         """In the end all that was seen is there."""
         for place, record in self._seen.items():
-            if self._is_expired(place) or self._may_be_forgotten(place):
+            if self._is_expired(place) or self._may_be_forgotten(place, record):
                 continue
             result = process.broker.store.get_message(*place, max_msg_nums=1, max_bytes=1 << 30)
             if not result.views or bytes(result.views[0]) != record:
