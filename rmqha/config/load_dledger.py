@@ -16,6 +16,7 @@ _OPTIONS: Final = {
     "storeBaseDir": "--store-base-dir",
 }
 """DLedgerConfig's names of what has an option of its own."""
+_REFUSED: Final = {"storeType": "a member's log is always in files, FILE to DLedger"}
 
 DLEDGER_KEYS: Final[dict[str, tuple[str, Key]]] = {
     declared.metadata[METADATA].name: (declared.name, declared.metadata[METADATA])
@@ -53,6 +54,8 @@ def load_dledger_settings(settings: Mapping[str, str]) -> DLedgerSettings:
 def _unknown(name: str) -> str:
     if name in _OPTIONS:
         return f"is given by {_OPTIONS[name]}"
+    if name in _REFUSED:
+        return _REFUSED[name]
     found = nearest(name, DLEDGER_KEYS)
     return f"no such key; the nearest is {found}" if found else "no such key"
 

@@ -7,8 +7,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.codec.dledger_entry import Blank, End, EntryHeader, read_record, start_position
-from rmqha.codec.dledger_properties import LedgerCheckpoint, decode_check_point
+from rmqha.codec.dledger_entry import (
+    BLANK_MAGIC_CODE,
+    BODY_OFFSET,
+    CURRENT_MAGIC,
+    INDEX_UNIT_SIZE,
+    MAGIC_1,
+    MIN_BLANK_LEN,
+    Blank,
+    DLedgerEntry,
+    End,
+    EntryHeader,
+    decode_entry,
+    decode_index,
+    encode_header,
+    encode_index,
+    read_record,
+    start_position,
+)
+from rmqha.codec.dledger_properties import (
+    CHECK_POINT_FILE,
+    COMMITTED_INDEX_KEY,
+    END_INDEX_KEY,
+    LedgerCheckpoint,
+    decode_check_point,
+)
 from tests.dledger.ledgers import blank, entry
 
 FIRST = EntryHeader(magic=1, size=53, index=7, term=3, pos=512, channel=0, chain_crc=0, body_crc=0, body_length=5)
@@ -19,10 +42,14 @@ def record(data: bytes, *, previous: EntryHeader | None = None, at: int = 0) -> 
 
 
 def test_the_order_and_meaning_of_all_ten_fields() -> None:
-    """Seed checklist: computeSizeInBytes, order and meaning of all ten fields (spec: dledger §1.2)."""
+    """Seed checklist, step 3: encode, computeSizeInBytes, order and meaning of all ten fields (spec: dledger §1.2)."""
     raw = entry(7, pos=512, term=3) + entry(8, pos=565, term=3, body=b"")
     assert record(raw) == FIRST
     assert raw[48:53] == b"hello"
+    made = DLedgerEntry(b"hello", index=7, term=3, pos=512)
+    made.size = made.compute_size_in_bytes()
+    assert encode_header(made) + made.body == raw[:53]
+    assert decode_entry(raw[:53]) == made
     following = record(raw, previous=FIRST, at=53)
     assert following == replace(FIRST, size=48, index=8, pos=565, body_length=0)
 
@@ -64,6 +91,20 @@ def test_zeros_are_the_end_and_a_blank_is_the_rest_of_the_file() -> None:
     assert record(bytes(53) + blank(203), at=53) == Blank(565, 203)
     assert record(b"", at=249) == End("7 bytes are left, fewer than a blank has")
     assert record(bytes(220) + b"\1" * 36, at=220) == End("36 bytes are left, fewer than an entry's header has")
+
+
+def test_dledger_s_constants() -> None:
+    """Seed checklist: MAGIC_1, CURRENT_MAGIC, INDEX_UNIT_SIZE, CHECK_POINT_FILE (spec: dledger §1.1 to §1.4)."""
+    assert (MAGIC_1, CURRENT_MAGIC, INDEX_UNIT_SIZE, BODY_OFFSET) == (1, 1, 32, 48)
+    assert (MIN_BLANK_LEN, BLANK_MAGIC_CODE) == (8, -1)
+    assert (CHECK_POINT_FILE, END_INDEX_KEY, COMMITTED_INDEX_KEY) == ("checkpoint", "endIndex", "committedIndex")
+
+
+def test_a_unit_of_the_index() -> None:
+    """Seed checklist, step 9: encodeIndex(pos, size, magic, index, term, buffer) (spec: dledger §1.3)."""
+    unit = encode_index(pos=512, size=53, magic=1, index=7, term=3)
+    assert unit == struct.pack(">iqiqq", 1, 512, 53, 7, 3)
+    assert decode_index(unit) == (512, 53)
 
 
 def test_a_first_file_may_begin_with_a_blank_before_its_first_entry() -> None:

@@ -89,6 +89,7 @@ def test_every_recorded_message_is_tried() -> None:
 @pytest.mark.parametrize("header", HEADERS)
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_is_written_and_read_as_java_does(name: str, header: str) -> None:
+    """Seed checklist: protocol classes; group, remoteId, localId, code, leaderId, term, body (spec: dledger §5.5)."""
     message, base = MESSAGES[name]
     body = recorded(name, header).body
     assert encode(message, base).decode() == body.decode()

@@ -86,7 +86,11 @@ class TestLeader:
         assert code_of(raised) is Code.LEADER_TRANSFERRING
 
     def test_indexes_terms_and_positions(self, mount: SimMount) -> None:
-        """Seed checklist, steps 5 and 10: nextIndex, term, ends, updateLedgerEndIndexAndTerm (spec: dledger §2.4)."""
+        """Seed checklist, steps 5, 6 and 10 (spec: dledger §2.4).
+
+        nextIndex, term, CURRENT_MAGIC, setIndexTerm; preAppend, setPos; ledgerEndIndex, ledgerEndTerm,
+        ledgerBeginIndex, updateLedgerEndIndexAndTerm.
+        """
         store = leader(mount, term=0)
         first, second = put(store, b"one", b"")
         lead(store, 4)
@@ -122,7 +126,7 @@ class TestLeader:
         assert (code_of(raised), store.data_file_list.max_wrote_position) == (Code.UNEXPECTED_ARGUMENT, before)
 
     def test_a_buffer_s_limit(self, mount: SimMount) -> None:
-        """Seed checklist, step 2: buffers of 4 MB (spec: dledger §1.2)."""
+        """Seed checklist, step 2: buffers of 4 MB and of 64 bytes, in which a unit fits (spec: dledger §1.2)."""
         store = leader(mount, mapped_file_size_for_entry_data=5 << 20)
         assert put(store, bytes((4 << 20) - 48))[0].size == 4 << 20
         with pytest.raises(DLedgerException) as raised:
@@ -233,11 +237,12 @@ class TestGet:
         assert code_of(raised) is Code.INDEX_OUT_OF_RANGE
 
     async def test_an_entry_is_read_before_and_after_its_unit_is_written(self, mount: SimMount) -> None:
-        """Seed checklist: index unit, data slice, pos check (spec: dledger §1.10)."""
+        """Seed checklist: index unit, data slice, pos check; release: a copy is given (spec: dledger §1.10)."""
         store = leader(mount, mapped_file_size_for_entry_data=4096)
         entries = put(store, *(bytes([number]) * 40 for number in range(25)))
         assert store.index_file_list.max_wrote_position == 0
         assert all_of(store) == entries
+        assert {type(body) for body in bodies_of(store)} == {bytes}
         assert await store.flush_in_thread()
         assert store.index_file_list.max_wrote_position == 25 * 32
         assert all_of(store) == entries

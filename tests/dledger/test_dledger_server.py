@@ -41,7 +41,7 @@ async def group(nursery: trio.Nursery, autojump_clock: MockClock) -> ServerGroup
 
 
 async def test_a_group_takes_entries_and_gives_them_back(group: ServerGroup, autojump_clock: MockClock) -> None:
-    """Spec: dledger §2.2, §2.6: where an entry went, the answer says."""
+    """Seed checklist: two phases, election and replication; setPos: the answer says where (spec: dledger §2.6)."""
     answers = await group.append(*(b"body %d" % number for number in range(100)))
     leader = await group.wait_leader()
     assert [answer.index for answer in answers] == list(range(100))
@@ -56,6 +56,7 @@ async def test_a_group_takes_entries_and_gives_them_back(group: ServerGroup, aut
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 async def test_groups_of_other_sizes(nursery: trio.Nursery, autojump_clock: MockClock, size: int) -> None:
+    """Seed checklist: single node answer (spec: dledger §2.6)."""
     group = ServerGroup(nursery, size=size)
     await group.start()
     await group.append(b"one", b"two")
@@ -259,7 +260,7 @@ async def test_a_term_that_cannot_be_saved_is_heard_by_nobody(group: ServerGroup
 
 
 async def test_appends_that_wait_have_an_end(group: ServerGroup, autojump_clock: MockClock) -> None:
-    """Spec: dledger §2.7."""
+    """Seed checklist: majority before success; maxWaitAckTimeMs (spec: dledger §2.7)."""
     leader = await group.wait_leader()
     await group.append(b"one")
     for name, member in group.members.items():

@@ -51,6 +51,17 @@ class TestAppend:
         assert (files.max_wrote_position, files.min_offset) == (200, 0)
         assert bytes(files.get_data(90, 20) or b"") == b"x" * 10 + b"y" * 10
 
+    async def test_what_is_appended_is_read_before_it_is_durable(self, sim: SimDisk, mount: SimMount) -> None:
+        """Seed checklist: appendMessage(data, offset, length), mapped buffer, page cache (spec: dledger §1.5)."""
+        files = filled(mount, 100)
+        file = files.mapped_files[0]
+        file.append_message(memoryview(b"--yes--")[2:5])
+        assert (file.wrote_position, bytes(file.view()[100:104])) == (103, b"yes\0")
+        inode = sim.files[file.path]
+        assert (bytes(inode.durable[100:103]), files.flushed_where) == (bytes(3), 0)
+        await files.flush_in_thread()
+        assert (bytes(inode.durable[100:103]), files.flushed_where) == (b"yes", 103)
+
     @pytest.mark.parametrize(("size", "at"), [(148, 100), (149, 256), (248, 256)])
     def test_at_least_a_blank_remains(self, mount: SimMount, size: int, at: int) -> None:
         files = filled(mount, 100)
@@ -192,7 +203,7 @@ class TestExpired:
         assert offsets_of(files) == [3 * 256, 4 * 256]
 
     async def test_one_that_cannot_be_deleted_is_tried_again(self, sim: SimDisk, mount: SimMount) -> None:
-        """Seed checklist: retryDeleteFirstFile (spec: dledger §1.5)."""
+        """Seed checklist: retryDeleteFirstFile; no intervalForcibly: no reader keeps a file (spec: dledger §1.5)."""
         files = filled(mount, 200, 200)
         window = files.get_data(0, 4)
         sim.faults.read_only = True

@@ -54,6 +54,37 @@ class TestFlushDataService:
         await trio.sleep(0.1)
         assert told == [5, 6]
 
+    async def test_the_data_is_durable_before_its_index(self, sim: SimDisk) -> None:
+        """Seed checklist: flush(0) twice, of the data and of the index (spec: dledger §1.12)."""
+        store = leader(sim.mount())
+        put(store, b"one")
+        data, index = store.data_file_list.mapped_files[0], store.index_file_list
+        seen: list[int] = []
+        sync = data.file().sync_in_thread
+
+        async def watched() -> None:
+            seen.append(index.max_wrote_position)
+            await sync()
+
+        data.file().sync_in_thread = watched  # type: ignore[method-assign]
+        assert await store.flush_in_thread()
+        assert seen == [0], "no unit is written before its entry is durable"
+        assert (store.data_file_list.flushed_where, index.flushed_where) == (51, 32)
+
+    @pytest.mark.parametrize(("latency_s", "lines"), [(0.2, 0), (0.3, 1)])
+    async def test_a_slow_flush_is_told(
+        self, sim: SimDisk, nursery: trio.Nursery, autojump_clock: MockClock, latency_s: float, lines: int
+    ) -> None:
+        """Seed checklist: 500 ms log, of data and index together (spec: dledger §1.12)."""
+        store = leader(sim.mount())
+        put(store, b"one")
+        sim.latency_s = (latency_s, latency_s)
+        structlog.configure(wrapper_class=structlog.BoundLogger)
+        with capture_logs() as logs:
+            nursery.start_soon(FlushDataService(store, CONFIG).run)
+            await trio.sleep(2)
+        assert [entry["event"] for entry in logs] == ["flush_data_service.slow"] * lines
+
     async def test_where_nobody_waits_for_it_the_interval_is_kept(
         self, sim: SimDisk, nursery: trio.Nursery, autojump_clock: MockClock
     ) -> None:
@@ -113,6 +144,7 @@ class TestFlushDataService:
     async def test_an_index_file_that_lacks_space_is_waited_for(
         self, sim: SimDisk, nursery: trio.Nursery, autojump_clock: MockClock
     ) -> None:
+        """Seed checklist: 200 ms on error (spec: dledger §1.12)."""
         store = leader(sim.mount(), mapped_file_size_for_entry_data=4096)
         put(store, *[b""] * 15)
         sim.faults.full = True
@@ -191,7 +223,7 @@ class TestCleanSpaceService:
 
     @pytest.mark.parametrize("used", [{"data": 71}, {"base": 71}])
     async def test_on_a_crowded_disk_expired_files_go_at_any_hour(self, member: Member, used: dict[str, int]) -> None:
-        """Seed checklist: isNeedCheckExpired (spec: dledger §1.13)."""
+        """Seed checklist: isNeedCheckExpired; both ratios count (spec: dledger §1.13)."""
         member.now_ms = NOON + 73 * HOUR_MS
         assert await member.clean(data=70, base=70) == 0
         assert await member.clean(**used) == 6
@@ -217,6 +249,7 @@ class TestCleanSpaceService:
         assert member.store.is_disk_full is False
 
     async def test_the_reserved_time_is_at_least_an_hour(self, sim: SimDisk) -> None:
+        """Seed checklist: hour floor (spec: dledger §1.13)."""
         sim.latency_s = (0, 0)
         member = Member(sim, file_reserved_hours=0)
         await member.fill()
@@ -247,6 +280,17 @@ class TestCleanSpaceService:
         assert member.store.full_store_paths == {"/d1"}
         put(member.store, *[bytes(400)] * 4)
         assert [file.path[:3] for file in member.store.data_file_list.mapped_files] == ["/d2", "/d3", "/d2", "/d3"]
+
+    async def test_it_looks_ten_times_a_second(
+        self, member: Member, nursery: trio.Nursery, autojump_clock: MockClock
+    ) -> None:
+        """Seed checklist: wait 100 (spec: dledger §1.13)."""
+        nursery.start_soon(member.service.run)
+        await trio.sleep(1.05)
+        member.disk.used = {DIRECTORY: 95}
+        assert not member.store.is_disk_full
+        await trio.sleep(0.1)
+        assert member.store.is_disk_full
 
     async def test_a_missing_directory_is_unknown(self, sim: SimDisk) -> None:
         member = Member(sim, data_store_path="/d1,/d2")
