@@ -11,7 +11,7 @@ from rmqha.cli.options import settings_option
 
 if TYPE_CHECKING:
     from rmqha.config.dledger_config import DLedgerSettings
-    from rmqha.dledger.dledger_server import ServerOptions
+    from rmqha.dledger.server_options import ServerOptions
 
 _LOG_FORMATS = ["auto", "console", "json"]
 _LOG_LEVELS = ["debug", "info", "warning", "error"]
@@ -77,10 +77,10 @@ def server_options(
     from rmqha.config.same_settings import same_settings  # noqa: PLC0415
     from rmqha.dledger.dledger_config import DLedgerConfig  # noqa: PLC0415
     from rmqha.dledger.dledger_entry_pusher import PusherOptions  # noqa: PLC0415
-    from rmqha.dledger.dledger_server import ServerOptions  # noqa: PLC0415
     from rmqha.dledger.elector_options import ElectorOptions  # noqa: PLC0415
     from rmqha.dledger.entry_dispatcher import PushOptions  # noqa: PLC0415
     from rmqha.dledger.leadership_transfer import TransferOptions  # noqa: PLC0415
+    from rmqha.dledger.server_options import ServerOptions  # noqa: PLC0415
 
     acks_flushed = settings.dledger_ack is DLedgerAck.FLUSHED
     base = str(Path(store_base_dir).expanduser())

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 import structlog
+import trio
 
 from rmqha.codec.dledger_entry import (
-    BODY_OFFSET,
     CURRENT_MAGIC,
     INDEX_UNIT_SIZE,
     DLedgerEntry,
@@ -23,6 +23,7 @@ from rmqha.codec.dledger_entry import (
 )
 from rmqha.codec.dledger_properties import LedgerCheckpoint
 from rmqha.dledger.append_checks import check_continues, check_follower, check_leader, check_size, encode_foreign
+from rmqha.dledger.append_hooks import AppendHook, hooked
 from rmqha.dledger.check_point_file import CheckPointFile
 from rmqha.dledger.dledger_config import DLedgerConfig
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
@@ -38,9 +39,6 @@ from rmqha.store.passing import is_lack
 
 logger = structlog.get_logger()
 _Code = DLedgerResponseCode
-
-AppendHook = Callable[[DLedgerEntry, memoryview, int], None]
-"""Called with an entry, its bytes, and where its body begins in them: may change the bytes, not the entry."""
 
 
 class DLedgerMmapFileStore:
@@ -84,7 +82,10 @@ class DLedgerMmapFileStore:
         """Set by the first failure; nothing is stored any more by this process."""
         self.on_appended: Callable[[], None] = lambda: None
         """Called when there is something to flush."""
+        self.on_cut: Callable[[int], None] = lambda _end: None
+        """Called with the log's end when its tail was cut, before anything else comes in its place; 0: all went."""
         self._cuts = 0
+        self._flushing: Final = trio.Lock()
 
     def startup(self) -> None:
         """Lock, load and recover: blocks for as long as that takes; run it in a thread.
@@ -158,7 +159,7 @@ class DLedgerMmapFileStore:
         try:
             self._make_room(entry)
             data = encode_header(entry) + entry.body
-            self._store(entry, self._hooked(entry, data) if self.append_hooks else data)
+            self._store(entry, hooked(self.append_hooks, entry, data))
         except (StoreWriteError, StoreReadError) as error:
             raise self._disk_error(error) from error
         return entry
@@ -184,13 +185,6 @@ class DLedgerMmapFileStore:
             self._index.write_waiting(self.ledger_end_index + 1)
             self.index_file_list.sync(self.index_file_list.flushed_where)
             self.flushed_index = self.ledger_end_index
-
-    def _hooked(self, entry: DLedgerEntry, data: bytes) -> bytes:
-        """The bytes as the hooks leave them. What replication reads back, and followers get, is these."""
-        buffer = bytearray(data)
-        for do_hook in self.append_hooks:
-            do_hook(entry, memoryview(buffer), BODY_OFFSET)
-        return bytes(buffer)
 
     def _store(self, entry: DLedgerEntry, data: bytes) -> None:
         """Append an entry for which room was made."""
@@ -263,6 +257,7 @@ class DLedgerMmapFileStore:
         """``index`` is the next, to go to ``offset``. The units go last: without its unit an entry was never stored."""
         self.data_file_list.truncate_offset(offset)
         self._index.truncate(index)
+        self.on_cut(offset)
 
     def _begin_anew(self, entry: DLedgerEntry) -> None:
         """Drop everything. The checkpoint goes first: what it vouches for will be missing."""
@@ -273,6 +268,7 @@ class DLedgerMmapFileStore:
         self._update_ledger_end_index_and_term()
         self.data_file_list.rebuild_with_pos(entry.pos)
         self._index.rebuild(entry.index)
+        self.on_cut(0)
 
     def get(self, index: int) -> DLedgerEntry:
         """Read one entry.
@@ -356,10 +352,14 @@ class DLedgerMmapFileStore:
         return self.flushed_index == self.ledger_end_index
 
     async def flush_in_thread(self) -> bool:
-        """Make durable what is written before the call; one task does so at a time. False: something has failed.
+        """Make durable what is written before the call; who comes meanwhile waits. False: something has failed.
 
         First the data, then its units, then it counts: see :mod:`rmqha.dledger.ledger_recovery`.
         """
+        async with self._flushing:
+            return await self._flush()
+
+    async def _flush(self) -> bool:
         if self.write_error is not None:
             return False
         end, cuts = self.ledger_end_index, self._cuts

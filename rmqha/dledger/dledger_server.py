@@ -12,7 +12,6 @@ Source: dledger-all-0.3.1.2 DLedgerServer.java.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -34,20 +33,19 @@ from rmqha.codec.dledger_wire import (
     MetadataResponse,
 )
 from rmqha.dledger.clean_space_service import CleanSpaceService
-from rmqha.dledger.dledger_config import DLedgerConfig
-from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher, PusherOptions
+from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.dledger_rpc_service import DLedgerRpcService, Question
-from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.flush_data_service import FlushDataService
 from rmqha.dledger.leader_elector import DLedgerLeaderElector
-from rmqha.dledger.leadership_transfer import LeadershipTransfer, TransferOptions
-from rmqha.dledger.member_state import MemberState, Role
+from rmqha.dledger.leadership_transfer import LeadershipTransfer
+from rmqha.dledger.member_state import Role
 from rmqha.dledger.peer_connection import PeerConnection
 from rmqha.dledger.proven_reads import ProvenReads
 from rmqha.dledger.push_entry import PushEntryRequest
 from rmqha.dledger.push_service import PushService
+from rmqha.dledger.server_options import ServerOptions
 from rmqha.dledger.state_maintainer import StateMaintainer
 from rmqha.dledger.term_barrier import barrier_body
 from rmqha.dledger.term_file import TermFile
@@ -55,7 +53,6 @@ from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing, Vo
 from rmqha.errors import RemoteProtocolError, StoreReadError, StoreWriteError
 from rmqha.log_limit import LogLimit
 from rmqha.remoting.dispatcher import RequestDispatcher
-from rmqha.remoting.limits import RemotingLimits
 from rmqha.remoting.server import RemotingServer
 from rmqha.store.disk import Disk
 from rmqha.transport import Network, join_address
@@ -64,57 +61,6 @@ logger = structlog.get_logger()
 
 _DRAIN_S: Final = 3.0
 _Code = DLedgerResponseCode
-
-
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """Of one member.
-
-    Attributes:
-        peers: ``(host, port)`` of each member by its id, this one's too, where it listens.
-    """
-
-    group: str
-    peers: dict[str, tuple[str, int]]
-    store: DLedgerConfig
-    elector: ElectorOptions
-    pusher: PusherOptions
-    transfer: TransferOptions
-    limits: RemotingLimits = field(
-        default_factory=lambda: RemotingLimits(
-            client_allow=(),
-            max_connections=4096,
-            max_connections_per_address=4096,
-            max_in_flight_bytes=512 << 20,
-            max_in_flight_bytes_per_connection=64 << 20,
-            receive_size=256 * 1024,
-            server_channel_max_idle_time_s=120.0,
-        )
-    )
-
-
-async def open_store(config: DLedgerConfig, disk: Disk) -> DLedgerMmapFileStore:
-    """Lock and recover a member's store, and take over the term and the vote that it has; waits in a thread.
-
-    Raises:
-        StoreLockedError: another process has this store.
-        CorruptLogError: damage; nothing was changed.
-        StoreWriteError, StoreReadError: a file cannot be used.
-    """
-    state = MemberState(config.self_id)
-    store = DLedgerMmapFileStore(config, state, disk)
-
-    def load() -> None:
-        store.startup()
-        try:
-            saved = TermFile(disk, config.default_path).load(ledger_end_term=store.ledger_end_term)
-        except BaseException:
-            store.close()
-            raise
-        state.curr_term, state.curr_vote_for = saved.curr_term, saved.vote_leader
-
-    await disk.in_thread(load)
-    return store
 
 
 class DLedgerServer:

@@ -14,7 +14,9 @@ from typing import Final
 import structlog
 import trio
 
-from rmqha.dledger.dledger_server import DLedgerServer, ServerOptions, open_store
+from rmqha.dledger.dledger_server import DLedgerServer
+from rmqha.dledger.open_store import open_store
+from rmqha.dledger.server_options import ServerOptions
 from rmqha.errors import RmqhaError, errors_in
 from rmqha.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_STORE_FAILED
 from rmqha.store.disk import Disk

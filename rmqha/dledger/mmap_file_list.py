@@ -282,6 +282,10 @@ class MmapFileList:
                 raise
         self._forget(file)
 
+    def forget_first(self) -> None:
+        """The oldest file is deleted."""
+        self._forget(self.mapped_files[0])
+
     def _forget(self, file: MmapFile) -> None:
         self.mapped_files.remove(file)
         self._open_files.forget(file)

@@ -10,9 +10,11 @@ from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.codec.dledger_wire import AppendEntryResponse, GetEntriesResponse
 from rmqha.dledger.dledger_client import DLedgerClient, open_dledger_client
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
-from rmqha.dledger.dledger_server import DLedgerServer, ServerOptions, open_store
+from rmqha.dledger.dledger_server import DLedgerServer
 from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.leadership_transfer import TransferOptions
+from rmqha.dledger.open_store import open_store
+from rmqha.dledger.server_options import ServerOptions
 from rmqha.errors import errors_in
 from rmqha.transport import join_address
 from tests.dledger.defaults import default, pusher_options, store_config

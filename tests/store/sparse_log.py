@@ -174,6 +174,14 @@ class SparseLog:
         self.wrote.cut(offset)
         self.flushed.cut(offset)
 
+    def cut(self, offset: int) -> None:
+        """As a follower does in another term."""
+        self.truncate(offset)
+
+    def confirm_all(self) -> None:
+        """A quorum has all of it."""
+        self.confirm(self.max_offset)
+
     def next_queue_offset(self, topic: str, queue_id: int) -> int:
         return self.ends.get((topic, queue_id), 0)
 

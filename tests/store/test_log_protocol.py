@@ -10,12 +10,12 @@ from rmqha.replication.role import Role
 from rmqha.store.build_consume_queue import CommitLogDispatcherBuildConsumeQueue
 from rmqha.store.confirm_offset import ConfirmOffset
 from rmqha.store.consume_queue_table import ConsumeQueueTable
-from rmqha.store.log import Log
 from rmqha.store.message_reader import MessageReader
 from rmqha.store.queue_recovery import empty_queues_of, first_uncovered
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.running_flags import RunningFlags
 from rmqha.store.start import next_queue_offsets
+from tests.dledger.ledger_log import LedgerLog, ledger_log
 from tests.sim.sim_disk import SimDisk
 from tests.store.sparse_log import GAP, SparseLog
 
@@ -23,9 +23,8 @@ from tests.store.sparse_log import GAP, SparseLog
 class Bench:
     """A log, its queues, and what dispatches and reads them."""
 
-    def __init__(self) -> None:
-        self.log = SparseLog()
-        log: Log = self.log
+    def __init__(self, log: "SparseLog | LedgerLog") -> None:
+        self.log = log
         self.queues = ConsumeQueueTable(SimDisk().mount(), "/store/consumequeue", file_size=200)
         self.reput = ReputMessageService(
             log,
@@ -44,12 +43,12 @@ class Bench:
 
     def cut(self, offset: int) -> None:
         """As a follower does in another term."""
-        self.log.truncate(offset)
+        self.log.cut(offset)
         table = next_queue_offsets(self.log, self.queues, dispatched=self.reput.reput_from_offset)
         self.log.learn_queue_offsets(table)
 
     def dispatch(self) -> None:
-        self.log.confirmed = self.log.max_offset
+        self.log.confirm_all()
         self.reput.catch_up()
 
     def bodies(self, queue_id: int = 0, start: int = 0) -> list[bytes]:
@@ -59,11 +58,28 @@ class Bench:
         return found
 
 
-@pytest.fixture
-def bench() -> Bench:
-    bench = Bench()
+def filled(log: SparseLog | LedgerLog) -> Bench:
     for number in range(30):
-        bench.log.append(b"%d" % number, queue_id=number % 2)
+        log.append(b"%d" % number, queue_id=number % 2)
+    return Bench(log)
+
+
+@pytest.fixture(params=[SparseLog, ledger_log])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    """On a log of the tests, and on DLedger's."""
+    return filled(request.param())
+
+
+class SparseBench(Bench):
+    """Whose log can be looked into."""
+
+    log: SparseLog
+
+
+@pytest.fixture
+def sparse() -> SparseBench:
+    bench = SparseBench(SparseLog())
+    filled(bench.log)
     return bench
 
 
@@ -88,9 +104,9 @@ def test_an_end_that_falls_before_it_is_confirmed_is_nobodys_concern(bench: Benc
     assert bench.bodies(1)[-1:] == [b"29"]
 
 
-def test_what_a_leader_sends_stands_where_it_stands_there(bench: Bench) -> None:
+def test_what_a_leader_sends_stands_where_it_stands_there(sparse: SparseBench) -> None:
     """A follower that lacks the log's beginning begins where its leader's does."""
-    leader, follower = bench.log, Bench()
+    leader, follower = sparse.log, SparseBench(SparseLog())
     entries = [(at - GAP, bytes(GAP) + record) for at, record in leader.kept.items()]
     follower.log.start_at(entries[10][0])
     follower.reput.begin_at(entries[10][0])
@@ -111,15 +127,15 @@ def test_who_waits_for_what_is_cut_hears_of_it(bench: Bench) -> None:
     assert (answers, bench.log.wrote.value) == ([False, False], end)
 
 
-def test_dispatch_ends_where_what_was_confirmed_is_cut(bench: Bench) -> None:
+def test_dispatch_ends_where_what_was_confirmed_is_cut(sparse: SparseBench) -> None:
     """Nobody may do that; if a log does, nothing is dispatched in the place of what consumers have seen."""
-    bench.dispatch()
+    sparse.dispatch()
     with pytest.raises(StoreError):
-        bench.log.truncate(max(bench.log.kept) - GAP)
-    bench.log.wrote.cut(max(bench.log.kept) - GAP)
+        sparse.log.truncate(max(sparse.log.kept) - GAP)
+    sparse.log.wrote.cut(max(sparse.log.kept) - GAP)
     with pytest.raises(CorruptLogError, match="what is confirmed must never be"):
-        bench.dispatch()
-    assert bench.bodies(0)[-1:] == [b"28"]
+        sparse.dispatch()
+    assert sparse.bodies(0)[-1:] == [b"28"]
 
 
 def test_queue_recovery_reads_where_sizes_tell_nothing(bench: Bench) -> None:
@@ -141,12 +157,12 @@ def test_where_queues_go_on_is_learned_past_what_is_dispatched(bench: Bench) -> 
     assert offsets == {("TopicTest", 0): 15, ("TopicTest", 1): 16}
 
 
-def test_queues_are_emptied_only_where_the_log_has_no_gap_in_one(bench: Bench) -> None:
-    bench.dispatch()
-    assert empty_queues_of(bench.queues, bench.log)
-    assert bench.bodies(0) == []
-    bench.reput.begin_at(0)
-    bench.reput.catch_up()
-    assert len(bench.bodies(0)) == 15
-    del bench.log.kept[[*bench.log.kept][5]]
-    assert not empty_queues_of(bench.queues, bench.log)
+def test_queues_are_emptied_only_where_the_log_has_no_gap_in_one(sparse: SparseBench) -> None:
+    sparse.dispatch()
+    assert empty_queues_of(sparse.queues, sparse.log)
+    assert sparse.bodies(0) == []
+    sparse.reput.begin_at(0)
+    sparse.reput.catch_up()
+    assert len(sparse.bodies(0)) == 15
+    del sparse.log.kept[[*sparse.log.kept][5]]
+    assert not empty_queues_of(sparse.queues, sparse.log)

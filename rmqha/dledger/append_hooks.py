@@ -1,0 +1,18 @@
+"""AppendHook: what changes an entry's bytes once its place is known (spec: dledger §2.4 step 7, §6.1)."""
+
+from collections.abc import Callable, Sequence
+
+from rmqha.codec.dledger_entry import BODY_OFFSET, DLedgerEntry
+
+AppendHook = Callable[[DLedgerEntry, memoryview, int], None]
+"""Called with an entry, its bytes, and where its body begins in them: may change the bytes, not the entry."""
+
+
+def hooked(hooks: Sequence[AppendHook], entry: DLedgerEntry, data: bytes) -> bytes:
+    """The bytes as the hooks leave them. What replication reads back, and followers get, is these."""
+    if not hooks:
+        return data
+    buffer = bytearray(data)
+    for do_hook in hooks:
+        do_hook(entry, memoryview(buffer), BODY_OFFSET)
+    return bytes(buffer)

@@ -1,0 +1,311 @@
+"""DLedgerCommitLog. Hot path: a broker's log whose messages are the bodies of a ledger's entries.
+
+Where a message begins, behind the 48 bytes of its entry's header, is its physical offset. Entries come from the puts of
+a leader (:meth:`DLedgerCommitLog.put_messages`), or, without this class, from the leader that a follower follows: then
+:meth:`DLedgerCommitLog.refresh` takes notice.
+
+Source: spec: dledger §6.1, §6.2; rocketmq-all-4.9.8 DLedgerCommitLog.java.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import trio
+
+from rmqha.codec.dledger_entry import BODY_OFFSET, ENTRY_SIZE_MAX, MIN_BLANK_LEN, DLedgerEntry, decode_entry
+from rmqha.codec.limits import topic_problem
+from rmqha.codec.record.encoder import PreparedRecord
+from rmqha.codec.record.layout import enters_queue, store_timestamp_at
+from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
+from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
+from rmqha.dledger.ledger_log_files import LedgerLogFiles
+from rmqha.dledger.ledger_records import LedgerRecords
+from rmqha.errors import CorruptLogError, StoreError, StoreReadError
+from rmqha.replication.watermark import Watermark
+from rmqha.store.log import PutRequest
+from rmqha.store.log_recovery import DurableKnowledge, LogRecovery
+from rmqha.store.recovery_progress import RecoveryProgress
+from rmqha.store.status import AppendResult, PutMessageStatus
+from rmqha.store.store_log import Service, StoreGround
+
+_Code = DLedgerResponseCode
+_REFUSED: Final = {
+    _Code.UNEXPECTED_ARGUMENT: PutMessageStatus.MESSAGE_ILLEGAL,
+    _Code.LEADER_PENDING_FULL: PutMessageStatus.OS_PAGECACHE_BUSY,
+    _Code.LEADER_TRANSFERRING: PutMessageStatus.OS_PAGECACHE_BUSY,
+}
+"""How a put is answered that is not in the log (spec: dledger §6.6); SERVICE_NOT_AVAILABLE for all others."""
+
+
+class DLedgerCommitLog:
+    """See :class:`~rmqha.store.store_log.StoreLog`.
+
+    Invariant: what is :attr:`confirmed` is committed by the group, and durable here.
+
+    Attributes:
+        on_put: called when entries were appended: they are to be flushed and pushed.
+    """
+
+    services: Final[Sequence[Service]] = ()
+    """The member of the group runs elsewhere, and with it what flushes."""
+
+    def __init__(
+        self,
+        ledger: DLedgerMmapFileStore,
+        ground: StoreGround,
+        *,
+        startup: Callable[[], None],
+        pending_max: int,
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            ledger: of this member.
+            ground: of the store that lives on this log.
+            startup: opens ``ledger``, and takes over the term that its member had.
+            pending_max: so many entries that are not committed let no further one in.
+        """
+        self.ledger: Final = ledger
+        self._data: Final = ledger.data_file_list
+        self._ground: Final = ground
+        self._startup: Final = startup
+        self._pending_max: Final = pending_max
+        self._message_size_max: Final = ground.options.max_message_size
+        room = min(ENTRY_SIZE_MAX, self._data.mapped_file_size - MIN_BLANK_LEN)
+        self._record_size_max: Final = room - BODY_OFFSET
+        reader = LedgerRecords(ledger, ground.options.delay_levels_ms)
+        self.extents: Final = reader.extents
+        self.records: Final = reader.records
+        self.record_at: Final = reader.record_at
+        self.files: Final = LedgerLogFiles(self._data, ground.disk, on_deleted=ledger.revise_ledger_begin_index)
+        self.wrote: Final = Watermark()
+        self.flushed: Final = Watermark()
+        self.boundary_offset = 0
+        self.last_store_timestamp_ms = 0
+        self.on_put: Callable[[], None] = lambda: None
+        self._topic_queue_table: dict[tuple[str, int], int] = {}
+        self._confirmed = 0
+        ledger.on_cut = self._on_cut
+        ground.running_flags.on_write_error.append(ledger.fail)
+
+    # ---- where it ends
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of a data file."""
+        return self._data.mapped_file_size
+
+    @property
+    def min_offset(self) -> int:
+        """See :attr:`RawLog.min_offset`."""
+        return self._data.min_offset
+
+    @property
+    def max_offset(self) -> int:
+        """See :attr:`RawLog.max_offset`."""
+        return self._data.max_wrote_position
+
+    @property
+    def confirmed(self) -> int:
+        """See :attr:`Log.confirmed`."""
+        return self._confirmed
+
+    @property
+    def is_there(self) -> bool:
+        """See :attr:`Log.is_there`."""
+        files = self._data.mapped_files
+        return bool(files) and self._ground.disk.exists(files[-1].path)
+
+    def refresh(self) -> bool:
+        """Take notice of what the ledger has stored, flushed and committed; whether more is confirmed."""
+        ledger, before = self.ledger, self._confirmed
+        if ledger.write_error is not None:
+            self._ground.running_flags.fail(ledger.write_error)
+        self.wrote.advance(self.max_offset)
+        self.flushed.advance(self._flushed_offset())
+        self._confirmed = max(before, min(ledger.committed_pos, self.flushed.value))
+        return self._confirmed > before
+
+    def _flushed_offset(self) -> int:
+        if self.ledger.is_flushed:
+            return self.max_offset
+        try:
+            return self.ledger.end_of(self.ledger.flushed_index)
+        except (StoreReadError, DLedgerException):
+            return 0  # the index cannot be read at present: the next call knows more
+
+    def _on_cut(self, end: int) -> None:
+        self.boundary_offset = min(self.boundary_offset, end)
+        self.wrote.cut(end)
+        self.flushed.cut(end)
+
+    # ---- written
+
+    def put_messages(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
+        """See :meth:`Log.put_messages`: each message, of a batch too, becomes an entry; all are dealt with at once."""
+        now_ms = self._ground.now_ms()
+        results = [
+            self._put(request, now_ms) if isinstance(request, PreparedRecord) else self._put_batch(request, now_ms)
+            for request in requests
+        ]
+        self.refresh()
+        self.on_put()
+        return results
+
+    def _put(self, record: PreparedRecord, now_ms: int) -> AppendResult:
+        if problem := self._problem(record):
+            return AppendResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=problem)
+        try:
+            self._check_pending(1)
+            offset, queue_offset = self._append(record, now_ms)
+        except DLedgerException as error:
+            return _refused(error)
+        return AppendResult(PutMessageStatus.PUT_OK, offset, record.size, queue_offset, now_ms)
+
+    def _put_batch(self, records: Sequence[PreparedRecord], now_ms: int) -> AppendResult:
+        """Once its first messages are in the log the rest can fail only together with the disk, or the leadership."""
+        if problem := self._batch_problem(records):
+            return AppendResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=problem)
+        places: list[tuple[int, int]] = []
+        try:
+            self._check_pending(len(records))
+            for record in records:
+                places.append(self._append(record, now_ms))  # noqa: PERF401 - what is there when one fails is needed
+        except DLedgerException as error:
+            if places:
+                return AppendResult(PutMessageStatus.UNKNOWN_ERROR, remark=f"a part of the batch is stored: {error}")
+            return _refused(error)
+        first, queue_offset = places[0]
+        offsets = tuple(offset for offset, _ in places)
+        size = offsets[-1] + records[-1].size - first
+        return AppendResult(PutMessageStatus.PUT_OK, first, size, queue_offset, now_ms, batch_offsets=offsets)
+
+    def _check_pending(self, count: int) -> None:
+        ledger = self.ledger
+        if ledger.ledger_end_index - ledger.committed_index > self._pending_max:
+            text = f"{ledger.ledger_end_index - ledger.committed_index} messages wait for a majority, and {count} more"
+            raise DLedgerException(_Code.LEADER_PENDING_FULL, text)
+
+    def _append(self, record: PreparedRecord, now_ms: int) -> tuple[int, int]:
+        """Append one entry; where its message begins, and its place in the queue."""
+        key, enters = (record.topic, record.queue_id), enters_queue(record.sys_flag)
+        queue_offset = self._topic_queue_table.get(key, 0) if enters else 0
+        offset = self._data.next_position(BODY_OFFSET + record.size) + BODY_OFFSET
+        body = record.pack(queue_offset=queue_offset, physical_offset=offset, store_timestamp_ms=now_ms)
+        entry = self.ledger.append_as_leader(DLedgerEntry(body))
+        assert entry.pos + BODY_OFFSET == offset, "nothing came in between"
+        if enters:
+            self._topic_queue_table[key] = queue_offset + 1
+        self.boundary_offset, self.last_store_timestamp_ms = offset + record.size, now_ms
+        return offset, queue_offset
+
+    def _problem(self, record: PreparedRecord) -> str:
+        """Why no entry can have this message; empty if one can."""
+        if record.queue_id < 0:
+            return f"there is no queue {record.queue_id}"
+        if len(record.body) > self._message_size_max:
+            return f"body of {len(record.body)} bytes, maxMessageSize is {self._message_size_max}"
+        if record.size > self._record_size_max:
+            return f"a message of {record.size} bytes, at most {self._record_size_max} fit an entry of DLedger's"
+        return topic_problem(record.topic)
+
+    def _batch_problem(self, records: Sequence[PreparedRecord]) -> str:
+        if len({(record.topic, record.queue_id, record.sys_flag) for record in records}) > 1:
+            return "the messages of a batch belong to one queue"
+        return next(filter(None, map(self._problem, records)), "") if records else "the batch is empty"
+
+    def append_raw(self, data: memoryview, phy_offset: int) -> int:
+        """See :meth:`RawLog.append_raw`: a whole entry of the leader that this member follows."""
+        entry, state = decode_entry(data), self.ledger.member_state
+        if entry is None or entry.pos != phy_offset:
+            raise StoreError(f"the bytes of offset {phy_offset} are no entry that lies there")
+        try:
+            self.ledger.append_as_follower(entry, state.curr_term, state.leader_id or "")
+        except DLedgerException as error:
+            raise self.ledger.write_error or StoreError(str(error)) from error
+        self.refresh()
+        return len(data)
+
+    def start_at(self, phy_offset: int) -> None:
+        """See :meth:`RawLog.start_at`: this log begins with an entry, which its leader sends. Raises StoreError."""
+        raise StoreError(f"a log of DLedger's begins with its leader's entry, and not at {phy_offset} without one")
+
+    def truncate(self, offset: int) -> None:
+        """See :meth:`Log.truncate`: back to where an entry ends. Only a follower's log is cut."""
+        if not self._confirmed <= offset <= self.max_offset:
+            ends = f"it is confirmed up to {self._confirmed}, and ends at {self.max_offset}"
+            raise StoreError(f"the log cannot be cut at {offset}: {ends}")
+        ledger, state = self.ledger, self.ledger.member_state
+        index = ledger.ledger_end_index
+        while index >= ledger.ledger_begin_index and ledger.end_of(index) > offset:
+            index -= 1
+        try:
+            ledger.truncate(ledger.get(index), state.curr_term, state.leader_id or "")
+        except DLedgerException as error:
+            raise ledger.write_error or StoreError(str(error)) from error
+        self.refresh()
+
+    def next_queue_offset(self, topic: str, queue_id: int) -> int:
+        """See :meth:`Log.next_queue_offset`."""
+        return self._topic_queue_table.get((topic, queue_id), 0)
+
+    def learn_queue_offsets(self, table: dict[tuple[str, int], int]) -> None:
+        """See :meth:`Log.learn_queue_offsets`."""
+        self._topic_queue_table = table
+
+    def note_records(self, end: int, store_timestamp_ms: int) -> None:
+        """See :meth:`Log.note_records`."""
+        self.boundary_offset = max(self.boundary_offset, end)
+        self.last_store_timestamp_ms = max(self.last_store_timestamp_ms, store_timestamp_ms)
+
+    # ---- a start, a flush, the end
+
+    def load(self) -> None:
+        """See :meth:`Log.load`: the ledger does both in one."""
+        self._startup()
+
+    def recover(self, known: DurableKnowledge, *, check_crc: bool, progress: RecoveryProgress) -> LogRecovery:
+        """See :meth:`Log.recover`. What the queues know was confirmed; a log that is empty is the group's to fill."""
+        del check_crc, progress
+        end = self.max_offset
+        if end and end < known.queues_end:
+            raise CorruptLogError(
+                end,
+                f"the log ends here, but the consume queues know messages up to {known.queues_end} that the group had "
+                "committed: move this member's whole store directory away, and let the group give it its log again",
+            )
+        self.refresh()
+        return LogRecovery(end if known.clean else self._dispatched_before_crash(known), end)
+
+    def _dispatched_before_crash(self, known: DurableKnowledge) -> int:
+        """Where a data file begins whose first message was in its queue, durably, by the time that it was stored."""
+        dispatched_ms = known.checkpoint.consume_queue_timestamp_ms
+        for extent in reversed(self.extents()):
+            record = self.record_at(extent.begin + BODY_OFFSET, end=self.max_offset)
+            if record is not None and store_timestamp_at(record) <= dispatched_ms:
+                return extent.begin
+        return self.min_offset
+
+    def prepare_first(self) -> None:
+        """See :meth:`StoreLog.prepare_first`: a data file is made when it is needed."""
+
+    async def wait_allocated(self) -> None:
+        """See :meth:`StoreLog.wait_allocated`: nothing is ever left over."""
+        await trio.lowlevel.checkpoint()
+
+    async def flush_in_thread(self, end: int) -> None:
+        """See :meth:`FlushedLog.flush_in_thread`: the data and the index."""
+        if self.flushed.value < end and not await self.ledger.flush_in_thread():
+            assert self.ledger.write_error is not None, "or it would have flushed"
+            raise self.ledger.write_error
+        self.refresh()
+
+    def close(self) -> None:
+        """See :meth:`StoreLog.close`."""
+        self.wrote.fail_all()
+        self.flushed.fail_all()
+        self.ledger.close()
+
+
+def _refused(error: DLedgerException) -> AppendResult:
+    return AppendResult(_REFUSED.get(error.code, PutMessageStatus.SERVICE_NOT_AVAILABLE), remark=str(error))

@@ -1,0 +1,54 @@
+"""LedgerLogFiles: what a store's cleaning sees of a ledger."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rmqha.dledger.mmap_file import MmapFile
+from rmqha.dledger.mmap_file_list import MmapFileList
+from rmqha.store.disk import Disk
+
+
+class LedgerLogFiles:
+    """See :class:`~rmqha.store.cleaner.LogFiles`: the data files, in one directory."""
+
+    def __init__(self, data: MmapFileList, disk: Disk, *, on_deleted: Callable[[], None]) -> None:
+        self._data: Final = data
+        self._disk: Final = disk
+        self._on_deleted: Final = on_deleted
+
+    @property
+    def directory(self) -> str:
+        """Where they are."""
+        return self._data.store_path
+
+    @property
+    def files(self) -> Sequence[MmapFile]:
+        """Oldest first; the last is the one that is written."""
+        return self._data.mapped_files
+
+    @property
+    def min_offset(self) -> int:
+        """Where the oldest one begins."""
+        return self._data.min_offset
+
+    def forget_vanished(self) -> Sequence[MmapFile]:
+        """See :meth:`LogFiles.forget_vanished`; if the newest is gone, it is the directory that is missing."""
+        vanished: list[MmapFile] = []
+        files = self._data.mapped_files
+        while len(files) > 1 and not self._disk.exists(files[0].path):
+            if not vanished and not self._disk.exists(files[-1].path):
+                break
+            vanished.append(files[0])
+            self._data.forget_first()
+        if vanished:
+            self._on_deleted()
+        return vanished
+
+    async def delete_first_in_thread(self) -> None:
+        """See :meth:`LogFiles.delete_first_in_thread`."""
+        first = self._data.mapped_files[0]
+        if self._disk.exists(first.path):
+            await self._disk.unlink_in_thread(first.path)
+        if first in self._data.mapped_files:  # else the whole log was dropped meanwhile
+            self._data.forget_first()
+        self._on_deleted()

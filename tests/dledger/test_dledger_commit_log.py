@@ -1,0 +1,308 @@
+"""DLedgerCommitLog: messages in entries, and a store that lives on them."""
+
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.codec.checkpoint import Checkpoint
+from rmqha.codec.dledger_entry import BODY_OFFSET, DLedgerEntry
+from rmqha.codec.record.layout import SysFlag, physical_offset_at
+from rmqha.codec.record.message import decode_message
+from rmqha.errors import CorruptLogError, StoreError
+from rmqha.replication.role import Role
+from rmqha.store.log import PutRequest
+from rmqha.store.log_recovery import DurableKnowledge
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.parts import make_parts
+from rmqha.store.recovery_progress import RecoveryProgress
+from rmqha.store.status import PutMessageStatus
+from rmqha.store.store_log import StoreGround, StoreLog
+from tests.dledger.ledger_log import LedgerLog, ledger_log
+from tests.dledger.members import DATA_SIZE, put
+from tests.settings import clean_options
+from tests.sim.sim_disk import SimDisk
+from tests.store.helpers import Clock, dispatched, message, options
+
+S = PutMessageStatus
+
+
+def test_a_message_lies_behind_its_entrys_header_and_knows_where() -> None:
+    log = ledger_log()
+    results = log.put_messages([message(b"%d" % number) for number in range(12)])
+    assert [result.queue_offset for result in results] == list(range(12))
+    assert len(log.files.files) > 2, "files were ended"
+    for index, result in enumerate(results):
+        entry = log.ledger.get(index)
+        assert result.wrote_offset == entry.pos + BODY_OFFSET
+        assert physical_offset_at(memoryview(entry.body)) == result.wrote_offset
+        record = log.record_at(result.wrote_offset, end=log.max_offset)
+        assert record is not None
+        assert bytes(record) == entry.body
+        assert decode_message(record).body == b"%d" % index
+    assert log.wrote.value == log.max_offset == results[-1].end_offset
+
+
+def test_each_message_of_a_batch_is_an_entry() -> None:
+    log = ledger_log()
+    batch = [message(b"%d" % number) for number in range(7)]
+    (result,) = log.put_messages([batch])
+    assert log.ledger.ledger_end_index == 6
+    assert result.offsets == tuple(log.ledger.get(index).pos + BODY_OFFSET for index in range(7))
+    assert (result.queue_offset, result.end_offset) == (0, log.max_offset)
+    assert log.next_queue_offset("TopicTest", 0) == 7
+
+
+def test_what_no_entry_can_hold_is_illegal_and_uses_up_nothing() -> None:
+    log = ledger_log()
+    room = DATA_SIZE - 8 - BODY_OFFSET
+    rollback = message(b"", sys_flag=SysFlag.TRANSACTION_ROLLBACK)
+    requests: list[PutRequest] = [
+        message(size=room + 1), [message(b"1"), message(size=room + 1)], [], [message(), message(queue_id=1)],
+        message(queue_id=-1), message(size=room), rollback,
+    ]  # fmt: skip
+    results = log.put_messages(requests)
+    assert [result.status for result in results] == [*[S.MESSAGE_ILLEGAL] * 5, S.PUT_OK, S.PUT_OK]
+    assert log.ledger.ledger_end_index == 1
+    assert log.next_queue_offset("TopicTest", 0) == 1, "a rollback enters no queue"
+
+
+def test_refusals_say_that_nothing_is_stored() -> None:
+    """Spec: dledger §6.6; but what only the leader may do is answered by others as a slave's broker does (14)."""
+    log = ledger_log(pending_max=1)
+    assert [result.status for result in log.put_messages([message()] * 3)] == [S.PUT_OK, S.PUT_OK, S.OS_PAGECACHE_BUSY]
+    log.confirm_all()
+    log.state.transferee = "n1"
+    assert log.put_messages([message()])[0].status is S.OS_PAGECACHE_BUSY
+    log.ledger.is_disk_full, log.state.transferee = True, None
+    assert log.put_messages([message()])[0].status is S.SERVICE_NOT_AVAILABLE
+    log.follow(2)
+    (refused,) = log.put_messages([message()])
+    assert (refused.status, log.ledger.ledger_end_index) == (S.SERVICE_NOT_AVAILABLE, 1)
+
+
+def test_confirmed_is_what_is_committed_and_durable_here() -> None:
+    log = ledger_log()
+    log.append(b"0")
+    log.ledger.update_committed_index(1, 0)
+    assert not log.refresh(), "committed by others, but a power cut would take it here"
+    log.confirm_all()
+    end = log.max_offset
+    log.append(b"1")
+    trio.run(log.flush_in_thread, log.max_offset)
+    assert (log.confirmed, log.flushed.value) == (end, log.max_offset)
+
+
+def test_a_body_that_is_no_message_ends_dispatch_there() -> None:
+    log = ledger_log()
+    log.append(b"0")
+    end = log.max_offset
+    put(log.ledger, b"of another kind of client")
+    log.refresh()
+    assert len(log.records(0, end)[0]) == 1
+    with pytest.raises(CorruptLogError, match="not one message"):
+        log.records(end, log.max_offset)
+
+
+def test_an_entry_that_lies_elsewhere_is_corrupt() -> None:
+    log = ledger_log()
+    log.append(b"0")
+    file = log.ledger.data_file_list.mapped_files[0].file()
+    file.pwrite([struct.pack(">q", 7)], 24)
+    with pytest.raises(CorruptLogError, match=r"no entry begins here: magic 1, size \d+, pos 7"):
+        log.records(0, log.max_offset)
+
+
+def test_reading_goes_on_at_a_message_too_and_behind_blanks() -> None:
+    log = ledger_log()
+    results = log.put_messages([message(size=200) for _ in range(5)])
+    found, at = list[int](), results[1].wrote_offset
+    while at < log.max_offset:
+        requests, at = log.records(at, log.max_offset)
+        found += [one.commit_log_offset for one in requests]
+    assert found == [result.wrote_offset for result in results[1:]]
+    assert log.records(log.max_offset, log.max_offset) == ([], log.max_offset)
+
+
+def test_extents_know_what_they_hold() -> None:
+    log = ledger_log()
+    log.put_messages([message(size=100 + number) for number in range(9)])
+    for extent in log.extents():
+        sizes, at = 0, extent.begin
+        while at < extent.end:
+            requests, at = log.records(at, extent.end)
+            sizes += sum(one.msg_size for one in requests)
+        assert extent.holds_just(sizes)
+        assert not extent.holds_just(sizes - 1)
+
+
+def test_a_follower_takes_whole_entries_and_begins_nowhere_by_itself() -> None:
+    source, log = ledger_log(), ledger_log()
+    source.append(b"0")
+    log.follow(1)
+    data = memoryview(bytes(source.ledger.data_file_list.mapped_files[0].view()[: source.max_offset]))
+    with pytest.raises(StoreError, match="no entry that lies there"):
+        log.append_raw(data, 48)
+    with pytest.raises(StoreError, match="begins with its leader's entry"):
+        log.start_at(512)
+    assert log.append_raw(data, 0) == len(data)
+    assert log.max_offset == source.max_offset
+
+
+def test_an_end_before_what_the_queues_know_is_damage() -> None:
+    disk = SimDisk(latency_s=(0, 0))
+    log = ledger_log(disk.mount())
+    log.append(b"0")
+    log.confirm_all()
+    known = DurableKnowledge(clean=False, checkpoint=Checkpoint(), queues_end=log.max_offset + 1)
+    with pytest.raises(CorruptLogError, match="move this member's whole store directory away"):
+        log.recover(known, check_crc=True, progress=RecoveryProgress())
+
+
+class LedgerStore:
+    """One life of a store on DLedger's log, of a leader that is given its majority by the test."""
+
+    def __init__(self, device: SimDisk, **changes: Any) -> None:
+        ground = StoreGround(options(**changes), device.mount(), now_ms=Clock())
+        self.log = LedgerLog(ground.disk, ground=ground)
+        log: StoreLog = self.log
+        self.store = DefaultMessageStore(make_parts(ground, log, role=Role()))
+
+    async def put(self, *bodies: bytes) -> int:
+        results = await self.store.put_messages_when_allocated([message(body) for body in bodies])
+        assert {result.status for result in results} == {S.PUT_OK}
+        return results[0].queue_offset
+
+    async def commit(self) -> None:
+        await self.log.commit()
+        self.store.confirm()
+        await dispatched(self.store)
+
+    def bodies(self) -> list[bytes]:
+        """What a consumer is shown of queue 0."""
+        found = list[bytes]()
+        at = self.store.get_min_offset_in_queue("TopicTest", 0)
+        while views := self.store.get_message("TopicTest", 0, at + len(found)).views:
+            found += [decode_message(view).body for view in views]
+        return found
+
+
+@asynccontextmanager
+async def living(device: SimDisk, *, crash: bool = False, term: int = 1, **changes: Any) -> AsyncIterator[LedgerStore]:
+    """Loaded and serving; stopped cleanly at the end, or just dropped."""
+    ledger = LedgerStore(device, **changes)
+    ledger.store.load()
+    ledger.log.lead(term)
+    ledger.store.connect_replication(confirmed=lambda: ledger.log.confirmed)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(ledger.store.run)
+        yield ledger
+        if crash:
+            nursery.cancel_scope.cancel()
+        else:
+            ledger.store.stop()
+
+
+async def test_consumers_see_what_is_committed_and_a_cut_takes_the_rest(autojump_clock: MockClock) -> None:
+    async with living(SimDisk()) as ledger:
+        await ledger.put(b"0", b"1")
+        await ledger.store.flush_now(ledger.store.max_offset)
+        await trio.sleep(1)
+        assert ledger.bodies() == [], "no majority has them"
+        await ledger.commit()
+        assert ledger.bodies() == [b"0", b"1"]
+        end = ledger.store.max_offset
+        assert await ledger.put(b"of another term", b"and another") == 2
+        ledger.log.cut(end)
+        await ledger.store.recover_topic_queue_table()
+        assert (ledger.store.max_offset, ledger.store.flushed_offset) == (end, end)
+        assert await ledger.put(b"2") == 2
+        await ledger.commit()
+        assert ledger.bodies() == [b"0", b"1", b"2"]
+        with pytest.raises(StoreError, match="is confirmed up to"):
+            ledger.log.truncate(end)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_a_start_finds_all_again(autojump_clock: MockClock, crash: bool) -> None:
+    device, bodies = SimDisk(), [b"%d" % number for number in range(25)]
+    async with living(device, crash=crash) as ledger:
+        await ledger.put(*bodies)
+        await ledger.commit()
+        await ledger.log.ledger.persist_check_point_in_thread()
+        assert ledger.bodies() == bodies
+    async with living(device, term=2) as ledger:
+        await ledger.commit()
+        assert ledger.store.reput_from_offset == ledger.store.max_offset
+        assert ledger.bodies() == bodies
+        assert await ledger.put(b"25") == 25
+        await ledger.commit()
+        assert ledger.bodies() == [*bodies, b"25"]
+    assert not device.mount().exists("/store/abort")
+
+
+async def test_a_crash_takes_what_was_not_flushed(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with living(device, crash=True) as ledger:
+        await ledger.put(b"0", b"1")
+        await ledger.commit()
+        assert await ledger.put(b"2") == 2
+        device.power_cut()
+    async with living(device, term=2) as ledger:
+        await ledger.commit()
+        assert ledger.bodies() == [b"0", b"1"]
+        assert await ledger.put(b"2 again") == 2
+
+
+async def test_after_a_crash_dispatch_begins_where_the_queues_are_known_to_be_whole(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with living(device, crash=True) as ledger:
+        await ledger.put(*[b"%d" % number for number in range(20)])
+        await ledger.commit()
+        assert await ledger.store.flush_service.flush()
+        assert await ledger.store.parts.flush_queues.flush_all()
+    ledger = LedgerStore(device)
+    recovery = ledger.store.load()
+    assert 0 < recovery.scanned_from == ledger.log.extents()[-1].begin
+    ledger.store.close()
+
+
+async def test_old_files_go_but_nothing_that_is_not_committed(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    clean = replace(clean_options(), delete_when=tuple(range(24)), file_reserved_time_s=1)
+    async with living(device, clean=clean) as ledger:
+        bodies = [b"%d" % number for number in range(20)]
+        await ledger.put(*bodies)
+        await ledger.store.flush_now(ledger.store.max_offset)
+        assert await ledger.store.cleaner.clean() == 0, "no majority has them"
+        await ledger.commit()
+        count = len(ledger.log.files.files)
+        assert await ledger.store.cleaner.clean() == count - 1 > 1
+        begin = ledger.log.ledger.ledger_begin_index
+        assert begin > 0
+        assert (ledger.bodies(), ledger.store.get_min_offset_in_queue("TopicTest", 0)) == (bodies[begin:], begin)
+        assert ledger.log.ledger.get(begin).index == begin
+    async with living(device, term=2) as ledger:
+        await ledger.commit()
+        assert ledger.bodies() == bodies[begin:]
+
+
+async def test_a_follower_far_behind_begins_anew_and_its_queues_with_it(autojump_clock: MockClock) -> None:
+    """The leader has deleted what comes next: its TRUNCATE names the first entry that it still has."""
+    async with living(SimDisk()) as leader, living(SimDisk()) as ledger:
+        await leader.put(*[b"%d" % number for number in range(20)])
+        await ledger.put(b"0", b"1")
+        await ledger.commit()
+        ledger.log.follow(1)
+        first = leader.log.ledger.get(10)
+        ledger.log.ledger.truncate(DLedgerEntry(**{name: getattr(first, name) for name in first.__slots__}), 1, "n9")
+        for index in range(11, 20):
+            ledger.log.ledger.append_as_follower(leader.log.ledger.get(index), 1, "n9")
+        await ledger.commit()
+        assert ledger.bodies() == [b"%d" % number for number in range(10, 20)]
+        assert ledger.store.get_min_offset_in_queue("TopicTest", 0) == 10
