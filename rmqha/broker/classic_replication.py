@@ -92,6 +92,7 @@ class ClassicReplication:
         self.promise: Final = promise if self._waits_for_slaves else None
         """As :attr:`Replication.promise`."""
         self.ha_service.in_sync_watch.count_unsafe = lambda: promise.unreplicated
+        self.ha_service.on_slave_ahead = self.catch_up.on_slave_ahead
 
     def _make_ha_client(self, chance: Callable[[], float]) -> HAClient:
         client = HAClient(

@@ -7,6 +7,7 @@ the life of the broker: a peer that was away may return with more. What is known
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final
 
 import structlog
@@ -25,6 +26,8 @@ logger = structlog.get_logger()
 _PROGRESS_S: Final = 5.0
 _WAITING_S: Final = 60.0
 _READ_AGAIN_S: Final = 5.0
+_HINT_S: Final = 1.0
+"""Of strangers who say that they are ahead, one in so long has the peers asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class CatchUpService:
         self._hooks: Final = hooks
         self._asking: PeerKnowledge | None = None
         self._has_taken = False
+        self._hinted = trio.Event()
+        self._hinted_at = -inf
         self.opened: Final = trio.Event()
         if self._plan.refusal:
             hooks.refuse_puts(self._plan.refusal)
@@ -111,10 +116,30 @@ class CatchUpService:
                 logger.error("catch_up.failed", reason=str(error))  # puts are refused by now: the store has failed
             nursery.cancel_scope.cancel()
 
+    def on_slave_ahead(self) -> None:
+        """A slave says that it holds more than this log: it may be a peer that has changed since it was asked.
+
+        A report proves nothing; what peers answer does. They are asked at once, or sends might take the places of what
+        it holds.
+        """
+        if (now := trio.current_time()) >= self._hinted_at + _HINT_S:
+            self._hinted_at = now
+            self._plan.ask_at_once(now=now)
+            self._hinted.set()
+
+    async def _next_question(self) -> PeerKnowledge:
+        """Return when the next peer is to be asked."""
+        while True:
+            self._hinted = trio.Event()
+            peer = self._plan.next_question(is_empty=self._is_empty, now=trio.current_time())
+            with trio.move_on_at(peer.ask_at) as pause:
+                await self._hinted.wait()
+            if pause.cancelled_caught:
+                return peer
+
     async def _ask_peers(self) -> None:
         while True:
-            peer = self._plan.next_question(is_empty=self._is_empty, now=trio.current_time())
-            await trio.sleep_until(peer.ask_at)
+            peer = await self._next_question()
             own_end, takes = self._log.max_offset, self._plan.takes_from_peers(is_empty=self._is_empty)
             known = PeerState.LONGER if peer.is_longer(own_end) else peer.state
             self._asking, asked_at = peer, trio.current_time()

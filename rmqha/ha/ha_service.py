@@ -1,5 +1,6 @@
 """HAService: what a broker does for the slaves that connect to it. A slave runs one too, for slaves of its own."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -55,6 +56,8 @@ class HAService:
         self.group_transfer: Final = GroupTransferService(self._in_sync, log.flushed)
         self.log_limit: Final = LogLimit()
         self._refused: Final = RefusedPeers(self.log_limit)
+        self.on_slave_ahead: Callable[[], None] = lambda: None
+        """Told of each slave that was turned away since it reports more than the log here holds."""
         self.departed: Final = DepartedReplicas()
         self._bug_limit: Final = LogLimit()
         self.bugs = 0
@@ -115,6 +118,8 @@ class HAService:
         went_bad, now = error.refusal in _WENT_BAD and connection.session.is_transferring, trio.current_time()
         if went_bad and self._is_back(connection):
             return
+        if error.refusal is Refusal.AHEAD:
+            self.on_slave_ahead()
         is_news = (
             self.log_limit.take(now=now) if went_bad else self._refused.note(host_of(connection.peer), error, now=now)
         )

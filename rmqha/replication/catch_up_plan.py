@@ -140,6 +140,11 @@ class CatchUpPlan:
         yet_to_say = [peer for peer in self.peers if peer.state in _YET_TO_SAY]
         return min(yet_to_say or self.peers, key=lambda peer: (max(peer.ask_at, now), -peer.end))
 
+    def ask_at_once(self, *, now: float) -> None:
+        """Somebody says that he holds more than this log: find out who, and whether it is so."""
+        for peer in self.peers:
+            peer.ask_at = min(peer.ask_at, now)
+
     def takes_from_peers(self, *, is_empty: bool) -> bool:
         """Whether a peer that is asked now has to send what it holds beyond the local log.
 

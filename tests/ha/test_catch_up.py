@@ -435,6 +435,40 @@ async def test_a_peer_that_returns_with_more_ends_the_sends_until_that_is_fetche
     nursery.cancel_scope.cancel()
 
 
+async def test_when_a_slave_reports_more_the_peers_are_asked_at_once(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It may have stored what was under way when it was asked, or have been away until now."""
+    log, peer = MemoryLog.holding(PART), Peer()
+    catch_up = await returned(nursery, network, log, holds=DATA, probe=peer.probe)
+    peer.answer = LogRange(0, len(DATA))
+    await trio.sleep(2.0)
+    assert log.content() == PART, "this peer's turn is later"
+    catch_up.on_slave_ahead()
+    await until(lambda: log.content() == DATA, within_s=0.1)
+    nursery.cancel_scope.cancel()
+
+
+async def test_strangers_that_report_more_have_the_peers_asked_once_a_second(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    questions = 0
+
+    async def probe(_: MasterAddress) -> None:
+        nonlocal questions
+        questions += 1
+        await trio.lowlevel.checkpoint()
+
+    catch_up = start_catch_up(nursery, network, MemoryLog.holding(PART), GONE, probe_peer=probe)
+    assert await opened_within(catch_up, 6.0)
+    before = questions
+    for _ in range(1000):
+        catch_up.on_slave_ahead()
+        await trio.sleep(0.01)
+    assert questions - before == 10
+    nursery.cancel_scope.cancel()
+
+
 async def test_what_is_fetched_in_life_is_told_before_the_next_send(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
