@@ -11,6 +11,8 @@ SIZE_MAX: Final = 64 * 1024 * 1024
 """Bytes, more or less, of all that heartbeats said and that is kept."""
 _ENTRY_SIZE: Final = 256
 """What an object costs beside its text."""
+_CODE_SIZE: Final = 128
+"""A tag's code in its set; a client may name others than its tags have, and as many as it likes."""
 
 
 @dataclass(slots=True)
@@ -91,4 +93,5 @@ def _text_size(text: str) -> int:
 
 def _size(subscription: SubscriptionData) -> int:
     tags = sum(map(_text_size, subscription.tags_set))
-    return _text_size(subscription.topic) + _text_size(subscription.sub_string) + 2 * tags
+    codes = _CODE_SIZE * len(subscription.code_set or ())
+    return _text_size(subscription.topic) + _text_size(subscription.sub_string) + tags + codes

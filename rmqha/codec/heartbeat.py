@@ -115,6 +115,14 @@ def _text(value: object) -> str:
     raise TypeError(f"{type(value).__name__} where a name belongs")
 
 
+def _integer(value: Any, *, bits: int) -> int:
+    """A number of Java's, or text that is one. Raises TypeError or ValueError if it is none, or larger."""
+    number = int(value)
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise ValueError(f"a number of more than {bits} bits")
+    return number
+
+
 def _consumer(entry: dict[str, Any]) -> ConsumerData:
     subscriptions = entry.get("subscriptionDataSet") or entry.get("subscriptionData") or ()
     return ConsumerData(
@@ -136,12 +144,12 @@ def decode_subscription(entry: dict[str, Any]) -> SubscriptionData:
     """
     topic = _text(entry["topic"])
     sub_string = _text(entry.get("subString") or SUBSCRIBE_ALL)
-    sub_version = int(entry.get("subVersion") or 0)
+    sub_version = _integer(entry.get("subVersion") or 0, bits=64)
     expression_type = _text(entry.get("expressionType") or "TAG")
     if expression_type != "TAG":
         return SubscriptionData(topic, sub_string, sub_version=sub_version, expression_type=expression_type)
     derived = build_subscription_data(topic, sub_string, sub_version=sub_version)
-    codes = frozenset(int(code) for code in entry.get("codeSet") or ())
+    codes = frozenset(_integer(code, bits=32) for code in entry.get("codeSet") or ())
     if derived.sub_string == SUBSCRIBE_ALL or not codes:
         return derived
     return SubscriptionData(topic, sub_string, derived.tags_set, codes, sub_version)

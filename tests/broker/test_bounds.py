@@ -3,7 +3,7 @@
 import gc
 from collections import Counter
 from collections.abc import Iterator
-from sys import setprofile
+from sys import getsizeof, setprofile
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.heartbeat import SubscriptionData, build_subscription_data
+from rmqha.codec.heartbeat import SubscriptionData, build_subscription_data, decode_subscription
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemoteProtocolError
 from tests.broker.machines import Machine, ask, pull_request, send_request
@@ -163,6 +163,20 @@ def test_what_heartbeats_say_is_bounded() -> None:
         consumers.register("g1", members[1], client_id="c", subscriptions=[subscription("t", 30_000)])
     consumers.forget_member(members[0])
     consumers.register("late", members[1], client_id="c", subscriptions=[subscription("t", 30_000)])
+
+
+def test_codes_that_are_no_tags_count_as_well() -> None:
+    """A heartbeat of 250 KB that names 36,000 of them for one tag made a broker keep 3 MB, uncounted."""
+    consumers, codes = ConsumerManager(), [*range(100_000, 136_000)]
+    for number in range(1000):
+        subscription = {"topic": "t", "subString": "a", "codeSet": codes}
+        kept = decode_subscription(subscription)
+        try:
+            consumers.register(f"g{number}", object(), client_id="c", subscriptions=(kept,))
+        except RemoteProtocolError:
+            break
+    assert kept.code_set
+    assert 3 < number < SIZE_MAX / (getsizeof(kept.code_set) + sum(map(getsizeof, kept.code_set)))
 
 
 def test_the_account_of_heartbeats_is_even_when_all_have_left() -> None:

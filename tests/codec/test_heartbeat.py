@@ -41,6 +41,19 @@ def test_codes_are_derived_where_they_are_missing_and_read_where_they_are_text()
     assert py_group.subscription_data_set[0].tags_set == ("A", "B")
 
 
+@pytest.mark.parametrize(("member", "least"), [("codeSet", -(2**31)), ("subVersion", -(2**63))], ids=["int", "long"])
+def test_numbers_are_those_of_java(member: str, least: int) -> None:
+    def decode(number: int) -> HeartbeatData:
+        entry = {"topic": "T", "subString": "A", member: [number] if member == "codeSet" else number}
+        body = {"clientID": "c", "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [entry]}]}
+        return decode_heartbeat(json.dumps(body).encode())
+
+    assert decode(least) and decode(-least - 1)
+    for number in (least - 1, -least, 10**3999):
+        with pytest.raises(RemoteProtocolError, match="does not parse"):
+            decode(number)
+
+
 def test_who_subscribes_to_everything_gets_everything_whatever_codes_he_adds() -> None:
     entry = {"topic": "T", "subString": "*", "codeSet": [5]}
     body = {"clientID": "c", "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [entry]}]}
