@@ -27,7 +27,7 @@ from math import inf
 from typing import Final
 
 from rmqha.codec.codes import LanguageCode
-from rmqha.codec.json_header import json_fields, json_header, json_object, json_remark, usual_header
+from rmqha.codec.json_header import FIELDS_MAX, json_fields, json_header, json_object, json_remark, usual_header
 from rmqha.codec.properties import decode_utf8
 from rmqha.errors import LocalProtocolError, RemoteProtocolError
 from rmqha.memory import BytesLike
@@ -243,7 +243,7 @@ def decode_ext_fields(raw: bytes) -> dict[str, str]:
     """The pairs of a binary header; the last of equal keys counts, nulls are left out, bad UTF-8 is replaced.
 
     Raises:
-        RemoteProtocolError: a length points outside.
+        RemoteProtocolError: a length points outside, or there are too many.
     """
     fields: dict[str, str] = {}
     at, end = 0, len(raw)
@@ -259,6 +259,8 @@ def decode_ext_fields(raw: bytes) -> dict[str, str]:
             at = next_at
     except struct.error as error:
         raise RemoteProtocolError(f"header fields do not parse at {at} of {end}: {error}") from None
+    if len(fields) > FIELDS_MAX:
+        raise RemoteProtocolError(f"a header with {len(fields)} fields: at most {FIELDS_MAX} are taken")
     return fields
 
 

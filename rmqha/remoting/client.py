@@ -147,11 +147,14 @@ class RemotingClient:
         while count := await self._stream.receive_into(decoder.space(buffer)):
             self._first_bytes = self._first_bytes or bytes(buffer[: min(count, _FIRST_BYTES)])
             self.used_at = trio.current_time()
-            for command in decoder.on_received(buffer, count):
-                if command.flag & FLAG_RESPONSE:
-                    self._responses.complete(command)
-                elif not command.flag & FLAG_ONEWAY:
-                    self._refuse(command)
+            self._take(decoder.on_received(buffer, count))
+
+    def _take(self, commands: list[RemotingCommand]) -> None:
+        for command in commands:
+            if command.flag & FLAG_RESPONSE:
+                self._responses.complete(command)
+            elif not command.flag & FLAG_ONEWAY:
+                self._refuse(command)
 
     def _refuse(self, request: RemotingCommand) -> None:
         """We serve nothing: a broker that asks is told so, unless it takes too little of what it is told."""

@@ -254,6 +254,7 @@ class Connection:
             if completed:
                 self._frame_begun_at = inf  # of what comes next we hear when these have had their turns
                 await self._take_in_turns(commands, held + count - decoder.pending_size)
+            del commands  # a frame may have 16 MiB, and the client may sit there from now on
             if decoder.more:
                 completed = await self._take_more(decoder) or completed
             if completed or not held:

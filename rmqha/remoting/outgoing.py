@@ -80,16 +80,20 @@ class OutgoingQueue:
                     if self._closed:
                         return
                     await self._writer.park()
-                parts, self._parts = self._parts, []
-                self._sending = True
-                for data in _gather(parts):
-                    await self._send(data)
-                self._sending = False
+                await self._send_parts()
         finally:
             self.close()
             self._account.size -= self.size
             self._parts = []
             self.size = 0  # nobody will take the rest, and nobody must wait until somebody does
+
+    async def _send_parts(self) -> None:
+        """Send what is queued now, and keep nothing of it."""
+        parts, self._parts = self._parts, []
+        self._sending = True
+        for data in _gather(parts):
+            await self._send(data)
+        self._sending = False
 
     async def _send(self, data: BytesLike) -> None:
         taken = self._stream.send_nowait(data)  # as a rule all of it, and then no time limit has to be set up

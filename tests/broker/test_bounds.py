@@ -3,6 +3,7 @@
 import gc
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from sys import getsizeof, setprofile
 from typing import Any
 
@@ -265,6 +266,21 @@ async def test_of_a_held_pull_no_more_is_kept_than_what_it_is_for(autojump_clock
                 client.put_nowait(request.encode())
                 del request
                 await trio.sleep(1)
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert kept < 5_000_000
+
+
+async def test_nothing_is_kept_of_what_a_client_asked_that_sits_there(autojump_clock: MockClock) -> None:
+    """Each that had sent a frame of 16 MiB cost as much, in nobody's account, for as long as it stayed."""
+    tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy does not count allocations")
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(), AsyncExitStack() as clients:
+        connected = [await clients.enter_async_context(machine.client()) for _ in range(10)]
+        tracemalloc.start()
+        for client in connected:
+            answer = await ask(client, RemotingCommand(RequestCode.HEART_BEAT, body=bytes(1_000_000)))
+            assert answer.code == ResponseCode.SYSTEM_ERROR
         kept, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert kept < 5_000_000

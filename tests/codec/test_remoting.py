@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.codec.codes import LanguageCode
+from rmqha.codec.json_header import FIELDS_MAX
 from rmqha.codec.remoting import (
     FRAME_SIZE_MAX,
     RemotingCommand,
@@ -81,6 +82,20 @@ def test_the_last_of_equal_keys_counts_and_what_is_no_text_is_replaced() -> None
     assert decode_ext_fields(b"\0\1\xff\0\0\0\1x") == {"\ufffd": "x"}
     pairs = b"\0\1a\0\0\0\1x" + b"\0\1a\0\0\0\1y" + b"\0\1n\0\0\0\0" + b"\0\0\0\0\0\1v"
     assert decode_ext_fields(pairs) == {"a": "y"}
+
+
+def test_a_header_has_only_so_many_fields() -> None:
+    """Each takes ten times its bytes in memory, once it is decoded."""
+    fields = dict.fromkeys(map(str, range(FIELDS_MAX)), "x")
+    more = fields | {"more": "x"}
+    for serialize in SerializeType:
+        (command,), _ = decode_frames(RemotingCommand(1, ext_fields=fields, serialize=serialize).encode())
+        assert command.ext_fields == fields
+        with pytest.raises(RemoteProtocolError, match="1025 fields"):
+            decode_frames(RemotingCommand(1, ext_fields=more, serialize=serialize).encode())[0][0].ext_fields  # noqa: B018
+    header = json.dumps({"code": 1, "extFields": more}).encode()
+    with pytest.raises(RemoteProtocolError, match="1025 fields"):
+        decode_frames((4 + len(header)).to_bytes(4) + len(header).to_bytes(4) + header)
 
 
 def test_an_unknown_language_is_other() -> None:

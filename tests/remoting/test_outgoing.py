@@ -1,5 +1,7 @@
 """OutgoingQueue: order, gathering, and what happens when the peer takes nothing or is gone."""
 
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -150,3 +152,15 @@ async def test_what_was_put_before_the_end_still_goes_out(autojump_clock: MockCl
         queue.close()
         queue.put(b"too late")
     assert stream.sends == [b"last"]
+
+
+async def test_nothing_is_kept_of_what_was_sent(autojump_clock: MockClock) -> None:
+    """Of a client that sits there it would be up to 16 MiB, or a part of a file that was deleted."""
+    async with writing(Stream()) as queue:
+        part = memoryview(b"x" * 100)  # unlike bytes, it can be asked for when it is gone
+        sent = weakref.ref(part)
+        queue.put(part)
+        del part
+        await trio.testing.wait_all_tasks_blocked()
+        gc.collect()
+        assert (queue.size, sent()) == (0, None)

@@ -68,11 +68,15 @@ class MetadataProcessor:
     def _answer_table(
         self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[dict[str, Any]]]
     ) -> None:
-        """A request of 25 bytes may ask for megabytes: a connection gets a table after it took the last."""
+        """A request of 25 bytes may ask for megabytes: a connection gets a table after it took the last.
+
+        Thousands may wait: of the request no more is kept than what its answer needs.
+        """
         if connection in self._asking or not connection.takes_answers:
             _refuse(connection, request)
             return
         self._asking.add(connection)
+        request = RemotingCommand(request.code, request.opaque, request.flag, serialize=request.serialize)
         connection.start_soon(self._send_table, connection, request, make)
 
     async def _send_table(

@@ -1,6 +1,7 @@
 """MetadataProcessor: tables for slaves, as many as are taken."""
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 import pytest
 import trio
@@ -68,6 +69,28 @@ async def test_who_left_before_its_table_was_made_is_forgotten(
             await trio.sleep(1)
             entries.append(count_entries(made))
         assert entries[-1] == entries[2]
+
+
+async def test_of_a_request_that_waits_for_its_table_no_more_is_kept_than_its_answer_needs(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy does not count allocations")
+
+    async def take_long(_table: object) -> bytes:
+        await trio.sleep(100)
+        return b"{}"
+
+    monkeypatch.setattr(metadata_processor, "encode_in_turns", take_long)
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(), AsyncExitStack() as clients:
+        connected = [await clients.enter_async_context(machine.client()) for _ in range(10)]
+        tracemalloc.start()
+        for client in connected:
+            client.put_nowait(RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET, body=bytes(1_000_000)).encode())
+            await trio.sleep(1)
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert kept < 5_000_000
 
 
 async def test_a_table_is_made_for_one_at_a_time_and_once_for_who_asks_again(autojump_clock: MockClock) -> None:
