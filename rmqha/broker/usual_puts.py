@@ -15,6 +15,7 @@ from rmqha.broker.sent_records import Asked, SendRules, born_host_of, records_of
 from rmqha.broker.stored_properties import SendRefusedError, StoredProperties
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.crc import crc32
+from rmqha.codec.record.dispatch import tags_code_in
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import PROPERTIES_SIZE_MAX, SysFlag
 from rmqha.codec.send_headers import SendMessageRequestHeader
@@ -47,6 +48,7 @@ class _Stored(NamedTuple):
     before: bytes
     after: bytes
     wait: bool
+    tags_code: int
 
 
 class UsualPuts:
@@ -84,13 +86,14 @@ class UsualPuts:
             _, topic, queue_id, empty_size, topic_field, flag, sys_flag, reconsume_times = known
             stored = None if shape is None else shape.known or self._understand(shape)
             if stored is not None:
-                before, after, wait = stored
+                before, after, wait, tags_code = stored
                 properties = before + key + after
             else:
                 made = self._make_properties(properties if shape is None else shape.before + key + shape.after)
                 if made is None:
                     return number - start
                 properties, wait = made
+                tags_code = tags_code_in(properties, 0)
             record = new(
                 PreparedRecord,
                 (
@@ -107,6 +110,7 @@ class UsualPuts:
                     store_host,
                     reconsume_times,
                     0,
+                    tags_code,
                 ),
             )
             accepted.append(new(Put, ((opaque, layout.serialize, False, queue_id), record, wait, False)))
@@ -129,6 +133,8 @@ class UsualPuts:
         except ProtocolError:
             return None
         assert isinstance(record, PreparedRecord), "it is no batch"
+        if record.tags_code is None:
+            return None
         topic_field = record.tail[: -len(_pack_size(0))]
         numbers = (record.flag, record.sys_flag, record.reconsume_times)
         head.known = _Destination(version, record.topic, queue_id, record.size, topic_field, *numbers)
@@ -143,11 +149,12 @@ class UsualPuts:
         if made is None:
             return None
         stored, wait = made
+        tags_code = tags_code_in(stored, 0)  # a key ends no property, and begins none
         if not mark:
-            shape.known = _Stored(stored, b"", wait)
+            shape.known = _Stored(stored, b"", wait, tags_code)
         elif stored.count(mark) == 1:
             before, _, after = stored.partition(mark)
-            shape.known = _Stored(before, after, wait)
+            shape.known = _Stored(before, after, wait, tags_code)
         return shape.known  # type: ignore[no-any-return]
 
     def _make_properties(self, properties: bytes) -> tuple[bytes, bool] | None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from rmqha.codec.delay_level import DELAY_LEVELS_MS
 from rmqha.codec.limits import size_problem, topic_problem
+from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import BLANK_SIZE_MIN, RECORD_SIZE_EXTRA_MAX, encode_blank, enters_queue
 from rmqha.errors import StoreError, StoreReadError, StoreWriteError
@@ -23,6 +24,7 @@ from rmqha.store.log import PutRequest
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.recent_records import RecentRecords, requests_of_batch
 from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.segment_reader import SegmentReader
 from rmqha.store.status import AppendResult, PutMessageStatus
@@ -53,7 +55,6 @@ class CommitLog:
         self.wait_allocated: Final = allocate.wait_allocated
         reader = SegmentReader(queue, delay_levels_ms)
         self.extents: Final = reader.extents
-        self.records: Final = reader.records
         self.record_at: Final = reader.record_at
         self.segment_at: Final = reader.segment_at
         self.view_range: Final = reader.view_range
@@ -66,6 +67,8 @@ class CommitLog:
         """A record or blank is known to end here, at or before :attr:`max_offset`."""
         self.last_store_timestamp_ms = 0
         self._flushing_to = 0
+        self._read_records: Final = reader.records
+        self._recent: Final = RecentRecords()
         self._allocate = allocate
         self._message_size_max = message_size_max
         self._now_ms = now_ms
@@ -156,14 +159,15 @@ class CommitLog:
             StoreReadError: the same, but nothing is broken: a later put may succeed.
         """
         parts: list[BytesLike] = []
+        appended: list[DispatchRequest | None] = []
         base, position, room = segment.file_from_offset, segment.wrote_position, segment.size - BLANK_SIZE_MIN
         size_max, body_size_max, table = self._record_size_max, self._message_size_max, self.topic_queue_table
-        goes_on, new_result = True, tuple.__new__  # a third of the time of AppendResult(...)
+        goes_on, new = True, tuple.__new__  # a third of the time of AppendResult(...)
         for request in islice(requests, len(results), None):
             if not isinstance(request, PreparedRecord):
                 size, problem = sum([record.size for record in request]), self._batch_problem(request)
             else:
-                topic, queue_id, size, body, _, _, _, sys_flag, _, _, _, _, _ = request
+                topic, queue_id, size, body, _, _, _, sys_flag, _, _, _, _, _, tags_code = request
                 is_sound = size <= size_max and len(body) <= body_size_max and queue_id >= 0 and topic
                 problem = "" if is_sound else self._problem(request)
             if problem:
@@ -177,7 +181,9 @@ class CommitLog:
                 break
             offset = base + position
             if not isinstance(request, PreparedRecord):
-                results.append(self._encode_batch(request, parts, offset=offset, now_ms=now_ms))
+                result = self._encode_batch(request, parts, offset=offset, now_ms=now_ms)
+                results.append(result)
+                appended += requests_of_batch(request, result)
             else:
                 enters, queue_offset = not sys_flag or enters_queue(sys_flag), 0
                 if enters:
@@ -185,10 +191,14 @@ class CommitLog:
                 request.append_to(parts, queue_offset=queue_offset, physical_offset=offset, store_timestamp_ms=now_ms)
                 if enters:
                     table[topic, queue_id] = queue_offset + 1
-                results.append(new_result(AppendResult, (_PUT_OK, offset, size, queue_offset, now_ms, (), "")))
+                results.append(new(AppendResult, (_PUT_OK, offset, size, queue_offset, now_ms, (), "")))
+                seen = (topic, queue_id, offset, size, tags_code, now_ms, queue_offset, sys_flag)
+                appended.append(None if tags_code is None else new(DispatchRequest, seen))
             position += size
         if parts:
+            start = segment.wrote_offset
             segment.append([b"".join(parts)], position - segment.wrote_position)
+            self._recent.note(start, segment.wrote_offset, appended)
             self.boundary_offset = segment.wrote_offset
             self.last_store_timestamp_ms = now_ms
         return goes_on
@@ -292,6 +302,10 @@ class CommitLog:
         self.wrote.fail_all()
         self.queue.close()
 
+    def records(self, start: int, end: int) -> tuple[list[DispatchRequest], int]:
+        """See :meth:`Log.records`. What was just put need not be read for that."""
+        return self._recent.between(start, end) or self._read_records(start, end)
+
     def next_queue_offset(self, topic: str, queue_id: int) -> int:
         """See :meth:`Log.next_queue_offset`."""
         return self.topic_queue_table.get((topic, queue_id), 0)
@@ -315,6 +329,7 @@ class CommitLog:
             self._allocate.discard()
         self._flushing_to = min(self._flushing_to, offset)
         self.boundary_offset, self.last_store_timestamp_ms = min(self.boundary_offset, offset), 0
+        self._recent.forget()
         self.wrote.cut(offset)
         self.flushed.cut(offset)
 

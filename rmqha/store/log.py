@@ -147,7 +147,7 @@ class Log(RawLog, Protocol):
         ...
 
     def records(self, start: int, end: int) -> tuple[list[DispatchRequest], int]:
-        """Read the next records of ``[start, end)``, about a millisecond's work.
+        """The next records of ``[start, end)``, about a millisecond's work; what was put lately need not be read.
 
         Args:
             start: an offset at which this function told somebody to go on, a record's, or :attr:`min_offset`.

@@ -1,4 +1,7 @@
-"""Whatever sends arrive, and however they are cut: a broker that looks them up stores and answers the same bytes."""
+"""Whatever sends arrive, and however they are cut: a broker that looks them up stores and answers the same bytes.
+
+Its queues are built of what it just put, the other's of what it reads in the log.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -8,6 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.codec.usual.sends import UsualSends
+from rmqha.store.recent_records import RecentRecords
 from tests.any_sends import cuts, requests
 from tests.broker.machines import Machine
 from tests.sim.sim_clock import WallClock
@@ -73,6 +77,10 @@ def nothing_taken(_usual: UsualSends, _buffer: object, at: int, _end: int, **_li
     return at
 
 
+def nothing_remembered(_recent: RecentRecords, _start: int, _end: int) -> None:
+    """The log is read instead."""
+
+
 def counted(take: Callable[..., int], taken: list[int]) -> Callable[..., int]:
     def take_and_count(usual: UsualSends, buffer: object, at: int, end: int, **limits: object) -> int:
         behind = take(usual, buffer, at, end, **limits)
@@ -91,6 +99,7 @@ def check_both_ways(seed: int, frames: list[bytes], monkeypatch: pytest.MonkeyPa
         looked_up = trio.run(run_broker, seed, frames, clock=MockClock(autojump_threshold=0))
     with monkeypatch.context() as patch:
         patch.setattr(UsualSends, "take", nothing_taken)
+        patch.setattr(RecentRecords, "between", nothing_remembered)
         decoded = trio.run(run_broker, seed, frames, clock=MockClock(autojump_threshold=0))
     assert looked_up.log == decoded.log
     assert looked_up.files == decoded.files

@@ -178,14 +178,14 @@ async def test_a_log_that_cannot_be_read_for_long_is_told_of_once(autojump_clock
         def fail(start: int, end: int) -> tuple[list[DispatchRequest], int]:
             raise StoreReadError(OSError(errno.EMFILE, "none left"), operation="open", path=f"{start}..{end}")
 
-        log.records = fail  # type: ignore[misc]
+        log.records = fail  # type: ignore[method-assign]
         with pytest.raises(StoreReadError):
             store.get_message("TopicTest", 0, 12)
         with capture_logs() as logs:
             await trio.sleep(60)
         told = [line["event"] for line in logs if line["event"].startswith("consume_queue.")]
         assert told == ["consume_queue.damaged", "consume_queue.rebuild_held"]
-        log.records = read  # type: ignore[misc]
+        log.records = read  # type: ignore[method-assign]
         await settled(store)
         assert offsets(store, 0) == before[0]
 
@@ -200,7 +200,7 @@ def clean_once_read_to(store: DefaultMessageStore, offset: int) -> None:
             log.queue.delete(log.queue.files[0])
         return answer
 
-    log.records = records  # type: ignore[misc]
+    log.records = records  # type: ignore[method-assign]
 
 
 async def test_cleaning_while_the_log_is_read_is_no_gap_in_it(

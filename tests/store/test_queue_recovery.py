@@ -139,8 +139,10 @@ async def test_a_log_that_contradicts_itself_costs_no_queue(autojump_clock: Mock
 
 async def test_a_segment_is_read_in_pieces(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_reader, "_ROUND_BYTES", 250)
-    async with running(SimDisk().mount()) as store:
+    disk = SimDisk().mount()
+    async with running(disk) as store:
         await put(store, *[message(body) for body in IN_ORDER[:60]])
+    async with running(disk) as store:
         log = store.commit_log
         pieces = [*read_pieces(log, log.extents()[0])]
         found = [request.queue_offset for piece in pieces for request in piece]
@@ -156,7 +158,7 @@ async def test_where_queues_go_on_is_learned_in_turns(autojump_clock: MockClock)
     """A peer may have brought gigabytes that are not dispatched yet; a large record is no end of the log."""
     async with running(SimDisk().mount(), mapped_file_size_commit_log=1 << 23, max_message_size=1 << 20) as store:
         store.connect_replication(confirmed=lambda: 0)
-        small = [message(size=1000, queue_id=number % 2) for number in range(4000)]
+        small = [message(size=1000, queue_id=number % 2) for number in range(9000)]
         await put(store, *small, message(size=600_000), message(queue_id=1), message(queue_id=2))
         learned, turns = False, 0
 
@@ -172,5 +174,5 @@ async def test_where_queues_go_on_is_learned_in_turns(autojump_clock: MockClock)
             while not learned:
                 turns += 1
                 await trio.lowlevel.checkpoint()
-        assert turns > 4_000_000 // (256 * 1024)
+        assert turns > 8_000_000 // (256 * 1024)
         assert commit_log(store).topic_queue_table == expected

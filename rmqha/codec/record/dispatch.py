@@ -100,7 +100,7 @@ def read_dispatch(
                 topic, tail[properties_at:], store_timestamp_ms=store_timestamp_ms, delay_levels_ms=delay_levels_ms
             )
         else:
-            code = _tags_code(tail, properties_at)
+            code = tags_code_in(tail, properties_at)
         request = (topic, queue_id, phy_offset, total, code, store_timestamp_ms, queue_offset, sys_flag)
         requests.append(new_request(DispatchRequest, request))
         at = next_at
@@ -123,10 +123,10 @@ def queue_tags_code(
         due_ms = delay and delivery_time_ms(decode_utf8(delay), store_timestamp_ms, levels_ms=delay_levels_ms)
         if due_ms:
             return due_ms
-    return _tags_code(properties_raw, 0)
+    return tags_code_in(properties_raw, 0)
 
 
-def _tags_code(record_end: bytes, properties_at: int) -> int:
+def tags_code_in(record_end: bytes, properties_at: int) -> int:
     """The hash of the last TAGS among the properties, which reach from ``properties_at`` to the end."""
     tag_at = record_end.rfind(_TAGS, properties_at) + len(_TAGS)
     if tag_at < len(_TAGS):

@@ -9,10 +9,12 @@ import struct
 from typing import Final, NamedTuple
 
 from rmqha.codec.crc import crc32
+from rmqha.codec.record.dispatch import tags_code_in
 from rmqha.codec.record.layout import (
     MESSAGE_MAGIC,
     PROPERTIES_SIZE_MAX,
     RECORD_OVERHEAD_V4,
+    SCHEDULE_TOPIC,
     TOPIC_SIZE_MAX,
     SysFlag,
     fixed_part,
@@ -49,12 +51,14 @@ class PreparedRecord(NamedTuple):
     store_host_raw: bytes
     reconsume_times: int
     prepared_transaction_offset: int
+    tags_code: int | None
+    """What its unit in the queue says of its tag; None if that depends on when it is stored, as with delayed ones."""
 
     def append_to(
         self, parts: list[BytesLike], *, queue_offset: int, physical_offset: int, store_timestamp_ms: int
     ) -> None:
         """Add the record's bytes to ``parts``: fixed part, body, tail."""
-        _, queue_id, size, body, tail, crc, flag, sys_flag, born_ms, born_host, store_host, times, prepared = self
+        _, queue_id, size, body, tail, crc, flag, sys_flag, born_ms, born_host, store_host, times, prepared, _ = self
         pack = fixed_part(sys_flag).pack if sys_flag & _HOSTS_V6 else _pack_v4
         parts += (
             pack(
@@ -122,6 +126,7 @@ def prepare(
     if len(born_host_raw) != _HOST_V4_SIZE or len(store_host_raw) != _HOST_V4_SIZE:
         sys_flag |= _host_bits(born_host_raw, store_host_raw)
         extra = len(born_host_raw) + len(store_host_raw) - 2 * _HOST_V4_SIZE
+    tail = topic_field + _pack_properties_size(len(properties_raw)) + properties_raw
     return tuple.__new__(  # a third of the time of PreparedRecord(...)
         PreparedRecord,
         (
@@ -129,7 +134,7 @@ def prepare(
             queue_id,
             _OVERHEAD_BEFORE_TOPIC + extra + len(body) + len(topic_field) + len(properties_raw),
             body,
-            topic_field + _pack_properties_size(len(properties_raw)) + properties_raw,
+            tail,
             crc32(body) & 0x7FFFFFFF,
             flag,
             sys_flag,
@@ -138,6 +143,7 @@ def prepare(
             store_host_raw,
             reconsume_times,
             prepared_transaction_offset,
+            None if topic == SCHEDULE_TOPIC else tags_code_in(tail, len(topic_field) + 2),
         ),
     )
 
