@@ -1,11 +1,12 @@
 """From a seed that fails to the least that still fails, told as a test."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any, TypeVar
 
 from tests.sim.nemesis import Fault, draw_plan
 from tests.sim.swarm import Swarm, draw
+from tests.sim.workload import numbers
 from tests.sim.world import Outcome, simulate
 
 T = TypeVar("T")
@@ -20,31 +21,44 @@ class Tape:
     seed: int
     swarm: Swarm
     plan: list[Fault]
+    drawn: list[Fault]
+    """All faults of the seed when it was recorded: near them messages are sent."""
     messages: frozenset[int]
 
     def play(self, *, keep_events: bool = False) -> Outcome:
         """Run it."""
         return simulate(
-            self.seed, swarm=self.swarm, plan=self.plan, only_messages=self.messages, keep_events=keep_events
+            self.seed,
+            swarm=self.swarm,
+            plan=self.plan,
+            drawn=self.drawn,
+            only_messages=self.messages,
+            keep_events=keep_events,
         )
 
     def to_json(self) -> dict[str, Any]:
         """For the corpus."""
         swarm = {name: getattr(self.swarm, name) for name in Swarm.__dataclass_fields__}
-        plan = [[fault.at, fault.kind, fault.node, fault.other, fault.value] for fault in self.plan]
-        return {"seed": self.seed, "swarm": swarm, "plan": plan, "messages": sorted(self.messages)}
+        return {
+            "seed": self.seed,
+            "swarm": swarm,
+            "plan": [list(astuple(fault)) for fault in self.plan],
+            "drawn": [list(astuple(fault)) for fault in self.drawn],
+            "messages": sorted(self.messages),
+        }
 
     @classmethod
     def from_json(cls, tape: dict[str, Any]) -> "Tape":
         """From the corpus."""
-        plan = [Fault(*fault) for fault in tape["plan"]]
-        return cls(tape["seed"], Swarm(**tape["swarm"]), plan, frozenset(tape["messages"]))
+        plan, drawn = ([Fault(*fault) for fault in tape[which]] for which in ("plan", "drawn"))
+        return cls(tape["seed"], Swarm(**tape["swarm"]), plan, drawn, frozenset(tape["messages"]))
 
 
 def record(seed: int) -> Tape:
     """The whole tape of a seed."""
     swarm = draw(seed)
-    return Tape(seed, swarm, draw_plan(seed, swarm), frozenset(range(swarm.messages + swarm.burst)))
+    drawn = draw_plan(seed, swarm)
+    return Tape(seed, swarm, drawn, drawn, frozenset(numbers(swarm, drawn)))
 
 
 def shrink(tape: Tape) -> Tape:
@@ -85,7 +99,7 @@ def _ddmin(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
 
 def as_test(tape: Tape, outcome: Outcome) -> str:
     """A pytest file that fails as long as the bug is there."""
-    faults = "\n".join(f"        {fault!r}," for fault in tape.plan)
+    plan, drawn = ("\n".join(f"        {fault!r}," for fault in faults) for faults in (tape.plan, tape.drawn))
     said = "\n".join(f"    {violation}" for violation in outcome.violations)
     return f'''"""Seed {tape.seed}, shrunk.
 
@@ -100,9 +114,12 @@ from tests.sim.world import simulate
 def test_seed_{tape.seed}() -> None:
     swarm = {tape.swarm!r}
     plan = [
-{faults}
+{plan}
+    ]
+    drawn = [
+{drawn}
     ]
     messages = frozenset({sorted(tape.messages)})
-    outcome = simulate({tape.seed}, swarm=swarm, plan=plan, only_messages=messages)
+    outcome = simulate({tape.seed}, swarm=swarm, plan=plan, drawn=drawn, only_messages=messages)
     assert outcome.violations == []
 '''

@@ -199,7 +199,7 @@ def test_an_old_master_that_never_followed_is_not_promoted_again(in_sync_replica
     """
     tape = campaign.corpus()["a-former-master-that-never-followed"]
     swarm = replace(tape.swarm, in_sync_replicas=in_sync_replicas)
-    outcome = simulate(tape.seed, swarm=swarm, plan=tape.plan, keep_events=True)
+    outcome = simulate(tape.seed, swarm=swarm, plan=tape.plan, drawn=tape.drawn, keep_events=True)
     assert outcome.violations == []
     assert outcome.events is not None
     assert [event.split()[-1] for event in outcome.events if "operator.promoted" in event] == ["('n2',)", "('n1',)"]

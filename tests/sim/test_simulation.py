@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim import campaign, shrink, sim_trio
+from tests.sim import campaign, shrink, sim_trio, world
 from tests.sim.mutant import nothing
 from tests.sim.mutants import MUTANTS
 from tests.sim.nemesis import Fault
@@ -85,6 +85,20 @@ def test_where_objects_lie_in_memory_does_not_matter() -> None:
 @pytest.mark.parametrize("name", campaign.corpus())
 def test_a_failure_that_was_repaired_stays_away(name: str) -> None:
     assert campaign.corpus()[name].play().violations == []
+
+
+def test_a_tape_stays_what_it_is_when_seeds_draw_other_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape = campaign.corpus()["told-after-it-was-stored"]
+    before = tape.play().digest
+    monkeypatch.setattr(world, "draw_plan", lambda *_: [])
+    assert tape.play().digest == before
+
+
+def test_a_tape_is_its_whole_seed() -> None:
+    """Beside twins there are more messages."""
+    tapes = [tape for tape in map(shrink.record, range(100)) if "twins" in {fault.kind for fault in tape.plan}]
+    assert tapes
+    assert [tape.play().digest for tape in tapes] == [simulate(tape.seed).digest for tape in tapes]
 
 
 def test_a_segment_that_a_slave_has_yet_to_be_sent_is_missed() -> None:

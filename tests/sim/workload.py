@@ -15,12 +15,12 @@ from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.errors import RemotingError
 from rmqha.remoting.response_table import Outcome
-from tests.sim.nemesis import draw_plan
 from tests.sim.sim_client import SimClient, connect
 from tests.sim.sim_clock import stream
-from tests.sim.swarm import CHAOS_S, RECORD_OVERHEAD
+from tests.sim.swarm import CHAOS_S, RECORD_OVERHEAD, Swarm
 
 if TYPE_CHECKING:
+    from tests.sim.nemesis import Fault
     from tests.sim.world import World
 
 TOPICS: Final = ("alpha", "beta")
@@ -34,6 +34,7 @@ _STORED: Final = (
 )
 _TAGGED: Final = b"TAGS\x01t\x02"
 _MIXED: Final = 0.4
+_AFTER_TWINS_S: Final = (0.5, 2.0, 2.7)
 _BEFORE_THE_END: Final = (0, 7, 8, 8, 8, 9, 8 + 91, 500)
 _WAY_BACK_S: Final = 1.0
 """An answer may be so long on its way."""
@@ -85,8 +86,7 @@ def draw_messages(world: "World") -> list[list[list[Message]]]:
 
     Of one burst all have the same time and queue; several may be due at once, at the end of the chaos.
     """
-    swarm, random = world.swarm, stream(world.seed, "workload")
-    faults = draw_plan(world.seed, swarm)
+    swarm, random, faults = world.swarm, stream(world.seed, "workload"), world.drawn
     bursts: list[list[list[Message]]] = [[] for _ in range(swarm.producers)]
     number = 0
     while number < swarm.messages:
@@ -107,11 +107,16 @@ def draw_messages(world: "World") -> list[list[list[Message]]]:
         random.choice(bursts).append(burst)
     for fault in faults:
         if fault.kind == "twins":
-            for after_s in (0.5, 2.0, 2.7):
+            for after_s in _AFTER_TWINS_S:
                 bursts[0].append([Message(number, fault.at + after_s, "alpha", 0, _number(number) + b"twin")])
                 number += 1
     mine_in_order = [sorted(mine, key=lambda burst: burst[0].at) for mine in bursts]
     return [list(_only(mine, world.only_messages)) for mine in mine_in_order]
+
+
+def numbers(swarm: Swarm, drawn: "list[Fault]") -> range:
+    """Of all messages that may be drawn near these faults."""
+    return range(swarm.messages + swarm.burst + len(_AFTER_TWINS_S) * len(drawn))
 
 
 def _only(bursts: list[list[Message]], wanted: frozenset[int] | None) -> Iterator[list[Message]]:

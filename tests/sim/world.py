@@ -54,11 +54,13 @@ class Outcome:
 
 @dataclass(eq=False)
 class World:
-    """One run of one seed. ``plan`` and ``messages`` replace what the seed would draw, for shrinking."""
+    """One run of one seed. ``plan`` and ``only_messages`` are less than what the seed would draw, for shrinking."""
 
     seed: int
     swarm: Swarm
     plan: list[Fault]
+    drawn: list[Fault]
+    """The faults near which messages are sent, whatever is left of them in ``plan``."""
     only_messages: frozenset[int] | None = None
     keep_events: bool = False
     is_last: bool = False
@@ -298,6 +300,7 @@ def simulate(
     *,
     swarm: Swarm | None = None,
     plan: list[Fault] | None = None,
+    drawn: list[Fault] | None = None,
     only_messages: frozenset[int] | None = None,
     keep_events: bool = False,
     is_last: bool = False,
@@ -307,8 +310,9 @@ def simulate(
     gc.disable()
     try:
         swarm = swarm or draw(seed)
-        plan = draw_plan(seed, swarm) if plan is None else plan
-        world = World(seed, swarm, plan, only_messages=only_messages, keep_events=keep_events, is_last=is_last)
+        drawn = draw_plan(seed, swarm) if drawn is None else drawn
+        plan = drawn if plan is None else plan
+        world = World(seed, swarm, plan, drawn, only_messages=only_messages, keep_events=keep_events, is_last=is_last)
         return sim_loop.run(world.run, seed=seed)
     finally:
         if is_collecting:
