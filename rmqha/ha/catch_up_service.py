@@ -140,7 +140,7 @@ class CatchUpService:
     async def _ask_peers(self) -> None:
         while True:
             peer = await self._next_question()
-            own_end, takes = self._log.max_offset, self._plan.takes_from_peers(is_empty=self._is_empty)
+            own_end, takes = self._log.max_offset, self._plan.takes_from(peer, is_empty=self._is_empty)
             known = PeerState.LONGER if peer.is_longer(own_end) else peer.state
             self._asking, asked_at = peer, trio.current_time()
             answer = await self._asker.ask(self._addresses[peer.peer], known=known, takes=takes)

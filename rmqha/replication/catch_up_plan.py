@@ -133,7 +133,7 @@ class CatchUpPlan:
         """Whom to ask next, not before its ``ask_at``; there is at least one peer.
 
         While the local log is empty first all that have yet to say what they hold, then of those that are due the
-        longest: see :meth:`takes_from_peers`.
+        longest: see :meth:`takes_from`.
         """
         if not is_empty:
             return min(self.peers, key=lambda peer: peer.ask_at)
@@ -145,14 +145,17 @@ class CatchUpPlan:
         for peer in self.peers:
             peer.ask_at = min(peer.ask_at, now)
 
-    def takes_from_peers(self, *, is_empty: bool) -> bool:
-        """Whether a peer that is asked now has to send what it holds beyond the local log.
+    def takes_from(self, peer: PeerKnowledge, *, is_empty: bool) -> bool:
+        """Whether ``peer``, if it is asked now, has to send what it holds beyond the local log.
 
         An empty log begins like that of the peer it takes from first, and cannot go on to one that begins behind that
-        one's end: so each says before where its log ends.
+        one's end: so each says before where its log ends, and it begins like the longest, however often that fails.
         """
-        is_choice_open = is_empty and len(self.peers) > 1
-        return bool(self.refusal) and not (is_choice_open and any(peer.state in _YET_TO_SAY for peer in self.peers))
+        if not is_empty or len(self.peers) == 1:
+            return bool(self.refusal)
+        if any(other.state in _YET_TO_SAY for other in self.peers):
+            return False
+        return bool(self.refusal) and peer.end == max(other.end for other in self.peers)
 
     def on_answer(self, peer: PeerKnowledge, answer: PeerAnswer, *, own_end: int, asked_at: float, now: float) -> None:
         """Take in what asking ``peer`` since ``asked_at`` has brought; ``own_end`` is the local log's end after it."""

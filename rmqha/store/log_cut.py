@@ -3,7 +3,9 @@
 Only for a store that no broker uses. The next start is one after a crash: it cuts the queues to the new end.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
@@ -32,17 +34,33 @@ def plan_cut(disk: Disk, commit_log_directory: str, offset: int) -> LogCut:
     """Say what :func:`cut_log` would do; changes nothing.
 
     Raises:
-        StoreError: no record, blank or bad place begins at ``offset``, so that a cut would halve a record.
+        StoreError: no record, blank or bad place begins at ``offset``, so that a cut would halve a record; or its
+            segment is too long.
         StoreReadError: the directory cannot be read.
     """
     reader = LogReader(disk, commit_log_directory)
     holding = [segment for segment in reader.segments if segment.offset <= offset <= segment.end_offset]
     if not holding:
         raise StoreError(f"offset {offset} is in no segment of {commit_log_directory}, nor at the end of one")
+    _check_size(holding[-1], _file_size(reader.segments))
     _check_boundary(holding[-1], offset)
     behind = [segment for segment in reader.segments if segment.offset > offset]
     records = _count(holding[-1], offset - holding[-1].offset) + sum(_count(segment, 0) for segment in behind)
     return LogCut(offset, records, len(behind))
+
+
+def _file_size(segments: Sequence[Segment]) -> int:
+    """What a segment should have: one may be too short, or too long, and others missing."""
+    distances = [following.offset - segment.offset for segment, following in pairwise(segments)]
+    return min([max(segment.size for segment in segments), *distances])
+
+
+def _check_size(segment: Segment, file_size: int) -> None:
+    if segment.size > file_size:
+        raise StoreError(
+            f"{segment.path} has {segment.size} bytes, but a segment here has {file_size}: what is behind them is none "
+            f"of the log's. Take it away ('truncate -s {file_size} {segment.path}'); perhaps nothing is to be cut then"
+        )
 
 
 def _check_boundary(segment: Segment, offset: int) -> None:
@@ -91,12 +109,11 @@ def cut_log(disk: Disk, root: str, commit_log_directory: str, *, offset: int) ->
             durable_offset = min(known.master_flushed_offset, offset)
             disk.replace_bytes(path, encode_checkpoint(replace(known, master_flushed_offset=durable_offset)))
         segments = LogReader(disk, commit_log_directory).segments
-        file_size = max(segment.size for segment in segments)
-        for segment in reversed(segments):
-            if segment.offset > offset:
-                disk.unlink(segment.path)
-            elif offset < segment.offset + file_size:
-                _end_at(disk.open(segment.path, writable=True), offset - segment.offset, file_size=file_size)
+        file_size = _file_size(segments)
+        while segments[-1].offset > offset:
+            disk.unlink(segments.pop().path)
+        if offset < segments[-1].offset + file_size:
+            _end_at(disk.open(segments[-1].path, writable=True), offset - segments[-1].offset, file_size=file_size)
         return cut
     finally:
         lock.close()

@@ -53,13 +53,13 @@ def recover_consume_queues(table: ConsumeQueueTable, log: Log, *, rebuild_from: 
 def _holds_files_of_another(queue: ConsumeQueue, log: Log) -> bool:
     """Whether a file's last unit leads to a message of another queue, as if somebody had swapped their directories.
 
-    Added up, the sizes would be right. A unit that leads nowhere is left to those who add them up.
+    Added up, the sizes would be right. A unit that leads nowhere, or is none, is left to those who add them up.
     """
     for mapped in queue.queue.files:
         index = mapped.wrote_offset // UNIT_SIZE - 1
         unit = queue.unit(index) if index >= queue.min_offset_in_queue else None
         record = None if unit is None else log.record_at(unit[0], end=log.max_offset)
-        if unit is None or record is None:
+        if unit is None or record is None or len(record) != unit[1]:
             continue
         requests, _ = read_dispatch(record, 0, len(record), phy_offset_base=unit[0])
         place = (queue.topic, queue.queue_id, index)

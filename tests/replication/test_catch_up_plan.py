@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmqha.replication.catch_up_plan import PATIENCE_S, CatchUpPlan, PeerAnswer, PeerState
+from rmqha.replication.catch_up_plan import PATIENCE_S, CatchUpPlan, PeerAnswer, PeerKnowledge, PeerState
 
 
 class Plan:
@@ -15,10 +15,17 @@ class Plan:
 
     def answer(self, peer: str, state: PeerState, *, end: int | None = None, **more: object) -> float:
         """Returns the pause before this peer is asked again."""
-        (known,) = [known for known in self.plan.peers if known.peer == peer]
+        known = self._known(peer)
         answer = PeerAnswer(state, end=end, **more)  # type: ignore[arg-type]
         self.plan.on_answer(known, answer, own_end=self.own_end, asked_at=self.now, now=self.now)
         return known.ask_at - self.now
+
+    def takes_from(self, peer: str, *, is_empty: bool = True) -> bool:
+        return self.plan.takes_from(self._known(peer), is_empty=is_empty)
+
+    def _known(self, peer: str) -> PeerKnowledge:
+        (known,) = [known for known in self.plan.peers if known.peer == peer]
+        return known
 
 
 def test_without_peers_there_is_nothing_to_wait_for() -> None:
@@ -148,24 +155,34 @@ def test_an_empty_log_takes_nothing_before_each_peer_has_said_what_it_holds() ->
     """It begins like the log of the peer it takes from first, and another may begin behind that one's end."""
     plan = Plan("short", "long")
     plan.own_end = 0
-    assert not plan.plan.takes_from_peers(is_empty=True)
+    assert not plan.takes_from("short")
     plan.answer("short", PeerState.LONGER, end=200)
     plan.answer("long", PeerState.STARTING)
     assert plan.plan.next_question(is_empty=True, now=plan.now).peer == "long"
-    assert not plan.plan.takes_from_peers(is_empty=True), "it will say so when it has recovered"
-    assert plan.plan.takes_from_peers(is_empty=False)
+    assert not plan.takes_from("short"), "the other will say so when it has recovered"
+    assert plan.takes_from("short", is_empty=False)
     plan.answer("long", PeerState.LONGER, end=300)
-    assert plan.plan.takes_from_peers(is_empty=True)
+    assert plan.takes_from("long")
     assert plan.plan.next_question(is_empty=True, now=plan.now).peer == "long"
+
+
+def test_an_empty_log_does_not_begin_like_a_shorter_peer_because_the_longest_fails() -> None:
+    """The line broke, and it took from the other: then the longest log began behind its end, and each start ended."""
+    plan = Plan("short", "long")
+    plan.own_end = 0
+    plan.answer("short", PeerState.LONGER, end=200)
+    plan.answer("long", PeerState.LONGER, end=300)
     plan.answer("long", PeerState.LONGER, was_reached=False)
-    assert plan.plan.next_question(is_empty=True, now=plan.now).peer == "short", (
-        "one that fails does not keep it from the others"
-    )
+    assert plan.plan.next_question(is_empty=True, now=plan.now).peer == "short"
+    assert not plan.takes_from("short")
+    plan.answer("short", PeerState.LONGER, end=300)
+    assert plan.takes_from("short"), "it has grown meanwhile, and brings all that the one that fails has said to hold"
+    assert plan.takes_from("long")
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
 def test_of_one_peer_what_it_holds_is_taken_at_once(is_empty: bool) -> None:
     plan = Plan("a")
-    assert plan.plan.takes_from_peers(is_empty=is_empty)
+    assert plan.takes_from("a", is_empty=is_empty)
     plan.answer("a", PeerState.SETTLED)
-    assert not plan.plan.takes_from_peers(is_empty=is_empty)
+    assert not plan.takes_from("a", is_empty=is_empty)

@@ -1,5 +1,6 @@
 """cut_log: exactly what it said, for good, and a store that starts again."""
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -121,6 +122,24 @@ def test_what_a_shortened_segment_still_holds_may_be_kept(root: Path, segment: i
     store = open_store(root, "rolled")
     store.load()
     assert (store.max_offset, path.stat().st_size) == (shown[1], 65536)
+    store.close()
+
+
+@pytest.mark.parametrize("offset", [720896, OFFSETS[-1], 786432])
+def test_what_was_added_to_a_segment_is_taken_away_first(root: Path, offset: int) -> None:
+    """The cut made the segment before as long, with zeros, and the store was refused for that one then."""
+    before, path = (root / "commitlog" / f"{begin:020d}" for begin in (720896, 786432))
+    with path.open("ab") as file:
+        file.write(bytes(range(100)))
+    if offset >= 786432:
+        with pytest.raises(StoreError, match=f"has 65636 bytes, but.*has 65536: .*truncate -s 65536 {path}"):
+            cut(root, offset)
+        os.truncate(path, 65536)
+    cut(root, offset)
+    assert before.stat().st_size == 65536
+    store = open_store(root, "rolled")
+    store.load()
+    assert store.max_offset == offset
     store.close()
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
@@ -123,6 +124,16 @@ async def test_queues_that_were_swapped_are_told_apart(
         assert {place: bodies(store, *place) for place in set(places)} == before
         results = await put(store, *[message(topic=t, queue_id=q) for t, q in dict.fromkeys(places)])
         assert [result.queue_offset for result in results] == [35, 25, 10]
+
+
+async def test_zeros_at_a_file_s_end_are_not_taken_for_another_queue_s_unit(autojump_clock: MockClock) -> None:
+    """They seem to lead to the log's first message: the operator was told that somebody had moved files by hand."""
+    device = await two_hundred(crash=False)
+    device.files[QUEUE_FILE.format(1000)].write(bytes(UNIT_SIZE), 9 * UNIT_SIZE)
+    with capture_logs() as lines:
+        async with running(device.mount()) as store:
+            assert bodies(store) == IN_ORDER
+    assert not [line for line in lines if line["event"] == "consume_queue.misplaced"]
 
 
 @pytest.mark.parametrize("index", [190, 199])
