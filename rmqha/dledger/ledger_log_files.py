@@ -31,6 +31,11 @@ class LedgerLogFiles:
         """Where the oldest one begins."""
         return self._data.min_offset
 
+    @property
+    def max_offset(self) -> int:
+        """Behind all that is written."""
+        return self._data.max_wrote_position
+
     def forget_vanished(self) -> Sequence[MmapFile]:
         """See :meth:`LogFiles.forget_vanished`; if the newest is gone, it is the directory that is missing."""
         vanished: list[MmapFile] = []

@@ -78,6 +78,11 @@ class LogFiles(Protocol):
         """See :attr:`RawLog.min_offset`."""
         ...
 
+    @property
+    def max_offset(self) -> int:
+        """See :attr:`RawLog.max_offset`."""
+        ...
+
     def forget_vanished(self) -> Sequence[LogFile]:
         """Let go of the oldest files that somebody else has deleted; returns them.
 
@@ -98,8 +103,10 @@ class LogFiles(Protocol):
 class CleanCommitLogService:
     """Runs every ``clean_resource_interval_s``. The last segment, and what is not flushed and dispatched, always stays.
 
-    ``done_offset()`` is the end of what is flushed and dispatched. The queues need not be flushed: nobody needs a unit
-    without its message. Where a queue ends is saved before, and after a crash it begins where the log says.
+    So does the last that holds anything, if an empty one follows it: a log without messages is taken for a new one, and
+    begins like its master's. ``done_offset()`` is the end of what is flushed and dispatched. The queues need not be
+    flushed: nobody needs a unit without its message. Where a queue ends is saved before, and after a crash it begins
+    where the log says.
     """
 
     def __init__(
@@ -241,7 +248,7 @@ class CleanCommitLogService:
 
     def _is_deletable(self, mapped: LogFile, *, force: bool) -> bool:
         """Whether a segment that is not the last may go, if those before it do."""
-        if mapped.end_offset > self._done_offset():
+        if mapped.end_offset > self._done_offset() or mapped.end_offset == self._log.max_offset:
             return False
         if force:
             return True

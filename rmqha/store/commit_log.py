@@ -371,5 +371,9 @@ class CommitLog:
             self._allocate.discard()
             while self.queue.files:
                 self.queue.delete(self.queue.files[-1])
-            self.queue.start_offset = phy_offset
+            if phy_offset < self.wrote.value:
+                self.flushed.cut(phy_offset)
+                self.wrote.cut(phy_offset)
+            self.queue.start_offset = self.boundary_offset = phy_offset
+            self.last_store_timestamp_ms = 0
         self._note_durable()

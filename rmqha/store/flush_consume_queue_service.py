@@ -68,8 +68,8 @@ class FlushConsumeQueueService:
         log = self._flush_service
         boundary, log_timestamp_ms = log.flushed_boundary, log.flushed_timestamp_ms
         queues_timestamp_ms = self._reput.dispatched_timestamp_ms
-        if not await self._flush(least_pages=0):
-            return False
+        if not await self._flush(least_pages=0) or boundary > log.flushed_boundary:
+            return False  # in the second case the log has begun anew meanwhile
         try:
             await self._checkpoint.update_in_thread(
                 commit_log_timestamp_ms=log_timestamp_ms,

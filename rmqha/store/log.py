@@ -44,7 +44,8 @@ class RawLog(Protocol):
     """Where a log begins and ends, how much of it is durable, and how it takes what another node wrote.
 
     Invariants: ``wrote.value == max_offset``, ``flushed.value <= wrote.value``. They fall where the tail is cut, and
-    who waits for what was cut is then failed (:meth:`Watermark.cut`): in the classic log that befalls nobody.
+    who waits for what was cut is then failed (:meth:`Watermark.cut`); in the classic log only where an empty one begins
+    anew before its end.
     """
 
     @property

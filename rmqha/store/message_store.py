@@ -210,8 +210,15 @@ class DefaultMessageStore:
         return taken
 
     def start_at(self, phy_offset: int) -> None:
-        """See :meth:`RawLog.start_at`."""
+        """See :meth:`RawLog.start_at`. If it begins before its end nothing vouches any more for what was there.
+
+        Raises:
+            StoreWriteError: the disk does not let it.
+        """
+        if phy_offset < self.max_offset:
+            self.parts.checkpoint.forget()
         self.commit_log.start_at(phy_offset)
+        self.flush_service.note_recovered()
         self.reput.begin_at(phy_offset)
 
     async def recover_topic_queue_table(self) -> None:

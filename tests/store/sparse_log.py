@@ -67,6 +67,10 @@ class SparseFiles:
     def min_offset(self) -> int:
         return self._log.min_offset
 
+    @property
+    def max_offset(self) -> int:
+        return self._log.max_offset
+
     def forget_vanished(self) -> list[SparseFile]:
         return []
 

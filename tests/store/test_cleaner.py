@@ -74,6 +74,28 @@ async def test_expired_segments_go_but_never_the_last(autojump_clock: MockClock,
         assert machine.disk.listdir("/store/commitlog")[0] == f"{4 * SEGMENT:020d}"
 
 
+async def test_the_last_messages_stay_though_an_empty_segment_follows(
+    autojump_clock: MockClock, machine: Machine
+) -> None:
+    """It was made ahead, and taken in by a restart. A log cleaned empty would begin like its master's, even earlier."""
+    options = replace(NEVER, disk_max_used_space_ratio=40)
+    async with running(machine.disk, now_ms=machine.clock) as store:
+        await put(store, *[message(size=1800) for _ in range(3)])
+        first_segment = bytes(machine.device.files["/store/commitlog/00000000000000000000"].cache)
+    slave = Machine()
+    async with running(slave.disk, now_ms=slave.clock, is_slave=True, crash=True) as store:
+        await store.wait_allocated()
+        assert store.append_raw(first_segment, 0) == SEGMENT
+        await store.flush_now(SEGMENT)
+    slave.disk.create(f"/store/commitlog/{SEGMENT:020d}", SEGMENT)
+    async with running(slave.disk, now_ms=slave.clock, is_slave=True, clean=options) as store:
+        await dispatched(store)
+        slave.clock.now_ms += 72 * HOUR_MS
+        assert len(commit_log(store).queue.files) == 2
+        assert await store.cleaner.clean() == 0
+        assert (store.min_offset, store.max_offset) == (0, SEGMENT)
+
+
 async def test_what_is_deleted_and_still_read_makes_room_without_deleting_more(
     autojump_clock: MockClock, machine: Machine
 ) -> None:

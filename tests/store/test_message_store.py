@@ -301,6 +301,28 @@ async def test_a_slave_takes_the_masters_bytes(autojump_clock: MockClock) -> Non
             assert (slave.get_min_offset_in_queue("TopicTest", 0), len(bodies(slave))) == (2, 4)
 
 
+async def test_a_log_that_begins_anew_before_its_end_vouches_for_nothing(autojump_clock: MockClock) -> None:
+    """It is empty, as its master's was when it began; and the master has an older log by now."""
+    async with running(SimDisk().mount()) as master:
+        await put(master, message(b"one"), message(b"two"))
+        data = bytes(commit_log(master).view_range(0, master.max_offset))
+    device = SimDisk()
+    disk = device.mount()
+    disk.makedirs("/store/commitlog")
+    disk.create(f"/store/commitlog/{3 * SEGMENT:020d}", SEGMENT)
+    async with running(disk, is_slave=True, crash=True) as slave:
+        await trio.sleep(1)
+        assert decode_checkpoint(disk.read_bytes("/store/checkpoint")).master_flushed_offset == 3 * SEGMENT
+        slave.start_at(0)
+        assert (slave.wrote.value, slave.flushed_offset) == (0, 0)
+        await slave.wait_allocated()
+        assert slave.append_raw(data, 0) == len(data)
+        assert await slave.parts.flush_queues.flush_all()
+    device.lose_power(lambda _path, _number, old, _new: old)
+    async with running(device.mount(), is_slave=True) as slave:
+        assert slave.max_offset == 0
+
+
 async def test_a_slave_that_ended_inside_a_record_begins_that_record_again(autojump_clock: MockClock) -> None:
     async with running(SimDisk().mount()) as master:
         first, _ = await put(master, message(b"one"), message(b"two"))
