@@ -55,10 +55,15 @@ def server(
     log_level: str,
 ) -> None:
     """Start a member of a DLedger group: it votes, leads or follows, and keeps the group's log."""
-    from rmqha.config.load_dledger import load_dledger_settings  # noqa: PLC0415 - not for --help
+    from rmqha.config.dledger_peers import check_name  # noqa: PLC0415 - not for --help
+    from rmqha.config.load_dledger import load_dledger_settings  # noqa: PLC0415
     from rmqha.dledger.main import run_server  # noqa: PLC0415
     from rmqha.logs import setup_logging  # noqa: PLC0415
 
+    try:
+        check_name(group)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--group") from None
     if self_id not in peers:
         raise click.BadParameter(f"--peers has no member {self_id!r}, but {', '.join(peers)}", param_hint="--id")
     options = server_options(

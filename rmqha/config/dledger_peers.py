@@ -6,6 +6,21 @@ Source: spec: dledger §4.1.
 from rmqha.config.kinds import split_address
 
 
+def check_name(name: str) -> str:
+    """The name of a member or a group; a member's directory is ``dledger-NAME``.
+
+    Raises:
+        ValueError: it would lead elsewhere, or nobody could read it.
+    """
+    if not name:
+        raise ValueError("the name is empty")
+    if "/" in name or "\\" in name or ".." in name:
+        raise ValueError(f"{name!r} holds '/', '\\' or '..', and would lead out of the store's directory")
+    if not name.isprintable():
+        raise ValueError(f"{name!r} holds characters that cannot be printed")
+    return name
+
+
 def parse_peers(text: str) -> dict[str, str]:
     """Each member's id and its ``host:port``, in the order of the list; an id ends at the first ``-``.
 
@@ -17,6 +32,7 @@ def parse_peers(text: str) -> dict[str, str]:
         member_id, _, address = part.partition("-")
         if not member_id or not address:
             raise ValueError(f"{part!r} is not ID-HOST:PORT, such as n0-localhost:20911")
+        check_name(member_id)
         try:
             split_address(address)
         except ValueError as error:

@@ -9,7 +9,7 @@ from rmqha.config.key import METADATA, Key, nearest
 from rmqha.errors import ConfigError
 
 _INDEX_UNIT_SIZE: Final = 32
-_OPTIONS: Final = {
+OPTIONS: Final = {
     "group": "--group",
     "selfId": "--id",
     "peers": "--peers",
@@ -52,8 +52,8 @@ def load_dledger_settings(settings: Mapping[str, str]) -> DLedgerSettings:
 
 
 def _unknown(name: str) -> str:
-    if name in _OPTIONS:
-        return f"is given by {_OPTIONS[name]}"
+    if name in OPTIONS:
+        return f"is given by {OPTIONS[name]}"
     if name in _REFUSED:
         return _REFUSED[name]
     found = nearest(name, DLEDGER_KEYS)

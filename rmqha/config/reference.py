@@ -6,6 +6,7 @@ from rmqha.config.broker_config import BrokerConfig
 from rmqha.config.java_properties import format_property
 from rmqha.config.key import Key
 from rmqha.config.load import KEYS
+from rmqha.config.load_dledger import DLEDGER_KEYS, OPTIONS
 from rmqha.config.rocketmq_keys import REFUSED, UNUSED
 
 _HEAD = """\
@@ -21,6 +22,19 @@ are rmqha's own; a RocketMQ broker ignores them.
 Unknown keys, bad values and combinations that cannot work are refused, each with file, line, reason and
 the nearest known key. Whatever is not set has the default. **Defaults are safe**: all listeners are on
 loopback until an address *and* `allowInsecure=true` are set.
+"""
+
+_DLEDGER = """\
+## A member of a DLedger group
+
+Given to `rmqha dledger server` as `--set KEY=VALUE`, under DLedgerConfig's names; {options}.
+
+There is **no TLS** on a member's port, and no password: DLedger's protocol knows neither. Everybody who reaches it
+can append, vote and replicate; keep it in a closed network. The keys of the section TLS are for a broker's ports.
+
+| Key | Default | Unit, range | Meaning |
+|---|---|---|---|
+{rows}
 """
 
 _TAIL = """\
@@ -45,17 +59,25 @@ def reference_page() -> str:
         parts.append(f"## {section}\n\n| Key | Default | Unit, range | Role | Meaning |\n|---|---|---|---|---|")
         parts += [_row(key) for key in KEYS.values() if key.section == section]
         parts.append("")
+    parts.append(_dledger_section())
     refused = "\n".join(f"- `{name}`: {reason}." for name, reason in REFUSED.items())
     parts.append(_TAIL.format(unused=", ".join(f"`{name}`" for name in sorted(UNUSED)), refused=refused))
     return "\n".join(parts)
 
 
-def _row(key: Key) -> str:
+def _dledger_section() -> str:
+    rows = "\n".join(_row(key, with_roles=False) for _attribute, key in DLEDGER_KEYS.values())
+    options = ", ".join(f"`{name}` is `{option}`" for name, option in OPTIONS.items())
+    return _DLEDGER.format(options=options, rows=rows)
+
+
+def _row(key: Key, *, with_roles: bool = True) -> str:
     default = f"`{key.default}`" if key.default else key.derived or "(empty)"
     named = key.kind.name not in ("choice", "boolean")
     values = ": ".join(part for part in (key.kind.name if named else "", key.range) if part)
     mark = " ◇" if key.ours else ""
-    return f"| `{key.name}`{mark} | {default} | {values} | {key.roles} | {key.meaning} |"
+    roles = f" {key.roles} |" if with_roles else ""
+    return f"| `{key.name}`{mark} | {default} | {values} |{roles} {key.meaning} |"
 
 
 def shown_config(config: BrokerConfig) -> list[tuple[Key, str, str]]:

@@ -1,6 +1,7 @@
 """``--set`` of a DLedger member."""
 
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,18 @@ def test_the_defaults_are_dledger_s() -> None:
     assert options.transfer == TransferOptions(1000, 1.0, ())
     assert options.peers == {"n0": ("127.0.0.1", 1), "n1": ("::1", 2)}
     assert all(key.meaning for _attribute, key in DLEDGER_KEYS.values())
+
+
+def test_every_key_has_an_effect_and_a_row() -> None:
+    """Of the page: run ``rmqha config reference > docs/configuration.md`` when it has none."""
+    kinds: list[Any] = [DLedgerConfig, ElectorOptions, PushOptions, PusherOptions, TransferOptions]
+    used = {"dledger_ack"} | {field.name for kind in kinds for field in fields(kind)}
+    assert [name for name, (attribute, _key) in DLEDGER_KEYS.items() if attribute not in used] == []
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    _before, _heading, section = page.partition("## A member of a DLedger group")
+    section = section.partition("\n## ")[0]
+    assert [name for name in DLEDGER_KEYS if f"\n| `{name}`" not in section] == []
+    assert "no TLS" in section
 
 
 def test_what_is_set_arrives_where_it_is_used() -> None:
