@@ -4,7 +4,7 @@ Both ports have one. Addresses can be listed; and at a limit the oldest connecti
 the next that comes, so strangers that only sit there keep nobody out.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from rmqha.codec.host import Networks, host_of
@@ -55,18 +55,19 @@ class Door(Generic[Guest]):
         self._places_per_host_max: Final = places_per_host_max
         self._has_proven: Final = has_proven
         self._show_out: Final = show_out
-        self._by_host: Final[dict[str, int]] = {}
+        self._by_host: Final[dict[str, dict[Guest, None]]] = {}
 
     def why_closed(self, peer: str) -> Closed | None:
         """Why ``peer`` may not come in; None if it may, and there is room, which was made if need be."""
         host = host_of(peer)
         if host not in self._allow:
             return Closed(is_listed=False, reason=f"{host} is in none of the networks of {self._allow_key}")
-        if self._by_host.get(host, 0) >= self._places_per_host_max and not self._make_room(host):
+        neighbours = self._by_host.get(host, {})
+        if len(neighbours) >= self._places_per_host_max and not self._make_room(neighbours):
             return Closed(
                 is_listed=True, reason=f"{self._places_per_host_max} connections from {host} are open, the limit"
             )
-        if len(self.guests) >= self._places_max and not self._make_room():
+        if len(self.guests) >= self._places_max and not self._make_room(self.guests):
             return Closed(is_listed=True, reason=f"{self._places_max} connections are open, the limit")
         return None
 
@@ -74,22 +75,23 @@ class Door(Generic[Guest]):
         """Give ``guest`` the place that there is."""
         host = host_of(peer)
         self.guests[guest] = host
-        self._by_host[host] = self._by_host.get(host, 0) + 1
+        self._by_host.setdefault(host, {})[guest] = None
 
     def leave(self, guest: Guest) -> bool:
         """The guest's place is free. False if it was already."""
         host = self.guests.pop(guest, None)
         if host is None:
             return False
-        self._by_host[host] -= 1
+        del self._by_host[host][guest]
         if not self._by_host[host]:
             del self._by_host[host]
         return True
 
-    def _make_room(self, host: str | None = None) -> bool:
-        """End the oldest connection (of ``host``, if given) that has proven nothing; False if all have."""
-        for guest, guest_host in self.guests.items():
-            if host in {None, guest_host} and not self._has_proven(guest):
+    def _make_room(self, guests: Iterable[Guest]) -> bool:
+        """End the oldest of these connections that has proven nothing; False if all have."""
+        has_proven = self._has_proven
+        for guest in guests:
+            if not has_proven(guest):
                 self.leave(guest)
                 self._show_out(guest)
                 return True

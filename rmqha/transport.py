@@ -27,8 +27,8 @@ SENDFILE_BYTES_MIN: Final = 64 * 1024
 _TAKEN_IN_A_ROW_MAX: Final = 512 * 1024
 """So much is received from one peer before the other tasks get a turn."""
 
-ACCEPTED_IN_A_ROW_MAX: Final = 64
-"""So many connections are accepted before the other tasks get a turn: some milliseconds' work."""
+ACCEPTED_IN_A_ROW_MAX: Final = 16
+"""So many connections are accepted before the other tasks get a turn: some milliseconds, with what each costs then."""
 
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENOSPC})
 _GONE_BEFORE_ACCEPT: Final = frozenset(

@@ -43,6 +43,22 @@ def test_a_host_at_its_limit_makes_room_among_its_own_connections() -> None:
     assert come(at, "10.0.0.1:5", "10.0.0.2:1") == ["3 connections from 10.0.0.1 are open, the limit"]
 
 
+def test_only_its_own_connections_are_looked_at_for_a_host_at_its_limit() -> None:
+    """A stranger whom nobody lets in may come a thousand times a second."""
+    asked: list[str] = []
+
+    def has_proven(guest: str) -> bool:
+        asked.append(guest)
+        return True
+
+    at = Door[str](
+        allow=(), allow_key="", places_max=99, places_per_host_max=3, has_proven=has_proven, show_out=asked.append
+    )
+    assert come(at, *(f"10.0.0.{host}:{port}" for port in range(3) for host in range(9))) == []
+    assert come(at, "10.0.0.4:9") == ["3 connections from 10.0.0.4 are open, the limit"]
+    assert asked == [f"10.0.0.4:{port}" for port in range(3)]
+
+
 def test_a_place_is_given_back_once() -> None:
     at = door(set(), [], places_per_host_max=1)
     assert come(at, "[fd00::1]:7") == []

@@ -116,4 +116,4 @@ async def test_who_connects_does_not_wait_for_a_pass_of_the_event_loop_for_each_
             await listener.accept()
         assert nobody_else.cancelled_caught
     listener.close()
-    assert 2 <= passes <= 10, "the others have had their turns too"
+    assert 2 <= passes <= count / 2, "the others have had their turns too"
