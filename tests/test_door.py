@@ -1,5 +1,7 @@
 """A port's places: who comes in, who gives way."""
 
+from sys import gettrace, settrace
+from types import FrameType
 from typing import Any
 
 from rmqha.door import Door
@@ -43,20 +45,29 @@ def test_a_host_at_its_limit_makes_room_among_its_own_connections() -> None:
     assert come(at, "10.0.0.1:5", "10.0.0.2:1") == ["3 connections from 10.0.0.1 are open, the limit"]
 
 
-def test_only_its_own_connections_are_looked_at_for_a_host_at_its_limit() -> None:
+def test_who_finds_its_host_at_its_limit_costs_the_same_however_many_others_there_are() -> None:
     """A stranger whom nobody lets in may come a thousand times a second."""
-    asked: list[str] = []
+    costs = []
+    for others in (1, 300):
+        proven, lines = set[str](), 0
+        at = door(proven, [], places_max=1000)
+        assert (
+            come(at, *(f"10.1.{host}.1:1" for host in range(others)), *(f"10.0.0.1:{port}" for port in range(3))) == []
+        )
+        proven.update(at.guests)
 
-    def has_proven(guest: str) -> bool:
-        asked.append(guest)
-        return True
+        def count(_frame: FrameType, event: str, _argument: object) -> Any:
+            nonlocal lines
+            lines += event == "line"
+            return count
 
-    at = Door[str](
-        allow=(), allow_key="", places_max=99, places_per_host_max=3, has_proven=has_proven, show_out=asked.append
-    )
-    assert come(at, *(f"10.0.0.{host}:{port}" for port in range(3) for host in range(9))) == []
-    assert come(at, "10.0.0.4:9") == ["3 connections from 10.0.0.4 are open, the limit"]
-    assert asked == [f"10.0.0.4:{port}" for port in range(3)]
+        before = gettrace()
+        settrace(count)
+        closed = at.why_closed("10.0.0.1:9")
+        settrace(before)
+        assert closed is not None
+        costs.append(lines)
+    assert 0 < costs[0] == costs[1]
 
 
 def test_a_place_is_given_back_once() -> None:
