@@ -374,6 +374,6 @@ class CommitLog:
             if phy_offset < self.wrote.value:
                 self.flushed.cut(phy_offset)
                 self.wrote.cut(phy_offset)
-            self.queue.start_offset = self.boundary_offset = phy_offset
-            self.last_store_timestamp_ms = 0
+            self.queue.start_offset = phy_offset
+            self.boundary_offset = self.last_store_timestamp_ms = 0
         self._note_durable()

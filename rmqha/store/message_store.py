@@ -210,7 +210,7 @@ class DefaultMessageStore:
         return taken
 
     def start_at(self, phy_offset: int) -> None:
-        """See :meth:`RawLog.start_at`. If it begins before its end nothing vouches any more for what was there.
+        """See :meth:`RawLog.start_at`. Nothing vouches any more for what was there before it.
 
         Raises:
             StoreWriteError: the disk does not let it.
