@@ -210,21 +210,22 @@ class PutMessageService:
         ends: list[int] = []
         oneways = 0
         for (asked, _, wait, oneway), result in zip(puts, results, strict=False):
-            if result.status is not _PUT_OK:
+            status, offset, size, _, _, _, _ = result
+            if status is not _PUT_OK:
                 caller.refuse(asked, result)
                 continue
             oneways += oneway
             if wait:
                 waiting.append((asked, result))
-                ends.append(result.wrote_offset + result.wrote_bytes)
+                ends.append(offset + size)
             else:
                 at_once.append((asked, result))
         if oneways:
             caller.finish_oneway(oneways)
         if at_once:
             failed = self._store.write_error is not None
-            status = PutMessageStatus.FLUSH_DISK_TIMEOUT if failed else _PUT_OK
-            caller.prepare_answers(at_once)([status] * len(at_once))
+            known = PutMessageStatus.FLUSH_DISK_TIMEOUT if failed else _PUT_OK
+            caller.prepare_answers(at_once)([known] * len(at_once))
         if waiting:
             answer = caller.prepare_answers(waiting)  # while disk and replicas do their part
             self._durability.answer_when_durable(waiting[0][1].wrote_offset, ends, answer)

@@ -21,6 +21,8 @@ from rmqha.codec.headers import (
     decode_header,
     encode_header,
 )
+from rmqha.codec.host import parse_host
+from rmqha.codec.message_id import encode_message_id
 from rmqha.codec.remoting import RemotingCommand, SerializeType, decode_frames, encode_ext_fields
 from rmqha.codec.send_answers import SendMessageResponseEncoder, decode_send_response
 from rmqha.codec.send_headers import (
@@ -167,6 +169,19 @@ def test_answers_are_the_recorded_ones_byte_for_byte(session: str) -> None:
         )
         assert raw == command.encode()
         assert decode_send_response(command).msg_id == fields["msgId"]
+
+
+@pytest.mark.parametrize("serialize", SerializeType)
+@pytest.mark.parametrize("host", ["127.0.0.1:10911", "[fe80::25]:65535"])
+def test_a_success_is_written_as_any_other_answer(serialize: SerializeType, host: str) -> None:
+    host_raw = parse_host(host)
+    encoder = SendMessageResponseEncoder(host_raw, region='100 % "here"')
+    for opaque in (0, 7, -1, 123_456_789, 2**31 - 1, -(2**31)):
+        for offset, queue_id, queue_offset in ((0, 0, 0), (1 << 30, 7, 25), (2**63 - 1, 2**31 - 1, 2**62)):
+            assert encoder.message_id(offset) == encode_message_id(host_raw, offset)
+            assert encoder.encode_success(serialize, opaque, offset, queue_id, queue_offset) == encoder.encode(
+                serialize, opaque, 0, encode_message_id(host_raw, offset), queue_id, queue_offset
+            )
 
 
 @pytest.mark.parametrize("serialize", SerializeType)

@@ -59,9 +59,8 @@ class SendMessageProcessor:
         self._topics = topics
         self._rules = rules
         self._stored_properties = StoredProperties(rules.cluster_name)
-        self._id_prefix = rules.store_host.hex().upper()  # what encode_message_id puts before the offset
         self._decoder = SendMessageRequestDecoder()
-        self._encoder = SendMessageResponseEncoder()
+        self._encoder = SendMessageResponseEncoder(rules.store_host)
         self._next_queue = 0
         self._usual = UsualPuts(topics, self._check_destination, self._stored_properties, rules=rules)
         self._large_batches = 0
@@ -194,22 +193,25 @@ class SendMessageProcessor:
 
     def _encode_answers(self, stored: list[_Stored], statuses: list[PutMessageStatus]) -> list[bytes]:
         """Hot path: one answer a message, in order."""
-        encode, id_prefix = self._encoder.encode, self._id_prefix
-        frames = []
-        for ((opaque, serialize, oneway, queue_id), result), status in zip(stored, statuses, strict=True):
+        encode_success, frames = self._encoder.encode_success, []
+        for (asked, result), status in zip(stored, statuses, strict=True):
+            opaque, serialize, oneway, queue_id = asked
+            _, wrote_offset, _, queue_offset, _, batch_offsets, _ = result
             if oneway:
                 continue
-            code = 0
-            if status is not _PUT_OK:
-                code = _CODE_OF_STATUS[status]
-                if code == ResponseCode.SYSTEM_ERROR:
-                    frames.append(_encode_cut(opaque, serialize))
-                    continue
-            msg_id = f"{id_prefix}{result.wrote_offset:016X}"
-            if result.batch_offsets:
-                msg_id = ",".join([f"{id_prefix}{offset:016X}" for offset in result.batch_offsets])
-            frames.append(encode(serialize, opaque, code, msg_id, queue_id, result.queue_offset))
+            if status is _PUT_OK and not batch_offsets:
+                frames.append(encode_success(serialize, opaque, wrote_offset, queue_id, queue_offset))
+            else:
+                frames.append(self._encode_answer(asked, result, status))
         return frames
+
+    def _encode_answer(self, asked: Asked, result: AppendResult, status: PutMessageStatus) -> bytes:
+        opaque, serialize, _, queue_id = asked
+        code = _CODE_OF_STATUS[status]
+        if code == ResponseCode.SYSTEM_ERROR:
+            return _encode_cut(opaque, serialize)
+        msg_id = ",".join(map(self._encoder.message_id, result.offsets))
+        return self._encoder.encode(serialize, opaque, code, msg_id, queue_id, result.queue_offset)
 
 
 class _Sender:
