@@ -1,5 +1,7 @@
 """Connections: at most one live connection to each address."""
 
+from dataclasses import dataclass, field
+
 import trio
 
 from rmqha.codec.codes import ResponseCode
@@ -12,6 +14,16 @@ _STALE_AFTER_S = 100.0
 """Brokers drop a connection that is idle for 120 s: one nearly as old is not asked any more."""
 
 
+@dataclass(slots=True)
+class _Attempts:
+    """To connect to one address, one at a time."""
+
+    lock: trio.Lock = field(default_factory=trio.Lock)
+    failures: int = 0
+    reason: str = ""
+    """Why the last one failed."""
+
+
 class Connections:
     """Connects when somebody asks, and again after a connection has ended. Connections end with the nursery."""
 
@@ -20,7 +32,7 @@ class Connections:
         self._nursery = nursery
         self._connect_timeout_s = connect_timeout_s
         self._clients: dict[str, RemotingClient] = {}
-        self._locks: dict[str, trio.Lock] = {}
+        self._attempts: dict[str, _Attempts] = {}
 
     def live(self, address: str, *, now: float) -> RemotingClient | None:
         """The connection, if there is one now that can be asked."""
@@ -33,7 +45,7 @@ class Connections:
         return client
 
     async def get(self, address: str) -> RemotingClient:
-        """The connection, made now if need be; callers that ask meanwhile wait for the same one.
+        """The connection, made now if need be; callers that ask meanwhile wait for the same one, or fail with it.
 
         Raises:
             RemotingConnectError: there is none to be had.
@@ -41,12 +53,23 @@ class Connections:
         client = self.live(address, now=trio.current_time())
         if client is not None:
             return client
-        async with self._locks.setdefault(address, trio.Lock()):
+        attempts = self._attempts.setdefault(address, _Attempts())
+        failures = attempts.failures
+        async with attempts.lock:
             client = self.live(address, now=trio.current_time())
-            if client is None:
-                client = await connect_remoting_client(self._network, address, timeout_s=self._connect_timeout_s)
-                self._clients[address] = client
-                self._nursery.start_soon(client.run)
+            if client is None and attempts.failures > failures:
+                raise RemotingConnectError(address, attempts.reason)
+            return client or await self._connect(address, attempts)
+
+    async def _connect(self, address: str, attempts: _Attempts) -> RemotingClient:
+        try:
+            client = await connect_remoting_client(self._network, address, timeout_s=self._connect_timeout_s)
+        except RemotingConnectError as error:
+            attempts.failures += 1
+            attempts.reason = str(error).removeprefix(f"{address}: ")
+            raise
+        self._clients[address] = client
+        self._nursery.start_soon(client.run)
         return client
 
     async def invoke(self, address: str, request: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
