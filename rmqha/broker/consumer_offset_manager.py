@@ -14,7 +14,7 @@ _INT64_MAX: Final = 2**63 - 1
 TOPIC_GROUP_SEPARATOR: Final = "@"
 ENTRIES_MAX: Final = 262_144
 """Most offsets that are kept: some 100 MB."""
-_QUEUE_SIZE: Final = len("2147483647:9223372036854775807,")
+_QUEUE_SIZE: Final = len("-2147483648:-9223372036854775808,")
 _MERGED_AT_ONCE: Final = 1000
 """Offsets: less than a millisecond's work."""
 

@@ -135,6 +135,16 @@ def test_no_commit_makes_the_table_too_large_to_be_fetched() -> None:
     offsets.commit_offset(f"{0:0200}\n", "t" * 127, 0, offset=1)  # what is known goes on
 
 
+def test_nor_do_negative_numbers() -> None:
+    """Each takes a byte more, which for 37,000 groups with two queues each was too much."""
+    offsets = ConsumerOffsetManager()
+    with suppress(RemoteProtocolError):
+        for number in range(ENTRIES_MAX):
+            for queue_id in (-(2**31), -(2**31) + 1):
+                offsets.commit_offset(f"{number:0255}", "t" * 127, queue_id, offset=-(2**63))
+    assert len(java_json.dumps(offsets.to_json()).encode()) < FRAME_SIZE_MAX - 1000
+
+
 async def test_who_cannot_commit_any_more_goes_on_consuming(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
