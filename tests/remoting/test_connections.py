@@ -10,7 +10,7 @@ from rmqha.transport import Stream
 
 
 class SilentNetwork:
-    """Whoever is asked has lost power: nothing comes back."""
+    """The host that is asked has lost power: nothing comes back."""
 
     def __init__(self) -> None:
         self.attempts = 0
