@@ -1,0 +1,1 @@
+"""Groups of DLedger servers in the simulator."""
