@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 import structlog
 from structlog.typing import BindableLogger
@@ -23,6 +24,16 @@ CORPUS = Path(__file__).parent / "corpus"
 _CHUNK = 200
 """So many schedules leave some 100 MB of garbage."""
 _COUNTER: Final = CountingLogger()
+
+
+class Run(Protocol):
+    """Simulates a seed: of brokers, or of DLedger groups."""
+
+    def __call__(self, seed: int, *, is_last: bool = ...) -> Outcome:
+        """See :func:`tests.sim.world.simulate`."""
+        ...
+
+
 _FOR_GOOD: Final = ExitStack()
 """What a process that runs nothing but schedules has entered, and does not leave."""
 
@@ -71,7 +82,7 @@ def _prepare_process() -> None:
     structlog._config.BoundLoggerLazyProxy.__getattr__ = _count_at_once  # type: ignore[method-assign]
 
 
-def outcomes(seeds: range, *, jobs: int) -> Iterator[Outcome]:
+def outcomes(seeds: range, *, jobs: int, run: Run = simulate) -> Iterator[Outcome]:
     """Every outcome, in the order of the seeds.
 
     Each chunk has a process of its own, whose garbage goes with it: collecting it was an eighth of the work.
@@ -81,34 +92,34 @@ def outcomes(seeds: range, *, jobs: int) -> Iterator[Outcome]:
         gc.freeze()
     chunks = [seeds[start : start + _CHUNK] for start in range(0, len(seeds), _CHUNK)]
     with get_context("fork").Pool(jobs, initializer=_prepare_process, maxtasksperchild=1) as pool:
-        for chunk_of_outcomes in pool.imap(_run_chunk, chunks):
+        for chunk_of_outcomes in pool.imap(partial(_run_chunk, run), chunks):
             yield from chunk_of_outcomes
 
 
-def _run_chunk(seeds: range) -> list[Outcome]:
-    return [_run(seed) for seed in seeds]
+def _run_chunk(run: Run, seeds: range) -> list[Outcome]:
+    return [_run(run, seed) for seed in seeds]
 
 
-def _run(seed: int) -> Outcome:
+def _run(run: Run, seed: int) -> Outcome:
     """A defect of the simulator that is no Exception would leave the pool waiting for its process for ever."""
     try:
-        return simulate(seed, is_last=True)
+        return run(seed, is_last=True)
     except BaseException as error:
         raise RuntimeError(f"the simulator failed in seed {seed}: {error!r}") from error
 
 
-def changed(mutant: Mutant, seeds: range) -> int:
+def changed(mutant: Mutant, seeds: range, *, run: Run = simulate) -> int:
     """How many schedules a planted bug makes another one of: where there is none it was never reached."""
     quiet()
     count = 0
     for seed in seeds:
         with mutant:
-            digest = simulate(seed).digest
-        count += digest != simulate(seed).digest
+            digest = run(seed).digest
+        count += digest != run(seed).digest
     return count
 
 
-def first_failure(mutant: Mutant, seeds: range) -> tuple[int | None, Outcome | None]:
+def first_failure(mutant: Mutant, seeds: range, *, run: Run = simulate) -> tuple[int | None, Outcome | None]:
     """How many seeds it takes to find a planted bug, and how it showed; None if it survives.
 
     A seed that fails without the bug as well says nothing about it, and is passed over.
@@ -116,8 +127,8 @@ def first_failure(mutant: Mutant, seeds: range) -> tuple[int | None, Outcome | N
     quiet()
     for count, seed in enumerate(seeds, 1):
         with mutant:
-            outcome = simulate(seed)
-        if outcome.violations and not simulate(seed).violations:
+            outcome = run(seed)
+        if outcome.violations and not run(seed).violations:
             assert not _is_misfit(outcome), f"{mutant.name} does not fit the code any more: {outcome.traceback}"
             return count, outcome
     return None, None

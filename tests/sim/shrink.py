@@ -63,24 +63,25 @@ def record(seed: int) -> Tape:
 
 def shrink(tape: Tape) -> Tape:
     """Drop faults, then messages, as long as the same invariant is violated."""
-    wanted = _kinds(tape.play())
+    wanted = kinds(tape.play())
     runs = 0
 
     def fails(candidate: Tape) -> bool:
         nonlocal runs
         runs += 1
-        return runs <= _RUNS_MAX and bool(wanted & _kinds(candidate.play()))
+        return runs <= _RUNS_MAX and bool(wanted & kinds(candidate.play()))
 
-    tape = replace(tape, plan=_ddmin(tape.plan, lambda plan: fails(replace(tape, plan=list(plan)))))
-    messages = _ddmin(sorted(tape.messages), lambda some: fails(replace(tape, messages=frozenset(some))))
+    tape = replace(tape, plan=ddmin(tape.plan, lambda plan: fails(replace(tape, plan=list(plan)))))
+    messages = ddmin(sorted(tape.messages), lambda some: fails(replace(tape, messages=frozenset(some))))
     return replace(tape, messages=frozenset(messages))
 
 
-def _kinds(outcome: Outcome) -> set[str]:
+def kinds(outcome: Outcome) -> set[str]:
+    """Which invariants were violated."""
     return {violation.partition(":")[0] for violation in outcome.violations}
 
 
-def _ddmin(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
+def ddmin(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
     """A subset that fails and of which no tried part does (Zeller's ddmin, complements only)."""
     rest, parts = list(items), 2
     while rest:

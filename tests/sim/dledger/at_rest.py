@@ -1,0 +1,65 @@
+"""What holds once everything is healed and nothing is under way."""
+
+from typing import TYPE_CHECKING
+
+from rmqha.codec.dledger_entry import INDEX_UNIT_SIZE, encode_index
+from tests.sim.dledger.history import Place
+from tests.sim.dledger.machine import Machine, Process
+
+if TYPE_CHECKING:
+    from tests.sim.dledger.world import World
+
+
+def check_at_rest(world: "World") -> None:
+    """S8, S10, S4: nothing acknowledged or committed is lost; units fit their entries; files are the same."""
+    for machine in world.machines.values():
+        process = machine.process
+        assert process is not None, "all serve"
+        for index, entry in (world.checker.committed | world.checker.acknowledged).items():
+            if index >= process.begin and process.log.get(index) != entry:
+                world.checker.violation("S8", f"{machine.name} has lost {entry}")
+                return
+        _check_units(world, machine, process)
+    _check_files(world)
+
+
+def _check_units(world: "World", machine: Machine, process: Process) -> None:
+    size, directory = machine.config.mapped_file_size_for_entry_index, machine.config.index_store_path
+    for entry in process.log.values():
+        offset = entry.index * INDEX_UNIT_SIZE
+        inode = machine.disk.files.get(f"{directory}/{offset - offset % size:020d}")
+        unit = encode_index(pos=entry.pos, size=entry.size, magic=entry.magic, index=entry.index, term=entry.term)
+        if inode is None or inode.cache[offset % size : offset % size + INDEX_UNIT_SIZE] != unit:
+            world.checker.violation("S10", f"{machine.name} has another unit for {entry}, or none")
+            return
+
+
+def _check_files(world: "World") -> None:
+    """All members have the same bytes in those data files that both have whole."""
+    files = []
+    for machine in world.machines.values():
+        directory = machine.config.data_store_paths[0]
+        begin = machine.process.begin if machine.process else 0
+        first = machine.process.log[begin].pos if machine.process and machine.process.log else 0
+        files.append(
+            {
+                path: bytes(inode.cache)
+                for path, inode in machine.disk.files.items()
+                if path.startswith(f"{directory}/") and int(path.rpartition("/")[2]) >= first
+            }
+        )
+    shared = set.intersection(*[set(one) for one in ({path.rpartition("/")[2] for path in of_one} for of_one in files)])
+    named = [{path.rpartition("/")[2]: data for path, data in of_one.items()} for of_one in files]
+    for name in sorted(shared):
+        if any(of_one[name] != named[0][name] for of_one in named):
+            world.checker.violation("S4", f"the data files {name} are not the same")
+
+
+def observe(world: "World") -> None:
+    """Whatever is in the log in the end is, for the history, as if somebody had read it."""
+    process = next(iter(world.machines.values())).process
+    assert process is not None, "all serve"
+    for entry in process.log.values():
+        read = world.history.get("at rest", entry.index)
+        place = Place(entry.index, entry.term, entry.pos)
+        world.history.answered(read, 200, place=place, found=bytes(entry.body))

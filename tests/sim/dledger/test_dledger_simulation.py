@@ -1,0 +1,67 @@
+"""The short form of what scripts/simulate --dledger does at length: histories without violation, and not blind."""
+
+import os
+
+import pytest
+
+from tests.sim import campaign
+from tests.sim.dledger import shrink
+from tests.sim.dledger.mutants import PLANTED
+from tests.sim.dledger.swarm import OPERATIONS_MIN
+from tests.sim.dledger.world import simulate
+
+SEEDS = int(os.environ.get("RMQHA_SIM_DLEDGER_SEEDS", "4"))
+EASILY_FOUND = (
+    "a vote is not saved",
+    "who was restarted leads its old term again",
+    "a vote for a shorter log",
+    "a follower acknowledges what it has not flushed",
+    "what was sent counts as stored",
+)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    campaign.quiet()
+
+
+def test_no_history_of_a_group_violates_an_invariant() -> None:
+    summary = campaign.Summary()
+    for outcome in campaign.outcomes(range(SEEDS), jobs=1, run=simulate):
+        summary.add(outcome)
+    assert [(outcome.seed, outcome.violations) for outcome in summary.failed] == []
+    assert summary.counts["history: operations"] >= OPERATIONS_MIN * SEEDS
+    assert summary.acked > 20 * SEEDS
+
+
+def test_the_same_seed_is_the_same_history() -> None:
+    assert len({simulate(2).digest for _ in range(2)}) == 1
+    assert simulate(3).digest != simulate(4).digest
+
+
+@pytest.mark.parametrize("name", EASILY_FOUND)
+def test_a_bug_that_is_planted_into_a_group_is_found(name: str) -> None:
+    count, outcome = campaign.first_failure(PLANTED[name], range(10), run=simulate)
+    assert count is not None
+    assert outcome is not None
+    assert outcome.violations
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_fits_the_group_s_code(name: str) -> None:
+    with PLANTED[name]:
+        assert all(owner.__dict__[attribute] is replacement for owner, attribute, replacement in PLANTED[name].patches)
+    assert all(owner.__dict__[attribute] is not wrong for owner, attribute, wrong in PLANTED[name].patches)
+
+
+def test_a_failure_of_a_group_is_shrunk() -> None:
+    with PLANTED["who was restarted leads its old term again"]:
+        tape = next(t for t in map(shrink.record, range(20)) if t.play().violations)
+        least = shrink.shrink(tape)
+        outcome = least.play()
+        assert outcome.violations
+        assert len(least.plan) < len(tape.plan)
+        scope: dict[str, object] = {}
+        exec(compile(shrink.as_test(least, outcome), "told", "exec"), scope)
+        with pytest.raises(AssertionError):
+            scope[f"test_seed_{tape.seed}"]()  # type: ignore[operator]

@@ -1,0 +1,264 @@
+"""The world: builds a group from a seed, lets things happen to it, heals it, and sees whether everything was kept."""
+
+import gc
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+import trio
+
+from rmqha.dledger.term_barrier import BARRIER_TOPIC
+from rmqha.errors import MQBrokerError, RemoteProtocolError, RemotingError
+from tests.sim import sim_loop
+from tests.sim.dledger.at_rest import check_at_rest, observe
+from tests.sim.dledger.clients import Client
+from tests.sim.dledger.faults import Nemesis, draw_plan
+from tests.sim.dledger.history import History
+from tests.sim.dledger.invariants import Checker
+from tests.sim.dledger.linearizability import why_not_linearizable
+from tests.sim.dledger.machine import PORT, Machine
+from tests.sim.dledger.swarm import CHAOS_S, OPERATIONS_MIN, Swarm, draw
+from tests.sim.dledger.witness import watch
+from tests.sim.journal import CountingLogger, Journal
+from tests.sim.nemesis import Fault
+from tests.sim.sim_clock import call_at, stream
+from tests.sim.sim_net import SimNet, SimStream
+from tests.sim.world import Outcome
+
+LIVENESS_S: Final = 40.0
+"""After healing a new entry is committed, and all logs are equal, within so many virtual seconds."""
+_LOOK_S: Final = 0.25
+_LINES_A_SECOND: Final = 8
+_LINES_AT_ONCE: Final = 80
+
+
+@dataclass(eq=False)
+class World:
+    """One run of one seed. ``plan`` replaces what the seed would draw, for shrinking."""
+
+    seed: int
+    swarm: Swarm
+    plan: list[Fault]
+    keep_events: bool = False
+    is_last: bool = False
+    journal: Journal = field(init=False)
+    net: SimNet = field(init=False)
+    checker: Checker = field(init=False)
+    machines: dict[str, Machine] = field(default_factory=dict)
+    clients: list[Client] = field(default_factory=list)
+    history: History = field(default_factory=History)
+    nursery: trio.Nursery = field(init=False)
+    known_end: int = -1
+    """The last index of which a client was told that it is there."""
+    died_at: dict[str, float] = field(default_factory=dict)
+    is_healed: bool = False
+    is_over: bool = False
+    is_calm_since: float = inf
+    traceback: str = ""
+
+    async def run(self) -> Outcome:
+        """Everything from the first boot to the verdict."""
+        swarm = self.swarm
+        self.journal = Journal(now=trio.current_time)
+        self.net = SimNet(
+            stream(self.seed, "net"),
+            journal=self.journal,
+            capacity=swarm.capacity,
+            chopping=swarm.chopping,
+            latency_s=swarm.network_latency_s,
+        )
+        self.net.on_connected = self._watch
+        self.checker = Checker(self)
+        self._over = trio.Event()
+        CountingLogger.events.clear()
+        for number in range(swarm.members):
+            machine = Machine(self, number)
+            self.machines[machine.name] = machine
+        self.clients = [Client(self, number) for number in range(swarm.clients)]
+        async with trio.open_nursery() as self.nursery:
+            for machine in self.machines.values():
+                machine.boot()
+            for client in self.clients:
+                self.nursery.start_soon(client.live)
+            await self._chaos()
+            if not self.checker.violations:
+                await self._liveness()
+            self._judge()
+            outcome = self._outcome()
+            if self.is_last:
+                await sim_loop.leave(outcome)
+            self.is_over = True
+            for machine in self.machines.values():
+                machine.kill()
+            self.nursery.cancel_scope.cancel()
+        return outcome
+
+    def _watch(self, client: SimStream, port: int) -> None:
+        if port == PORT:
+            watch(self, client)
+
+    def _outcome(self) -> Outcome:
+        counts = Counter({f"log: {event}": n for event, n in CountingLogger.events.items()})
+        counts["history: operations"] = self.history.completed
+        return Outcome(
+            self.seed,
+            self.journal.digest,
+            self.checker.violations,
+            len(self.checker.acknowledged),
+            self.journal.counts + counts,
+            trio.current_time(),
+            self.journal.events if self.keep_events else None,
+            self.traceback,
+        )
+
+    def stop(self) -> None:
+        """A violation was found: what follows proves nothing."""
+        self._over.set()
+
+    def later(self, delay_s: float, act: Callable[[], object]) -> None:
+        """Do something in a while, unless the run is over."""
+        call_at(trio.current_time() + delay_s, lambda: None if self.is_over else act())
+
+    def keep_traceback(self, error: BaseException) -> None:
+        """For the report of a crash of the product."""
+        self.traceback += "".join(traceback.format_exception(error))
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether the chaos is over, and the history long enough; or nothing comes of it any more."""
+        is_long = self.history.completed >= OPERATIONS_MIN or trio.current_time() > CHAOS_S + LIVENESS_S
+        return self.is_healed and is_long
+
+    async def _chaos(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._stop_when_over, nursery.cancel_scope)
+            nursery.start_soon(self._look)
+            nursery.start_soon(Nemesis(self).run, self.plan)
+            if not self.plan:
+                nursery.start_soon(self._note_calm)
+            self.later(CHAOS_S, self._heal)
+            async with trio.open_nursery() as clients:
+                for client in self.clients:
+                    clients.start_soon(client.run)
+            nursery.cancel_scope.cancel()
+
+    async def _note_calm(self) -> None:
+        await self._wait_until(lambda: any(machine.leads for machine in self.machines.values()))
+        self.is_calm_since = trio.current_time() + 1.0
+
+    async def _stop_when_over(self, scope: trio.CancelScope) -> None:
+        await self._over.wait()
+        scope.cancel()
+
+    async def _look(self) -> None:
+        while True:
+            await trio.sleep(_LOOK_S)
+            for machine in self.machines.values():
+                self.checker.look(machine)
+
+    async def transfer(self, transferee: str) -> None:
+        """An operator asks for another leader; whatever comes of it."""
+        leader = next((one for one in self.machines.values() if one.leads), None)
+        if leader is None or leader.process is None or leader.process.server is None:
+            return
+        term = leader.process.server.member_state.curr_term
+        try:
+            answer = await self.clients[0].client.transfer_leadership(leader.name, transferee, term=term)
+        except (RemotingError, MQBrokerError, RemoteProtocolError) as error:
+            self.journal.mark(f"transfer: {type(error).__name__}")
+        else:
+            self.journal.mark(f"transfer: {answer.code}")
+
+    # ---- afterwards
+
+    def _heal(self) -> None:
+        self.journal.record("healed")
+        self.is_healed = True
+        self.net.heal()
+        for machine in self.machines.values():
+            machine.disk.faults.heal()
+            machine.disk.crash_at = None
+            machine.disk.term_in = 0
+            if machine.is_broken:
+                machine.kill()
+            machine.boot()
+
+    async def _liveness(self) -> None:
+        """A new entry is committed, and all logs are equal, within limits."""
+        hung_s = max([machine.disk.faults.hung_until for machine in self.machines.values()]) - trio.current_time()
+        limit_s = LIVENESS_S + max(hung_s, 0.0)
+        with trio.move_on_after(limit_s) as limit:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._stop_when_over, nursery.cancel_scope)
+                while not await self.clients[0].append():  # noqa: ASYNC110 - it is asked
+                    await trio.sleep(0.1)
+                await self._wait_until(self._is_converged)
+                await self.clients[0].get(self.known_end)
+                nursery.cancel_scope.cancel()
+        if limit.cancelled_caught and not self.checker.violations:
+            self.checker.violation("S11", f"not in order {limit_s:g} s after healing: {self._standing()}")
+        if not self.checker.violations:
+            for machine in self.machines.values():
+                self.checker.look(machine)
+            check_at_rest(self)
+            observe(self)
+
+    async def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():  # noqa: ASYNC110 - a look from outside; nobody inside tells us
+            await trio.sleep(0.1)
+
+    def _is_converged(self) -> bool:
+        """All have one log, committed and durable to its end."""
+        ends = set()
+        for machine in self.machines.values():
+            if not machine.serves or machine.process is None or machine.process.store is None:
+                return False
+            store = machine.process.store
+            ends |= {(store.ledger_end_index, store.ledger_end_term), (store.committed_index, store.ledger_end_term)}
+            ends.add((store.flushed_index, store.ledger_end_term))
+        return len(ends) == 1
+
+    def _judge(self) -> None:
+        if not self.checker.violations:
+            barrier = BARRIER_TOPIC.encode()
+            for why in why_not_linearizable(self.history.operations, is_foreign=lambda body: barrier in body)[:3]:
+                self.checker.violation("linearizable", why)
+        lines, allowed = CountingLogger.events.total(), _LINES_AT_ONCE + _LINES_A_SECOND * trio.current_time()
+        if lines > allowed * len(self.machines):
+            self.checker.violation("log", f"{lines} log lines: {CountingLogger.events.most_common(3)}")
+
+    def _standing(self) -> str:
+        parts = []
+        for machine in self.machines.values():
+            process = machine.process
+            if process is None or process.server is None or process.store is None:
+                parts.append(f"{machine.name} down")
+                continue
+            state, store = process.server.member_state, process.store
+            ends = f"{store.committed_index}/{store.flushed_index}/{store.ledger_end_index}"
+            parts.append(f"{machine.name} {state.role.value} {state.curr_term} {ends} {store.write_error or ''}")
+        return "; ".join(parts)
+
+
+def simulate(
+    seed: int,
+    *,
+    swarm: Swarm | None = None,
+    plan: list[Fault] | None = None,
+    keep_events: bool = False,
+    is_last: bool = False,
+) -> Outcome:
+    """Run one seed, or what is left of it. ``is_last``: this process ends soon, see :func:`sim_loop.leave`."""
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        swarm = swarm or draw(seed)
+        plan = draw_plan(seed, swarm) if plan is None else plan
+        world = World(seed, swarm, plan, keep_events=keep_events, is_last=is_last)
+        return sim_loop.run(world.run, seed=seed)
+    finally:
+        if is_collecting:
+            gc.enable()
