@@ -82,7 +82,7 @@ def _prepare_process() -> None:
     structlog._config.BoundLoggerLazyProxy.__getattr__ = _count_at_once  # type: ignore[method-assign]
 
 
-def outcomes(seeds: range, *, jobs: int, run: Run = simulate) -> Iterator[Outcome]:
+def outcomes(seeds: range, *, jobs: int, run: Run = simulate, chunk: int = _CHUNK) -> Iterator[Outcome]:
     """Every outcome, in the order of the seeds.
 
     Each chunk has a process of its own, whose garbage goes with it: collecting it was an eighth of the work.
@@ -90,7 +90,7 @@ def outcomes(seeds: range, *, jobs: int, run: Run = simulate) -> Iterator[Outcom
     quiet()
     if hasattr(gc, "freeze"):  # PyPy has none
         gc.freeze()
-    chunks = [seeds[start : start + _CHUNK] for start in range(0, len(seeds), _CHUNK)]
+    chunks = [seeds[start : start + chunk] for start in range(0, len(seeds), chunk)]
     with get_context("fork").Pool(jobs, initializer=_prepare_process, maxtasksperchild=1) as pool:
         for chunk_of_outcomes in pool.imap(partial(_run_chunk, run), chunks):
             yield from chunk_of_outcomes

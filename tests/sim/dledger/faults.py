@@ -18,6 +18,8 @@ _DOWN_S: Final = (0.05, 0.3, 1.0, 4.0)
 _OUTAGE_S: Final = (0.2, 0.7, 1.5, 4.0, 8.0)
 _HANG_S: Final = (0.5, 2.0, 10.0)
 _LATE_S: Final = (0.3, 1.5, 4.0, 7.0)
+_GIVEN_UP_S: Final = 4.0
+_MOMENT_S: Final = 0.3
 _DAY_MS: Final = 86_400_000.0
 LEADER: Final = "leader"
 """In place of a name: whoever leads when the fault strikes, or n0."""
@@ -40,7 +42,7 @@ _LOSING: Final = (
 _ANY: Final = (
     "kill", "kill", "restart", "term_point", "full", "crowded", "slow", "hang", "skew", "reset", "cut", "cut",
     "partition", "isolate", "isolate", "split", "stall", "late", "late", "echo", "transfer", "client_reset",
-    "usurp", "usurp", "usurp",
+    "usurp", "usurp", "usurp", "tail", "tail",
 )  # fmt: skip
 
 
@@ -173,13 +175,15 @@ class Nemesis:
             case "usurp":  # who is to hand over does, and hears nothing of it any more
                 self.world.nursery.start_soon(self.world.transfer, other.name)
                 self._soon(fault.at % 0.01, lambda: self._part({node.name}, fault.value))
+            case "tail":  # a leader that was cut off, with a tail of its own, hears the next one late
+                self._part({node.name}, fault.value)
+                self._soon(fault.value + fault.at % 0.6, lambda: self._delay_from_leader(node))
             case "stall":
                 self._stall(fault, node)
             case "late":
                 self._delay(node, other, fault.value)
-            case "echo":  # what is under way arrives after its connection was given up
-                self._delay(node, other, fault.value)
-                self._soon(0.3, lambda: self.world.net.delays.pop((node.address, other.address), None))
+            case "echo":
+                self._delay_for_a_moment(node, other, fault.value)
             case _:
                 raise AssertionError(f"no such fault: {fault.kind}")
 
@@ -215,6 +219,14 @@ class Nemesis:
         faults.slowness = 300.0
         self.world.later(fault.value, lambda: setattr(faults, "slowness", 1.0))
         self._part({node.name}, fault.value)
+
+    def _delay_from_leader(self, node: "Machine") -> None:
+        self._delay_for_a_moment(self._named(LEADER), node, _GIVEN_UP_S)
+
+    def _delay_for_a_moment(self, node: "Machine", other: "Machine", late_s: float) -> None:
+        """What is under way then may arrive after its connection was given up for another."""
+        self._delay(node, other, late_s)
+        self._soon(_MOMENT_S, lambda: self.world.net.delays.pop((node.address, other.address), None))
 
     def _delay(self, node: "Machine", other: "Machine", late_s: float) -> None:
         """What leaves one for the other in the next while arrives so late."""

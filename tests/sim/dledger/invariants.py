@@ -70,11 +70,13 @@ class Checker:
             return
         store = process.store
         seen = (store.ledger_begin_index, store.ledger_end_index, store.ledger_end_term, store.committed_index)
-        if (*seen, store.flushed_index) != process.seen:
+        if (*seen, store.flushed_index) != process.seen and store.write_error is None:
             process.seen = (*seen, store.flushed_index)
             self._look_at_log(machine, process, store)
             self._look_at_commit(machine, process, store)
             self._look_at_flush(machine, process, store)
+        if process.server is not None and process.server.pusher.handler.diverged is not None:
+            self.violation("S7", f"{machine.name} was told to cut: {process.server.pusher.handler.diverged}")
         if process.server is not None and process.leads:
             self._look_at_leader(machine, process, process.server)
 

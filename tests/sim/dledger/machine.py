@@ -9,10 +9,12 @@ from rmqha.config.same_settings import same_settings
 from rmqha.dledger.dledger_config import DLedgerConfig
 from rmqha.dledger.dledger_entry_pusher import PusherOptions
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
-from rmqha.dledger.dledger_server import DLedgerServer, ServerOptions, open_store
+from rmqha.dledger.dledger_server import DLedgerServer
 from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.entry_dispatcher import PushOptions
 from rmqha.dledger.leadership_transfer import TransferOptions
+from rmqha.dledger.open_store import open_store
+from rmqha.dledger.server_options import ServerOptions
 from rmqha.remoting.limits import RemotingLimits
 from tests.sim.dledger.swarm import Swarm
 from tests.sim.journal import NodeDied

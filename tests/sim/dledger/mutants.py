@@ -11,7 +11,7 @@ import trio
 from rmqha.codec.dledger_properties import TermVote, decode_term_vote
 from rmqha.dledger import leader_elector, leadership_transfer, member_state, proven_reads, state_maintainer, term_file
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
-from rmqha.dledger.vote import HeartBeatResponse, VoteResponse, VoteResult
+from rmqha.dledger.vote import VoteResponse, VoteResult
 from tests.sim.dledger import replication_mutants
 from tests.sim.dledger.planted import PLANTED, planted
 from tests.sim.mutant import Mutant, nothing
@@ -28,7 +28,6 @@ _init: Final = Elector.__init__
 _judge: Final = Elector._judge
 _become_candidate: Final = Elector._become_candidate
 _save_in_thread: Final = Terms.save_in_thread
-_handle_heart_beat: Final = Elector.handle_heart_beat
 _on_heart_beat_answer: Final = Elector.on_heart_beat_answer
 
 # ---- term and vote
@@ -99,13 +98,6 @@ def _end_term_of_the_present(self: Any, index: int, term: int) -> None:
     self.ledger_end_index, self.ledger_end_term = index, max(term, self.curr_term) if index >= 0 else term
 
 
-def _beats_of_old_terms_count(self: Any, request: Any, *, now: float) -> HeartBeatResponse:
-    if request.term < self._state.curr_term and self._state.leader_id == request.leader_id:
-        self._heard_at = now
-        return HeartBeatResponse(_Code.SUCCESS)
-    return _handle_heart_beat(self, request, now=now)
-
-
 def _ignores_higher_terms(self: Any, peer: str, number: int, response: Any, *, now: float) -> None:
     if response is None or response.code != _Code.EXPIRED_TERM:
         _on_heart_beat_answer(self, peer, number, response, now=now)
@@ -131,7 +123,6 @@ planted("a vote for the longer log, of whatever term", "Raft §5.4.1", (Elector,
 planted(
     "the last entry's term is the present one", "#52", (State, "update_ledger_index_and_term", _end_term_of_the_present)
 )
-planted("a beat of an old term counts", "§4.5", (Elector, "handle_heart_beat", _beats_of_old_terms_count))
 planted("a leader is deaf to higher terms", "#247", (Elector, "on_heart_beat_answer", _ignores_higher_terms))
 planted("a leader stays whose disk has failed", "#287", (Elector, "__init__", _leads_with_a_broken_disk))
 

@@ -112,12 +112,6 @@ def _ignores_a_failed_append(self: Any, held: Any, answers: list[Any]) -> None:
         answers.append((token, self._response(held.request, _Code.SUCCESS)))
 
 
-def _never_says_what_it_could_not_store(self: Any, held: Any, answers: list[Any]) -> None:
-    before = len(answers)
-    _append(self, held, answers)
-    del answers[before:]
-
-
 def _commits_unclamped(self: Any, term: int, new_committed_index: int) -> bool:
     is_new = _update_committed_index(self, term, new_committed_index)
     if new_committed_index > self.committed_index >= 0:
@@ -222,7 +216,6 @@ def plant() -> None:
         (dledger_mmap_file_store, "check_leader", nothing),
     )  # fmt: skip
     planted("a follower ignores a failed append", "#142", (Handler, "_append", _ignores_a_failed_append))
-    planted("a failed append is never answered", "#142", (Handler, "_append", _never_says_what_it_could_not_store))
     planted("a late TRUNCATE cuts what counts", "§7.3 row 2", (Handler, "_equal_index", always(-1)))
     planted("what is committed is cut", "#316", (dledger_mmap_file_store, "plan_cut", _cuts_before_it),
             (Handler, "_equal_index", always(-1)))  # fmt: skip

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.codec.dledger_properties import TermVote
 from rmqha.codec.dledger_usual import decode_append, decode_append_answer
-from rmqha.codec.dledger_wire import DLedgerRequestCode, decode
+from rmqha.codec.dledger_wire import DLedgerRequestCode, GetEntriesResponse, decode
 from rmqha.codec.remoting import RemotingCommand, decode_frames
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.push_entry import PushEntryRequest, PushType
@@ -102,11 +102,14 @@ class _Witness:
                     self._check_stored(machine, request)
                 case _Code.APPEND:
                     self._check_appended(machine, request.body, frame.body)
+                case _Code.GET:
+                    self._check_read(machine, frame.body)
 
     def _check_vote(self, machine: "Machine", request: VoteRequest, response: VoteResponse) -> None:
-        """S2: a vote is durable before it is told."""
+        """S2: a vote is durable before it is told, or one more will never be given in that term."""
         saved = self._checker.terms.get(machine.name, TermVote(0))
-        if response.result is VoteResult.ACCEPT and saved != TermVote(request.term, request.leader_id):
+        is_saved = saved.curr_term > request.term or saved == TermVote(request.term, request.leader_id)
+        if response.result is VoteResult.ACCEPT and not is_saved:
             self._checker.violation("S2", f"{machine.name} votes as in {request}, and has saved {saved}")
         if response.result not in {VoteResult.REJECT_TERM_SMALL_THAN_LEDGER, VoteResult.UNKNOWN}:
             self._check_term(machine, response.term)
@@ -123,6 +126,12 @@ class _Witness:
             if entry.index >= process.begin and process.log.get(entry.index) != entry:
                 has = process.log.get(entry.index)
                 self._checker.violation("S8", f"{machine.name} acknowledges {entry}, and has {has}")
+
+    def _check_read(self, machine: "Machine", raw: bytes) -> None:
+        """S9: what is read is committed."""
+        for entry in decode(GetEntriesResponse, raw)[1].entries:
+            if self._checker.committed.get(entry.index) != entry:
+                self._checker.violation("S9", f"{machine.name} shows {entry}, which is not committed")
 
     def _check_appended(self, machine: "Machine", body: bytes, raw: bytes) -> None:
         answer = decode_append_answer(raw)
