@@ -22,7 +22,7 @@ _GIVEN_UP_S: Final = 4.0
 _MOMENT_S: Final = 0.3
 _DAY_MS: Final = 86_400_000.0
 LEADER: Final = "leader"
-"""In place of a name: whoever leads when the fault strikes, or n0."""
+"""In place of a name: the leader when the fault strikes, or n0."""
 FOLLOWER: Final = "follower"
 """The first member that does not."""
 _LASTING: Final = {

@@ -231,8 +231,8 @@ class Checker:
 
     def _check_prefix(self, machine: Machine, store: DLedgerMmapFileStore, before: Remains) -> None:
         end, name = store.ledger_end_index, machine.name
-        is_durable = self.world.swarm.acks_flushed and before.log
-        if is_durable and end < min(before.flushed, before.end):
+        is_durable = self.world.swarm.acks_flushed and before.flushed in before.log  # it may have begun behind it
+        if is_durable and end < before.flushed:
             self.violation("S12", f"{name} has {end} entries left, and {before.flushed} were durable")
         if end > before.end + _TORN and before.log:
             self.violation("S12", f"{name} had entries up to {before.end}, and comes back with {end}")

@@ -25,7 +25,7 @@ class Swarm:
     reads: float
     """This part of all operations."""
     stubborn: float
-    """So often a client asks a member of its own choice first, whoever leads: it may have been deposed."""
+    """So often a client asks a member of its own choice first: it may not lead, or not any more."""
     body_size_max: int
     data_size: int
     index_size: int

@@ -66,7 +66,7 @@ class _Witness:
                 self._check_asking(self._asking, request)
 
     def _check_asking(self, machine: "Machine", request: VoteRequest | HeartBeatRequest | PushEntryRequest) -> None:
-        """S1, S2: whoever speaks of a term has it durably; and one leads it."""
+        """S1, S2: who speaks of a term has it durably; and one leads it."""
         self._check_term(machine, request.term)
         if isinstance(request, VoteRequest):
             return
