@@ -14,7 +14,8 @@ REMEMBERED_TAG_MAX: Final = 256
 def java_string_hash(text: str) -> int:
     """``String.hashCode``: ``h = 31 * h + unit`` over the UTF-16 code units, as a signed 32-bit number."""
     code = 0
-    for unit in memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H"):
+    units = text.encode() if text.isascii() else memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
+    for unit in units:
         code = (31 * code + unit) & 0xFFFFFFFF
     return code - (code >> 31 << 32)
 

@@ -12,6 +12,7 @@ Clients in the field leave out or null what they please, write codes as strings 
 Source: spec: remoting §2.1, §2.4, §6 rows 24-26.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +25,10 @@ SUBSCRIBE_ALL: Final = "*"
 
 HEARTBEAT_SIZE_MAX: Final = 256 * 1024
 """A thousand topics with some tags each. To read a larger one would keep everybody else waiting."""
+SUBSCRIPTIONS_MAX: Final = 2048
+"""Of a heartbeat, its groups included: as Java writes them no more fit into one."""
+TAGS_MAX: Final = 16_384
+"""Of a heartbeat, its codes included."""
 TAGS_SIZE_MAX: Final = PROPERTIES_SIZE_MAX
 """Characters of a tag expression: no message has a longer tag, and RocketMQ's console takes 4,096."""
 
@@ -97,13 +102,27 @@ def decode_heartbeat(body: bytes | memoryview) -> HeartbeatData:
         )
     value = java_json.loads(body, java_keys=False)
     try:
+        consumers = value.get("consumerDataSet") or ()
+        _check_counts(consumers)
         return HeartbeatData(
             _text(value["clientID"]),
             tuple(_text(entry["groupName"]) for entry in value.get("producerDataSet") or ()),
-            tuple(_consumer(entry) for entry in value.get("consumerDataSet") or ()),
+            tuple(_consumer(entry) for entry in consumers),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RemoteProtocolError(f"heartbeat does not parse: {error!r}") from None
+
+
+def _check_counts(consumers: Sequence[dict[str, Any]]) -> None:
+    """Raises RemoteProtocolError if it would take too long to go through all that is named."""
+    subscriptions = [one for consumer in consumers for one in _subscriptions_of(consumer)]
+    tags = sum(str(one.get("subString")).count("||") + len(one.get("codeSet") or ()) for one in subscriptions)
+    count = len(consumers) + len(subscriptions)
+    if count > SUBSCRIPTIONS_MAX or tags > TAGS_MAX:
+        raise RemoteProtocolError(
+            f"a heartbeat of {count} groups and subscriptions, with {tags} tags and codes: at most {SUBSCRIPTIONS_MAX} "
+            f"and {TAGS_MAX} are taken; spread them over several clients"
+        )
 
 
 def _text(value: object) -> str:
@@ -124,15 +143,18 @@ def _integer(value: Any, *, bits: int) -> int:
 
 
 def _consumer(entry: dict[str, Any]) -> ConsumerData:
-    subscriptions = entry.get("subscriptionDataSet") or entry.get("subscriptionData") or ()
     return ConsumerData(
         _text(entry["groupName"]),
         _text(entry.get("consumeType") or "CONSUME_ACTIVELY"),
         _text(entry.get("messageModel") or "CLUSTERING"),
         _text(entry.get("consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET"),
-        tuple(decode_subscription(subscription) for subscription in subscriptions),
+        tuple(map(decode_subscription, _subscriptions_of(entry))),
         unit_mode=bool(entry.get("unitMode")),
     )
+
+
+def _subscriptions_of(consumer: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    return consumer.get("subscriptionDataSet") or consumer.get("subscriptionData") or ()
 
 
 def decode_subscription(entry: dict[str, Any]) -> SubscriptionData:
