@@ -160,7 +160,8 @@ class HAConfig:
         choice(HaStartFrom),
         "min",
         ours=True,
-        meaning="What an empty slave gets: the whole log (min), or the last file only, as RocketMQ does (last).",
+        meaning="What a slave gets that says to hold nothing, as RocketMQ's do: the whole log (min), or the last file "
+        "only, as from RocketMQ (last). rmqha's slaves ask for the whole log by its first offset, whatever this says.",
     )
     ha_peers: tuple[str, ...] = key(
         "haPeers",
