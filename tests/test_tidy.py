@@ -33,10 +33,8 @@ ASKED_BY_TESTS = {
     *("wait_reached", "DefaultMessageStore.put_messages_when_allocated", "Java.description"),
     *("ConsumeQueueUnit.is_filler", "ConsumeQueueUnit.is_written", "DirectReader.is_direct"),
     *("CleanCommitLogService.execute_delete_files_manually", "RemotingClient.invoke_nowait"),
-    *("Role.become", "DLedgerCommitLog"),
 }
-"""The other direction of a format that the product reads or writes, ways to wait that a test needs, and the change of a
-role, and the log, of a broker on a DLedger group."""
+"""The other direction of a format that the product reads or writes, and ways to wait that a test needs."""
 NO_ENGLISH = re.compile(r"\b(whoever|the own|his own|hot path, steps?)\b", re.IGNORECASE)
 """Words that a native engineer would not write here: things are not persons, and step numbers go stale."""
 PUBLIC = ("rmqha/client/",)

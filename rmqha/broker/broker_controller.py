@@ -33,7 +33,7 @@ from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.broker.tuning import Tuning
 from rmqha.choices import FlushDiskType
 from rmqha.codec.host import parse_host
-from rmqha.codec.route import MASTER_ID, PERM_READ, PERM_WRITE, BrokerData
+from rmqha.codec.route import PERM_READ, PERM_WRITE, BrokerData
 from rmqha.config import BrokerConfig
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
@@ -179,7 +179,7 @@ class BrokerController:
     def _log_started(self) -> None:
         logger.info(
             "broker.started",
-            role=self.config.broker_role.value,
+            role=self.role.kind.value if self.config.enable_dleger_commit_log else self.config.broker_role.value,
             address=self.address,
             ha_port=self.replication.port,
             store=self.config.store_path_root_dir,
@@ -268,13 +268,9 @@ class BrokerController:
         RuntimeInfoProcessor(status, self.replication.group, clock=trio.current_time).register(dispatcher)
 
     def _broker_data(self) -> BrokerData:
-        return BrokerData(self.config.broker_cluster_name, self.replication.group.broker_name, self._route_addresses())
-
-    def _route_addresses(self) -> dict[int, str]:
-        addresses = {self.config.broker_id: self.address}
-        if not self.role.is_master and self.config.master_address:
-            addresses[MASTER_ID] = self.config.master_address
-        return addresses
+        replication = self.replication
+        addresses = replication.broker_addrs(self.address)
+        return BrokerData(self.config.broker_cluster_name, replication.group.broker_name, addresses)
 
     def _durability(self) -> Durability:
         config, flush = self.config, None

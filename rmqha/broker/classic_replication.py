@@ -19,6 +19,7 @@ from rmqha.broker.master_link import MasterLink
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.queue_ends_client import QueueEndsClient, address_behind
 from rmqha.broker.tuning import Tuning
+from rmqha.codec.route import MASTER_ID
 from rmqha.config import BrokerConfig, split_address
 from rmqha.errors import RemoteProtocolError, StoreError
 from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService
@@ -140,6 +141,13 @@ class ClassicReplication:
         """As :attr:`Replication.final_error`: no master can be followed."""
         return None if self.ha_client is None else self.ha_client.final_error
 
+    def broker_addrs(self, own: str) -> dict[int, str]:
+        """As :meth:`Replication.broker_addrs`: what the configuration says."""
+        master = (
+            {MASTER_ID: self._config.master_address} if self._config.is_slave and self._config.master_address else {}
+        )
+        return {self._config.broker_id: own} | master
+
     def confirmed_offset(self) -> int:
         """What is flushed here, or what enough live slaves hold (decision 4)."""
         return self.ha_service.group_transfer.held_offset if self._waits_for_slaves else self._store.flushed.value
@@ -171,8 +179,10 @@ class ClassicReplication:
             if self.ha_client is not None:
                 config = self._config
                 address = config.master_address or address_behind(split_address(config.ha_master_address))
-                for service in (self.ha_client, self.master_link, self._queue_ends_client(address)):
+                for service in (self.ha_client, self._queue_ends_client(address)):
                     nursery.start_soon(service.run)
+                if config.master_address:
+                    nursery.start_soon(self.master_link.run, config.master_address)
             task_status.started()
 
     def _queue_ends_client(self, address: str) -> QueueEndsClient:

@@ -66,6 +66,8 @@ class ReplicaPromise:
     timeout_s: float
     unreplicated: int = 0
     """How many messages were answered without the replicas that were promised."""
+    late: PutMessageStatus = PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+    """Of those for which the replicas came too late."""
 
 
 class Durability:
@@ -129,7 +131,7 @@ class _PendingPuts:
     """A batch of appended messages on its way to an answer."""
 
     __slots__ = (
-        "acknowledgements", "answer", "begin", "cuts", "durability", "ends", "flushed_to", "outstanding",
+        "acknowledgements", "answer", "begin", "cuts", "durability", "ends", "flushed_to", "late", "outstanding",
         "replica_failure", "replicated_from", "replicated_to", "started", "store",
     )  # fmt: skip
 
@@ -146,12 +148,13 @@ class _PendingPuts:
         self.replicated_from = 0
         self.replica_failure: PutMessageStatus | None = None
         self.acknowledgements: Acknowledgements | None = None
+        self.late = PutMessageStatus.FLUSH_SLAVE_TIMEOUT
         self.outstanding = 0
         self.started = False
 
     def await_replica(self, replica: ReplicaPromise, now: float) -> None:
         self.outstanding += 1
-        self.acknowledgements = replica.acknowledgements
+        self.acknowledgements, self.late = replica.acknowledgements, replica.late
         replica.acknowledgements.acked.add(self.ends[-1], now + replica.timeout_s, self.on_replicated)
 
     def on_flushed(self, reached: bool, value: int) -> None:
@@ -197,7 +200,7 @@ class _PendingPuts:
         if self.replica_failure is not None:
             return self.replica_failure
         if begin < self.replicated_from or end > self.replicated_to:
-            return PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+            return self.late
         if end > self.flushed_to or self.store.write_error is not None:
             return PutMessageStatus.FLUSH_DISK_TIMEOUT
         return PutMessageStatus.PUT_OK

@@ -17,6 +17,7 @@ import trio
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.classic_broker import make_classic_broker
+from rmqha.broker.dledger_broker import make_dledger_broker
 from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig
 from rmqha.errors import RmqhaError, errors_in
@@ -53,7 +54,8 @@ def run_broker(config: BrokerConfig) -> int:
     config, open_files_max = with_descriptors(config)
     for note in config.notes:
         logger.warning("config.noted", note=note)
-    controller = make_classic_broker(
+    make = make_dledger_broker if config.enable_dleger_commit_log else make_classic_broker
+    controller = make(
         config,
         disk=OsDisk(),
         network=TcpNetwork(),

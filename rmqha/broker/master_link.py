@@ -107,13 +107,11 @@ class MasterLink:
             logger.debug("master_link.range_unknown", address=address, reason=str(error))
             return None
 
-    async def run(self) -> None:
-        """Keep topics and consumer offsets like the master's, until cancelled; needs ``masterAddress``."""
-        if not self._config.master_address:
-            return
-        await trio.sleep(_FIRST_AFTER_S)
+    async def run(self, address: str, *, first_after_s: float = _FIRST_AFTER_S) -> None:
+        """Keep topics and consumer offsets like those of the master at ``address``, until cancelled."""
+        await trio.sleep(first_after_s)
         while True:
-            await self._synchronize(self._config.master_address)
+            await self._synchronize(address)
             await trio.sleep(_INTERVAL_S)
 
     async def _synchronize(self, address: str) -> None:

@@ -41,6 +41,10 @@ class Replication(Protocol):
         """What SEND_OK says about other nodes; None if nothing."""
         ...
 
+    def broker_addrs(self, own: str) -> dict[int, str]:
+        """Addresses by brokerId for clients, as far as they are known here: ``own``, and the master's."""
+        ...
+
     def confirmed_offset(self) -> int:
         """Consumers may be shown what lies before it: it cannot vanish any more, as far as the nodes promise."""
         ...

@@ -1,17 +1,11 @@
 """``rmqha dledger server``: one process, one member of a DLedger group."""
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from rmqha.cli.dledger_options import group_options
 from rmqha.cli.options import settings_option
-
-if TYPE_CHECKING:
-    from rmqha.config.dledger_config import DLedgerSettings
-    from rmqha.dledger.server_options import ServerOptions
 
 _LOG_FORMATS = ["auto", "console", "json"]
 _LOG_LEVELS = ["debug", "info", "warning", "error"]
@@ -55,7 +49,8 @@ def server(
     log_level: str,
 ) -> None:
     """Start a member of a DLedger group: it votes, leads or follows, and keeps the group's log."""
-    from rmqha.config.dledger_peers import check_name  # noqa: PLC0415 - not for --help
+    from rmqha.broker.dledger_options import server_options  # noqa: PLC0415 - not for --help
+    from rmqha.config.dledger_peers import check_name  # noqa: PLC0415
     from rmqha.config.load_dledger import load_dledger_settings  # noqa: PLC0415
     from rmqha.dledger.main import run_server  # noqa: PLC0415
     from rmqha.logs import setup_logging  # noqa: PLC0415
@@ -71,37 +66,3 @@ def server(
     )
     setup_logging(log_format=log_format, level=log_level)
     sys.exit(run_server(options))
-
-
-def server_options(
-    settings: "DLedgerSettings", group: str, self_id: str, *, peers: dict[str, str], store_base_dir: str
-) -> "ServerOptions":
-    """What each part of the member has to know."""
-    from rmqha.choices import DLedgerAck  # noqa: PLC0415 - not for --help
-    from rmqha.config.kinds import split_address  # noqa: PLC0415
-    from rmqha.config.same_settings import same_settings  # noqa: PLC0415
-    from rmqha.dledger.dledger_config import DLedgerConfig  # noqa: PLC0415
-    from rmqha.dledger.dledger_entry_pusher import PusherOptions  # noqa: PLC0415
-    from rmqha.dledger.elector_options import ElectorOptions  # noqa: PLC0415
-    from rmqha.dledger.entry_dispatcher import PushOptions  # noqa: PLC0415
-    from rmqha.dledger.leadership_transfer import TransferOptions  # noqa: PLC0415
-    from rmqha.dledger.server_options import ServerOptions  # noqa: PLC0415
-
-    acks_flushed = settings.dledger_ack is DLedgerAck.FLUSHED
-    base = str(Path(store_base_dir).expanduser())
-    return ServerOptions(
-        group=group,
-        peers={peer: split_address(address) for peer, address in peers.items()},
-        store=same_settings(
-            DLedgerConfig,
-            settings,
-            store_base_dir=base,
-            self_id=self_id,
-            acks_flushed=acks_flushed,
-        ),
-        elector=same_settings(ElectorOptions, settings),
-        transfer=same_settings(TransferOptions, settings),
-        pusher=same_settings(
-            PusherOptions, settings, push=same_settings(PushOptions, settings), acks_flushed=acks_flushed
-        ),
-    )

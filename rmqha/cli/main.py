@@ -14,6 +14,10 @@ from rmqha.errors import ConfigError, RmqhaError
 from rmqha.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 
 COMMANDS: Final = {
+    "broker": (
+        "rmqha.cli.run_broker:broker",
+        "Start what a file describes: master, slave, or DLedger member.",
+    ),
     "master": ("rmqha.cli.run_broker:master", "Start a master: take messages, replicate them to slaves."),
     "slave": ("rmqha.cli.run_broker:slave", "Start a slave: copy a master's log, serve consumers."),
     "send": ("rmqha.cli.send:send", "Send messages: lines of stdin, a file, or generated ones."),

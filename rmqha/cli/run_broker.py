@@ -1,4 +1,4 @@
-"""``rmqha master`` and ``rmqha slave``: one process, one broker."""
+"""``rmqha broker``, ``rmqha master`` and ``rmqha slave``: one process, one broker."""
 
 import sys
 from collections.abc import Callable
@@ -46,6 +46,20 @@ Exit codes: 0 stopped in order, 1 could not start or had to stop, 2 wrong config
 4 its disk or its queues failed, 5 it could not follow its master any more, 130 stopped at once.
 """
 
+_BROKER_EPILOG: Final = """\b
+Examples:
+  rmqha broker -c conf/broker.conf
+  rmqha broker -c conf/dledger-n0.conf
+
+What the file does not say about its role is a master. With enableDLegerCommitLog=true the broker is a member of a
+DLedger group: master while it leads, and else a slave. SIGTERM, ctrl-c or the end of its terminal (without nohup) ends
+it; a second one ends it at once.
+
+\b
+Exit codes: 0 stopped in order, 1 could not start or had to stop, 2 wrong configuration,
+4 its disk or its queues failed, 5 it could not follow its master any more, 130 stopped at once.
+"""
+
 
 def _listen(_ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, str] | None:
     """Split ``[host:]port``; port 0 asks the system for a free one."""
@@ -76,6 +90,16 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+@click.command(epilog=_BROKER_EPILOG)
+@_options
+def broker(**options: Any) -> None:
+    """Start the broker that a file describes: a master, a slave, or a member of a DLedger group.
+
+    Configured by -c FILE, and by options, which win. Logs go to stderr.
+    """
+    _run(build_config("broker", **_without_logging(options)), options)
 
 
 @click.command(epilog=_MASTER_EPILOG)
@@ -113,7 +137,7 @@ def build_config(
     ha_master: str | None = None,
     settings: dict[str, str] | None = None,
 ) -> "BrokerConfig":
-    """Return the configuration that the options and the file give ``command`` ("master" or "slave").
+    """Return the configuration that the options and the file give ``command`` ("broker", "master" or "slave").
 
     Raises:
         ConfigError: something in them is wrong, or the file is for the other command.
@@ -141,6 +165,14 @@ def build_config(
     if ha_master is not None:
         overrides["haMasterAddress"] = ha_master
     config = load_config(path, overrides | (settings or {}), defaults=defaults)
+    if command == "broker":
+        return config
+    if config.enable_dleger_commit_log:
+        where = config.origins["enableDLegerCommitLog"]
+        raise ConfigError(
+            f"'rmqha {command}' was given enableDLegerCommitLog=true ({where}): the group elects who is master; use "
+            "'rmqha broker'"
+        )
     if config.is_slave != (command == "slave"):
         where = config.origins.get("brokerRole", "the default")
         other = "slave" if config.is_slave else "master"

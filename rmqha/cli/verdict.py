@@ -16,6 +16,8 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
                      push2_slave_max_offset, live_slaves, replicated_offset
     ha_client        asdict(HAClientInfo) on a slave, else None
 
+A member of a DLedger group has ``dledger`` in place of the last three: see rmqha/cli/dledger_verdict.py.
+
 While a broker starts, there are only the names, the role, and
 
     starting         what is being done, done_bytes and total_bytes of it (0: nobody knows), for_s
@@ -27,6 +29,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from rmqha.cli.dledger_verdict import judge_member
 from rmqha.codec.codes import STATUS_KEY
 
 IN_SYNC: Final = "in-sync"
@@ -81,7 +84,7 @@ def judge(facts: dict[str, Any]) -> Verdict:
     name = f"{facts['role']} {facts['broker_name']} (id {facts['broker_id']})"
     if facts.get("starting"):
         return _judge_starting(facts["starting"], name)
-    verdict = _judge_slave(facts, name) if facts.get("ha_client") else _judge_master(facts, name)
+    verdict = _judge_by_kind(facts, name)
     troubles = [*_bugs_met(facts), *filter(None, [facts.get("lost_queues")])]
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level
@@ -89,10 +92,17 @@ def judge(facts: dict[str, Any]) -> Verdict:
     return verdict
 
 
+def _judge_by_kind(facts: dict[str, Any], name: str) -> Verdict:
+    if "dledger" in facts:
+        level, summary, reasons, in_sync = judge_member(facts, name)
+        return Verdict(level, summary, tuple(reasons), in_sync=in_sync)
+    return _judge_slave(facts, name) if facts.get("ha_client") else _judge_master(facts, name)
+
+
 def _bugs_met(facts: dict[str, Any]) -> list[str]:
     met = (
         (facts.get("requests_broken"), "requests", "request.broken"),
-        (facts["ha"].get("connections_broken"), "slaves' connections", "ha_connection.broken"),
+        (facts.get("ha", {}).get("connections_broken"), "slaves' connections", "ha_connection.broken"),
     )
     told = "{} {} met a bug in this broker: see {} in its log, and please report it"
     return [told.format(count, what, event) for count, what, event in met if count]

@@ -86,6 +86,8 @@ class MemberStatus:
     write_error: str | None = None
     """Why this member cannot write any more, if it cannot: the disk's error, or that it is full."""
     version: str | None = None
+    broker_address: str | None = None
+    """Where the broker whose log this is serves clients."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rmqha.choices import BrokerRole
+from rmqha.config.dledger_broker_config import DLedgerBrokerConfig
 from rmqha.config.ha_config import HAConfig
 from rmqha.config.key import MASTER, key
 from rmqha.config.kinds import BOOLEAN, BYTES, INTEGER, MILLISECONDS, NETWORKS, PERCENT, SECONDS, TEXT
@@ -12,7 +13,7 @@ from rmqha.config.tls_config import TlsConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfig(StoreConfig, HAConfig, TlsConfig):
+class BrokerConfig(StoreConfig, HAConfig, TlsConfig, DLedgerBrokerConfig):
     """Everything an operator can decide, checked. Made by :func:`rmqha.config.load_config` alone.
 
     Source: spec commitlog §14; rocketmq-all-4.9.8 BrokerConfig.java and NettyServerConfig.java.

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from rmqha.choices import BrokerRole, FlushDiskType
 from rmqha.config.broker_config import BrokerConfig
+from rmqha.config.derive_dledger import derive_dledger
 
 CONSUME_QUEUE_UNIT_SIZE: Final = 20
 RECORD_OVERHEAD_MAX: Final = 1024
@@ -16,12 +17,16 @@ def derive(values: dict[str, Any], notes: list[str]) -> BrokerConfig:
     """Fill in what was not set and depends on what was; ``notes`` gets what was adjusted."""
     given = BrokerConfig(**values)
     filled: dict[str, Any] = {}
+    if given.enable_dleger_commit_log:
+        values = values | derive_dledger(given, values, notes)
+        given = BrokerConfig(**values)
 
     def default(attribute: str, value: object) -> None:
         filled[attribute] = values[attribute] if values.get(attribute) not in (None, "") else value
 
     default("store_path_commit_log", f"{given.store_path_root_dir}/commitlog")
     default("broker_name", gethostname())
+    default("d_leger_group", filled["broker_name"])
     default("broker_id", 1 if given.is_slave else 0)
     default("broker_ip1", "127.0.0.1")
     default("broker_ip2", filled["broker_ip1"])

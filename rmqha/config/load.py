@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from rmqha.config.broker_config import BrokerConfig
 from rmqha.config.derive import derive
+from rmqha.config.dledger_broker_config import DLedgerBrokerConfig
 from rmqha.config.ha_config import HAConfig
 from rmqha.config.java_properties import parse_properties
 from rmqha.config.key import METADATA, Key, nearest
@@ -20,7 +21,13 @@ COMMAND_LINE: Final = "command line"
 
 
 def _table() -> dict[str, Key]:
-    sections = (("Store", StoreConfig), ("Replication", HAConfig), ("TLS", TlsConfig), ("Broker", BrokerConfig))
+    sections = (
+        ("Store", StoreConfig),
+        ("Replication", HAConfig),
+        ("TLS", TlsConfig),
+        ("DLedger", DLedgerBrokerConfig),
+        ("Broker", BrokerConfig),
+    )
     table: dict[str, Key] = {}
     for section, owner in sections:
         for declared in fields(owner):

@@ -45,7 +45,7 @@ def load_dledger_settings(settings: Mapping[str, str]) -> DLedgerSettings:
     if problems:
         raise ConfigError(problems)
     loaded = DLedgerSettings(**values)
-    problems = _relations(loaded)
+    problems = settings_problems(loaded)
     if problems:
         raise ConfigError(problems)
     return loaded
@@ -60,7 +60,8 @@ def _unknown(name: str) -> str:
     return f"no such key; the nearest is {found}" if found else "no such key"
 
 
-def _relations(settings: DLedgerSettings) -> list[str]:
+def settings_problems(settings: DLedgerSettings) -> list[str]:
+    """What cannot be together."""
     problems = []
     if settings.min_vote_interval_s > settings.max_vote_interval_s:
         problems.append("minVoteIntervalMs is above maxVoteIntervalMs")

@@ -27,7 +27,8 @@ loopback until an address *and* `allowInsecure=true` are set.
 _DLEDGER = """\
 ## A member of a DLedger group
 
-Given to `rmqha dledger server` as `--set KEY=VALUE`, under DLedgerConfig's names; {options}.
+Given to `rmqha dledger server` as `--set KEY=VALUE`, under DLedgerConfig's names; {options}. A broker with
+`enableDLegerCommitLog=true` has the same keys in its broker.conf.
 
 There is **no TLS** on a member's port, and no password: DLedger's protocol knows neither. Everybody who reaches it
 can append, vote and replicate; keep it in a closed network. The keys of the section TLS are for a broker's ports.
@@ -57,12 +58,17 @@ def reference_page() -> str:
     parts = [_HEAD]
     for section in dict.fromkeys(key.section for key in KEYS.values()):
         parts.append(f"## {section}\n\n| Key | Default | Unit, range | Role | Meaning |\n|---|---|---|---|---|")
-        parts += [_row(key) for key in KEYS.values() if key.section == section]
+        parts += [_row(key) for key in KEYS.values() if key.section == section and not _is_members(key)]
         parts.append("")
     parts.append(_dledger_section())
     refused = "\n".join(f"- `{name}`: {reason}." for name, reason in REFUSED.items())
     parts.append(_TAIL.format(unused=", ".join(f"`{name}`" for name in sorted(UNUSED)), refused=refused))
     return "\n".join(parts)
+
+
+def _is_members(key: Key) -> bool:
+    """Whether it stands in the section of a DLedger member."""
+    return key.section == "DLedger" and key.name in DLEDGER_KEYS
 
 
 def _dledger_section() -> str:

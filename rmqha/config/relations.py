@@ -2,22 +2,16 @@
 
 from collections.abc import Iterator
 from ipaddress import ip_address
-from typing import NamedTuple
 
 from rmqha.choices import BrokerRole, TlsMode
 from rmqha.config.broker_config import BrokerConfig
 from rmqha.config.derive import RECORD_OVERHEAD_MAX
+from rmqha.config.dledger_relations import dledger_problems
 from rmqha.config.kinds import split_address
+from rmqha.config.problem import Problem
 
 _HERE = ("127.0.0.1", "localhost")
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - recognised here, not bound
-
-
-class Problem(NamedTuple):
-    """``keys``, separated by blanks, are what it is about; the first of them that was set is named with its place."""
-
-    keys: str
-    reason: str
 
 
 Problems = Iterator[Problem]
@@ -40,6 +34,7 @@ def check_relations(config: BrokerConfig) -> list[str]:
         _ports,
         _tls,
         _listeners,
+        dledger_problems,
     ):
         for keys, reason in rule(config):
             where = next((config.origins[key] for key in keys.split() if key in config.origins), "")
@@ -64,7 +59,7 @@ def _roles(config: BrokerConfig) -> Problems:
             "brokerId brokerRole",
             "brokerId=0 means master, but brokerRole is SLAVE; give each slave its own number above 0",
         )
-    if not config.is_slave and config.broker_id != 0:
+    if not config.is_slave and config.broker_id != 0 and not config.enable_dleger_commit_log:
         yield Problem(
             "brokerId brokerRole",
             f"brokerId={config.broker_id} means slave, but brokerRole is {config.broker_role}; "

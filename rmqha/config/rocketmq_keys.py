@@ -28,7 +28,7 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     compressedRegister configBlackList connectTimeoutMillis consumerFallbehindThreshold
     consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums debugLockEnable defaultQueryMaxNum
     deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly disableConsumeIfConsumerReadSlowly
-    diskFallRecorded dLegerGroup dLegerPeers dLegerSelfId enableBatchPush enableCalcFilterBitMap
+    diskFallRecorded enableBatchPush enableCalcFilterBitMap
     enableDetailStat enablePropertyFilter enableScheduleAsyncDeliver enableScheduleMessageStats
     endTransactionPoolQueueCapacity endTransactionThreadPoolNums expectConsumerNumUseFilter
     fastFailIfNoBufferInStorePool fetchNamesrvAddrByAddressServer filterDataCleanTimeSpan filterServerNums
@@ -38,7 +38,7 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     maxErrorRateOfBloomFilter maxHashSlotNum maxIndexNum maxLmqConsumeQueueNum maxMsgsNumBatch
     maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
     maxTransferCountOnMessageInMemory messageIndexEnable messageIndexSafe msgTraceTopicName namesrvAddr
-    notifyConsumerIdsChangedEnable offsetCheckInSlave osPageCacheBusyTimeOutMills preferredLeaderId
+    notifyConsumerIdsChangedEnable offsetCheckInSlave osPageCacheBusyTimeOutMills
     processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
     queryThreadPoolQueueCapacity redeleteHangedFileInterval regionId registerBrokerTimeoutMills
@@ -47,7 +47,7 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     scheduleAsyncDeliverMaxResendNum2Blocked sendMessageThreadPoolNums sendThreadPoolQueueCapacity
     serverAsyncSemaphoreValue serverCallbackExecutorThreads serverOnewaySemaphoreValue
     serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
-    serverSocketSndBufSize serverWorkerThreads startAcceptSendRequestTimeStamp storePathDLedgerCommitLog
+    serverSocketSndBufSize serverWorkerThreads startAcceptSendRequestTimeStamp
     storeReplyMessageEnable traceOn traceTopicEnable transactionCheckInterval transactionCheckMax
     transactionTimeOut transferMsgByHeap transientStorePoolEnable transientStorePoolSize
     useEpollNativeSelector useReentrantLockWhenPutMessage waitTimeMillsInHeartbeatQueue
@@ -59,7 +59,6 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
 REFUSED: Final[dict[str, str]] = {
     "aclEnable": "access control is not supported, and leaving it out would open the broker to everybody",
     "useTLS": "it is tlsMode here, with certificates of its own; leaving it out would send everything in clear text",
-    "enableDLegerCommitLog": "a DLedger store has another format on disk, which is not supported",
     "enableConsumeQueueExt": "the extended consume queue is not supported",
     "enableLmq": "light message queues are not supported",
     "enableMultiDispatch": "dispatch to several queues is not supported",

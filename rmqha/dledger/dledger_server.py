@@ -11,7 +11,7 @@
 Source: dledger-all-0.3.1.2 DLedgerServer.java.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -37,6 +37,7 @@ from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.dledger_rpc_service import DLedgerRpcService, Question
+from rmqha.dledger.embedding import Embedding
 from rmqha.dledger.flush_data_service import FlushDataService
 from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.dledger.leadership_transfer import LeadershipTransfer
@@ -44,7 +45,7 @@ from rmqha.dledger.member_state import Role
 from rmqha.dledger.peer_connection import PeerConnection
 from rmqha.dledger.proven_reads import ProvenReads
 from rmqha.dledger.push_entry import PushEntryRequest
-from rmqha.dledger.push_service import PushService
+from rmqha.dledger.push_service import PushService, Waiting
 from rmqha.dledger.server_options import ServerOptions
 from rmqha.dledger.state_maintainer import StateMaintainer
 from rmqha.dledger.term_barrier import barrier_body
@@ -64,7 +65,7 @@ _Code = DLedgerResponseCode
 
 
 class DLedgerServer:
-    """Serves until :meth:`stop`. One object, one life; the store is closed at its end."""
+    """Serves until :meth:`stop`, or as a broker's member until it is cancelled. One object, one life."""
 
     def __init__(
         self,
@@ -75,6 +76,7 @@ class DLedgerServer:
         *,
         now_ms: Callable[[], int],
         random: Callable[[], float],
+        broker: Embedding | None = None,
     ) -> None:
         """Make the parts; inside trio.
 
@@ -85,11 +87,13 @@ class DLedgerServer:
             network: the door to the other members and the clients.
             now_ms: the wall clock.
             random: the next of numbers from 0 to 1.
+            broker: whose log the entries are, if they are a broker's: it appends and deletes, and nobody else does.
         """
         self._options: Final = options
         self._disk: Final = disk
         self._network: Final = network
         self._now_ms: Final = now_ms
+        self._broker: Final = broker
         self.member_state: Final = store.member_state
         self.store: Final = store
         self._id: Final = store.member_state.self_id
@@ -100,10 +104,10 @@ class DLedgerServer:
             options=options.elector,
             random=random,
             now=trio.current_time(),
-            may_lead=lambda: store.write_error is None,
+            may_lead=lambda: store.write_error is None and (broker is None or broker.may_lead),
         )
         self.pusher: Final = DLedgerEntryPusher[Question](store, ids, options=options.pusher)
-        self.reads: Final = ProvenReads(store, self.elector, self.pusher, append_barrier=self._append_barrier)
+        self.reads: Final = ProvenReads(store, self.elector, self.pusher, append_barrier=self.append_barrier)
         self.rpc: Final = DLedgerRpcService(group=options.group, self_id=self._id, handler=self)
         self._transfer: Final = LeadershipTransfer(
             store,
@@ -114,7 +118,8 @@ class DLedgerServer:
             elect=self._take_leadership,
             connected=lambda: self.rpc.connected,
         )
-        self._push_service: Final = PushService(self.pusher, self.rpc, [self.reads, self._transfer])
+        waiting: list[Waiting] = [self.reads, self._transfer, *([broker] if broker else [])]
+        self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
         terms = TermFile(disk, options.store.default_path)
         self._maintainer: Final = StateMaintainer(self.elector, terms, store, self)
         self._told_role: tuple[Role, int, str | None] | None = None
@@ -127,18 +132,24 @@ class DLedgerServer:
         self._stopping.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve. Raises OSError: this member's port cannot be listened on."""
+        """Serve, and close the store. Raises OSError: this member's port cannot be listened on."""
+        try:
+            await self.serve(task_status=task_status)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._close()
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Be a member, and leave the store open. Raises OSError: this member's port cannot be listened on."""
         dispatcher = RequestDispatcher()
         self.rpc.register(dispatcher)
         server = RemotingServer(dispatcher, limits=self._options.limits)
-        flush = FlushDataService(self.store, self._options.store, on_flushed=self._on_flushed)
-        clean = CleanSpaceService(self.store, self._options.store, self._disk, now_ms=self._now_ms)
+        host, port = self._options.peers[self._id]
         try:
-            host, port = self._options.peers[self._id]
             listener = await self._network.listen(host, port)
             logger.info("dledger.started", id=self._id, group=self._options.group, listen=f"{host}:{port}")
             async with trio.open_nursery() as nursery:
-                for task in (flush.run, clean.run, self._push_service.run, self._maintainer.run):
+                for task in (*self._store_services(), self._push_service.run, self._maintainer.run):
                     nursery.start_soon(task)
                 self._connect(nursery)
                 nursery.start_soon(server.serve, listener)
@@ -147,8 +158,16 @@ class DLedgerServer:
                 await server.close(grace_s=_DRAIN_S)
                 nursery.cancel_scope.cancel()
         finally:
-            with trio.CancelScope(shield=True):
-                await self._close()
+            self.member_state.change_to_candidate()
+            self.on_role(is_durable=False)
+
+    def _store_services(self) -> list[Callable[[], Awaitable[None]]]:
+        """What flushes; and what deletes, which of a broker's log its own cleaning does."""
+        options, now_ms = self._options.store, self._now_ms
+        flush = FlushDataService(self.store, options, on_flushed=self._on_flushed).run
+        return (
+            [flush] if self._broker else [flush, CleanSpaceService(self.store, options, self._disk, now_ms=now_ms).run]
+        )
 
     def _connect(self, nursery: trio.Nursery) -> None:
         for peer, (host, port) in self._options.peers.items():
@@ -161,8 +180,6 @@ class DLedgerServer:
 
     async def _close(self) -> None:
         """What is written becomes durable; a checkpoint that cannot be written only costs the next start time."""
-        self.member_state.change_to_candidate()
-        self.pusher.end_leading()
         try:
             await self.store.shutdown()
         except StoreWriteError as error:
@@ -170,6 +187,10 @@ class DLedgerServer:
         logger.info("dledger.stopped", id=self._id, end_index=self.store.ledger_end_index)
 
     # What happens here
+
+    def on_appended(self) -> None:
+        """A broker that leads has appended: it is to be pushed."""
+        self._push_service.wakeup()
 
     def _on_flushed(self) -> None:
         self._push_service.wakeup()
@@ -202,6 +223,8 @@ class DLedgerServer:
         if is_durable:
             self.pusher.begin_leading()
             self._tell_role()
+        if self._broker is not None:
+            self._broker.on_role()
         self._push_service.wakeup()
 
     def _tell_role(self) -> None:
@@ -237,7 +260,8 @@ class DLedgerServer:
             assert not isinstance(response, VoteResponse), "a heartbeat was sent"
             self.elector.on_heart_beat_answer(outgoing.peer, outgoing.number, response, now=now)
 
-    def _append_barrier(self) -> None:
+    def append_barrier(self) -> None:
+        """Append an entry of this leader's term, by which what it inherited is committed."""
         try:
             body = barrier_body(self.store, now_ms=self._now_ms())
             self.pusher.append(body, lambda _entry, _code: None, now=trio.current_time())
@@ -273,12 +297,16 @@ class DLedgerServer:
             transferee=state.transferee,
             write_error=None if error is None else str(error),
             version=__version__,
+            broker_address=None if self._broker is None else self._broker.address,
         )
 
     def handle_append(self, request: AppendEntryRequest, question: Question) -> None:
         """Spec: dledger §2.2. Raises RemoteProtocolError: no body."""
         if request.body is None:
             raise RemoteProtocolError("an append has a body")
+        if self._broker is not None:  # whose consumers could read no further than to what is no message of theirs
+            question.refuse(_Code.UNSUPPORTED, leader_id=self.leader_id)
+            return
 
         def tell(entry: DLedgerEntry, code: DLedgerResponseCode) -> None:
             pos = entry.pos if code is _Code.SUCCESS else -1

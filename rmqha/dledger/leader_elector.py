@@ -89,7 +89,7 @@ class DLedgerLeaderElector:
             options: the timers.
             random: the next of numbers from 0 to 1.
             now: seconds.
-            may_lead: false once the disk has failed.
+            may_lead: false once the disk has failed, or a broker could not serve.
         """
         assert state.self_id in peers, "a member of its group"
         self._state: Final = state
@@ -128,7 +128,7 @@ class DLedgerLeaderElector:
 
     @property
     def due_at(self) -> float:
-        """When :meth:`tick` has something to do, if nothing comes in before; ``inf`` for a member that may not lead."""
+        """When :meth:`tick` has something to do, if nothing comes in before; ``inf`` for who may not ask for votes."""
         leak_at = self._heard_at + self._options.leak_s
         match self._state.role:
             case Role.LEADER:
@@ -138,7 +138,7 @@ class DLedgerLeaderElector:
             case Role.CANDIDATE if self._round is not None:
                 return self._round.waits_until
             case Role.CANDIDATE:
-                return inf if not self._may_lead() else -inf if self._is_forced else self._next_vote_at
+                return -inf if self._is_forced else self._next_vote_at if self._may_lead() else inf
 
     @property
     def _is_proof_due(self) -> bool:
@@ -275,9 +275,9 @@ class DLedgerLeaderElector:
     def _tick_candidate(self, *, now: float) -> list[Outgoing]:
         if self._round is not None and now >= self._round.waits_until:
             self._parse(now=now)
-        if self._round is not None or not self._may_lead() or self._state.role is not Role.CANDIDATE:
+        if self._round is not None or self._state.role is not Role.CANDIDATE:
             return []
-        if now < self._next_vote_at and not self._is_forced:
+        if not self._is_forced and (now < self._next_vote_at or not self._may_lead()):
             return []
         if self._needs_term or self._parsed is ParseResult.WAIT_TO_VOTE_NEXT:
             self._next_term()

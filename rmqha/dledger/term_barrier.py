@@ -1,13 +1,14 @@
 """The entry by which a leader commits what it inherited (spec: dledger §7.4).
 
 It is a complete message of RocketMQ, as everything in such a log has to be: to a broker of a mixed group an empty body
-would be damage.
+would be damage. As a transaction that was rolled back it enters no queue, there and here.
 """
 
 from typing import Final
 
 from rmqha.codec.dledger_entry import BODY_OFFSET
 from rmqha.codec.record.encoder import prepare
+from rmqha.codec.record.layout import SysFlag
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 
 BARRIER_TOPIC: Final = "RMQHA_SYS_TERM_BEGAN"
@@ -17,7 +18,13 @@ _NO_HOST: Final = bytes(8)
 def barrier_body(store: DLedgerMmapFileStore, *, now_ms: int) -> bytes:
     """The body of the next entry of ``store``. Raises StoreReadError."""
     record = prepare(
-        BARRIER_TOPIC, b"", queue_id=0, born_timestamp_ms=now_ms, born_host_raw=_NO_HOST, store_host_raw=_NO_HOST
+        BARRIER_TOPIC,
+        b"",
+        queue_id=0,
+        born_timestamp_ms=now_ms,
+        born_host_raw=_NO_HOST,
+        store_host_raw=_NO_HOST,
+        sys_flag=SysFlag.TRANSACTION_ROLLBACK,
     )
     entry_size = BODY_OFFSET + record.size
     pos = store.data_file_list.next_position(entry_size)

@@ -150,7 +150,8 @@ async def test_an_error_in_place_of_a_table_is_said_and_the_other_table_is_taken
     }
     with capture_logs() as logs:
         async with answering(net, {}, others), trio.open_nursery() as nursery:
-            nursery.start_soon(link_with(net, "10.0.0.2", topics, offsets, settings=SLAVE).run)
+            link = link_with(net, "10.0.0.2", topics, offsets, settings=SLAVE)
+            nursery.start_soon(link.run, SLAVE["masterAddress"])
             await trio.sleep(60)
             nursery.cancel_scope.cancel()
     told = [line["reason"] for line in logs if line["event"] == "master_link.not_synchronized"]

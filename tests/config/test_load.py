@@ -266,7 +266,9 @@ def test_every_key_has_an_effect() -> None:
         *(package / "store").glob("*.py"),
         *(package / "ha").glob("*.py"),
         *(package / "remoting").glob("*.py"),
+        *(package / "dledger").glob("*.py"),
         package / "config" / "derive.py",
+        package / "config" / "derive_dledger.py",
         package / "config" / "relations.py",
     ]
     text = "\n".join(path.read_text(encoding="utf-8") for path in readers)

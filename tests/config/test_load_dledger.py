@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from rmqha.broker.dledger_options import server_options
 from rmqha.choices import DLedgerAck
-from rmqha.cli.dledger_server import server_options
 from rmqha.config.load_dledger import DLEDGER_KEYS, load_dledger_settings
 from rmqha.dledger.dledger_config import DLedgerConfig
 from rmqha.dledger.dledger_entry_pusher import PusherOptions

@@ -45,6 +45,12 @@ _CODE_OF_STATUS: Final = {
     PutMessageStatus.OS_PAGECACHE_BUSY: ResponseCode.SYSTEM_ERROR,
     PutMessageStatus.UNKNOWN_ERROR: ResponseCode.SYSTEM_ERROR,
 }
+_UNCONFIRMED: Final = {
+    PutMessageStatus.UNKNOWN_ERROR: "the log was cut before this message was confirmed: another node may still hold "
+    "it, or none; send it again",
+    PutMessageStatus.OS_PAGECACHE_BUSY: "no majority of the group has confirmed this message in time: it may be "
+    "confirmed later, or never; send it again",
+}
 LARGE_BATCHES_MAX: Final = 4
 """So many large batches are being prepared at one time; with their records each takes some 30 MB."""
 
@@ -209,7 +215,7 @@ class SendMessageProcessor:
         opaque, serialize, _, queue_id = asked
         code = _CODE_OF_STATUS[status]
         if code == ResponseCode.SYSTEM_ERROR:
-            return _encode_cut(opaque, serialize)
+            return _encode_unconfirmed(opaque, serialize, status)
         msg_id = ",".join(map(self._encoder.message_id, result.offsets))
         return self._encoder.encode(serialize, opaque, code, msg_id, queue_id, result.queue_offset)
 
@@ -251,8 +257,9 @@ class _Sender:
         return send_answers
 
 
-def _encode_cut(opaque: int, serialize: int) -> bytes:
-    """The answer to a message that was in the log, and is not any more (UNKNOWN_ERROR): its producer sends it again."""
-    remark = "the log was cut before this message was confirmed: another node may still hold it, or none; send it again"
-    answer = RemotingCommand(ResponseCode.SYSTEM_ERROR, opaque, FLAG_RESPONSE, remark=remark, serialize=serialize)
+def _encode_unconfirmed(opaque: int, serialize: int, status: PutMessageStatus) -> bytes:
+    """The answer to a message that is in the log, or was, and is no SEND_OK: its producer sends it again."""
+    answer = RemotingCommand(
+        ResponseCode.SYSTEM_ERROR, opaque, FLAG_RESPONSE, remark=_UNCONFIRMED[status], serialize=serialize
+    )
     return answer.encode()

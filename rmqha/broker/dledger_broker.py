@@ -1,0 +1,90 @@
+"""The broker on a DLedger group: master while its member leads, and else a slave."""
+
+from collections.abc import Callable
+
+from rmqha.broker import options
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.dledger_options import member_options
+from rmqha.broker.dledger_replication import DLedgerReplication
+from rmqha.broker.metadata import MetadataService
+from rmqha.broker.tuning import Tuning
+from rmqha.config import BrokerConfig
+from rmqha.dledger.dledger_commit_log import DLedgerCommitLog
+from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
+from rmqha.dledger.member_state import MemberState
+from rmqha.dledger.open_store import start_store
+from rmqha.dledger.server_options import ServerOptions
+from rmqha.errors import CorruptLogError
+from rmqha.store.disk import Disk
+from rmqha.store.mapped_file import parse_file_name
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.parts import make_parts
+from rmqha.store.store_log import StoreGround
+from rmqha.transport import Network
+
+
+def make_dledger_broker(
+    config: BrokerConfig,
+    *,
+    disk: Disk,
+    network: Network,
+    now_ms: Callable[[], int],
+    chance: Callable[[], float],
+    tuning: Tuning | None = None,
+) -> BrokerController:
+    """Choose its log and its replication; nothing is opened yet. Arguments as of ``make_classic_broker``."""
+    tuning, member = tuning or Tuning(), member_options(config)
+    ground = StoreGround(options.store_options(config, tuning), disk, now_ms=now_ms)
+    log = _make_log(config, member, ground)
+    store = DefaultMessageStore(make_parts(ground, log, role=options.role(config)))
+
+    def replicate(metadata: MetadataService) -> DLedgerReplication:
+        return DLedgerReplication(
+            config,
+            member,
+            store,
+            metadata,
+            log=log,
+            disk=disk,
+            network=network,
+            now_ms=now_ms,
+            chance=chance,
+            address=lambda: controller.address,
+        )
+
+    controller = BrokerController(config, store, replicate=replicate, network=network, now_ms=now_ms, tuning=tuning)
+    return controller
+
+
+def _make_log(config: BrokerConfig, member: ServerOptions, ground: StoreGround) -> DLedgerCommitLog:
+    ledger = DLedgerMmapFileStore(member.store, MemberState(member.store.self_id), ground.disk)
+
+    def startup() -> None:
+        check_no_classic_log(ground.disk, config.store_path_commit_log)
+        start_store(ledger, member.store, ground.disk)
+
+    return DLedgerCommitLog(
+        ledger,
+        ground,
+        startup=startup,
+        pending_max=member.pusher.max_pending_requests_num,
+    )
+
+
+def check_no_classic_log(disk: Disk, directory: str) -> None:
+    """A store that was a classic broker's is not made a member's: what is in its log would be missing, and overwritten.
+
+    RocketMQ goes on behind such a log (spec: dledger §6.3); here that is not there yet.
+
+    Raises:
+        CorruptLogError: there are files of a classic log; nothing was changed.
+        StoreReadError: the directory cannot be read.
+    """
+    names = disk.listdir(directory) if disk.exists(directory) else []
+    if any(parse_file_name(name) is not None for name in names):
+        raise CorruptLogError(
+            0,
+            f"{directory} holds a classic commitlog, which a member of a DLedger group cannot go on with: nothing was "
+            "changed. Give this member an empty storePathRootDir, and keep the old one for a broker without "
+            "enableDLegerCommitLog, from which its consumers can read the rest",
+        )

@@ -1,0 +1,83 @@
+"""DLedgerTables: what a follower's broker has from its leader's: topics, consumers' offsets, where queues end.
+
+The log alone is replicated by the group. Where the leader's broker is, its member says (METADATA, ``rmqhaStatus``):
+no name server is needed. One of RocketMQ's does not say; then there is the log alone.
+"""
+
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.broker import options
+from rmqha.broker.group import ReplicationGroup
+from rmqha.broker.master_link import MasterLink
+from rmqha.broker.metadata import MetadataService
+from rmqha.broker.queue_ends_client import QueueEndsClient
+from rmqha.config import BrokerConfig
+from rmqha.dledger.dledger_client import open_dledger_client
+from rmqha.dledger.server_options import ServerOptions
+from rmqha.errors import RmqhaError
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.tls import secured
+from rmqha.transport import Network, join_address
+
+logger = structlog.get_logger()
+
+_AGAIN_S: Final = 0.5
+_ANSWER_S: Final = 3.0
+
+
+class DLedgerTables:
+    """Asks the leader's member, and then its broker, by short connections."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        member: ServerOptions,
+        store: DefaultMessageStore,
+        metadata: MetadataService,
+        *,
+        network: Network,
+        group: ReplicationGroup,
+    ) -> None:
+        self._member: Final = member
+        self._store: Final = store
+        self._metadata: Final = metadata
+        self._plain: Final = network
+        self._network: Final = secured(network, *options.client_tls(config))
+        self._link: Final = MasterLink(self._network, config, metadata.topics, metadata.offsets, group=group)
+
+    async def find_broker(self, leader_id: str) -> str:
+        """``host:port`` of the broker of the member that leads; asks until it says so."""
+        is_told = False
+        while not (address := await self._ask(leader_id)):
+            if not is_told:
+                is_told = True
+                logger.warning("dledger_tables.broker_unknown", leader=leader_id, next="asked again; reads go on")
+            await trio.sleep(_AGAIN_S)
+        return address
+
+    async def _ask(self, leader_id: str) -> str:
+        peers = {leader_id: join_address(*self._member.peers[leader_id])}
+        try:
+            async with open_dledger_client(group=self._member.group, peers=peers, network=self._plain) as client:
+                told = await client.metadata(leader_id, timeout_s=_ANSWER_S)
+        except RmqhaError as error:
+            logger.debug("dledger_tables.no_answer", leader=leader_id, reason=str(error))
+            return ""
+        status = told.rmqha_status
+        return "" if status is None else status.broker_address or ""
+
+    async def follow(self, address: str) -> None:
+        """Keep the tables like those of the master at ``address``, until cancelled."""
+        ends = QueueEndsClient(
+            self._network,
+            address,
+            store=self._store,
+            queue_ends=self._metadata.queue_ends,
+            check_group=self._link.check_group,
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ends.run)
+            nursery.start_soon(self._link.run, address)

@@ -1,0 +1,244 @@
+"""Brokers on a DLedger group: who is master, what SEND_OK means, and what clients see of a failover."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.route import decode_route
+from rmqha.errors import CorruptLogError
+from rmqha.remoting.client import open_remoting_client
+from tests.broker.dledger_brokers import BrokerGroup, Node, shown_by
+from tests.broker.machines import ask, pull_request, send_request
+
+
+@asynccontextmanager
+async def group_of(size: int = 3, *, start: bool = True, **settings: str) -> AsyncIterator[BrokerGroup]:
+    async with trio.open_nursery() as nursery:
+        group = BrokerGroup(nursery, size=size, **settings)
+        if start:
+            await group.start()
+            await group.wait_master()
+        yield group
+        nursery.cancel_scope.cancel()
+
+
+async def asked(node: Node, request: RemotingCommand) -> RemotingCommand:
+    network = node.group.net.host(f"10.8.8.{len(node.group.net.hosts)}").mount()
+    async with open_remoting_client(network, f"{node.group.addresses[node.name]}:10911") as client:
+        return await ask(client, request)
+
+
+def bodies(count: int, prefix: str = "") -> list[bytes]:
+    return [f"{prefix}{number}".encode() for number in range(count)]
+
+
+async def test_send_ok_means_that_a_majority_has_it(autojump_clock: MockClock) -> None:
+    async with group_of() as group:
+        await group.send(*bodies(20))
+        master = await group.wait_master()
+        for node in group.nodes.values():
+            assert node.replication.final_error is None
+        assert master.replication.acked.value == master.running.store.max_offset
+        assert sorted(await group.wait_same()) == sorted(bodies(20))
+        assert sorted(await group.consume(count=20)) == sorted(bodies(20))
+
+
+async def test_without_a_majority_nothing_is_acknowledged_nor_seen(autojump_clock: MockClock) -> None:
+    async with group_of() as group:
+        master = await group.wait_master()
+        for node in group.nodes.values():
+            if node is not master:
+                node.kill()
+        answer = await asked(master, send_request(b"alone"))
+        assert answer.code in {ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE}
+        assert master.running.store.reput_from_offset == 0
+        await group.wait(lambda: not master.is_master)
+        refused = await asked(master, send_request(b"later"))
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_one_that_waits_when_its_leader_loses_the_others_is_told_so(autojump_clock: MockClock) -> None:
+    async with group_of(maxWaitAckTimeMs="60000") as group:
+        master, answers = await group.wait_master(), list[RemotingCommand]()
+        for node in group.nodes.values():
+            if node is not master:
+                node.kill()
+        async with trio.open_nursery() as nursery:
+
+            async def send() -> None:
+                answers.append(await asked(master, send_request(b"alone")))
+
+            nursery.start_soon(send)
+            await group.wait(lambda: not master.is_master)
+            await trio.sleep(0.1)
+            assert [answer.code for answer in answers] == [ResponseCode.SYSTEM_ERROR]
+            assert "send it again" in (answers[0].remark or "")
+
+
+async def test_a_late_majority_is_no_flush_slave_timeout(autojump_clock: MockClock) -> None:
+    """Spec: dledger §6.6: a status that producers take for stored is not what is known."""
+    async with group_of(maxWaitAckTimeMs="50") as group:
+        master = await group.wait_master()
+        for node in group.nodes.values():
+            if node is not master:
+                node.kill()
+        answer = await asked(master, send_request(b"alone"))
+        assert (answer.code, "no majority" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+
+
+async def test_followers_refuse_at_once_and_name_the_master(autojump_clock: MockClock) -> None:
+    async with group_of() as group:
+        await group.send(*bodies(8))
+        master = await group.wait_master()
+        await group.wait_same()
+        followers = [node for node in group.nodes.values() if node is not master]
+        await group.wait(lambda: all(node.running.role.master for node in followers))
+        for node in followers:
+            answer = await asked(node, send_request(b"to a follower"))
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            route = await asked(node, RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "t"}))
+            (broker,) = decode_route(route.body).broker_datas
+            number = int(node.name[1:])
+            assert broker.broker_name == "g"
+            assert broker.broker_addrs == {
+                0: f"{group.addresses[master.name]}:10911",
+                number + 1: f"{group.addresses[node.name]}:10911",
+            }
+            assert (await asked(node, pull_request(0))).code == ResponseCode.SUCCESS
+        route = await asked(master, RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "t"}))
+        assert decode_route(route.body).broker_datas[0].broker_addrs == {0: f"{group.addresses[master.name]}:10911"}
+
+
+@pytest.mark.parametrize("how", ["kill", "cut_power"])
+async def test_a_producer_goes_on_with_the_next_leader_and_nothing_is_lost(autojump_clock: MockClock, how: str) -> None:
+    async with group_of() as group:
+        for turn in range(4):
+            master = await group.wait_master()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(group.send, *bodies(60, f"{turn}-"))
+                await trio.sleep(0.05)
+                getattr(master, how)()
+            await group.wait_master()
+            await master.start()
+        await group.send(b"last")
+        shown = await group.wait_same()
+        assert set(group.sent) <= set(shown)
+        consumed = await group.consume(count=len(shown))
+        assert sorted(consumed) == sorted(shown)
+
+
+async def test_a_tail_that_no_majority_had_goes_and_its_place_in_the_queue_is_another_s(
+    autojump_clock: MockClock,
+) -> None:
+    async with group_of() as group:
+        await group.send(*bodies(5))
+        former = await group.wait_master()
+        others = [node for node in group.nodes.values() if node is not former]
+        for node in others:
+            group.net.cut(group.addresses[former.name], group.addresses[node.name])
+            group.net.cut(group.addresses[node.name], group.addresses[former.name])
+        answers = list[RemotingCommand]()
+        async with trio.open_nursery() as nursery:
+
+            async def send() -> None:
+                answers.append(await asked(former, send_request(b"of the former leader")))
+
+            nursery.start_soon(send)
+            await group.wait(lambda: any(node.is_master for node in others))
+        assert answers[0].code == ResponseCode.SYSTEM_ERROR
+        assert former.running.store.max_offset > others[0].running.store.max_offset
+        group.net.heal()
+        await group.send(*bodies(5, "new-"))
+        shown = await group.wait_same()
+        assert sorted(shown) == sorted([*bodies(5), *bodies(5, "new-")])
+
+
+async def test_a_leader_is_master_only_when_what_it_inherited_is_seen(autojump_clock: MockClock) -> None:
+    """Spec: dledger §6.5, §7.4: an idle new leader commits it by an entry of its own, which is in no queue."""
+    async with group_of() as group:
+        await group.send(*bodies(10))
+        (await group.wait_master()).kill()
+        master = await group.wait_master()
+        store = master.running.store
+        assert store.reput_from_offset == store.max_offset
+        assert master.replication.confirmed_offset() == store.max_offset
+        topics = {topic for topic, _ in store.queues.next_offsets()}
+        assert topics == {"t"}
+
+
+async def test_a_clean_stop_and_start_of_all_goes_on_where_it_was(autojump_clock: MockClock) -> None:
+    async with group_of() as group:
+        await group.send(*bodies(10))
+        await group.wait_same()
+        for node in group.nodes.values():
+            await node.stop()
+            assert not node.disk.mount().exists("/store/abort")
+        await group.start()
+        await group.wait_master()
+        await group.send(b"10")
+        assert sorted(await group.wait_same()) == sorted(bodies(11))
+
+
+async def test_followers_have_topics_and_offsets_from_the_leader(autojump_clock: MockClock) -> None:
+    async with group_of() as group:
+        await group.send(b"0")
+        master = await group.wait_master()
+        master.running.offsets.commit_offset("group", "t", 0, offset=1)
+        followers = [node.running for node in group.nodes.values() if node is not master]
+        await group.wait(lambda: all(one.offsets.query_offset("group", "t", 0) == 1 for one in followers))
+        topic = master.running.topics.select("t")
+        assert topic is not None
+        assert all(one.topics.select("t") == topic for one in followers)
+
+
+async def test_a_group_of_one_serves_its_log(autojump_clock: MockClock) -> None:
+    async with group_of(1) as group:
+        await group.send(*bodies(3))
+        await group.nodes["n0"].stop()
+        await group.start()
+        await group.send(b"3")
+        assert sorted(await group.wait_same()) == sorted(bodies(4))
+
+
+async def test_a_disk_that_fails_costs_a_leader_its_leadership_and_no_message(autojump_clock: MockClock) -> None:
+    async with group_of() as group:
+        await group.send(*bodies(3))
+        former = await group.wait_master()
+        former.disk.faults.sync_errors = 1000
+        await group.send(*bodies(5, "after-"))
+        assert former.running.store.write_error is not None
+        assert not former.is_master
+        master = await group.wait_master()
+        assert master is not former
+        store = master.running.store
+        await group.wait(lambda: store.reput_from_offset == store.max_offset)
+        assert set(group.sent) <= set(await group.consume(count=len(shown_by(master.running))))
+
+
+async def test_who_cannot_dispatch_does_not_lead(autojump_clock: MockClock) -> None:
+    """Its log is good, and goes on counting; what it took nobody would see."""
+    async with group_of() as group:
+        await group.send(*bodies(3))
+        former = await group.wait_master()
+        former.running.store.running_flags.fail_dispatch(CorruptLogError(0, "of the test"))
+        await group.send(*bodies(3, "after-"))
+        master = await group.wait_master()
+        assert master is not former
+        await group.wait(lambda: former.running.store.max_offset == master.running.store.max_offset)
+
+
+async def test_a_classic_commitlog_is_refused_and_left_as_it_is(autojump_clock: MockClock) -> None:
+    async with group_of(start=False) as group:
+        node = group.nodes["n0"]
+        disk = node.disk.mount()
+        disk.makedirs("/store/commitlog")
+        disk.create("/store/commitlog/00000000000000000000", 4096).sync()
+        with pytest.raises(BaseExceptionGroup) as raised:
+            await node.controller().run()
+        assert raised.group_contains(CorruptLogError, match="holds a classic commitlog", depth=None)
+        assert not node.disk.mount().exists("/store/dledger-n0/lock")
