@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from math import inf
-from typing import Protocol, TypeVarTuple
+from typing import TypeVarTuple
 
 import trio
 
@@ -14,6 +14,7 @@ from rmqha.memory import BytesLike
 from rmqha.remoting.fence import Fence, Guard
 from rmqha.remoting.limits import Capacity, RemotingLimits
 from rmqha.remoting.outgoing import OutgoingQueue
+from rmqha.remoting.request_handler import RequestHandler
 from rmqha.remoting.response_table import ResponseTable, invoke
 from rmqha.remoting.turns import PASS_S
 from rmqha.transport import Stream
@@ -22,33 +23,14 @@ from rmqha.waiting import wait_overdue
 Arguments = TypeVarTuple("Arguments")
 
 
-class RequestHandler(Protocol):
-    """Who answers the requests."""
-
-    def process(self, connection: "Connection", requests: list[Request]) -> int:
-        """Handle what arrived at once, or as many of the first as :attr:`Connection.is_turn_over` allows.
-
-        Each request gets exactly one answer, now or later; for a one-way request that is
-        :meth:`Connection.finish_oneway`, which :meth:`Connection.respond` and :meth:`Connection.send_reply` do.
-
-        Returns:
-            How many were handled, at least one; the others come again, in the next turn.
-        """
-        ...
-
-    def connection_closed(self, connection: "Connection") -> None:
-        """Forget ``connection``; answers to it go nowhere from now on."""
-        ...
-
-
 class Connection:
     """One client's connection: a reader task, a writer task, and no task per request.
 
     Attributes:
         peer: the client as ``ip:port``.
         in_flight: requests not answered yet, and one-way ones not dealt with yet; ``in_flight_bytes`` is what they
-            took on the wire. Each gives back an equal share, so that answering needs no table; with none left nothing
-            is held.
+            took on the wire, but for those that were let go. Each gives back an equal share, so that answering needs no
+            table; with none left nothing is held.
         requests: how many arrived in all, one-way ones included.
     """
 
@@ -67,6 +49,8 @@ class Connection:
         self._capacity = capacity
         self._turns = capacity.turns
         self._undecoded_bytes = 0
+        self._accounted = 0
+        """So many of those in flight are what ``in_flight_bytes`` belong to."""
         self._fence = fence
         self._outgoing = OutgoingQueue(stream, write_timeout_s=limits.write_timeout_s, account=capacity.outgoing)
         self._responses = ResponseTable(stream.peer)
@@ -131,6 +115,17 @@ class Connection:
     def finish_oneway(self, requests: int) -> None:
         """Give back what so many one-way requests took: nothing of them is held any more."""
         self._release(requests)
+
+    def let_go(self, request: Request) -> None:
+        """Give back what ``request`` took: it will be answered later, maybe much later, and its bytes are not kept.
+
+        What waits for long would else fill the account of all clients, and nothing more would be read of anybody.
+        """
+        if self._accounted:
+            self._accounted -= 1
+            size = min(request.size, self.in_flight_bytes) if self._accounted else self.in_flight_bytes
+            self.in_flight_bytes -= size
+            self._capacity.release(size)
 
     def fenced(self, request: Request | None = None) -> Guard:
         """Keep what goes wrong in a block with this client: ``request`` is refused, or this connection ends."""
@@ -221,7 +216,7 @@ class Connection:
         self._outgoing.close()
         self._capacity.release(self.in_flight_bytes + self._undecoded_bytes)
         self._capacity.unfinished.note(self, 0, begun_anew=True)
-        self.in_flight = self.in_flight_bytes = self._undecoded_bytes = 0
+        self.in_flight = self.in_flight_bytes = self._undecoded_bytes = self._accounted = 0
         self._answered.unpark_all()
         self._responses.fail_all("the client's connection ended")
         self._steps = None
@@ -342,6 +337,7 @@ class Connection:
             requests = [command for command in commands if not command.flag & FLAG_RESPONSE]
         if requests:
             self.in_flight += len(requests)
+            self._accounted += len(requests)
             self.in_flight_bytes += size
             self._capacity.used_bytes += size
             self.requests += len(requests)
@@ -360,10 +356,12 @@ class Connection:
     def _release(self, requests: int) -> None:
         if requests and self.in_flight:
             requests = min(requests, self.in_flight)
-            share = self.in_flight_bytes * requests // self.in_flight
             self.in_flight -= requests
-            self.in_flight_bytes -= share
-            self._capacity.release(share)
+            if accounted := min(requests, self._accounted):
+                share = self.in_flight_bytes * accounted // self._accounted
+                self._accounted -= accounted
+                self.in_flight_bytes -= share
+                self._capacity.release(share)
             if self._answered:
                 self._answered.unpark_all()
 

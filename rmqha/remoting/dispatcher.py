@@ -54,7 +54,7 @@ class RequestDispatcher:
         self._on_closed.append(callback)
 
     def process(self, connection: Connection, requests: list[Request]) -> int:
-        """See :class:`~rmqha.remoting.connection.RequestHandler`."""
+        """See :class:`~rmqha.remoting.request_handler.RequestHandler`."""
         handled = 0
         for processor, portion in self._portions_of(requests):
             if handled and connection.is_turn_over:
@@ -95,7 +95,7 @@ class RequestDispatcher:
         return admitted
 
     def connection_closed(self, connection: Connection) -> None:
-        """See :class:`~rmqha.remoting.connection.RequestHandler`."""
+        """See :class:`~rmqha.remoting.request_handler.RequestHandler`."""
         for callback in self._on_closed:
             with connection.fenced():
                 callback(connection)

@@ -14,9 +14,10 @@ from rmqha.codec.strangers import describe_on_remoting_port
 from rmqha.door import Door
 from rmqha.errors import RemoteProtocolError, errors_in
 from rmqha.log_limit import LogLimit
-from rmqha.remoting.connection import Connection, RequestHandler
+from rmqha.remoting.connection import Connection
 from rmqha.remoting.fence import Fence
 from rmqha.remoting.limits import Capacity, RemotingLimits
+from rmqha.remoting.request_handler import RequestHandler
 from rmqha.transport import Listener, Stream, UntrustedPeerError
 
 logger = structlog.get_logger()

@@ -271,6 +271,23 @@ async def test_of_a_held_pull_no_more_is_kept_than_what_it_is_for(autojump_clock
         assert kept < 5_000_000
 
 
+async def test_held_pulls_keep_nobody_from_being_read(autojump_clock: MockClock) -> None:
+    """32 with bodies of 16 MiB, of which nothing is kept, did for a minute."""
+    limits = dict.fromkeys(("maxInFlightBytes", "maxInFlightBytesPerConnection"), str(1 << 20))
+    machine = Machine(SimNet(), "10.0.0.1", limits)
+    async with machine.broker(), machine.client() as holder, machine.client() as client:
+        await ask(client, send_request(b"x"))
+        for _ in range(3):
+            request = pull_request(1, suspend_ms=50_000)
+            request.body = bytes(500_000)
+            holder.put_nowait(request.encode())
+            await trio.sleep(1)
+        begun_at = trio.current_time()
+        for _ in range(2):  # of the first its connection had begun to wait before
+            assert (await client.invoke(send_request(b"x", topic="u"), timeout_s=60)).code == ResponseCode.SUCCESS
+        assert trio.current_time() - begun_at < 1
+
+
 async def test_nothing_is_kept_of_what_a_client_asked_that_sits_there(autojump_clock: MockClock) -> None:
     """Each that had sent a frame of 16 MiB cost as much, in nobody's account, for as long as it stayed."""
     tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy does not count allocations")

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 import trio
@@ -232,3 +233,41 @@ async def test_what_had_no_turn_before_the_shutdown_is_not_waited_for(autojump_c
         assert trio.current_time() - begun_at < 1
         assert not server.connections
         nursery.cancel_scope.cancel()
+
+
+async def test_what_was_let_go_is_on_nobodys_account_and_is_answered_all_the_same(autojump_clock: MockClock) -> None:
+    """Pulls that are held for a minute filled it, and nothing more was read of anybody."""
+    async with connected(remoting_limits()) as (broker, server, client):
+        outcomes: list[Outcome] = []
+        sizes = (5000, 10, 300)
+        for size in sizes:
+            request = RemotingCommand(HELD, body=bytes(size))
+            client.invoke_nowait(request, deadline=trio.current_time() + 99, on_outcome=outcomes.append)
+        await trio.testing.wait_all_tasks_blocked()
+        left = server.in_flight_bytes
+        for (connection, held), gone in zip(broker.held, (5000, 10, 300), strict=True):
+            connection.let_go(held)
+            assert gone < left - server.in_flight_bytes < gone + 200
+            left = server.in_flight_bytes
+        assert (left, connection.in_flight) == (0, 3)
+        connection.let_go(held)
+        assert server.in_flight_bytes == 0
+        async with trio.open_nursery() as stopping:
+            stopping.start_soon(partial(server.close, grace_s=60))
+            await trio.sleep(5)
+            assert not outcomes
+            broker.echo_held()
+        assert [len(outcome.body) for outcome in outcomes if isinstance(outcome, RemotingCommand)] == [*sizes]
+
+
+async def test_answers_to_what_was_let_go_leave_the_others_on_the_account(autojump_clock: MockClock) -> None:
+    async with connected(remoting_limits()) as (broker, server, client):
+        for size in (5000, 10, 300):
+            request = RemotingCommand(HELD, body=bytes(size))
+            client.invoke_nowait(request, deadline=trio.current_time() + 99, on_outcome=lambda _outcome: None)
+        await trio.testing.wait_all_tasks_blocked()
+        connection, first = broker.held[0]
+        connection.let_go(first)
+        assert 310 < server.in_flight_bytes < 1000
+        broker.echo_held()
+        assert (server.in_flight_bytes, connection.in_flight, connection.in_flight_bytes) == (0, 0, 0)

@@ -76,6 +76,7 @@ class MetadataProcessor:
             _refuse(connection, request)
             return
         self._asking.add(connection)
+        connection.let_go(request)
         request = RemotingCommand(request.code, request.opaque, request.flag, serialize=request.serialize)
         connection.start_soon(self._send_table, connection, request, make)
 

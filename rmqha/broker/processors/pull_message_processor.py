@@ -190,6 +190,8 @@ class PullMessageProcessor:
         queue_end: int,
     ) -> None:
         """Of all that came with the pull no more is kept than what it is for: clients may be many, and leave."""
+        if request.size:  # else it is held again
+            connection.let_go(request)
         request = RemotingCommand(request.code, request.opaque, request.flag, serialize=request.serialize)
         header = replace(header, consumer_group="", subscription=None, expression_type=None, bname=None)
         codes = subscription.code_set
