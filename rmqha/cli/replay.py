@@ -23,6 +23,7 @@ Examples:
   rmqha replay /data/s --out /lake/all                  # again: only what is new
   rmqha replay /data/s --out /tmp/day --since @2026-11-20 --until @2026-11-21 --decompress
   rmqha replay /backup/s --out s3://lake/all --on-corrupt skip
+  rmqha replay /data/dledger-n0 --out /lake/all         # of a DLedger member: what is committed
   rmqha replay /data/s --out /lake/all --engine spark --master 'local[8]'
 
 \b
@@ -66,8 +67,8 @@ Exit codes: 0 done, 1 the log is damaged or the job failed (nothing was written)
 def replay(store: str, out: str, **options: Any) -> None:
     """Write the messages of STORE to DIR: Parquet or JSON lines, a directory a topic, and a manifest.
 
-    STORE is a store's directory or its commitlog directory, live or copied, or a URI (s3://, hdfs://, ...). A further
-    run into the same DIR continues exactly where the last one ended.
+    STORE is a store's directory, its commitlog directory, or a DLedger member's, live or copied, or a URI (s3://,
+    hdfs://, ...). A further run into the same DIR continues exactly where the last one ended.
     """
     try:
         import pyarrow  # noqa: PLC0415 - an extra

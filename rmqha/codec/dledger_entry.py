@@ -39,11 +39,25 @@ CURRENT_MAGIC: Final = MAGIC_1
 BLANK_MAGIC_CODE: Final = -1
 MIN_BLANK_LEN: Final = 8
 BODY_OFFSET: Final = 48
+POS_OFFSET: Final = 24
 INDEX_UNIT_SIZE: Final = 32
 ENTRY_SIZE_MAX: Final = 4 << 20
 """DLedger encodes in a buffer of this size, and fails if an entry does not fit."""
 
-_HEADER: Final = struct.Struct(">iiqqqiiii")
+HEADER_FIELDS: Final = (
+    ("magic", "i"),
+    ("size", "i"),
+    ("index", "q"),
+    ("term", "q"),
+    ("pos", "q"),
+    ("channel", "i"),
+    ("chain_crc", "i"),
+    ("body_crc", "i"),
+    ("body_length", "i"),
+)
+"""The fields before the body, and struct's codes of these big-endian integers."""
+
+_HEADER: Final = struct.Struct(">" + "".join(code for _name, code in HEADER_FIELDS))
 _BLANK: Final = struct.Struct(">ii")
 _INDEX_UNIT: Final = struct.Struct(">iqiqq")
 assert (_HEADER.size, _BLANK.size, _INDEX_UNIT.size) == (BODY_OFFSET, MIN_BLANK_LEN, INDEX_UNIT_SIZE)
@@ -188,6 +202,11 @@ def decode_entry(data: BytesLike) -> DLedgerEntry | None:
     if not size == BODY_OFFSET + body_length == len(data):
         return None
     return DLedgerEntry(bytes(data[BODY_OFFSET:]), index, term, pos, magic, size, channel, chain_crc, body_crc)
+
+
+def index_of(header: BytesLike) -> int:
+    """The index of the entry with these first bytes."""
+    return int(_HEADER.unpack_from(header)[2])
 
 
 def encode_blank(size: int) -> bytes:

@@ -8,10 +8,9 @@ from typing import Final
 
 from rmqha.codec.dledger_entry import BODY_OFFSET
 from rmqha.codec.record.encoder import prepare
-from rmqha.codec.record.layout import SysFlag
+from rmqha.codec.record.layout import BARRIER_TOPIC, SysFlag
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 
-BARRIER_TOPIC: Final = "RMQHA_SYS_TERM_BEGAN"
 _NO_HOST: Final = bytes(8)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqha.spark import gather, properties
+from rmqha.spark import entries, gather, properties
 from rmqha.spark.fields import Fields
 from rmqha.spark.hosts import host_strings
 from rmqha.spark.properties import PropertyPairs
@@ -20,12 +20,16 @@ _TIME_MS_MAX = 253_402_300_799_999
 
 @dataclass
 class Rows:
-    """Selected records of one block, still as positions; ``topics`` is a dictionary array of binary, row by row."""
+    """Selected records of one block, still as positions; ``topics`` is a dictionary array of binary, row by row.
+
+    With ``are_bare`` they are entries that hold no messages: no columns are there but those of :mod:`entries`.
+    """
 
     buffer: pa.Buffer
     fields: Fields
     topics: pa.DictionaryArray
     broker_name: str
+    are_bare: bool = False
 
     @property
     def count(self) -> int:
@@ -35,12 +39,15 @@ class Rows:
     @cached_property
     def pairs(self) -> PropertyPairs:
         """The properties; parsed only if a column or filter asks."""
+        if self.are_bare:
+            return properties.parse(entries.properties_of(self.fields))
         raw = gather.binary(self.buffer, self.fields.properties_begin, self.fields.properties_end)
         return properties.parse(raw)
 
     def take(self, rows: npt.NDArray[np.int64]) -> "Rows":
         """Only these rows."""
-        return Rows(self.buffer, self.fields.take(rows), self.topics.take(gather.numbers(rows)), self.broker_name)
+        topics = self.topics.take(gather.numbers(rows))
+        return Rows(self.buffer, self.fields.take(rows), topics, self.broker_name, self.are_bare)
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """These columns of the rows."""
@@ -53,6 +60,10 @@ def _fixed(name: str) -> Callable[[Rows], pa.Array]:
 
 def _time(name: str) -> Callable[[Rows], pa.Array]:
     return lambda rows: _timestamps(rows.fields.column(name))
+
+
+def _host(name: str) -> Callable[[Rows], pa.Array]:
+    return lambda rows: pa.nulls(rows.count, pa.string()) if rows.are_bare else host_strings(rows.fields, name)
 
 
 def _property(name: str) -> Callable[[Rows], pa.Array]:
@@ -91,8 +102,8 @@ _COLUMNS: dict[str, Callable[[Rows], pa.Array]] = {
     "sysFlag": _fixed("sys_flag"),
     "reconsumeTimes": _fixed("reconsume_times"),
     "preparedTransactionOffset": _fixed("prepared_transaction_offset"),
-    "bornHost": lambda rows: host_strings(rows.fields, "born_host"),
-    "storeHost": lambda rows: host_strings(rows.fields, "store_host"),
+    "bornHost": _host("born_host"),
+    "storeHost": _host("store_host"),
     "bodyCrc": _fixed("body_crc"),
     "storeSize": _fixed("total_size"),
 }

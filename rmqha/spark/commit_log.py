@@ -7,10 +7,11 @@ from pyarrow import fs
 
 from rmqha.errors import ConfigError
 from rmqha.spark.decoder import Split
-from rmqha.spark.log_end import find_log_end
+from rmqha.spark.ledger import find_ledger, open_ledger
+from rmqha.spark.log_end import LogEnd, find_log_end
 from rmqha.spark.options import SPLIT_BYTES, ReadOptions
-from rmqha.spark.records import start_at
-from rmqha.spark.segments import Segment, SegmentReader, list_segments, open_filesystem
+from rmqha.spark.records import judge, start_at
+from rmqha.spark.segments import Segment, SegmentReader, is_directory, joined, list_segments, open_filesystem
 from rmqha.spark.store_time import find_offset_by_time
 
 
@@ -21,7 +22,8 @@ class CommitLog:
     Attributes:
         uri: the store as it was named; tasks on other machines open the same.
         segments: the files, ascending and without a gap.
-        end: end of the last whole record (``min_offset`` if there is none).
+        end: end of the last whole record, of a DLedger log of the last entry that is known to be committed
+            (``min_offset`` if there is none).
         unfinished: what follows ``end``, empty if nothing does; not an error on a live store.
     """
 
@@ -55,19 +57,30 @@ class CommitLog:
         """
         begin = self._bound("starting", options.starting_offset, time_ms=options.starting_timestamp_ms)
         end = self._bound("ending", options.ending_offset, time_ms=options.ending_timestamp_ms)
-        begin, end = self.min_offset if begin is None else begin, self.end if end is None else end
+        begin = self.min_offset if begin is None else begin
+        end = self.end if end is None else self._record_of(end)
         if begin > end and (options.ending_offset, options.ending_timestamp_ms) != (None, None):
             raise ConfigError(f"the range [{begin}, {end}) is empty: the start lies after the end")
         return self.start_at(max(begin, self.min_offset)), min(end, self.end)
 
     def start_at(self, position: int) -> int:
         """Where the first record, or damage, begins at or after a position; the log's end if nothing does."""
+        position = self._record_of(position)
         for segment in self.segments:
             end = min(segment.end, self.end)
             if segment.base <= position < end:
                 with SegmentReader(self.filesystem, segment) as file:
                     return start_at(file, position, end=end)
         return max(position, self.end)
+
+    def _record_of(self, position: int) -> int:
+        """Where the entry begins whose message has this physical offset; in a classic log that is the same place."""
+        for segment in self.segments:
+            at = position - segment.record_format.message_at
+            if at != position and segment.base <= at < segment.end:
+                with SegmentReader(self.filesystem, segment) as file:
+                    return at if start_at(file, at, end=at + 1) == at and judge(file, at).is_record else position
+        return position
 
     def _bound(self, which: str, offset: int | None, *, time_ms: int | None) -> int | None:
         if time_ms is None:
@@ -84,13 +97,19 @@ class CommitLog:
 def open_log(path_or_uri: str, *, known_end: int | None = None) -> CommitLog:
     """List a store's files and find its safe end.
 
+    A broker that came to DLedger with a classic log has both; the second goes on where the first ends.
+
     Raises:
         StoreError: no store is there, or files are missing.
     """
     filesystem, path = open_filesystem(path_or_uri)
-    segments = list_segments(filesystem, path)
-    end = find_log_end(filesystem, segments, known=known_end)
-    return CommitLog(path_or_uri, segments, end.offset, end.unfinished)
+    ledger = find_ledger(filesystem, path)
+    has_classic = ledger is None or is_directory(filesystem, f"{path}/commitlog")
+    classic = list_segments(filesystem, path) if has_classic else ()
+    entries, end = ((), LogEnd(0, "")) if ledger is None else open_ledger(filesystem, ledger)
+    if not entries or (classic and end.offset == entries[0].base):
+        end = find_log_end(filesystem, classic, known=known_end)
+    return CommitLog(path_or_uri, joined([*classic, *entries]), end.offset, end.unfinished)
 
 
 def without_range(options: ReadOptions) -> ReadOptions:

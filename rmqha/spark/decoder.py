@@ -15,10 +15,10 @@ from pyarrow import fs
 
 from rmqha.codec.record.scan import Stop
 from rmqha.errors import CorruptLogError
-from rmqha.spark import fields, gather, schema
+from rmqha.spark import entries, fields, gather, schema
 from rmqha.spark.bodies import inflate_batch
 from rmqha.spark.columns import Rows
-from rmqha.spark.lane_walk import walk
+from rmqha.spark.lane_walk import Positions, Walk, walk
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.records import Verdict, crc32, find_next, foreign_record, judge, open_at
 from rmqha.spark.report import CorruptRange, ReadReport
@@ -134,21 +134,16 @@ class _SplitDecoder:
 
     def _read_block(self, buffer: pa.Buffer, position: int) -> tuple[Rows | None, int]:
         """The wanted rows of the records that are whole in the block, and where those records end."""
-        found = walk(as_array(buffer), position, limit=self._split.end - position)
+        kind = self._split.segment.record_format
+        found = walk(as_array(buffer), position, limit=self._split.end - position, record_format=kind)
         if not found.starts.size:
             return None, position
         sizes = np.diff(found.starts, append=found.end)
-        read, count = fields.read(as_array(buffer), found.starts, sizes, position=position)
-        topics = gather.binary(buffer, read.topic_begin, read.topic_end).dictionary_encode()
-        illegal = illegal_topics(topics)
-        if illegal.any():
-            count = int(np.argmax(illegal))
+        rows = self._rows(buffer, found, sizes, position=position)
+        count = rows.count
         if not count:
             return None, position
         end = position + int(found.starts[count] if count < found.starts.size else found.end)
-        rows = Rows(buffer, read, topics, self._options.broker_name)
-        if count < read.starts.size:
-            rows = rows.take(np.arange(count))
         rows = self._check_bodies(self._select(rows))
         if self._stopped:
             count = int(np.searchsorted(found.starts, self._report.next - position))
@@ -156,6 +151,23 @@ class _SplitDecoder:
         if count:
             self._report.last = (position + int(found.starts[count - 1]), int(sizes[count - 1]))
         return rows, end
+
+    def _rows(self, buffer: pa.Buffer, found: Walk, sizes: Positions, *, position: int) -> Rows:
+        """The leading records that are well-formed."""
+        block, starts, kind = as_array(buffer), found.starts, self._split.segment.record_format
+        if kind.has_entries:
+            good = entries.count_good(block, starts, sizes, position=position, hold_messages=kind.holds_messages)
+            starts, sizes = starts[:good], sizes[:good]
+        if not kind.holds_messages:
+            read, topics = entries.read(block, starts, sizes)
+            return Rows(buffer, read, topics, self._options.broker_name, are_bare=True)
+        read, count = fields.read(block, starts + kind.message_at, sizes - kind.message_at, position=position)
+        topics = gather.binary(buffer, read.topic_begin, read.topic_end).dictionary_encode()
+        illegal = illegal_topics(topics)
+        if illegal.any():
+            count = int(np.argmax(illegal))
+        rows = Rows(buffer, read, topics, self._options.broker_name)
+        return rows if count == read.starts.size else rows.take(np.arange(count))
 
     def _select(self, rows: Rows) -> Rows:
         wanted = select_rows(rows.fields, rows.topics, self._options)
@@ -171,15 +183,20 @@ class _SplitDecoder:
             return rows
         view, read = memoryview(rows.buffer), rows.fields
         begins, ends = read.body_begin.tolist(), read.body_end.tolist()
-        found = [crc32(view[begin:end]) for begin, end in zip(begins, ends, strict=True)]
-        stored = read.column("body_crc")
-        good = ((np.array(found, np.int64) & 0x7FFFFFFF) == stored) | (read.body_begin == read.body_end)
+        found = (
+            np.array([crc32(view[begin:end]) for begin, end in zip(begins, ends, strict=True)], np.int64) & 0x7FFFFFFF
+        )
+        if rows.are_bare:  # nothing to compare with
+            read.headers["body_crc"] = found
+            return rows
+        good = (found == read.column("body_crc")) | (read.body_begin == read.body_end)
         if good.all():
             return rows
         offsets, sizes = read.column("physical_offset"), read.column("total_size")
+        before = self._split.segment.record_format.message_at
         for row in np.flatnonzero(~good).tolist():
-            start = int(offsets[row])
-            self._met_damage(start, start + int(sizes[row]), reason="the body's CRC does not match BODYCRC")
+            start = int(offsets[row]) - before
+            self._met_damage(start, start + before + int(sizes[row]), reason="the body's CRC does not match BODYCRC")
             if self._stopped:
                 self._report.next = start
                 return rows.take(np.arange(row))

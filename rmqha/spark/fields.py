@@ -69,7 +69,7 @@ class Fields:
         for kind, of_kind in RECORD_DTYPES.items():
             rows = np.flatnonzero(hosts == kind)
             if rows.size:
-                values[rows] = _at(self.block, self.starts[rows], of_kind)[name]
+                values[rows] = values_at(self.block, self.starts[rows], of_kind)[name]
         return values
 
     def born_host_positions(self) -> tuple[Positions, Mask]:
@@ -87,14 +87,14 @@ def read(block: Bytes, starts: Positions, sizes: Positions, *, position: int) ->
     Well-formed: PHYSICALOFFSET is the record's own position and the lengths of body, topic and properties are
     not negative and fill TOTALSIZE exactly. Bodies and topic characters are checked later, see ``decoder``.
     """
-    headers = _at(block, starts, RECORD_DTYPES[0])
+    headers = values_at(block, starts, RECORD_DTYPES[0])
     sys_flag = headers["sys_flag"].astype(np.int32)
     good = headers["physical_offset"] == starts + position
     if (sys_flag & SysFlag.HOSTS_V6).any():
         fixed = _by_kind(_FIXED_SIZES, sys_flag)
         good &= fixed + 3 <= sizes
         body_begin = np.where(good, starts + fixed, starts + FIXED_SIZE_V4)
-        body_length = _at(block, body_begin - 4, ">i4").astype(np.int64)
+        body_length = values_at(block, body_begin - 4, ">i4").astype(np.int64)
     else:
         body_begin = starts + FIXED_SIZE_V4
         body_length = headers["body_size"].astype(np.int64)
@@ -105,7 +105,7 @@ def read(block: Bytes, starts: Positions, sizes: Positions, *, position: int) ->
     topic_end = body_end + 1 + topic_length
     good &= (topic_length < 128) & (topic_end + 2 <= ends)
     length_at = np.where(good, topic_end, starts)
-    properties_length = _at(block, length_at, ">i2").astype(np.int64)
+    properties_length = values_at(block, length_at, ">i2").astype(np.int64)
     good &= (properties_length >= 0) & (topic_end + 2 + properties_length == ends)
     count = starts.size if good.all() else int(np.argmin(good))
     fields = Fields(
@@ -114,7 +114,7 @@ def read(block: Bytes, starts: Positions, sizes: Positions, *, position: int) ->
     return (fields if count == starts.size else fields.take(np.arange(count))), count
 
 
-def _at(block: Bytes, positions: Positions, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def values_at(block: Bytes, positions: Positions, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """The value of this type at each position, unaligned."""
     kind = np.dtype(dtype)
     raw = np.dtype(f"V{kind.itemsize}") if kind.names else kind

@@ -7,18 +7,15 @@ from typing import Final
 
 import numpy as np
 
+from rmqha.codec.dledger_entry import HEADER_FIELDS
 from rmqha.codec.record.layout import (
-    BLANK_MAGIC,
     FIXED_FIELDS,
     HOST_KINDS,
-    MESSAGE_MAGIC,
     MESSAGE_SIZE_MAX,
     RECORD_SIZE_EXTRA_MAX,
     host_size,
 )
 
-MESSAGE_MAGIC_BYTES: Final = (MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
-BLANK_MAGIC_BYTES: Final = (BLANK_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
 RECORD_SIZE_LIKELY_MAX: Final = MESSAGE_SIZE_MAX + RECORD_SIZE_EXTRA_MAX + 8
 """How far before a split a record that reaches into it may start, unless maxMessageSize was raised."""
 
@@ -34,3 +31,5 @@ def _record_dtype(sys_flag: int) -> np.dtype[np.void]:
 
 RECORD_DTYPES: Final = {kind: _record_dtype(kind) for kind in HOST_KINDS}
 """By the IPv6 bits of SYSFLAG."""
+ENTRY_DTYPE: Final = np.dtype([(name, f">{code}") for name, code in HEADER_FIELDS])
+"""The header of a DLedger entry."""

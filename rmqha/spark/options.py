@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rmqha.codec.record.layout import SCHEDULE_TOPIC
+from rmqha.codec.record.layout import BARRIER_TOPIC, SCHEDULE_TOPIC
 from rmqha.errors import ConfigError
 
 SPLIT_BYTES = 128 << 20
@@ -13,6 +13,7 @@ INFLATED_BYTES_MAX = 32 << 20
 SYSTEM_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
+        BARRIER_TOPIC,
         "RMQ_SYS_TRANS_HALF_TOPIC",
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "RMQ_SYS_TRACE_TOPIC",

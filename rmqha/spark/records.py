@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rmqha.codec.record.layout import FIXED_SIZE_V4, PHYSICAL_OFFSET_AT, physical_offset_at, total_size_at
-from rmqha.codec.record.scan import Stop, scan_records
+from rmqha.codec.record.entry_scan import scan_entry
+from rmqha.codec.record.scan import Scan, Stop, scan_records
 from rmqha.errors import StoreError
-from rmqha.spark.layout import BLANK_MAGIC_BYTES, MESSAGE_MAGIC_BYTES, RECORD_SIZE_LIKELY_MAX
+from rmqha.spark.layout import RECORD_SIZE_LIKELY_MAX
 from rmqha.spark.segments import SegmentReader, as_array
 
 try:
@@ -22,14 +22,12 @@ crc32: Final[Callable[..., int]] = _crc32
 
 _SCAN_BYTES_MIN: Final = 64 << 10
 _SCAN_BYTES_MAX: Final = 4 << 20
-_MESSAGE: Final = int.from_bytes(MESSAGE_MAGIC_BYTES, "big")
-_BLANK: Final = int.from_bytes(BLANK_MAGIC_BYTES, "big")
 
 
 class Verdict(NamedTuple):
     """What lies at one position: ``END`` a whole good record, otherwise why there is none.
 
-    ``end``: end of the record, or of the file for a blank; else the position itself.
+    ``end``: end of the record or blank; else the position itself.
     """
 
     stop: Stop
@@ -47,12 +45,27 @@ def judge(file: SegmentReader, position: int, *, check_crc: bool = True) -> Verd
     room = file.segment.end - position
     if not room:  # by the letter a blank of 8 bytes or more ends every file; a missing one loses nothing
         return Verdict(Stop.BLANK, position, "")
-    view = file.peek(position, FIXED_SIZE_V4)
-    if view[4:8] == MESSAGE_MAGIC_BYTES and physical_offset_at(view) == position:
-        view = file.peek(position, max(FIXED_SIZE_V4, min(room, total_size_at(view))))
+    kind = file.segment.record_format
+    view = file.peek(position, kind.fixed_size)
+    if kind.claims(view, position):
+        view = file.peek(position, max(kind.fixed_size, min(room, kind.size_of(view))))
+    scan = _scan(file, position, view, check_crc=check_crc)
+    return Verdict(scan.stop, position + scan.end, scan.reason)
+
+
+def _scan(file: SegmentReader, position: int, view: memoryview, *, check_crc: bool) -> Scan:
+    room, kind = file.segment.end - position, file.segment.record_format
+    if kind.has_entries:
+        return scan_entry(
+            view,
+            position=position,
+            file_end=room,
+            begins_file=position == file.segment.base,
+            holds_message=kind.holds_messages,
+            check_crc=check_crc,
+        )
     scan = scan_records(view, 0, len(view), phy_offset_base=position, file_end=room, check_crc=check_crc)
-    end = file.segment.end if scan.stop is Stop.BLANK else position + scan.end
-    return Verdict(scan.stop, end, scan.reason)
+    return scan._replace(end=room) if scan.stop is Stop.BLANK else scan
 
 
 def foreign_record(file: SegmentReader, position: int, verdict: Verdict) -> StoreError:
@@ -81,7 +94,8 @@ def find_next(file: SegmentReader, position: int, *, end: int) -> int | None:
     found = find_record(file, position + 1, end=end, or_blank=True)
     if found is None or judge(file, found, check_crc=False).is_record:
         return found
-    behind = position + total_size_at(file.peek(position, FIXED_SIZE_V4))
+    kind = file.segment.record_format
+    behind = position + kind.size_of(file.peek(position, kind.fixed_size))
     is_over = found < behind < file.segment.end and judge(file, behind, check_crc=False).stop in {Stop.END, Stop.BLANK}
     return behind if is_over else found
 
@@ -147,22 +161,23 @@ def _walk_to(file: SegmentReader, position: int) -> int:
 
 
 def _claims(file: SegmentReader, begin: int, *, end: int, blanks: bool, beyond: int = 0) -> Iterator[int]:
-    """Each position in ``[begin, end)`` with a message's magic code and the right PHYSICALOFFSET; nothing more is sure.
+    """Each position in ``[begin, end)`` with a record's magic code that says to lie there; nothing more is sure.
 
     Also blanks, if asked; only what says to end behind ``beyond``.
     """
+    kind = file.segment.record_format
     size = _SCAN_BYTES_MIN  # what is looked for is near as a rule
     while begin < end:
-        block = as_array(file.read(begin, min(size, end - begin) + FIXED_SIZE_V4))
-        count = min(size, end - begin, block.size - FIXED_SIZE_V4 + 1)
+        block = as_array(file.read(begin, min(size, end - begin) + kind.fixed_size))
+        count = min(size, end - begin, block.size - kind.fixed_size + 1)
         if count <= 0:  # so few bytes before the file's end are no record
             return
-        magics = np.ndarray((count,), ">u4", block[4:], strides=(1,))
-        at = np.flatnonzero(magics == _MESSAGE)
-        claimed = np.ndarray((count,), ">i8", block[PHYSICAL_OFFSET_AT:], strides=(1,))[at]
+        magics = np.ndarray((count,), ">u4", block[kind.magic_at :], strides=(1,))
+        at = np.flatnonzero(magics == kind.magic)
+        claimed = np.ndarray((count,), ">i8", block[kind.position_at :], strides=(1,))[at]
         starts = at[claimed == begin + at]
         if blanks:
-            starts = np.union1d(starts, np.flatnonzero(magics == _BLANK))
-        ends = starts + np.ndarray((count,), ">u4", block, strides=(1,))[starts]
+            starts = np.union1d(starts, np.flatnonzero(magics == kind.blank_magic))
+        ends = starts + np.ndarray((count,), ">u4", block[kind.size_at :], strides=(1,))[starts]
         yield from (begin + starts[begin + ends > beyond]).tolist()
         begin, size = begin + count, min(2 * size, _SCAN_BYTES_MAX)

@@ -3,6 +3,7 @@
 Source: spec: commitlog §1, §4.1
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
+from rmqha.codec.record.formats import CLASSIC, RecordFormat
 from rmqha.errors import StoreError
 from rmqha.spark.lane_walk import Bytes
 from rmqha.spark.options import is_utf8
@@ -27,6 +29,7 @@ class Segment:
     path: str
     base: int
     size: int
+    record_format: RecordFormat = CLASSIC
 
     @property
     def end(self) -> int:
@@ -101,7 +104,7 @@ def open_filesystem(path_or_uri: str) -> tuple[fs.FileSystem, str]:
 
 
 def list_segments(filesystem: fs.FileSystem, path: str) -> tuple[Segment, ...]:
-    """The log's files in order, from a store's root or its commitlog directory.
+    """The files of a classic log in order, from a store's root or its commitlog directory.
 
     Entries whose name is not 20 digits are no part of the log, nor is a file that is just being made and still empty.
     The last file may be shorter (an unfinished copy). A new store's log is empty: no files at all.
@@ -109,8 +112,33 @@ def list_segments(filesystem: fs.FileSystem, path: str) -> tuple[Segment, ...]:
     Raises:
         StoreError: there is no such directory, no log in it, a file is missing between two others, or cut short.
     """
-    entries = _commitlog_entries(filesystem, path)
-    segments = [Segment(entry.path, int(entry.base_name), entry.size) for entry in entries]
+    inner = f"{path}/commitlog"
+    is_root = is_directory(filesystem, inner)
+    root = inner if is_root else path
+    segments = segments_in(filesystem, root)
+    if not segments and not is_root and not root.endswith("/commitlog"):
+        raise StoreError(
+            f"no commitlog in {path}: give a store's root, its commitlog directory, or a DLedger member's directory"
+        )
+    return joined(segments)
+
+
+def is_directory(filesystem: fs.FileSystem, path: str) -> bool:
+    """Whether there is one."""
+    return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
+
+
+def segments_in(filesystem: fs.FileSystem, directory: str) -> tuple[Segment, ...]:
+    """The files of a log that are in a directory. Raises StoreError: there is none."""
+    if not is_directory(filesystem, directory):
+        raise StoreError(f"no such directory: {directory}")
+    found = filesystem.get_file_info(fs.FileSelector(directory))
+    logs = [i for i in found if i.is_file and i.size and len(i.base_name) == 20 and i.base_name.isdecimal()]
+    return tuple(Segment(i.path, int(i.base_name), i.size) for i in sorted(logs, key=lambda info: info.base_name))
+
+
+def joined(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Files that make one log. Raises StoreError: one is missing between two others, or is cut short."""
     for one, following in pairwise(segments):
         if one.end != following.base:
             raise StoreError(
@@ -118,16 +146,3 @@ def list_segments(filesystem: fs.FileSystem, path: str) -> tuple[Segment, ...]:
                 f"{following.base}; bring back what is missing between them"
             )
     return tuple(segments)
-
-
-def _commitlog_entries(filesystem: fs.FileSystem, path: str) -> list[fs.FileInfo]:
-    inner = f"{path}/commitlog"
-    is_root = filesystem.get_file_info(inner).type == fs.FileType.Directory
-    root = inner if is_root else path
-    if filesystem.get_file_info(root).type != fs.FileType.Directory:
-        raise StoreError(f"no such directory: {root}")
-    found = filesystem.get_file_info(fs.FileSelector(root))
-    logs = [i for i in found if i.is_file and i.size and len(i.base_name) == 20 and i.base_name.isdecimal()]
-    if not logs and not is_root and not root.endswith("/commitlog"):
-        raise StoreError(f"no commitlog in {path}: give a store's root or its commitlog directory")
-    return sorted(logs, key=lambda info: info.base_name)

@@ -8,6 +8,7 @@ from typing import Final
 from pyarrow import fs
 
 from rmqha.codec.record.layout import RECORD_SIZE_MIN, store_timestamp_at
+from rmqha.errors import ConfigError
 from rmqha.spark.records import find_record, judge, open_at
 from rmqha.spark.segments import Segment, SegmentReader
 
@@ -15,7 +16,13 @@ _NEAR_BYTES: Final = 64 << 10
 
 
 def find_offset_by_time(filesystem: fs.FileSystem, segments: tuple[Segment, ...], time_ms: int, *, end: int) -> int:
-    """The first record stored at or after ``time_ms``; ``end`` if there is none."""
+    """The first record stored at or after ``time_ms``; ``end`` if there is none.
+
+    Raises:
+        ConfigError: these records have no times.
+    """
+    if not all(segment.record_format.holds_messages for segment in segments):
+        raise ConfigError("the entries of a DLedger group without brokers have no times: give offsets")
     candidates = [segment for segment in segments if segment.base < end]
     for segment in reversed(candidates):
         with SegmentReader(filesystem, segment) as file:
@@ -50,4 +57,4 @@ def _find_within(file: SegmentReader, time_ms: int, *, end: int) -> int | None:
 
 
 def _time_at(file: SegmentReader, position: int) -> int:
-    return store_timestamp_at(file.peek(position, RECORD_SIZE_MIN))
+    return store_timestamp_at(file.peek(position + file.segment.record_format.message_at, RECORD_SIZE_MIN))

@@ -64,6 +64,8 @@ PROPERTIES_SIZE_MAX: Final = 32767
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 """Delayed messages wait here; its queue units carry delivery times instead of tag hashes."""
+BARRIER_TOPIC: Final = "RMQHA_SYS_TERM_BEGAN"
+"""Of the entries by which a DLedger leader commits what it inherited (spec: dledger §7.4)."""
 
 
 class SysFlag:

@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from rmqha.dledger.term_barrier import BARRIER_TOPIC
+from rmqha.codec.record.layout import BARRIER_TOPIC
 from rmqha.errors import MQBrokerError, RemoteProtocolError, RemotingError
 from tests.sim import sim_loop
 from tests.sim.dledger.at_rest import check_at_rest, observe
