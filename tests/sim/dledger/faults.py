@@ -42,7 +42,7 @@ _LOSING: Final = (
 _ANY: Final = (
     "kill", "kill", "restart", "term_point", "full", "crowded", "slow", "hang", "skew", "reset", "cut", "cut",
     "partition", "isolate", "isolate", "split", "stall", "late", "late", "echo", "transfer", "client_reset",
-    "usurp", "usurp", "usurp", "tail", "tail",
+    "usurp", "usurp", "usurp", "tail", "tail", "comeback", "comeback",
 )  # fmt: skip
 
 
@@ -78,6 +78,8 @@ def _draw_fault(random: Random, swarm: Swarm, *, at: float) -> Fault:
             return Fault(at, kind, node, value=random.choice((-_DAY_MS, -500.0, 2000.0, _DAY_MS, _DAY_MS)))
         case "hang":
             return Fault(at, kind, node, value=random.choice(_HANG_S))
+        case "comeback":
+            return Fault(at, kind, LEADER, value=3 * swarm.heart_beat_s + random.choice((0.1, 0.3, 0.8)))
         case "late" | "echo":
             return Fault(at, kind, node, other, value=random.choice(_LATE_S))
         case _:
@@ -172,9 +174,13 @@ class Nemesis:
             case "split":
                 at = names.index(node.name)
                 self._part({names[(at + step) % len(names)] for step in range(len(names) // 2)}, fault.value)
-            case "usurp":  # who is to hand over does, and hears nothing of it any more
+            case "usurp":  # one of the two is cut off in the midst of a transfer
+                lost = (node, node, other)[int(fault.at * 1000) % 3]
                 self.world.nursery.start_soon(self.world.transfer, other.name)
-                self._soon(fault.at % 0.01, lambda: self._part({node.name}, fault.value))
+                self._soon(fault.at % 0.02, lambda: self._part({lost.name}, fault.value))
+            case "comeback":  # a leader that was cut off comes back with its tail as the next one dies
+                self._part({node.name}, fault.value)
+                self._soon(fault.value, lambda: self._cut_power_of_leader(node))
             case "tail":  # a leader that was cut off, with a tail of its own, hears the next one late
                 self._part({node.name}, fault.value)
                 self._soon(fault.value + fault.at % 0.6, lambda: self._delay_from_leader(node))
@@ -219,6 +225,12 @@ class Nemesis:
         faults.slowness = 300.0
         self.world.later(fault.value, lambda: setattr(faults, "slowness", 1.0))
         self._part({node.name}, fault.value)
+
+    def _cut_power_of_leader(self, old: "Machine") -> None:
+        leader = self._named(LEADER)
+        if leader is not old:
+            (leader.cut_power if self.world.swarm.acks_flushed else leader.kill)()
+            self.world.later(1.0, leader.boot)
 
     def _delay_from_leader(self, node: "Machine") -> None:
         self._delay_for_a_moment(self._named(LEADER), node, _GIVEN_UP_S)

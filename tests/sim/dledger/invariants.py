@@ -94,6 +94,13 @@ class Checker:
         for index in range(max(same + 1, begin, 0), end + 1):
             self._on_entry(machine, process, store.get(index), term=term)
         process.begin, process.end = begin, end
+        state = store.member_state
+        last = process.log[end].term if end >= 0 else -1
+        if (state.ledger_end_index, state.ledger_end_term) != (end, last):
+            told = f"index {state.ledger_end_index} and term {state.ledger_end_term}"
+            self.violation(
+                "S6", f"{machine.name} ends with index {end} and term {last}, and asks for votes with {told}"
+            )
 
     def _on_cut(self, machine: Machine, process: Process, index: int) -> None:
         if index < process.committed:

@@ -11,6 +11,7 @@ from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCod
 from rmqha.dledger.push_entry import PushEntryRequest, PushType
 from rmqha.dledger.push_wire import decode_push, decode_push_answer
 from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, VoteRequest, VoteResponse, VoteResult
+from tests.sim.sim_net import CAPACITY
 
 if TYPE_CHECKING:
     from tests.sim.dledger.machine import Machine
@@ -119,8 +120,11 @@ class _Witness:
         process = machine.process
         if process is None or process.store is None or request.type is PushType.COMMIT:
             return
+        swarm, term = self._checker.world.swarm, process.store.member_state.curr_term
+        if request.term != term and swarm.capacity == CAPACITY:  # else the answer may have waited
+            self._checker.violation("S8", f"{machine.name} is in term {term}, and takes a push of term {request.term}")
         is_durable = request.last_entry_index <= process.store.flushed_index
-        if self._checker.world.swarm.acks_flushed and not is_durable:
+        if swarm.acks_flushed and not is_durable:
             self._checker.violation("S8", f"{machine.name} acknowledges {request.last_entry_index}, not yet durable")
         for entry in request.entries:
             if entry.index >= process.begin and process.log.get(entry.index) != entry:
