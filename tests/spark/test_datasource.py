@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import stores
-from tests.spark.logs import LogWriter
+from tests.dledger.ledgers import unpack
+from tests.spark.logs import LedgerWriter, LogWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,3 +83,14 @@ def test_several_brokers_are_one_table(spark: "SparkSession", tmp_path: Path) ->
     frame = spark.read.format("rmqha").option("includeSystemTopics", "true").load(path)
     counts = {row["brokerName"]: row["count"] for row in frame.groupBy("brokerName").count().collect()}
     assert counts == {"a": 2600, "b": 72}
+
+
+def test_a_dledger_log_is_a_table_of_what_is_committed(spark: "SparkSession", tmp_path: Path) -> None:
+    log = LedgerWriter(tmp_path)
+    messages = [log.put(b"%d" % number * 300) for number in range(300)]
+    log.commit(249)
+    rows = load(spark, tmp_path, splitBytes="20k").select("physicalOffset").collect()
+    assert sorted(row["physicalOffset"] for row in rows) == messages[:250]
+    assert load(spark, log.member, startingOffsets=str(messages[100])).count() == 150
+    bare = unpack(tmp_path / "bare") / "dledger-n0"
+    assert load(spark, bare).where("queueOffset >= 50").count() == 5

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
 from rmqha.spark.source_options import parse_options
 from rmqha.spark.stream import RmqhaStreamReader
-from tests.spark.logs import LogWriter, record
+from tests.spark.logs import LedgerWriter, LogWriter, record
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -178,3 +178,19 @@ def test_a_query_goes_on_from_its_checkpoint(spark: "SparkSession", log: LogWrit
     run()
     rows = spark.read.parquet(str(tmp_path / "out")).collect()
     assert sorted(row["physicalOffset"] for row in rows) == log.offsets
+
+
+def test_a_stream_of_a_dledger_log_goes_on_with_what_is_committed(spark: "SparkSession", tmp_path: Path) -> None:
+    log = LedgerWriter(tmp_path / "store")
+    messages = [log.put(bytes(500)) for _ in range(200)]
+
+    def run() -> None:
+        frame = spark.readStream.format("rmqha").option("maxBytesPerTrigger", "40k").load(str(log.root))
+        writer = frame.select("physicalOffset").writeStream.format("parquet").trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path / "ckpt")).start(str(tmp_path / "out")).awaitTermination()
+
+    for committed in (120, 120, 199):
+        log.commit(committed)
+        run()
+        rows = spark.read.parquet(str(tmp_path / "out")).collect()
+        assert sorted(row["physicalOffset"] for row in rows) == messages[: committed + 1]
