@@ -5,6 +5,7 @@ Expected endings of a send are :class:`~rmqha.store.status.PutMessageStatus` val
 """
 
 import copyreg
+from traceback import clear_frames
 from typing import Any
 
 
@@ -164,6 +165,13 @@ class NoRouteError(MQClientError):
     def __init__(self, reason: str, *, retryable: bool = False) -> None:
         self.retryable = retryable
         super().__init__(reason)
+
+
+def forget_locals(error: BaseException | None) -> None:
+    """Let go of what the functions knew that ``error`` has come through: megabytes, until the collector finds them."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def errors_in(raised: BaseException, *kinds: type[BaseException]) -> list[BaseException]:

@@ -9,7 +9,7 @@ import trio
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rmqha.codec.usual.decoder import RequestDecoder
 from rmqha.codec.usual.sends import Request
-from rmqha.errors import RemotingSendRequestError
+from rmqha.errors import RemotingSendRequestError, forget_locals
 from rmqha.memory import BytesLike
 from rmqha.remoting.fence import Fence, Guard
 from rmqha.remoting.limits import Capacity, RemotingLimits
@@ -117,10 +117,7 @@ class Connection:
         self._release(requests)
 
     def let_go(self, request: Request) -> None:
-        """Give back what ``request`` took: it will be answered later, maybe much later, and its bytes are not kept.
-
-        What waits for long would else fill the account of all clients, and nothing more would be read of anybody.
-        """
+        """Give back what ``request`` took: it will be answered later, maybe much later, and its bytes are not kept."""
         if self._accounted:
             self._accounted -= 1
             size = min(request.size, self.in_flight_bytes) if self._accounted else self.in_flight_bytes
@@ -202,7 +199,11 @@ class Connection:
                     self._nursery.start_soon(self._outgoing.run)
                     self._nursery.start_soon(self._watch_idle)
                     with self._reader:
-                        await self._read()
+                        try:
+                            await self._read()
+                        except BaseException as error:
+                            forget_locals(error)
+                            raise
                     while self._draining and self.in_flight:
                         await self._answered.park()
                     await self._outgoing.wait_below(1)

@@ -303,6 +303,29 @@ async def test_nothing_is_kept_of_what_a_client_asked_that_sits_there(autojump_c
         assert kept < 5_000_000
 
 
+async def test_nothing_is_kept_of_who_broke_the_protocol(autojump_clock: MockClock) -> None:
+    """The error kept all that it had come through, 48 MB for a frame of 16, until the collector ran."""
+    tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy does not count allocations")
+    net = SimNet()
+    machine = Machine(net, "10.0.0.1")
+    frame = RemotingCommand(RequestCode.HEART_BEAT, body=bytes(1_000_000)).encode().replace(b'"flag":', b'"flag";', 1)
+    async with machine.broker():
+        gc.disable()
+        tracemalloc.start()
+        for _ in range(10):
+            async with machine.client() as client:
+                client.put_nowait(frame)
+                await trio.sleep(1)
+                assert client.closed
+            async with machine.client() as client:
+                client.put_nowait(frame[:-1])
+                await trio.sleep(1)
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        gc.enable()
+        assert kept < 5_000_000
+
+
 async def test_a_pull_is_held_for_a_minute_at_most(autojump_clock: MockClock) -> None:
     """Also of a client that left: for years it would be remembered."""
     machine = Machine(SimNet(), "10.0.0.1")
