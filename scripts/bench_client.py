@@ -69,12 +69,13 @@ def constant_body(size: int) -> Callable[[int], bytes]:
 
 
 class Ring:
-    """Requests that were written once, one behind the other; :meth:`next` stamps them anew."""
+    """One connection's requests, written once, one behind the other; :meth:`next` stamps them anew."""
 
     def __init__(self, case: Case) -> None:
         sends = case.sends()
         self.is_json: Final = sends.serialize == 0
-        count = lcm(sends.head_count, 2) * -(-max(2 * case.window, _RING_MIN) // lcm(sends.head_count, 2))
+        round_size = lcm(sends.head_count, 2)
+        count = round_size * -(-max(2 * case.window, _RING_MIN) // (round_size * case.connections))
         self._count: Final = count
         self._starts: Final = [0]
         self._places: Final[list[list[tuple[int, int]]]] = []

@@ -70,8 +70,11 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_pairs(directory: Path, python: str, peer: str | None) -> list[Pair]:
+    """Make them; a client's next thousand connections may come before the brokers know that its last ones are gone."""
     pairs = [
-        make_pair("rmqha", directory / name, python=python, flushDiskType=flush, haAck=ack)
+        make_pair(
+            "rmqha", directory / name, python=python, flushDiskType=flush, haAck=ack, maxConnectionsPerAddress=4096
+        )
         for name, flush, ack in (
             ("rmqha async written", "ASYNC_FLUSH", "written"),
             ("rmqha async durable", "ASYNC_FLUSH", "durable"),

@@ -28,6 +28,13 @@ def test_each_request_is_another_also_when_the_ring_comes_round(dialect: str, *,
     assert len({properties.partition(b"UNIQ_KEY")[0] for properties in stored}) == (713 if keys else 1)
 
 
+def test_many_connections_share_what_is_written() -> None:
+    for window in (1000, 64):
+        rings = [Ring(Case(1024, window, connections=1000)) for _ in range(3)]
+        assert all(sum(map(len, ring.next(1))) > 1024 for ring in rings for _ in range(50))
+        assert all(sum(map(len, ring.next(4))) < 8192 for ring in rings)
+
+
 def test_answers_in_json_may_be_cut_anywhere() -> None:
     one = b'\0\0\0\x60\0\0\0\x5c{"code":%d,"extFields":{},"flag":1,"language":"JAVA","opaque":%d,"version":395}'
     data, opaques, refused, rest = b"".join(one % (11 * (n == 2), OPAQUE_BASE + n) for n in range(4)), [], 0, b""
