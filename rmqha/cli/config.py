@@ -52,7 +52,8 @@ def check(ctx: click.Context, files: tuple[Path, ...]) -> None:
         else:
             for note in loaded.notes:
                 click.echo(f"note: {note}", err=True)
-            click.echo(f"{path}: good, {loaded.broker_role} {loaded.broker_name} on port {loaded.listen_port}")
+            role = "DLedger member" if loaded.enable_dleger_commit_log else loaded.broker_role
+            click.echo(f"{path}: good, {role} {loaded.broker_name} on port {loaded.listen_port}")
     if failed:
         ctx.exit(2)
 

@@ -7,9 +7,7 @@ In the status document it has, in place of ``ha`` and ``ha_client``:
     dledger          what `rmqha dledger status` shows of a member, and: group id leader peers connected master diverged
 """
 
-from typing import Any, Final
-
-_FAILED: Final = "failed"
+from typing import Any
 
 
 def judge_member(facts: dict[str, Any], name: str) -> tuple[str, str, list[str], bool]:
@@ -30,11 +28,11 @@ def judge_member(facts: dict[str, Any], name: str) -> tuple[str, str, list[str],
         reasons.append(f"{', '.join(missing)} cannot be reached")
     if facts["role"] == "FOLLOWER" and not member["master"]:
         reasons.append(f"where the broker of its leader {member['leader']} is, is not known: topics are not taken over")
-    level = _FAILED if failures else "degraded" if reasons else "ok"
+    level = "failed" if failures else "degraded" if reasons else "ok"
     known_to = f"leader {member['leader'] or '(none)'}, term {member['term']}"
     summary = f"{name}, member {member['id']} of group {member['group']}, {known_to}"
     is_level = member["committed_index"] == member["end_index"] == member["flushed_index"]
-    return level, summary, reasons, not failures and not missing and is_level
+    return level, summary, reasons, not reasons and is_level
 
 
 def member_line(member: dict[str, Any]) -> str:

@@ -105,10 +105,12 @@ class LedgerRecords:
         return found
 
     def record_at(self, offset: int, *, end: int) -> memoryview | None:
-        """See :meth:`Log.record_at`: its head says whether one lies there."""
+        """See :meth:`Log.record_at`: its head says whether one lies there; at the log's beginning, its first."""
         file = self._data.find(offset)
         if file is None:
             return None
+        if offset == self._data.min_offset and (first := _first_of(file)) is not None:
+            offset = first.pos + BODY_OFFSET
         position = offset - file.file_from_offset
         limit = min(end - file.file_from_offset, file.wrote_position)
         if position + RECORD_SIZE_MIN > limit:

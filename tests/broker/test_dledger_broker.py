@@ -10,6 +10,8 @@ from trio.testing import MockClock
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import decode_route
+from rmqha.dledger.dledger_client import open_dledger_client
+from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.errors import CorruptLogError
 from rmqha.remoting.client import open_remoting_client
 from tests.broker.dledger_brokers import BrokerGroup, Node, shown_by
@@ -194,6 +196,23 @@ async def test_followers_have_topics_and_offsets_from_the_leader(autojump_clock:
         topic = master.running.topics.select("t")
         assert topic is not None
         assert all(one.topics.select("t") == topic for one in followers)
+
+
+async def test_a_preferred_leader_takes_over_and_producers_go_on(autojump_clock: MockClock) -> None:
+    async with group_of(preferredLeaderId="n2") as group:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(group.send, *bodies(100))
+            await group.wait(lambda: group.masters == ["n2"])
+        assert set(group.sent) <= set(await group.wait_same())
+
+
+async def test_a_client_cannot_append_what_is_no_message(autojump_clock: MockClock) -> None:
+    async with group_of() as group:
+        peers = {name: f"{address}:20911" for name, address in group.addresses.items()}
+        async with open_dledger_client(group="g", peers=peers, network=group.net.host("10.7.7.7").mount()) as client:
+            assert (await client.append(b"no message")).code == DLedgerResponseCode.UNSUPPORTED
+        await group.send(b"0")
+        assert await group.wait_same() == [b"0"]
 
 
 async def test_a_group_of_one_serves_its_log(autojump_clock: MockClock) -> None:

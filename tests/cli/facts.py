@@ -26,3 +26,15 @@ def slave(state: str, **more: Any) -> dict[str, Any]:
     """The document of a slave."""
     client = {"state": state, "master": "10.0.0.1:10912", "last_error": "", "received_offset": 5, "durable_offset": 5}
     return master(role="SLAVE", broker_id=1) | {"ha_client": client} | more
+
+
+def member(role: str = "LEADER", *, is_master: bool = True, **more: Any) -> dict[str, Any]:
+    """The document of a broker on a DLedger group."""
+    facts = master(role=role, is_master=is_master)
+    del facts["ha"], facts["ha_client"]
+    dledger = {
+        "id": "n0", "group": "g", "leader": "n0", "term": 3, "begin_index": 0, "end_index": 9, "committed_index": 9,
+        "flushed_index": 9, "peers": dict.fromkeys(("n0", "n1", "n2"), "h:1"), "connected": ["n1", "n2"],
+        "master": None, "diverged": None,
+    }  # fmt: skip
+    return facts | {"dledger": dledger | more}

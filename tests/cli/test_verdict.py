@@ -6,7 +6,7 @@ import pytest
 from rmqha.cli.status_text import render_status
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.codes import STATUS_KEY
-from tests.cli.facts import connection, master, slave
+from tests.cli.facts import connection, master, member, slave
 
 
 @pytest.mark.parametrize(
@@ -125,3 +125,25 @@ def test_who_left_is_named_with_when_and_why_where_it_is_missed() -> None:
     assert "10.0.0.2:5000 (a/1) left 12 s ago: no report for 20 s" in verdict.reasons
     assert "  departed 10.0.0.2:5000 (a/1)  12 s ago  ack 90  no report for 20 s" in render_status(facts, verdict)
     assert judge(master(ha=ha, role="ASYNC_MASTER")).level == "ok"
+
+
+@pytest.mark.parametrize(
+    ("facts", "level", "reason"),
+    [
+        (member(), "ok", ""),
+        (member("FOLLOWER", leader="n1", master="h:10911", is_master=False), "ok", ""),
+        (member(connected=["n1"]), "degraded", "n2 cannot be reached"),
+        (member(connected=[]), "failed", "no majority is there: n1, n2 cannot be reached"),
+        (member("CANDIDATE", leader=None, is_master=False), "failed", "nobody leads the group"),
+        (member(is_master=False), "degraded", "it leads, but is not master yet"),
+        (member("FOLLOWER", leader="n1", is_master=False), "degraded", "topics are not taken over"),
+        (member(diverged="of the test"), "failed", "it follows nobody any more: of the test"),
+        (member() | {"write_refusal": "of the test"}, "failed", "it cannot write: of the test"),
+    ],
+)
+def test_a_member_of_a_group_is_judged_by_its_group(facts: dict[str, Any], level: str, reason: str) -> None:
+    verdict = judge(facts)
+    assert (verdict.level, verdict.in_sync) == (level, level == "ok")
+    assert reason in "; ".join(verdict.reasons)
+    assert "member n0 of group g" in verdict.summary
+    assert "begin 0  end 9  committed 9  flushed 9  connected to" in render_status(facts, verdict)

@@ -215,6 +215,12 @@ def test_the_shipped_files_work_as_they_are(name: str) -> None:
     assert config.notes == ()
 
 
+def test_the_shipped_file_of_a_group_works_for_each_of_its_members() -> None:
+    for number in range(3):
+        config = load_config(ROOT / "conf" / "dledger-n0.conf", {"dLegerSelfId": f"n{number}"})
+        assert (config.broker_id, config.d_leger_group, config.notes) == (number + 1, "RaftNode00", ())
+
+
 def test_the_shipped_slave_follows_the_shipped_master() -> None:
     master, slave = (load_config(ROOT / "conf" / f"{name}.conf") for name in ("master", "slave"))
     assert split_address(slave.ha_master_address) == (master.broker_ip2, master.ha_listen_port)

@@ -216,6 +216,7 @@ async def test_consumers_see_what_is_committed_and_a_cut_takes_the_rest(autojump
         assert ledger.bodies() == [], "no majority has them"
         await ledger.commit()
         assert ledger.bodies() == [b"0", b"1"]
+        assert ledger.store.earliest_message_time_ms() == Clock()()
         end = ledger.store.max_offset
         assert await ledger.put(b"of another term", b"and another") == 2
         ledger.log.cut(end)

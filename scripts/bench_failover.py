@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""How long producers are without a master when the leader of a group of three brokers is killed: kill to next SEND_OK.
+
+    scripts/bench_failover.py                      ten kills (SIGKILL), RocketMQ's heartbeat of 2 s
+    scripts/bench_failover.py --kills 3 --hang     the leader's process stands still (SIGSTOP), as a host that vanishes
+    scripts/bench_failover.py --heartbeat-ms 500
+
+A killed process is noticed by its port, a host that vanishes only by three heartbeats that are missing.
+"""
+
+import argparse
+import signal
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import trio
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rmqha.client.message import Message
+from rmqha.client.producer import Producer, ProducerOptions, open_producer
+from rmqha.errors import RmqhaError
+from tests.e2e.dledger_brokers import BrokerGroup
+
+TRY_S = 1.0
+"""A producer waits so long for an answer before it asks who is master."""
+
+
+async def send(producer: Producer, body: bytes) -> None:
+    """Until it is SEND_OK."""
+    while True:
+        try:
+            await producer.send(Message("failover", body), retries=100)
+        except RmqhaError:
+            continue
+        return
+
+
+async def measure(group: BrokerGroup, arguments: argparse.Namespace) -> list[float]:
+    """Seconds from each kill to the next SEND_OK; before each, all three are there."""
+    took = []
+    options = ProducerOptions(timeout_s=TRY_S, connect_timeout_s=TRY_S)
+    async with open_producer(group.addresses, options=options) as producer:
+        for number in range(arguments.kills):
+            await group.healthy()
+            await send(producer, b"before %d" % number)
+            victim = group.brokers[await group.master()]
+            victim.running.signal(signal.SIGSTOP if arguments.hang else signal.SIGKILL)
+            begun_at = trio.current_time()
+            await send(producer, b"after %d" % number)
+            took.append(trio.current_time() - begun_at)
+            print(f"{took[-1]:.2f} s", flush=True)
+            await victim.kill()
+            await victim.start()
+    return took
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=10, help="(default %(default)s)")
+    parser.add_argument("--hang", action="store_true", help="stop the leader's process instead of killing it")
+    parser.add_argument("--heartbeat-ms", type=int, default=2000, help="heartBeatTimeIntervalMs (default %(default)s)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rmqha-failover-") as directory:
+        group = BrokerGroup(Path(directory), heartBeatTimeIntervalMs=arguments.heartbeat_ms)
+        try:
+            await group.start()
+            took = await measure(group, arguments)
+        finally:
+            group.close()
+    print(f"median {statistics.median(took):.2f} s, longest {max(took):.2f} s, of {len(took)}")
+
+
+if __name__ == "__main__":
+    trio.run(main)

@@ -1,0 +1,86 @@
+"""broker.conf of a broker on a DLedger group: RocketMQ's keys, DLedger's names, and what cannot be."""
+
+import pytest
+
+from rmqha.broker.dledger_options import member_options
+from rmqha.broker.options import clean_options
+from rmqha.broker.tuning import Tuning
+from rmqha.choices import BrokerRole
+from rmqha.config import load_config
+from rmqha.errors import ConfigError
+
+PEERS = "n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913"
+GROUP = {"enableDLegerCommitLog": "true", "dLegerPeers": PEERS, "dLegerSelfId": "n1", "dLegerGroup": "g"}
+
+
+def test_rocketmqs_keys_are_dledgers_options() -> None:
+    """Spec: dledger §6.4."""
+    config = load_config(
+        None,
+        GROUP
+        | {"mappedFileSizeCommitLog": "65536", "storePathRootDir": "/s", "storePathDLedgerCommitLog": "/data"}
+        | {"preferredLeaderId": "n2", "isEnableBatchPush": "true"},
+    )
+    member = member_options(config)
+    assert (member.group, member.store.self_id, member.peers["n2"]) == ("g", "n1", ("127.0.0.1", 40913))
+    assert member.store.default_path == "/s/dledger-n1"
+    assert (member.store.mapped_file_size_for_entry_data, member.store.data_store_paths) == (65536, ["/data"])
+    assert (member.transfer.preferred_leader_ids, member.pusher.push.is_enable_batch_push) == (("n2",), True)
+    assert (config.broker_id, config.broker_name, config.broker_role) == (2, "g", BrokerRole.ASYNC_MASTER)
+
+
+def test_dledgers_own_names_are_keys_and_rule_what_is_deleted() -> None:
+    config = load_config(
+        None,
+        GROUP
+        | {"heartBeatTimeIntervalMs": "300", "dledgerAck": "written", "fileReservedHours": "5"}
+        | {"diskSpaceRatioToCheckExpired": "0.6", "diskSpaceRatioToForceClean": "0.8", "enableDiskForceClean": "false"},
+    )
+    member, clean = member_options(config), clean_options(config, Tuning())
+    assert (member.elector.heart_beat_time_interval_s, member.store.acks_flushed) == (0.3, False)
+    assert (clean.file_reserved_time_s, clean.disk_max_used_space_ratio) == (5 * 3600.0, 60)
+    assert (clean.disk_space_clean_forcibly_ratio, clean.disk_space_warning_level_ratio) == (80, 85)
+    assert not clean.clean_file_forcibly_enable
+
+
+def test_the_group_is_named_after_the_broker_and_the_other_way_round() -> None:
+    named = load_config(
+        None, {key: value for key, value in GROUP.items() if key != "dLegerGroup"} | {"brokerName": "a"}
+    )
+    assert (named.broker_name, named.d_leger_group) == ("a", "a")
+    both = load_config(None, GROUP | {"brokerName": "a"})
+    assert (both.broker_name, both.d_leger_group) == ("a", "g")
+
+
+def test_a_role_in_the_file_is_noted() -> None:
+    config = load_config(None, GROUP | {"brokerRole": "SLAVE", "brokerId": "7"})
+    assert [note.split(" has")[0] for note in config.notes] == ["brokerRole", "brokerId"]
+    assert (config.is_slave, config.broker_id) == (False, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dLegerPeers": ""}, "dLegerPeers: it names no member"),
+        ({"dLegerPeers": "n0:40911"}, "is not ID-HOST:PORT"),
+        ({"dLegerSelfId": "n7"}, "dLegerSelfId=n7 is none of dLegerPeers: n0, n1, n2"),
+        ({"dLegerPeers": "node-127.0.0.1:40911", "dLegerSelfId": "node"}, "is not a letter and a number"),
+        ({"dLegerGroup": "../g"}, "would lead out of the store's directory"),
+        ({"listenPort": "40912"}, "the group needs a port of its own"),
+        ({"listenPort": "40914"}, "the group needs a port of its own"),
+        ({"dLegerPeers": PEERS.replace("127.0.0.1:40912", "10.0.0.2:40912")}, "DLedger knows no TLS"),
+        ({"mappedFileSizeForEntryData": "4096"}, "mean the same here"),
+        ({"storePathDLedgerCommitLog": "/a,/b"}, "a broker's log lies in one directory"),
+        ({"readOnlyDataStoreDirs": "/a"}, "a broker's log lies in one directory"),
+        ({"minVoteIntervalMs": "2000"}, "minVoteIntervalMs is above maxVoteIntervalMs"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_its_reason(changes: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(None, GROUP | changes)
+    assert reason in str(raised.value)
+
+
+def test_without_the_switch_the_other_keys_mean_nothing() -> None:
+    config = load_config(None, {"dLegerPeers": "nobody", "dLegerSelfId": "n7"})
+    assert (config.broker_id, config.enable_dleger_commit_log) == (0, False)

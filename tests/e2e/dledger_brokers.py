@@ -1,0 +1,86 @@
+"""Groups of ``rmqha broker -c FILE`` processes on one DLedger log."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from tests.e2e.commands import rmqha
+from tests.e2e.processes import Broker, Ports, RmqhaBroker, free_ports, give_back
+
+
+class MemberBroker(RmqhaBroker):
+    """One of them; its group's port is its HA port's number."""
+
+    def argv(self) -> list[str]:
+        """As an operator starts it: the file says what it is."""
+        return [self.python, "-m", "rmqha", "broker", "-c", str(self.conf_file)]
+
+
+class BrokerGroup:
+    """Brokers n0, n1 and n2, whose files differ in id, port and directory only."""
+
+    def __init__(self, directory: Path, size: int = 3, **conf: object) -> None:
+        self._ports: dict[str, Ports] = {f"n{number}": free_ports() for number in range(size)}
+        peers = ";".join(f"{name}-127.0.0.1:{ports.ha}" for name, ports in self._ports.items())
+        common = {
+            "brokerName": "raft",
+            "enableDLegerCommitLog": "true",
+            "dLegerGroup": "raft",
+            "dLegerPeers": peers,
+            "mappedFileSizeCommitLog": 1 << 20,
+            "mappedFileSizeForEntryIndex": 32 << 10,
+            "heartBeatTimeIntervalMs": 300,
+        }
+        self.brokers: dict[str, Broker] = {
+            name: MemberBroker(directory / name, {**common, **conf, "dLegerSelfId": name}, ports=ports)
+            for name, ports in self._ports.items()
+        }
+        for broker in self.brokers.values():
+            for key in ("haListenPort", "brokerId", "storePathCommitLog"):
+                del broker.conf[key]
+
+    async def start(self) -> None:
+        """All of them, until one is master."""
+        async with trio.open_nursery() as nursery:
+            for broker in self.brokers.values():
+                nursery.start_soon(broker.start)
+        await self.master()
+
+    @property
+    def addresses(self) -> str:
+        """For clients."""
+        return ";".join(broker.address for broker in self.brokers.values())
+
+    async def status(self, name: str) -> dict[str, Any]:
+        """What a broker says of itself; empty if it does not answer."""
+        _, out, _ = await rmqha("status", "-b", self.brokers[name].address, "--format", "json")
+        return dict(json.loads(out)) if out else {}
+
+    async def master(self, *, besides: str = "") -> str:
+        """Who takes messages, once somebody does."""
+        with trio.fail_after(120):
+            while True:
+                for name, broker in self.brokers.items():
+                    is_up = name != besides and broker.running.returncode is None
+                    if is_up and (await self.status(name)).get("is_master"):
+                        return name
+                await trio.sleep(0.05)
+
+    async def healthy(self) -> None:
+        """Return when all of them say that all is well."""
+        with trio.fail_after(120):
+            while {(await self.status(name)).get("verdict") for name in self.brokers} != {"ok"}:  # noqa: ASYNC110
+                await trio.sleep(0.1)
+
+    def data_files(self, name: str) -> dict[str, bytes]:
+        """The log of one, by file."""
+        directory = self.brokers[name].store / f"dledger-{name}" / "data"
+        return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        for broker in self.brokers.values():
+            broker.reap()
+            give_back(broker.ports)
