@@ -90,6 +90,17 @@ class TestBareGroup:
         assert [row["queueOffset"] for row in read(member)] == list(range(committed + 1))
         assert open_log(str(member)).unfinished.startswith(f"entries behind index {committed}") or committed == 0
 
+    def test_a_unit_that_leads_elsewhere_is_not_believed(self, group: Path) -> None:
+        """The entry is looked for then, as without an index."""
+        member = group / "dledger-n1"
+        with next((member / "index").glob("0" * 20)).open("r+b") as file:
+            file.seek(20 * 32)
+            other = file.read(32)
+            file.seek(30 * 32)
+            file.write(other)
+        (member / "checkpoint").write_text("committedIndex=30\nendIndex=54\n")
+        assert [row["queueOffset"] for row in read(member)] == list(range(31))
+
     @pytest.mark.parametrize("text", ["", "endIndex=54\n", "committedIndex=-1\nendIndex=54\n", None])
     def test_without_a_word_of_it_nothing_is_known(self, group: Path, text: str | None) -> None:
         checkpoint = group / "dledger-n0" / "checkpoint"

@@ -207,7 +207,7 @@ def _foreign_format(record: memoryview, size: int, *, magic: int, phy_offset: in
         return "a record of RocketMQ 5.x, version 2 (magic 0xDAA320AB), which rmqha does not read"
     # A DLedger entry: magic 1, size, index, term, position (its own offset) ... 48 bytes before the body.
     if size == 1 and magic >= 48 and len(record) >= 32 and _DLEDGER_POSITION.unpack_from(record, 24)[0] == phy_offset:
-        return "an entry of a DLedger store (enableDLegerCommitLog), which rmqha does not read"
+        return "an entry of a DLedger log (enableDLegerCommitLog), no record of a classic one"
     return ""
 
 
