@@ -167,11 +167,12 @@ class NoRouteError(MQClientError):
         super().__init__(reason)
 
 
-def forget_locals(error: BaseException | None) -> None:
-    """Let go of what the functions knew that ``error`` has come through: megabytes, until the collector finds them."""
-    while error is not None:
-        clear_frames(error.__traceback__)
-        error = error.__context__
+def forget_locals(error: Exception) -> None:
+    """Let go of what the functions knew that ``error`` has come through: megabytes, until the collector finds them.
+
+    They have ended; those of the error's context may not have, and to clear a frame that waits would end it.
+    """
+    clear_frames(error.__traceback__)
 
 
 def errors_in(raised: BaseException, *kinds: type[BaseException]) -> list[BaseException]:

@@ -201,7 +201,7 @@ class Connection:
                     with self._reader:
                         try:
                             await self._read()
-                        except BaseException as error:
+                        except Exception as error:
                             forget_locals(error)
                             raise
                     while self._draining and self.in_flight:
