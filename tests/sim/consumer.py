@@ -76,6 +76,8 @@ class Consumer:
             if client is None:
                 await trio.sleep(self._random.uniform(*_AGAIN_S))
                 continue
+            for key in self._positions if world.swarm.asks_first else ():
+                await self._query(client, key)
             for key in self._positions:
                 self._pull(client, key)
             await self._live(client)
@@ -165,7 +167,13 @@ class Consumer:
     async def _query(self, client: SimClient, key: Key) -> None:
         header = QueryConsumerOffsetRequestHeader(self._group, *key)
         request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=encode_header(header))
-        await self._invoke(client, request, partial(self._check_position, client.process, key))
+        had_started = client.process.is_serving
+
+        def witness(answer: RemotingCommand) -> None:
+            if had_started or answer.code != ResponseCode.SERVICE_NOT_AVAILABLE:
+                self._check_position(client.process, key, answer)
+
+        await self._invoke(client, request, witness)
 
     async def _invoke(self, client: SimClient, request: RemotingCommand, witness: Witness) -> None:
         """Ask, and now and then do not wait for the answer."""

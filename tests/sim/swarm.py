@@ -78,6 +78,8 @@ class Swarm:
     """Some bursts are sent as a batch, some messages one-way."""
     recovery_s: float = 0.0
     """What a broker does in a thread while it starts takes up to so long."""
+    asks_first: bool = False
+    """Consumers ask where they are before they pull, as clients do."""
     edges: bool = False
     """Records often end where a segment ends, or some bytes before."""
 
@@ -180,7 +182,9 @@ def draw(seed: int) -> Swarm:
         report_capacity=65536 if network == "slow" else random.choice((10, 13, *[65536] * 4)),
         mixed=random.random() < 0.3,
     )
-    swarm = replace(swarm, recovery_s=random.choice((0.0, 0.0, 0.0, 0.4, 3.0)))
+    swarm = replace(
+        swarm, recovery_s=random.choice((0.0, 0.0, 0.0, 0.4, 3.0)), asks_first=stream(seed, "asks").random() < 0.5
+    )
     if random.random() < _LARGE:
         return replace(
             swarm, segment_size=1 << 18, body_size_min=20_000, body_size_max=60_000, transfer_batch_size=1 << 17,
