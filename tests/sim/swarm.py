@@ -79,7 +79,7 @@ class Swarm:
     recovery_s: float = 0.0
     """What a broker does in a thread while it starts takes up to so long."""
     asks_first: bool = False
-    """Consumers ask where they are before they pull, as clients do."""
+    """Consumers ask where they are before they pull, as clients do; not where messages expire under their feet."""
     edges: bool = False
     """Records often end where a segment ends, or some bytes before."""
 
@@ -183,7 +183,9 @@ def draw(seed: int) -> Swarm:
         mixed=random.random() < 0.3,
     )
     swarm = replace(
-        swarm, recovery_s=random.choice((0.0, 0.0, 0.0, 0.4, 3.0)), asks_first=stream(seed, "asks").random() < 0.5
+        swarm,
+        recovery_s=random.choice((0.0, 0.0, 0.0, 0.4, 3.0)),
+        asks_first=not swarm.cleans and stream(seed, "asks").random() < 0.5,
     )
     if random.random() < _LARGE:
         return replace(

@@ -108,7 +108,7 @@ def test_a_segment_that_a_slave_has_yet_to_be_sent_is_missed() -> None:
     """Who connects while the segment is being unlinked is not missed: connected-while-a-segment-goes."""
     with MUTANTS["the cleaner spares the fastest slave"]:
         violations = campaign.corpus()["the-fastest-slave-is-not-all"].play().violations
-    assert [violation for violation in violations if "which n2 has yet to be sent" in violation]
+    assert [violation for violation in violations if "has yet to be sent" in violation]
 
 
 def test_what_no_slave_has_said_it_holds_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
