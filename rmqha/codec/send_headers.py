@@ -127,7 +127,7 @@ class SendMessageRequestDecoder:
         raw = command.ext_raw
         if raw is not None and command.serialize != _ROCKETMQ:
             return self._decode_json(raw, command)
-        if raw is not None:
+        if raw is not None and command.code != _V1:
             at = max(raw.find(_BORN_KEY), 0)
             head = self.heads.get(raw[:at])
             if head is not None:

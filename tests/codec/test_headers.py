@@ -194,6 +194,20 @@ def test_an_answer_with_a_transaction(serialize: SerializeType) -> None:
     assert decode_send_response(command) == ("A,B", 0, 5, 'x"')
 
 
+@pytest.mark.parametrize("serialize", SerializeType)
+def test_names_of_another_code_stay_unknown_however_often_they_came(serialize: SerializeType) -> None:
+    decoder = SendMessageRequestDecoder()
+    names = dict.fromkeys("abcdefghijkm", "1") | {"g": "1700000000000", "k": "false", "m": "false"}
+
+    def decode(code: int) -> SendMessageRequestHeader:
+        request = RemotingCommand(code, 1, ext_fields=names, serialize=serialize).encode()
+        return decoder.decode(decode_frames(request)[0][0])
+
+    assert [decode(310).topic for _ in range(4)] == ["1"] * 4
+    with pytest.raises(RemoteProtocolError, match="required header field"):
+        decode(10)
+
+
 def encode_send(**changes: Any) -> RemotingCommand:
     arguments = {
         "opaque": 1,
