@@ -55,11 +55,12 @@ def _check_files(world: "World") -> None:
             world.checker.violation("S4", f"the data files {name} are not the same")
 
 
-def observe(world: "World") -> None:
-    """Whatever is in the log in the end is, for the history, as if somebody had read it."""
+def observe(world: "World") -> int:
+    """What is in the log in the end is, for the history, as if somebody had read it; returns how much that is."""
     process = next(iter(world.machines.values())).process
     assert process is not None, "all serve"
     for entry in process.log.values():
         read = world.history.get("at rest", entry.index)
         place = Place(entry.index, entry.term, entry.pos)
         world.history.answered(read, 200, place=place, found=bytes(entry.body))
+    return len(process.log)

@@ -212,14 +212,14 @@ class Checker:
         store = process.store
         if store is None:
             return
-        log, index = dict[int, DLedgerEntry](), store.ledger_begin_index
-        try:
-            while 0 <= index <= store.ledger_end_index:
+        log, begin, end = dict[int, DLedgerEntry](), store.ledger_begin_index, store.ledger_end_index
+        for index in range(max(begin, 0), end + 1):
+            try:
                 log[index] = store.get(index)
-                index += 1
-        except (DLedgerException, StoreReadError):  # it died in the midst of a cut
-            pass
-        self._remains[machine.name] = Remains(log, store.ledger_begin_index, index - 1, store.flushed_index)
+            except (DLedgerException, StoreReadError):  # it died in the midst of a cut, or is closed already
+                if index in process.log:
+                    log[index] = process.log[index]
+        self._remains[machine.name] = Remains(log, begin, end, store.flushed_index)
 
     def on_recovered(self, machine: Machine, process: Process) -> None:
         """S12: the log is a prefix of what was there, with all that was durable."""
@@ -244,7 +244,7 @@ class Checker:
         if end > before.end + _TORN and before.log:
             self.violation("S12", f"{name} had entries up to {before.end}, and comes back with {end}")
         shared = range(max(before.begin, store.ledger_begin_index, 0), min(before.end, end) + 1)
-        different = [index for index in shared if store.get(index) != before.log[index]]
+        different = [index for index in shared if index in before.log and store.get(index) != before.log[index]]
         if different and different != [end]:
             self.violation("S12", f"{name} comes back with other entries at {different[:3]}, and ends with {end}")
         if different and before.flushed >= different[0] and is_durable:
