@@ -162,4 +162,4 @@ def _show(report: "ReplayReport") -> None:
             f"{report.not_inflated:,} bodies could not be decompressed and are as stored (sysFlag & 1)", err=True
         )
     if report.unfinished:
-        click.echo(f"Behind the log's last whole record, at {report.end}: {report.unfinished}", err=True)
+        click.echo(f"Reading ended at offset {report.end}: {report.unfinished}", err=True)

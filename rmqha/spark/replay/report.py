@@ -74,7 +74,7 @@ class ReplayReport:
         files: files written.
         corrupt: damaged ranges that were left out.
         not_inflated: messages whose body stayed compressed although decompression was asked for.
-        unfinished: what follows the log's last whole record, empty if nothing does.
+        unfinished: why reading ended where it did, if something follows there.
         manifest: its path; None if there was nothing new.
         engine: what ran the tasks.
     """
