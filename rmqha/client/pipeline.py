@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 import trio
 
 from rmqha.client.results import SendOutcome, read_send_outcome
-from rmqha.errors import MQClientError, RemotingError, RmqhaError
+from rmqha.errors import MQClientError, RmqhaError
 from rmqha.remoting.response_table import Outcome
 
 if TYPE_CHECKING:
@@ -136,8 +136,8 @@ class Pipeline:
 
     def on_completed(self, slot: _Slot) -> None:
         """A send has ended; wake the caller that waits for it."""
-        if isinstance(slot.outcome, RemotingError) and slot.queue is not None:
-            self._producer.forget_route(slot.queue.topic)
+        if slot.outcome is not None and slot.queue is not None:
+            self._producer.note_outcome(slot.queue.topic, slot.outcome)
         if slot is self._awaited:
             self._awaited = None
             self._completed.unpark()

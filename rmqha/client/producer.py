@@ -24,7 +24,9 @@ from rmqha.client.topic_routes import (
     split_addresses,
 )
 from rmqha.codec.batch import BatchEntry, encode_batch
+from rmqha.codec.codes import ResponseCode
 from rmqha.codec.limits import group_problem
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import AUTO_CREATE_TOPIC_KEY_TOPIC
 from rmqha.codec.send_headers import SendMessageRequestEncoder
 from rmqha.errors import MQClientError, RemotingConnectError, RemotingError, RmqhaError
@@ -37,6 +39,8 @@ from rmqha.transport import Network, TcpNetwork
 
 _ROUTE_TIMEOUT_S: Final = 3.0
 """RocketMQ's; half of what a send may take, so that an address without an answer does not use it up."""
+_REFUSED_ROUTE_S: Final = 0.5
+"""So old is a route before a broker's refusal makes it be looked up anew, however many sends are refused."""
 _FIRST_PAUSE_S: Final = 0.1
 _PAUSE_S_MAX: Final = 1.0
 
@@ -227,8 +231,7 @@ class Producer:
             await finished.wait()
         finally:
             client.forget(opaque)
-        if isinstance(outcomes[0], RemotingError):
-            self.forget_route(rendered.topic)
+        self.note_outcome(rendered.topic, outcomes[0])
         return read_send_outcome(outcomes[0], queue, rendered.msg_id)
 
     def render(self, message: Message) -> RenderedMessage:
@@ -317,6 +320,15 @@ class Producer:
             if candidate == queue:
                 return candidate, address
         raise MQClientError(f"topic {topic} has no queue {queue.queue_id} on broker {queue.broker_name}")
+
+    def note_outcome(self, topic: str, outcome: Outcome | RmqhaError) -> None:
+        """Whether the topic's route is still to be believed: one who is master no more refuses what it is sent."""
+        if isinstance(outcome, RemotingError):
+            self.forget_route(topic)
+        elif isinstance(outcome, RemotingCommand) and outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+            info = self._publish_infos.get(topic)
+            if info is not None and trio.current_time() >= info.found_at + _REFUSED_ROUTE_S:
+                self.forget_route(topic)
 
     def forget_route(self, topic: str) -> None:
         """Look the topic up anew before the next send: something went wrong with its broker."""

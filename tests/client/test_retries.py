@@ -15,8 +15,12 @@ from rmqha.client import (
     Producer,
     RemotingConnectError,
     RemotingSendRequestError,
+    SendResult,
     open_producer,
 )
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.connection import Connection
 from tests.client.fake_broker import FakeBroker
 from tests.fakes import MemoryNetwork
 
@@ -124,3 +128,49 @@ async def test_what_an_earlier_try_left_unknown_is_not_called_not_sent(autojump_
         with pytest.raises(RemotingSendRequestError) as caught:
             await producer.send(MESSAGE, retries=3)
         assert isinstance(caught.value.__cause__, RemotingConnectError)
+
+
+@pytest.mark.parametrize("how", ["send", "pipeline"])
+async def test_one_who_is_master_no_more_is_not_sent_to_until_the_route_grows_old(
+    how: str, autojump_clock: MockClock
+) -> None:
+    """Its connection stays: that it refuses is all that tells."""
+    network, former, master = MemoryNetwork(), FakeBroker(), FakeBroker(port=10921, slave=True)
+    former.topics["T"] = master.topics["T"] = 4
+    async with producing(network, f"{former.address};{master.address}") as (producer, nursery):
+        for broker in (former, master):
+            nursery.start_soon(broker.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        await producer.send(MESSAGE)
+        former.addrs, master.addrs = {1: former.address}, {0: master.address}
+        former.answers = [ResponseCode.SERVICE_NOT_AVAILABLE] * 10
+        await trio.sleep(1)
+        if how == "send":
+            assert (await producer.send(MESSAGE, retries=1)).is_ok
+        else:
+            async with producer.pipeline() as pipeline:
+                outcomes = [*await pipeline.send(MESSAGE), *await pipeline.finish()]
+                outcomes += [*await pipeline.send(MESSAGE), *await pipeline.finish()]
+            assert [isinstance(outcome, SendResult) for outcome in outcomes] == [False, True]
+        assert len(master.sent) == 1
+
+
+async def test_a_broker_that_refuses_many_sends_is_not_asked_for_its_route_by_each(autojump_clock: MockClock) -> None:
+    network, broker = MemoryNetwork(), FakeBroker()
+    broker.topics["T"] = 1
+    asked = list[float]()
+
+    def route(connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        asked.append(trio.current_time())
+        return broker.route(connection, request)
+
+    broker.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, route)
+    async with producing(network, broker.address) as (producer, nursery):
+        nursery.start_soon(broker.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        broker.answers = [ResponseCode.SERVICE_NOT_AVAILABLE] * 100
+        for _ in range(100):
+            with pytest.raises(MQBrokerError):
+                await producer.send(MESSAGE, retries=0)
+            await trio.sleep(0.02)
+        assert len(asked) <= 4
