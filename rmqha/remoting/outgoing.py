@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import trio
 
+from rmqha.errors import forget_locals
 from rmqha.memory import BytesLike
 from rmqha.transport import Stream
 
@@ -81,6 +82,9 @@ class OutgoingQueue:
                         return
                     await self._writer.park()
                 await self._send_parts()
+        except Exception as error:
+            forget_locals(error)
+            raise
         finally:
             self.close()
             self._account.size -= self.size

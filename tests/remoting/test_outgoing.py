@@ -164,3 +164,19 @@ async def test_nothing_is_kept_of_what_was_sent(autojump_clock: MockClock) -> No
         await trio.testing.wait_all_tasks_blocked()
         gc.collect()
         assert (queue.size, sent()) == (0, None)
+
+
+@pytest.mark.parametrize("room", [0, 10])
+async def test_nothing_is_kept_of_what_was_not_taken(room: int, autojump_clock: MockClock) -> None:
+    """Not even by the error, which lives until the collector runs."""
+    stream = Stream(room)
+    queue = OutgoingQueue(stream, write_timeout_s=5)
+    part = memoryview(b"x" * 100)
+    untaken = weakref.ref(part)
+    for _ in range(2):
+        queue.put(part)
+    del part
+    stream.broken = room > 0
+    with pytest.raises(trio.BrokenResourceError) as raised:
+        await queue.run()
+    assert (raised.value.__traceback__ is not None, untaken()) == (True, None)
