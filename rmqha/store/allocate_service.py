@@ -37,7 +37,7 @@ class AllocateMappedFileService:
     Invariant: at most one file exists that is not in the queue yet, and it is the queue's next.
     A creation that fails ahead of its need is only a warning, tried again when the segment is needed. If one fails
     that is waited for, that is final, unless something is merely lacking: then who waits is told, so that nobody waits
-    long, and it is tried again until it succeeds.
+    long, and it is tried again until it succeeds. Nor does anybody wait once the store has failed, by a flush, say.
     """
 
     def __init__(self, queue: MappedFileQueue, *, flags: RunningFlags) -> None:
@@ -46,6 +46,12 @@ class AllocateMappedFileService:
         self._attempt: _Attempt | None = None
         self._requested = trio.Event()
         self._closed = False
+        flags.on_write_error.append(self._on_write_error)
+
+    def _on_write_error(self, _error: StoreWriteError) -> None:
+        """Nothing will be written to the segment: nobody waits for it."""
+        if self._attempt is not None:
+            _tell_all(self._attempt)
 
     @property
     def is_ready(self) -> bool:
@@ -72,11 +78,11 @@ class AllocateMappedFileService:
         return attempt.file
 
     def when_allocated(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` once, when the next segment is ready, or a try to make it has failed: put, or wait, again."""
+        """Call ``tell`` once: the next segment is ready, making it has failed, or the store has. Try again."""
         attempt = self._attempt
         if attempt is None or attempt.error is not None:
             attempt = self._request()
-        if attempt.file is not None or self._closed:
+        if attempt.file is not None or self._closed or self._flags.write_error is not None:
             tell()
         else:
             attempt.waiters.append(tell)

@@ -121,3 +121,19 @@ async def test_a_segment_that_lacks_space_is_not_tried_when_nobody_wants_it_any_
     calls = device.calls
     await trio.sleep(100)
     assert device.calls == calls
+
+
+async def test_who_waits_is_told_when_the_store_fails(autojump_clock: MockClock) -> None:
+    """A slave whose flush has failed leaves its master at once, however long the disk takes over its next segment."""
+    queue = MappedFileQueue(SimDisk(latency_s=(100, 100)).mount(), "/log", file_size=1024)
+    flags = RunningFlags()
+    service = AllocateMappedFileService(queue, flags=flags)
+    told: list[str] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(service.run)
+        service.when_allocated(lambda: told.append("before"))
+        await trio.testing.wait_all_tasks_blocked()
+        flags.fail(StoreWriteError(OSError(5, "Input/output error"), operation="fdatasync", path="/log/0"))
+        service.when_allocated(lambda: told.append("after"))
+        assert told == ["before", "after"]
+        nursery.cancel_scope.cancel()
