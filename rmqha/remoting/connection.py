@@ -348,6 +348,7 @@ class Connection:
         await self._turns.wait(self._undecoded_bytes)
         while self._outgoing.size >= (size := self._outgoing_bytes_max()):
             await self._outgoing.wait_below(size)
+            await self._turns.wait(self._undecoded_bytes)
 
     @property
     def is_turn_over(self) -> bool:

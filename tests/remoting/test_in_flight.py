@@ -140,6 +140,30 @@ async def test_small_requests_for_large_answers_wait_until_those_are_taken(autoj
         nursery.cancel_scope.cancel()
 
 
+async def test_nothing_more_is_handled_for_who_took_no_answers_in_time(autojump_clock: MockClock) -> None:
+    """2,000 that are ended together each had another turn of 5 ms, all in one pass of the event loop."""
+    network, handled = MemoryNetwork(capacity=4096), 0
+
+    def answer_at_length(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        nonlocal handled
+        handled += 1
+        return RemotingCommand(0, body=bytes(1000))
+
+    broker = RequestDispatcher()
+    broker.register(1, answer_at_length)
+    limits = remoting_limits(connection_outgoing_bytes_max=10_000, outgoing_share_bytes=3_000, write_timeout_s=5)
+    server = RemotingServer(broker, limits=limits)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        await stream.send_all(b"".join(RemotingCommand(1, opaque).encode() for opaque in range(30)))
+        await trio.sleep(1)
+        before = handled
+        await trio.sleep(10)
+        assert (handled, len(server.connections), server.in_flight_bytes) == (before, 0, 0)
+        nursery.cancel_scope.cancel()
+
+
 async def test_requests_that_take_long_do_not_share_a_turn(autojump_clock: MockClock) -> None:
     """Of those that arrived together one at a time is handled, if it takes longer than a turn."""
     network, others = MemoryNetwork(), 0
