@@ -104,7 +104,7 @@ class DLedgerServer:
             options=options.elector,
             random=random,
             now=trio.current_time(),
-            may_lead=lambda: store.write_error is None and (broker is None or broker.may_lead),
+            may_lead=self._may_lead,
         )
         self.pusher: Final = DLedgerEntryPusher[Question](store, ids, options=options.pusher)
         self.reads: Final = ProvenReads(store, self.elector, self.pusher, append_barrier=self.append_barrier)
@@ -117,6 +117,7 @@ class DLedgerServer:
             ask=self.rpc.ask_to_take_over,
             elect=self._take_leadership,
             connected=lambda: self.rpc.connected,
+            may_lead=self._may_lead,
         )
         waiting: list[Waiting] = [self.reads, self._transfer, *([broker] if broker else [])]
         self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
@@ -126,6 +127,9 @@ class DLedgerServer:
         self._role_lines: Final = LogLimit()
         self._barrier_lines: Final = LogLimit(burst=3)
         self._stopping: Final = trio.Event()
+
+    def _may_lead(self) -> bool:
+        return self.store.write_error is None and (self._broker is None or self._broker.may_lead)
 
     def stop(self) -> None:
         """Begin to end: :meth:`run` returns when what is due is answered, and everything is durable."""

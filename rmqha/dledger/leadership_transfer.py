@@ -21,6 +21,8 @@ Ask = Callable[[str, LeadershipTransferRequest, Answer], None]
 _ELECTION_MAX_S: Final = 2.0
 """So long an election may take for which somebody waits 3 s."""
 _LOOK_INTERVAL_S: Final = 1.0
+_FAILED_INTERVAL_S: Final = 30.0
+"""After a preferred leader did not take over: each attempt holds up appends, so that what it lacks does not grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class LeadershipTransfer:
         ask: Ask,
         elect: Callable[[Callable[[], None]], None],
         connected: Callable[[], frozenset[str]],
+        may_lead: Callable[[], bool],
     ) -> None:
         """Nothing is under way.
 
@@ -69,6 +72,7 @@ class LeadershipTransfer:
             ask: asks another member to take over.
             elect: has this member ask for votes, and calls back when it has begun to.
             connected: those who can be asked.
+            may_lead: whether this member could take appends.
         """
         self._store: Final = store
         self._state: Final = store.member_state
@@ -78,8 +82,11 @@ class LeadershipTransfer:
         self._ask = ask
         self._elect = elect
         self._connected = connected
+        self._may_lead = may_lead
         self._taking: _Taking | None = None
         self._looks_at = 0.0
+        self._has_failed = False
+        """The last one who was preferred has not taken over."""
 
     def handle(self, request: LeadershipTransferRequest, answer: Answer, *, now: float) -> None:
         """Hand over, or take over, as the request says."""
@@ -128,7 +135,7 @@ class LeadershipTransfer:
     def _take_over(self, request: LeadershipTransferRequest, answer: Answer, *, now: float) -> None:
         if request.transfer_id != self._state.leader_id:
             answer(_Code.INCONSISTENT_LEADER)
-        elif self._taking is not None or self._store.write_error is not None:
+        elif self._taking is not None or self._store.is_disk_full or not self._may_lead():
             answer(_Code.TAKE_LEADERSHIP_FAILED)
         else:
             self._taking = _Taking(request, answer, now + self._options.leadership_transfer_wait_timeout_s)
@@ -150,6 +157,8 @@ class LeadershipTransfer:
         """Look how far it is: the log, the role or the time is another."""
         if self._taking is not None:
             self._look_at_taking(self._taking, now=now)
+        if self._has_failed:
+            self._has_failed, self._looks_at = False, now + _FAILED_INTERVAL_S
         if self._may_prefer_another and now >= self._looks_at:
             self._looks_at = now + _LOOK_INTERVAL_S
             self._prefer_another()
@@ -188,4 +197,7 @@ class LeadershipTransfer:
         there = [peer for peer in self._options.preferred_leader_ids if peer in self._peers & self._connected()]
         if there:
             request = LeadershipTransferRequest(self._state.curr_term, self._state.self_id, min(there, key=self._lag))
-            self._hand_over(request, lambda _code: None)
+            self._hand_over(request, self._on_preferred)
+
+    def _on_preferred(self, code: int) -> None:
+        self._has_failed = code not in (_Code.SUCCESS, _Code.FALL_BEHIND_TOO_MUCH)

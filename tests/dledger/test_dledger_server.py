@@ -2,6 +2,7 @@
 
 import errno
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import trio
@@ -19,6 +20,7 @@ from rmqha.codec.dledger_wire import (
     encode,
 )
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.dledger.clean_space_service import CleanSpaceService
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.leadership_transfer import TransferOptions
@@ -245,6 +247,32 @@ async def test_a_leader_whose_disk_fails_steps_down_and_stays_down(
         group.members[name].kill()
     await trio.sleep(60)
     assert old not in group.leaders
+
+
+async def test_a_preferred_leader_whose_disk_is_full_holds_nobody_up(
+    nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it lacks it never gets, and no append could come meanwhile by which it lacked too much to be preferred."""
+
+    async def run(_service: CleanSpaceService) -> None:
+        """The disk stays as the test says."""
+
+    monkeypatch.setattr(CleanSpaceService, "run", run)
+    group = ServerGroup(nursery)
+    group.transfer = replace(group.transfer, preferred_leader_ids=("n2",))
+    await group.start("n0", "n1")
+    await group.append(*[b"before"] * 5)
+    leader, term = await group.wait_leader(), group.members["n0"].running.member_state.curr_term
+    await group.start("n2")
+    group.members["n2"].running.store.is_disk_full = True
+    await trio.sleep(10)
+    begun_at = trio.current_time()
+    await group.append(*[b"after"] * 200)
+    assert trio.current_time() - begun_at < 5
+    await trio.sleep(60)
+    assert (group.leaders, group.members["n0"].running.member_state.curr_term) == ([leader], term)
+    group.members["n2"].running.store.is_disk_full = False
+    await group.wait(lambda: group.leaders == ["n2"], limit_s=90)
 
 
 async def test_a_term_that_cannot_be_saved_is_heard_by_nobody(group: ServerGroup, autojump_clock: MockClock) -> None:
