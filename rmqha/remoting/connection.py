@@ -71,8 +71,7 @@ class Connection:
         if self.closed:
             return
         self._release(1)
-        for part in parts:
-            self._outgoing.put(part)
+        self._outgoing.put_all(parts)
 
     def send_responses(self, frames: list[bytes]) -> None:
         """Queue the answers to as many requests; a lone one is sent at once if nothing is queued."""

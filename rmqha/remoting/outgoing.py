@@ -1,6 +1,6 @@
 """OutgoingQueue: what waits to be sent on one connection, and the one task that sends it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import trio
 
@@ -43,11 +43,16 @@ class OutgoingQueue:
 
     def put(self, data: BytesLike) -> None:
         """Queue ``data``; it goes out with whatever else is queued until the writer task runs."""
-        if self._closed:
+        self.put_all((data,))
+
+    def put_all(self, parts: Sequence[BytesLike]) -> None:
+        """As :meth:`put`, all of them: an answer to a pull has a part for each message."""
+        if self._closed or not parts:
             return
-        self._parts.append(data)
-        self.size += len(data)
-        self._account.size += len(data)
+        self._parts += parts
+        size = sum(map(len, parts))
+        self.size += size
+        self._account.size += size
         if self._writer:
             self._writer.unpark()
 
@@ -121,6 +126,10 @@ class OutgoingQueue:
 
 def _gather(parts: list[BytesLike]) -> Iterator[BytesLike]:
     """Join small neighbours; leave large ones, such as mapped log bytes, uncopied; send no more than 1 MiB at once."""
+    sizes = [len(part) for part in parts]
+    if max(sizes) <= _COPIED_BYTES_MAX and sum(sizes) <= _GATHERED_BYTES_MAX:
+        yield parts[0] if len(parts) == 1 else b"".join(parts)
+        return
     small: list[BytesLike] = []
     size = 0
     for part in parts:

@@ -105,11 +105,11 @@ class MessageReader:
         log = self._log
         min_offset, end = log.min_offset, log.max_offset
         in_memory_from = end - self._in_memory_bytes
+        in_memory_max = min(max_bytes, IN_MEMORY_BYTES_MAX), min(max_msg_nums, IN_MEMORY_COUNT_MAX)
+        on_disk_max = min(max_bytes, ON_DISK_BYTES_MAX), min(max_msg_nums, ON_DISK_COUNT_MAX)
         for phy_offset, size, tags_code in queue.units(offset, _EXAMINED_MAX):
             if views:
-                in_memory = phy_offset >= in_memory_from
-                bytes_max = min(max_bytes, IN_MEMORY_BYTES_MAX if in_memory else ON_DISK_BYTES_MAX)
-                count_max = min(max_msg_nums, IN_MEMORY_COUNT_MAX if in_memory else ON_DISK_COUNT_MAX)
+                bytes_max, count_max = in_memory_max if phy_offset >= in_memory_from else on_disk_max
                 if len(views) >= count_max or total + size > bytes_max:
                     break
             index = offset + examined

@@ -85,6 +85,28 @@ async def test_many_small_parts_are_sent_a_mebibyte_at_a_time(autojump_clock: Mo
     assert len(stream.sends) == 3
 
 
+async def test_all_parts_of_an_answer_are_put_in_one_step(autojump_clock: MockClock) -> None:
+    stream = Stream()
+    async with writing(stream) as queue:
+        queue.put(b"before")
+        queue.put_all([b"header", memoryview(b"first"), memoryview(b"second")])
+        queue.put_all([])
+        assert queue.size == len("beforeheaderfirstsecond")
+        await queue.wait_below(1)
+    queue.put_all([b"too late"])
+    assert (stream.sends, queue.size) == ([b"beforeheaderfirstsecond"], 0)
+
+
+async def test_what_exceeds_a_mebibyte_together_is_sent_in_pieces_of_it(autojump_clock: MockClock) -> None:
+    stream = Stream()
+    async with writing(stream) as queue:
+        queue.put_all([bytes(1 << 15)] * 32)
+        await queue.wait_below(1)
+        queue.put_all([bytes(1 << 15)] * 33)
+        await queue.wait_below(1)
+    assert [len(sent) for sent in stream.sends] == [1 << 20, 1 << 20, 1 << 15]
+
+
 async def test_a_lone_answer_is_sent_at_once_and_the_rest_of_it_later(autojump_clock: MockClock) -> None:
     stream = Stream(room=3)
     async with writing(stream) as queue:
