@@ -49,6 +49,7 @@ def _members(config: BrokerConfig) -> Iterator[Problem]:
     if self_number(config.d_leger_self_id) is None:
         text = f"dLegerSelfId={config.d_leger_self_id} is not a letter and a number, such as n0: brokerId follows of it"
         yield Problem("dLegerSelfId", text)
+    yield from _other_members(config, peers)
     host, port = split_address(peers[config.d_leger_self_id])
     if config.listen_port and port in (config.listen_port, config.listen_port - 2):
         yield Problem(
@@ -62,6 +63,17 @@ def _members(config: BrokerConfig) -> Iterator[Problem]:
             f"dLegerPeers has {host} for this member, where everybody who reaches port {port} can vote and replicate: "
             "DLedger knows no TLS. Set allowInsecure=true if the network is trusted, or listen on 127.0.0.1",
         )
+
+
+def _other_members(config: BrokerConfig, peers: dict[str, str]) -> Iterator[Problem]:
+    number = self_number(config.d_leger_self_id)
+    for peer in peers:
+        if peer != config.d_leger_self_id and number is not None and self_number(peer) == number:
+            text = f"dLegerPeers: {peer} and {config.d_leger_self_id} have the same number, of which brokerId follows"
+            yield Problem("dLegerPeers dLegerSelfId", text)
+    if strangers := sorted(set(config.preferred_leader_ids) - peers.keys()):
+        text = f"{', '.join(strangers)} is to be preferred as a leader, but is none of dLegerPeers: {', '.join(peers)}"
+        yield Problem("preferredLeaderId preferredLeaderIds dLegerPeers", text)
 
 
 def _is_loopback(address: str) -> bool:

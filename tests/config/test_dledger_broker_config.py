@@ -65,6 +65,8 @@ def test_a_role_in_the_file_is_noted() -> None:
         ({"dLegerPeers": "n0:40911"}, "is not ID-HOST:PORT"),
         ({"dLegerSelfId": "n7"}, "dLegerSelfId=n7 is none of dLegerPeers: n0, n1, n2"),
         ({"dLegerPeers": "node-127.0.0.1:40911", "dLegerSelfId": "node"}, "is not a letter and a number"),
+        ({"dLegerPeers": PEERS + ";a1-127.0.0.1:40999"}, "a1 and n1 have the same number"),
+        ({"preferredLeaderId": "n1;n9"}, "n9 is to be preferred as a leader, but is none of dLegerPeers: n0, n1, n2"),
         ({"dLegerGroup": "../g"}, "would lead out of the store's directory"),
         ({"listenPort": "40912"}, "the group needs a port of its own"),
         ({"listenPort": "40914"}, "the group needs a port of its own"),
