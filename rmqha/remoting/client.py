@@ -23,6 +23,8 @@ logger: Final = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 3.0
 _PORT_MAX = 65535
 _WRITE_TIMEOUT_S = 30.0
+_LAST_ANSWERS_S: Final = 1.0
+"""So long at most is read what a peer sent before it took no more."""
 _RECEIVE_SIZE = 256 * 1024
 _REASON_SIZE_MAX = 300
 _FIRST_BYTES: Final = 16
@@ -69,7 +71,7 @@ class RemotingClient:
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._outgoing.run)
+                    nursery.start_soon(self._send)
                     nursery.start_soon(self._responses.expire)
                     await self._read()
                     reason = describe_answer(self._first_bytes) or (_CLOSED if self._first_bytes else _CLOSED_SILENTLY)
@@ -81,6 +83,15 @@ class RemotingClient:
             self._stream.close()
             self._outgoing.close()
             self._responses.fail_all(reason)
+
+    async def _send(self) -> None:
+        """Until the peer takes no more; what it said before is heard first, as it may have answered much."""
+        try:
+            await self._outgoing.run()
+        except trio.BrokenResourceError:
+            self.closed = True
+            await trio.sleep(_LAST_ANSWERS_S)
+            raise
 
     def _reason_of(self, raised: BaseException) -> str:
         """Why the connection ended; a bug is told of here. Raises what is no mere error, such as a cancellation."""

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
-from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.errors import RemotingConnectError, RemotingError, RemotingSendRequestError, RemotingTimeoutError
 from rmqha.remoting import client as remoting_client
 from rmqha.remoting.background import open_background_nursery
@@ -19,7 +19,7 @@ from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.response_table import Outcome
 from rmqha.remoting.server import RemotingServer
-from tests.fakes import MemoryNetwork
+from tests.fakes import MemoryNetwork, memory_connection
 from tests.settings import remoting_limits
 
 ADDRESS = "10.0.0.1:10911"
@@ -61,6 +61,25 @@ async def test_answers_find_their_requests_in_any_order(autojump_clock: MockCloc
         bodies = [outcome.body[0] for outcome in outcomes if isinstance(outcome, RemotingCommand)]
         assert bodies == list(reversed(range(20)))
         assert client.in_flight == 0
+
+
+async def test_answers_that_came_before_the_peer_left_count_though_more_was_being_sent(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    ours, theirs = memory_connection()
+    client = RemotingClient(ours, ADDRESS, receive_size=64)
+    nursery.start_soon(client.run)
+    outcomes: list[Outcome] = []
+    for _ in range(20):
+        client.invoke_nowait(RemotingCommand(1), deadline=trio.current_time() + 9, on_outcome=outcomes.append)
+    await trio.testing.wait_all_tasks_blocked()
+    for opaque in range(1, 21):
+        theirs.send_nowait(RemotingCommand(0, opaque, FLAG_RESPONSE).encode())
+    theirs.close()
+    client.put(RemotingCommand(1).encode())
+    await trio.testing.wait_all_tasks_blocked()
+    assert client.closed
+    assert sum(isinstance(outcome, RemotingCommand) for outcome in outcomes) == 20
 
 
 async def test_each_request_has_its_own_deadline(autojump_clock: MockClock) -> None:
