@@ -33,6 +33,12 @@ class Pipe:
         self.chunks.append((self.last_arrival, data))
         self.size += len(data)
 
+    def delay_last(self, late_s: float) -> None:
+        """What was sent last, and all behind it, arrives so much later."""
+        arrival, data = self.chunks.pop()
+        self.last_arrival = arrival + late_s
+        self.chunks.append((self.last_arrival, data))
+
     def hurry(self, moment: float) -> None:
         """All that is under way arrives by this moment."""
         self.last_arrival = min(self.last_arrival, moment)

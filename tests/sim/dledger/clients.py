@@ -64,11 +64,12 @@ class Client:
     async def append(self, size: int = 0) -> bool:
         """Append something that nobody has appended yet; whether it was acknowledged."""
         self._count += 1
-        body = b"<%s/%d>" % (self.name.encode(), self._count)
-        operation = self.world.history.append(self.name, body + bytes(size))
+        name = b"<%s/%d>" % (self.name.encode(), self._count)
+        body = name * (1 + -(-size // len(name)))  # without zeros: what a power cut tears off shows
+        operation = self.world.history.append(self.name, body)
         began_at, answer = trio.current_time(), AppendEntryResponse(_Code.UNKNOWN)
         try:
-            answer = await self.client.append(body + bytes(size))
+            answer = await self.client.append(body)
         except RemotingConnectError:
             answer = AppendEntryResponse(_Code.METADATA_ERROR)
         is_there = answer.code == _Code.SUCCESS

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from tests.sim.dledger.ambushes import draw_ambush
 from tests.sim.dledger.swarm import CHAOS_S, Swarm
 from tests.sim.nemesis import Fault
 from tests.sim.sim_clock import stream
@@ -58,7 +59,7 @@ def draw_plan(seed: int, swarm: Swarm) -> list[Fault]:
         at += random.expovariate(swarm.fault_rate)
         if random.random() < 0.2:
             at = faults[-1].at + random.uniform(0.0, 0.3)  # misfortunes come in pairs
-    return faults
+    return sorted(faults + draw_ambush(seed, swarm, until=CHAOS_S), key=lambda fault: fault.at)
 
 
 def _draw_fault(random: Random, swarm: Swarm, *, at: float) -> Fault:
@@ -186,6 +187,11 @@ class Nemesis:
                 self._soon(fault.value + fault.at % 0.6, lambda: self._delay_from_leader(node))
             case "stall":
                 self._stall(fault, node)
+            case "late_truncate" | "cut_point":  # a leader comes back with a tail of its own, and is to cut it
+                self._part({node.name}, fault.value)
+                self.world.ambushes.strike(fault, node, other)
+            case "stale_read" | "torn":
+                self.world.ambushes.strike(fault, node, other)
             case "late":
                 self._delay(node, other, fault.value)
             case "echo":

@@ -124,10 +124,13 @@ class Machine:
             self.disk.kill()
             self.host.kill()
 
-    def cut_power(self) -> None:
-        """The machine loses power."""
+    def cut_power(self, *, loses: tuple[str, int] | None = None) -> None:
+        """The machine loses power; with ``loses`` it loses that sector of a file, and nothing else."""
         self._end_process()
-        self.disk.power_cut()
+        if loses is None:
+            self.disk.power_cut()
+        else:
+            self.disk.lose_power(lambda path, number, old, new: old if (path, number) == loses else new)
         self.host.power_cut()
 
     def stop(self) -> None:

@@ -1,14 +1,18 @@
 """The short form of what scripts/simulate --dledger does at length: histories without violation, and not blind."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from tests.sim import campaign
 from tests.sim.dledger import shrink
+from tests.sim.dledger.faults import FOLLOWER, LEADER
 from tests.sim.dledger.mutants import PLANTED
-from tests.sim.dledger.swarm import OPERATIONS_MIN
+from tests.sim.dledger.swarm import OPERATIONS_MIN, draw
 from tests.sim.dledger.world import simulate
+from tests.sim.nemesis import Fault
+from tests.sim.world import Outcome
 
 SEEDS = int(os.environ.get("RMQHA_SIM_DLEDGER_SEEDS", "4"))
 EASILY_FOUND = (
@@ -18,6 +22,13 @@ EASILY_FOUND = (
     "a follower acknowledges what it has not flushed",
     "what was sent counts as stored",
 )
+AMBUSHED = {
+    "a late TRUNCATE cuts what counts": "late_truncate",
+    "what is committed is cut": "late_truncate",
+    "a heartbeat before the read proves it": "stale_read",
+    "the tail is cut in memory only": "cut_point",
+    "a unit is written with its entry": "torn",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +56,16 @@ def test_a_bug_that_is_planted_into_a_group_is_found(name: str) -> None:
     assert count is not None
     assert outcome is not None
     assert outcome.violations
+
+
+@pytest.mark.parametrize(("name", "kind"), AMBUSHED.items())
+def test_an_ambush_alone_finds_what_chance_does_not(name: str, kind: str) -> None:
+    def run(seed: int, *, is_last: bool = False) -> Outcome:
+        swarm = replace(draw(seed), body_size_max=700, heart_beat_s=0.5, network="fast", acks_flushed=True, calm=False)
+        plan = [Fault(at, kind, LEADER, FOLLOWER, value=3.0) for at in (2.0, 7.0)]
+        return simulate(seed, swarm=swarm, plan=plan, is_last=is_last)
+
+    assert campaign.first_failure(PLANTED[name], range(5), run=run)[0] is not None
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -25,7 +25,7 @@ _SUCCESS: Final = DLedgerResponseCode.SUCCESS
 def watch(world: "World", client: "SimStream") -> None:
     """Both ends of a connection to a member."""
     machines = {machine.address: machine for machine in world.machines.values()}
-    witness = _Witness(world, machines.get(client.host.address), machines[client.other.host.address])
+    witness = _Witness(world, client, machines.get(client.host.address), machines[client.other.host.address])
     client.on_coming = witness.on_answer
     client.other.on_coming = witness.on_request
 
@@ -33,8 +33,9 @@ def watch(world: "World", client: "SimStream") -> None:
 class _Witness:
     """Of one connection. ``asking`` is None for a client."""
 
-    def __init__(self, world: "World", asking: "Machine | None", asked: "Machine") -> None:
+    def __init__(self, world: "World", line: "SimStream", asking: "Machine | None", asked: "Machine") -> None:
         self._checker: Final = world.checker
+        self._line: Final = line
         self._asking: Final = asking
         self._asked: Final = asked
         self._lives: Final = (None if asking is None else asking.process, asked.process)
@@ -65,6 +66,8 @@ class _Witness:
             self._requests[frame.opaque] = frame.code, request
             if self._asking is not None and isinstance(request, VoteRequest | HeartBeatRequest | PushEntryRequest):
                 self._check_asking(self._asking, request)
+                if isinstance(request, PushEntryRequest) and request.type is PushType.TRUNCATE:
+                    self._checker.world.ambushes.on_truncate(self._line)
 
     def _check_asking(self, machine: "Machine", request: VoteRequest | HeartBeatRequest | PushEntryRequest) -> None:
         """S1, S2: who speaks of a term has it durably; and one leads it."""
@@ -101,6 +104,8 @@ class _Witness:
                         self._check_term(machine, request.term)
                 case _Code.PUSH if decode_push_answer(frame.body).code == _SUCCESS:
                     self._check_stored(machine, request)
+                    if request.type is PushType.TRUNCATE:
+                        self._checker.world.ambushes.on_truncated(machine)
                 case _Code.APPEND:
                     self._check_appended(machine, request.body, frame.body)
                 case _Code.GET:

@@ -13,6 +13,7 @@ import trio
 from rmqha.codec.record.layout import BARRIER_TOPIC
 from rmqha.errors import MQBrokerError, RemoteProtocolError, RemotingError
 from tests.sim import sim_loop
+from tests.sim.dledger.ambushes import Ambushes
 from tests.sim.dledger.at_rest import check_at_rest, observe
 from tests.sim.dledger.clients import Client
 from tests.sim.dledger.faults import Nemesis, draw_plan
@@ -47,6 +48,7 @@ class World:
     journal: Journal = field(init=False)
     net: SimNet = field(init=False)
     checker: Checker = field(init=False)
+    ambushes: Ambushes = field(init=False)
     machines: dict[str, Machine] = field(default_factory=dict)
     clients: list[Client] = field(default_factory=list)
     history: History = field(default_factory=History)
@@ -73,7 +75,7 @@ class World:
             latency_s=swarm.network_latency_s,
         )
         self.net.on_connected = self._watch
-        self.checker = Checker(self)
+        self.checker, self.ambushes = Checker(self), Ambushes(self)
         self._over = trio.Event()
         CountingLogger.events.clear()
         for number in range(swarm.members):
@@ -161,14 +163,15 @@ class World:
             for machine in self.machines.values():
                 self.checker.look(machine)
 
-    async def transfer(self, transferee: str) -> None:
+    async def transfer(self, transferee: str, operator: Client | None = None) -> None:
         """An operator asks for another leader; whatever comes of it."""
         leader = next((one for one in self.machines.values() if one.leads), None)
         if leader is None or leader.process is None or leader.process.server is None:
             return
         term = leader.process.server.member_state.curr_term
         try:
-            answer = await self.clients[0].client.transfer_leadership(leader.name, transferee, term=term)
+            client = (operator or self.clients[0]).client
+            answer = await client.transfer_leadership(leader.name, transferee, term=term)
         except (RemotingError, MQBrokerError, RemoteProtocolError) as error:
             self.journal.mark(f"transfer: {type(error).__name__}")
         else:
