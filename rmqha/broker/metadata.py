@@ -106,13 +106,14 @@ class MetadataService:
         else:
             self._not_saved = ""
 
-    async def save_ends(self, before: int) -> None:
+    async def save_ends(self, before: int) -> bool:
         """Save where queues end whose messages all lie ``before`` an offset of the log, and are about to go.
 
-        It is tried once: a disk that is too full for it is full of what is to go.
+        It is tried once. False: they are not saved, and only what fills the log's disk may go all the same.
         """
         await self.queue_ends.note_going(before)
         await self.save()
+        return not self.queue_ends.dirty
 
     async def _save_topics(self) -> None:
         made = self.topics.made

@@ -129,8 +129,11 @@ class CleanCommitLogService:
         self._kept_from: Callable[[], int] = lambda: NO_LIMIT
         self._done_offset = done_offset
         self._requested_runs = 0
-        self.before_deleting: Callable[[int], Awaitable[None]] = _nothing
-        """Awaited before the log's part below an offset goes, and with it perhaps the last messages of some queues."""
+        self.before_deleting: Callable[[int], Awaitable[bool]] = _nothing
+        """Awaited before the log's part below an offset goes, and with it perhaps the last messages of some queues.
+
+        False: where those end is not saved. What is expired then stays, unless the log's disk is full of it.
+        """
         self.disk_used_percent = 0
         """Of the log's disk or the queues', whichever is fuller; at the last look, rounded up; 100 if unknown."""
         self.disk_looked_at = 0.0
@@ -215,7 +218,8 @@ class CleanCommitLogService:
         self._requested_runs -= requested
         if not (force or crowded or requested or self._is_time()):
             return 0
-        return await self._delete_segments(force=force)
+        has_to = force or used_percent is None or self.log_disk_used_percent > options.disk_max_used_space_ratio
+        return await self._delete_segments(force=force, has_to=has_to)
 
     def _is_crowded_by_more_than_readers(self) -> bool:
         """Whether the log's disk is fuller than it may be, even when those who read deleted segments have let them go.
@@ -231,11 +235,11 @@ class CleanCommitLogService:
     def _is_time(self) -> bool:
         return time.localtime(self._now_ms() / 1000).tm_hour in self._options.delete_when
 
-    async def _delete_segments(self, *, force: bool) -> int:
+    async def _delete_segments(self, *, force: bool, has_to: bool) -> int:
         candidates = self._log.files[:-1][:_DELETED_PER_RUN_MAX]
         deletable = list(takewhile(lambda mapped: self._is_deletable(mapped, force=force), candidates))
-        if deletable:
-            await self.before_deleting(deletable[-1].end_offset)
+        if deletable and not await self.before_deleting(deletable[-1].end_offset) and not has_to:
+            return 0
         deleted = 0
         for mapped in deletable:
             if self._log.files[0].path != mapped.path or not self._is_deletable(mapped, force=force):
@@ -256,5 +260,5 @@ class CleanCommitLogService:
         return self._now_ms() >= expires_ms and mapped.end_offset <= self._kept_from()
 
 
-async def _nothing(_offset: int) -> None:
-    pass
+async def _nothing(_offset: int) -> bool:
+    return True

@@ -257,10 +257,27 @@ async def test_the_end_of_a_queue_is_saved_before_its_last_message_goes(
                 await ask(client, send_request(b"x" * 30_000, topic=topic))
         await trio.sleep(1.5 * 3600)
         machine.disk.on_unlink = lambda _path: saved.append("/store/config/queueEnds.json" in files)
-        machine.disk.faults.root_full = is_full
+        machine.disk.faults.full = is_full
         broker.store.cleaner.execute_delete_files_manually()
         assert await broker.store.cleaner.clean() == 1
         assert saved == [not is_full]
         machine.disk.faults.heal()
         await broker.metadata.save()
         assert b"silent" in files["/store/config/queueEnds.json"].durable
+
+
+async def test_what_is_expired_stays_until_the_ends_of_its_queues_are_saved(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """The disk of all but the log is full: deleting would make no room there, and a queue could begin at 0 again."""
+    async with machine.broker(flushConsumerOffsetInterval="3600000", fileReservedTime="1") as broker:
+        async with machine.client() as client:
+            for topic in ("silent", *["busy"] * 3):
+                await ask(client, send_request(b"x" * 30_000, topic=topic))
+        await trio.sleep(1.5 * 3600)
+        machine.disk.faults.root_full = True
+        broker.store.cleaner.execute_delete_files_manually()
+        assert await broker.store.cleaner.clean() == 0
+        machine.disk.faults.heal()
+        assert await broker.store.cleaner.clean() == 1
+        assert b"silent" in machine.disk.files["/store/config/queueEnds.json"].durable

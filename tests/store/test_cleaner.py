@@ -114,9 +114,10 @@ async def test_all_that_is_about_to_go_is_told_before_the_first_of_it_goes(
     """Where queues end whose last messages are in it has to be saved first."""
     told: list[tuple[int, int]] = []
 
-    async def before_deleting(offset: int) -> None:
+    async def before_deleting(offset: int) -> bool:
         await trio.lowlevel.checkpoint()
         told.append((offset, store.min_offset))
+        return True
 
     async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_space_ratio=40)) as store:
         store.cleaner.before_deleting = before_deleting
