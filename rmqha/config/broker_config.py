@@ -202,7 +202,7 @@ class BrokerConfig(StoreConfig, HAConfig, TlsConfig, DLedgerBrokerConfig):
         high=1 << 40,
         ours=True,
         meaning="Most bytes of requests not yet answered, all connections together; above it nothing more is "
-        "read until answers have gone out.",
+        "read of those with 64 KiB until answers have gone out.",
     )
     max_in_flight_bytes_per_connection: int = key(
         "maxInFlightBytesPerConnection",
@@ -211,7 +211,7 @@ class BrokerConfig(StoreConfig, HAConfig, TlsConfig, DLedgerBrokerConfig):
         low=1 << 20,
         high=1 << 40,
         ours=True,
-        meaning="The same for one connection.",
+        meaning="Most of them of one connection; above it nothing more is read of it.",
     )
     drain_timeout_s: float = key(
         "drainTimeout",

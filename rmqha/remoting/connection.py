@@ -12,6 +12,7 @@ from rmqha.codec.usual.sends import Request
 from rmqha.errors import RemotingSendRequestError, forget_locals
 from rmqha.memory import BytesLike
 from rmqha.remoting.fence import Fence, Guard
+from rmqha.remoting.in_flight import InFlight
 from rmqha.remoting.limits import Capacity, RemotingLimits
 from rmqha.remoting.outgoing import OutgoingQueue
 from rmqha.remoting.request_handler import RequestHandler
@@ -28,9 +29,7 @@ class Connection:
 
     Attributes:
         peer: the client as ``ip:port``.
-        in_flight: requests not answered yet, and one-way ones not dealt with yet; ``in_flight_bytes`` is what they
-            took on the wire, but for those that were let go. Each gives back an equal share, so that answering needs no
-            table; with none left nothing is held.
+        in_flight: requests not answered yet.
         requests: how many arrived in all, one-way ones included.
     """
 
@@ -38,8 +37,7 @@ class Connection:
         self, stream: Stream, *, handler: RequestHandler, limits: RemotingLimits, capacity: Capacity, fence: Fence
     ) -> None:
         self.peer = stream.peer
-        self.in_flight = 0
-        self.in_flight_bytes = 0
+        self.in_flight = InFlight(limits, capacity)
         self.requests = 0
         self.closed = False
         self.close_reason = "closed by the client"
@@ -49,8 +47,6 @@ class Connection:
         self._capacity = capacity
         self._turns = capacity.turns
         self._undecoded_bytes = 0
-        self._accounted = 0
-        """So many of those in flight are what ``in_flight_bytes`` belong to."""
         self._fence = fence
         self._outgoing = OutgoingQueue(stream, write_timeout_s=limits.write_timeout_s, account=capacity.outgoing)
         self._responses = ResponseTable(stream.peer)
@@ -60,7 +56,6 @@ class Connection:
         self._turn_ends_at = inf
         self._watches_frame = False
         self._steps: Iterator[bool] | None = None
-        self._answered = trio.lowlevel.ParkingLot()
         self._reader = trio.CancelScope()
         self._draining = False
         self._ending = trio.CancelScope()
@@ -70,7 +65,7 @@ class Connection:
         """Queue the answer to one request; answers queued meanwhile go out together."""
         if self.closed:
             return
-        self._release(1)
+        self.in_flight.release(1)
         self._outgoing.put_all(parts)
 
     def send_responses(self, frames: list[bytes]) -> None:
@@ -78,14 +73,14 @@ class Connection:
         if len(frames) == 1:
             self.send_nowait(frames[0])
         elif frames and not self.closed:
-            self._release(len(frames))
+            self.in_flight.release(len(frames))
             self._outgoing.put(b"".join(frames))
 
     def send_nowait(self, *parts: BytesLike) -> None:
         """As :meth:`send_response`, but at once if nothing is queued: for a lone answer."""
         if self.closed:
             return
-        self._release(1)
+        self.in_flight.release(1)
         for part in parts:
             self._outgoing.put_nowait(part)
 
@@ -113,15 +108,11 @@ class Connection:
 
     def finish_oneway(self, requests: int) -> None:
         """Give back what so many one-way requests took: nothing of them is held any more."""
-        self._release(requests)
+        self.in_flight.release(requests)
 
     def let_go(self, request: Request) -> None:
         """Give back what ``request`` took: it will be answered later, maybe much later, and its bytes are not kept."""
-        if self._accounted:
-            self._accounted -= 1
-            size = min(request.size, self.in_flight_bytes) if self._accounted else self.in_flight_bytes
-            self.in_flight_bytes -= size
-            self._capacity.release(size)
+        self.in_flight.let_go(request.size)
 
     def fenced(self, request: Request | None = None) -> Guard:
         """Keep what goes wrong in a block with this client: ``request`` is refused, or this connection ends."""
@@ -203,8 +194,8 @@ class Connection:
                         except Exception as error:
                             forget_locals(error)
                             raise
-                    while self._draining and self.in_flight:
-                        await self._answered.park()
+                    while self._draining and self.in_flight.requests:
+                        await self.in_flight.wait_released()
                     await self._outgoing.wait_below(1)
                     self._nursery.cancel_scope.cancel()
         finally:
@@ -214,10 +205,10 @@ class Connection:
         self.closed = True
         self._stream.close()
         self._outgoing.close()
-        self._capacity.release(self.in_flight_bytes + self._undecoded_bytes)
+        self._capacity.release(self._undecoded_bytes)
         self._capacity.unfinished.note(self, 0, begun_anew=True)
-        self.in_flight = self.in_flight_bytes = self._undecoded_bytes = self._accounted = 0
-        self._answered.unpark_all()
+        self._undecoded_bytes = 0
+        self.in_flight.forget()
         self._responses.fail_all("the client's connection ended")
         self._steps = None
         self._handler.connection_closed(self)
@@ -315,7 +306,7 @@ class Connection:
                 if self._steps is not None:
                     await self._finish_steps()
         finally:
-            self._release(len(requests) - handled)
+            self.in_flight.release(len(requests) - handled)
 
     async def _finish_steps(self) -> None:
         """What has been begun is finished, also while the server is shutting down, until this connection is closed."""
@@ -336,10 +327,7 @@ class Connection:
                     self._responses.complete(command)
             requests = [command for command in commands if not command.flag & FLAG_RESPONSE]
         if requests:
-            self.in_flight += len(requests)
-            self._accounted += len(requests)
-            self.in_flight_bytes += size
-            self._capacity.used_bytes += size
+            self.in_flight.add(len(requests), size)
             self.requests += len(requests)
         return requests
 
@@ -354,26 +342,8 @@ class Connection:
         """Whether what else arrived waits: it is somebody else's turn, or the answers are to be taken first."""
         return trio.current_time() >= self._turn_ends_at or self._steps is not None or not self.takes_answers
 
-    def _release(self, requests: int) -> None:
-        if requests and self.in_flight:
-            requests = min(requests, self.in_flight)
-            self.in_flight -= requests
-            if accounted := min(requests, self._accounted):
-                share = self.in_flight_bytes * accounted // self._accounted
-                self._accounted -= accounted
-                self.in_flight_bytes -= share
-                self._capacity.release(share)
-            if self._answered:
-                self._answered.unpark_all()
-
     def _is_full(self) -> bool:
-        limits = self._limits
-        return (
-            self.in_flight_bytes >= limits.max_in_flight_bytes_per_connection
-            or self.in_flight >= limits.connection_in_flight_requests_max
-            or self._outgoing.size >= self._outgoing_bytes_max()
-            or self._capacity.used_bytes >= self._capacity.bytes_max
-        )
+        return self.in_flight.is_full or self._outgoing.size >= self._outgoing_bytes_max()
 
     def _outgoing_bytes_max(self) -> int:
         limits = self._limits
@@ -393,7 +363,5 @@ class Connection:
         while self._is_full():
             if self._outgoing.size >= (size := self._outgoing_bytes_max()):
                 await self._outgoing.wait_below(size)
-            elif self._capacity.used_bytes >= self._capacity.bytes_max:
-                await self._capacity.released.park()
             else:
-                await self._answered.park()
+                await self.in_flight.wait_released()

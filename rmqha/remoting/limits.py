@@ -29,6 +29,8 @@ class RemotingLimits:
     max_connections_per_address: int
     max_in_flight_bytes: int
     max_in_flight_bytes_per_connection: int
+    in_flight_share_bytes: int = 64 * 1024
+    """With ``max_in_flight_bytes`` of all clients together nothing more is read of those with so many."""
     connection_in_flight_requests_max: int = 32768
     connection_outgoing_bytes_max: int = 16 * 1024 * 1024
     """Reading pauses while more than this waits to be sent to a client."""
@@ -62,6 +64,7 @@ class Capacity:
 
     Attributes:
         used_bytes: requests in flight, on all connections together.
+        waiting: where connections wait for there being less.
         unfinished: requests that have begun to arrive.
         outgoing: answers that clients have not taken yet.
         turns: which connection is served next.
@@ -69,9 +72,8 @@ class Capacity:
 
     def __init__(self, limits: RemotingLimits) -> None:
         self._limits = limits
-        self.bytes_max = limits.max_in_flight_bytes
         self.used_bytes = 0
-        self.released = trio.lowlevel.ParkingLot()
+        self.waiting: dict[trio.lowlevel.ParkingLot, None] = {}
         self.outgoing = OutgoingAccount()
         self.turns = Turns()
         self._usual = UsualSends()
@@ -98,8 +100,10 @@ class Capacity:
     def release(self, size: int) -> None:
         """Give back, and wake the readers that wait for it."""
         self.used_bytes -= size
-        if self.released and self.used_bytes < self.bytes_max:
-            self.released.unpark_all()
+        if self.waiting and self.used_bytes < self._limits.max_in_flight_bytes:
+            waiting, self.waiting = self.waiting, {}
+            for lot in waiting:
+                lot.unpark_all()
 
 
 class UnfinishedFrames:

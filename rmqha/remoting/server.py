@@ -54,11 +54,6 @@ class RemotingServer:
         """The clients that are connected, in order of arrival."""
         return self._door.guests.keys()
 
-    @property
-    def in_flight_bytes(self) -> int:
-        """Bytes of requests that are not answered yet."""
-        return self.capacity.used_bytes
-
     async def serve(self, listener: Listener, *, handler: RequestHandler | None = None) -> None:
         """Accept and serve clients of ``listener`` until it is closed, which this does when it ends.
 

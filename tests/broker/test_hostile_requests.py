@@ -243,7 +243,7 @@ async def test_a_broker_survives_what_clients_make_up(seed: int, autojump_clock:
         assert broker.store.running_flags.dispatch_error is None
         assert broker.store.reput_from_offset == broker.store.max_offset, "something acknowledged is not seen"
         assert broker.server is not None
-        assert broker.server.in_flight_bytes == 0
+        assert broker.server.capacity.used_bytes == 0
         async with machine.client() as client:
             answer = await ask(client, send_request(b"still here", topic="sound"))
             assert answer.code == ResponseCode.SUCCESS
@@ -302,7 +302,7 @@ async def test_every_code_with_every_body_is_answered_and_leaves_nothing_in_flig
         await trio.sleep(61)
         assert broker.server is not None
         (connection,) = broker.server.connections
-        assert connection.in_flight == connection.in_flight_bytes == broker.server.in_flight_bytes == 0
+        assert connection.in_flight.requests == connection.in_flight.size == broker.server.capacity.used_bytes == 0
         assert broker.store.reput_from_offset == broker.store.max_offset
 
 

@@ -89,7 +89,7 @@ async def test_a_request_that_meets_a_bug_is_refused_told_of_and_counted(autojum
                 assert "planted" in (answer.remark or "")
             assert (await ask(client, SOUND, body=b"x")).body == b"x"
             (connection,) = server.connections
-            assert connection.in_flight == connection.in_flight_bytes == 0
+            assert connection.in_flight.requests == connection.in_flight.size == 0
     lines = [line for line in logs if line["event"] == "request.broken"]
     assert 1 <= len(lines) < 30, "a traceback for each would fill the disk"
     assert lines[0]["log_level"] == "error"
@@ -187,4 +187,4 @@ async def test_a_oneway_request_is_in_flight_until_it_is_dealt_with(
         client.put_nowait(RemotingCommand(code, flag=flag, body=b"x" * 1000).encode())
         await ask(client, SOUND)
         (connection,) = server.connections
-        assert connection.in_flight == connection.in_flight_bytes == server.in_flight_bytes == 0
+        assert connection.in_flight.requests == connection.in_flight.size == server.capacity.used_bytes == 0

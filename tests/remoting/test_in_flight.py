@@ -105,8 +105,8 @@ async def test_answers_sent_together_release_as_many_requests(autojump_clock: Mo
                 client.put(request.encode())
             await trio.testing.wait_all_tasks_blocked()
             assert [type(answer) for answer in answers] == [RemotingCommand] * (in_flight_max - 1)
-            assert server.in_flight_bytes == 0
-            assert [connection.in_flight for connection in server.connections] == [0]
+            assert server.capacity.used_bytes == 0
+            assert [connection.in_flight.requests for connection in server.connections] == [0]
         assert set(broker.together) == {in_flight_max - 1}, "they did arrive together"
 
 
@@ -136,7 +136,7 @@ async def test_small_requests_for_large_answers_wait_until_those_are_taken(autoj
         while len(answers) < asked:
             answers += decoder.on_received(buffer, await stream.receive_into(decoder.space(buffer)))
         assert [answer.opaque for answer in answers] == list(range(asked))
-        assert server.in_flight_bytes == 0
+        assert server.capacity.used_bytes == 0
         nursery.cancel_scope.cancel()
 
 
@@ -160,7 +160,7 @@ async def test_nothing_more_is_handled_for_who_took_no_answers_in_time(autojump_
         await trio.sleep(1)
         before = handled
         await trio.sleep(10)
-        assert (handled, len(server.connections), server.in_flight_bytes) == (before, 0, 0)
+        assert (handled, len(server.connections), server.capacity.used_bytes) == (before, 0, 0)
         nursery.cancel_scope.cancel()
 
 
@@ -212,7 +212,7 @@ async def test_who_left_in_the_middle_of_a_request_counts_against_nobody(autojum
         assert len(server.connections) == 1
         await patient.send_all(begun[4000:])
         await trio.testing.wait_all_tasks_blocked()
-        assert server.in_flight_bytes == len(begun)
+        assert server.capacity.used_bytes == len(begun)
         nursery.cancel_scope.cancel()
 
 
@@ -250,7 +250,7 @@ async def test_what_had_no_turn_before_the_shutdown_is_not_waited_for(autojump_c
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
         await stream.send_all(b"".join(RemotingCommand(1, opaque).encode() for opaque in range(100)))
-        while not server.in_flight_bytes:
+        while not server.capacity.used_bytes:
             await trio.lowlevel.checkpoint()
         begun_at = trio.current_time()
         await server.close(grace_s=60)
@@ -268,14 +268,14 @@ async def test_what_was_let_go_is_on_nobodys_account_and_is_answered_all_the_sam
             request = RemotingCommand(HELD, body=bytes(size))
             client.invoke_nowait(request, deadline=trio.current_time() + 99, on_outcome=outcomes.append)
         await trio.testing.wait_all_tasks_blocked()
-        left = server.in_flight_bytes
+        left = server.capacity.used_bytes
         for (connection, held), gone in zip(broker.held, (5000, 10, 300), strict=True):
             connection.let_go(held)
-            assert gone < left - server.in_flight_bytes < gone + 200
-            left = server.in_flight_bytes
-        assert (left, connection.in_flight) == (0, 3)
+            assert gone < left - server.capacity.used_bytes < gone + 200
+            left = server.capacity.used_bytes
+        assert (left, connection.in_flight.requests) == (0, 3)
         connection.let_go(held)
-        assert server.in_flight_bytes == 0
+        assert server.capacity.used_bytes == 0
         async with trio.open_nursery() as stopping:
             stopping.start_soon(partial(server.close, grace_s=60))
             await trio.sleep(5)
@@ -292,6 +292,29 @@ async def test_answers_to_what_was_let_go_leave_the_others_on_the_account(autoju
         await trio.testing.wait_all_tasks_blocked()
         connection, first = broker.held[0]
         connection.let_go(first)
-        assert 310 < server.in_flight_bytes < 1000
+        assert 310 < server.capacity.used_bytes < 1000
         broker.echo_held()
-        assert (server.in_flight_bytes, connection.in_flight, connection.in_flight_bytes) == (0, 0, 0)
+        assert (server.capacity.used_bytes, connection.in_flight.requests, connection.in_flight.size) == (0, 0, 0)
+
+
+async def test_who_takes_no_answers_keeps_nobody_else_from_being_read(autojump_clock: MockClock) -> None:
+    """Their requests, which wait until the answers are taken, fill the account of all clients together."""
+    network, broker = MemoryNetwork(capacity=4096), RequestDispatcher()
+    broker.register(1, lambda _connection, _request: RemotingCommand(0, body=bytes(1000)))
+    own = {"connection_outgoing_bytes_max": 3000, "outgoing_share_bytes": 1000}
+    limits = remoting_limits(max_in_flight_bytes=20_000, in_flight_share_bytes=1000, **own)
+    server = RemotingServer(broker, limits=limits)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        for _ in range(20):
+            greedy = await network.connect("10.0.0.1", 10911, timeout_s=1)
+            await greedy.send_all(
+                b"".join(RemotingCommand(1, opaque, body=bytes(100)).encode() for opaque in range(20))
+            )
+            await trio.testing.wait_all_tasks_blocked()
+        assert server.capacity.used_bytes >= limits.max_in_flight_bytes, "it is not full, so nothing is tested"
+        async with open_remoting_client(network, "10.0.0.1:10911") as honest:
+            for _ in range(5):
+                answer = await honest.invoke(RemotingCommand(1, body=bytes(2000)), timeout_s=1)
+                assert len(answer.body) == 1000
+        nursery.cancel_scope.cancel()

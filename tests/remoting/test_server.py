@@ -136,7 +136,7 @@ async def test_requests_that_arrive_together_are_handled_together_and_all_answer
         answers = await client.receive(60)
         assert sorted(answer.opaque for answer in answers) == list(range(60))
         assert echo.batches == [50, 9]
-        assert server.in_flight_bytes == 0
+        assert server.capacity.used_bytes == 0
 
 
 async def test_unknown_codes_and_failures_are_answered_one_way_requests_are_not(autojump_clock: MockClock) -> None:
@@ -319,12 +319,12 @@ async def test_reading_pauses_while_too_much_is_in_flight(autojump_clock: MockCl
             opaques |= {answer.opaque for answer in await client.receive()}
             await trio.testing.wait_all_tasks_blocked()
         assert opaques == set(range(30))
-        assert server.in_flight_bytes == 0
+        assert server.capacity.used_bytes == 0
 
 
 async def test_reading_pauses_while_all_clients_together_have_too_much_in_flight(autojump_clock: MockClock) -> None:
     echo = Echo()
-    async with serving(echo, max_in_flight_bytes=1000) as (_, connect):
+    async with serving(echo, max_in_flight_bytes=1000, in_flight_share_bytes=0) as (_, connect):
         first, second = await connect(), await connect()
         await trio.testing.wait_all_tasks_blocked()  # both are being read
         await first.send(request(2, 1, body=bytes(2000)))
@@ -342,7 +342,7 @@ async def test_reading_pauses_while_all_clients_together_have_too_much_in_flight
 async def test_when_there_is_room_again_everybody_is_read(autojump_clock: MockClock) -> None:
     """The first that paused may have nothing to say, and wakes no other."""
     echo = Echo()
-    async with serving(echo, max_in_flight_bytes=1000) as (_, connect):
+    async with serving(echo, max_in_flight_bytes=1000, in_flight_share_bytes=0) as (_, connect):
         large, silent, waiting = [await connect() for _ in range(3)]
         await trio.testing.wait_all_tasks_blocked()
         await large.send(request(2, 1, body=bytes(2000)))
@@ -639,4 +639,4 @@ async def test_a_push_is_one_way_and_answers_after_the_end_go_nowhere(autojump_c
         connection.start_soon(trio.sleep_forever)
         with pytest.raises(RemotingSendRequestError):
             await connection.invoke(RemotingCommand(307), timeout_s=3)
-        assert server.in_flight_bytes == 0
+        assert server.capacity.used_bytes == 0

@@ -163,9 +163,9 @@ async def test_what_one_client_has_sent_is_decoded_a_turn_at_a_time(autojump_clo
         await stream.send_all(frames)
         await trio.testing.wait_all_tasks_blocked()
         assert handled == [256, 512, 768, 1000], "what is not decoded has not arrived yet"
-        assert server.in_flight_bytes == len(frames)
+        assert server.capacity.used_bytes == len(frames)
         nursery.cancel_scope.cancel()
-    assert server.in_flight_bytes == 0
+    assert server.capacity.used_bytes == 0
 
 
 async def test_what_was_not_decoded_when_its_client_was_cut_is_off_the_account(autojump_clock: MockClock) -> None:
@@ -177,7 +177,7 @@ async def test_what_was_not_decoded_when_its_client_was_cut_is_off_the_account(a
         stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
         await stream.send_all(b"".join(RemotingCommand(1, opaque).encode() for opaque in range(2 * REQUESTS_A_TURN)))
         await trio.testing.wait_all_tasks_blocked()
-        assert (len(server.connections), server.in_flight_bytes) == (0, 0)
+        assert (len(server.connections), server.capacity.used_bytes) == (0, 0)
         nursery.cancel_scope.cancel()
 
 
@@ -214,7 +214,7 @@ async def test_what_is_received_and_not_decoded_is_on_the_account(autojump_clock
         connection.finish_oneway(len(requests))
 
     async def note() -> None:
-        in_flight.append(server.in_flight_bytes)
+        in_flight.append(server.capacity.used_bytes)
 
     broker.register_batch([1], look)
     frames = [RemotingCommand(1, opaque).encode() for opaque in range(2 * REQUESTS_A_TURN)]
@@ -348,7 +348,7 @@ async def test_what_has_been_begun_is_finished_while_the_server_shuts_down(autoj
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
         await stream.send_all(RemotingCommand(1, 1).encode())
-        while not server.in_flight_bytes:
+        while not server.capacity.used_bytes:
             await trio.lowlevel.checkpoint()
         assert not finished
         await server.close(grace_s=10)
@@ -373,7 +373,7 @@ async def test_what_takes_longer_than_a_shutdown_may_take_ends_with_it(autojump_
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
         await stream.send_all(RemotingCommand(1, 1).encode())
-        while not server.in_flight_bytes:
+        while not server.capacity.used_bytes:
             await trio.lowlevel.checkpoint()
         await server.close(grace_s=1)
     assert 1 <= went_on[-1] < 2

@@ -28,9 +28,13 @@ def check_at_rest(checker: "Checker") -> None:
     for node in checker.world.nodes.values():
         server = node.process.broker.server if node.process is not None else None
         assert server is not None, "the world waited for it"
-        in_flight = {c.peer: (c.in_flight, c.in_flight_bytes) for c in server.connections if c.in_flight}
-        if in_flight or server.in_flight_bytes:
-            checker.violation("I9", f"{node.name} has {server.in_flight_bytes} bytes in flight at rest: {in_flight}")
+        in_flight = {
+            c.peer: (c.in_flight.requests, c.in_flight.size) for c in server.connections if c.in_flight.requests
+        }
+        if in_flight or server.capacity.used_bytes:
+            checker.violation(
+                "I9", f"{node.name} has {server.capacity.used_bytes} bytes in flight at rest: {in_flight}"
+            )
 
 
 def _check_same_log(checker: "Checker", master: "SimNode", node: "SimNode") -> None:

@@ -16,7 +16,7 @@ from rmqha.broker.processors import send_message_processor
 from rmqha.codec.transfer import encode_report
 from rmqha.errors import StoreError
 from rmqha.ha import catch_up, ha_connection, ha_service, report_sender, slave_connection
-from rmqha.remoting import connection, response_table
+from rmqha.remoting import connection, in_flight, response_table
 from rmqha.replication.master_session import SendRange
 from rmqha.replication.slave_session import SlaveSession
 from rmqha.store import consume_queue, message_reader, message_store
@@ -27,7 +27,7 @@ Slave: Final = slave_connection.SlaveConnection
 
 _SOURCE: Final = "an outsider"
 _store_init = Store.__init__
-_release = connection.Connection._release
+_release = in_flight.InFlight.release
 _commit_offset = consumer_offset_manager.ConsumerOffsetManager.commit_offset
 _get_message = message_reader.MessageReader.get_message
 
@@ -142,7 +142,7 @@ def plant() -> None:
         "a cancelled request gives its opaque back", _SOURCE,
         (response_table.ResponseTable, "discard", _discard_and_give_back),
     )  # fmt: skip
-    mutant("answers sent together release one request", _SOURCE, (connection.Connection, "_release", _release_one))
+    mutant("answers sent together release one request", _SOURCE, (in_flight.InFlight, "release", _release_one))
     mutant(
         "a commit cannot go back", _SOURCE,
         (consumer_offset_manager.ConsumerOffsetManager, "commit_offset", _commit_forwards),

@@ -106,7 +106,7 @@ async def test_a_table_is_made_for_one_at_a_time_and_once_for_who_asks_again(aut
         answered = [answer for answer in answers if isinstance(answer, RemotingCommand)]
         assert sorted(answer.code for answer in answered) == [ResponseCode.SUCCESS] * 2 + [ResponseCode.SYSTEM_BUSY]
         assert broker.server is not None
-        assert [connection.in_flight for connection in broker.server.connections] == [0, 0]
+        assert [connection.in_flight.requests for connection in broker.server.connections] == [0, 0]
         assert (await ask(first, RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET))).code == ResponseCode.SUCCESS
 
 

@@ -73,4 +73,4 @@ async def test_a_message_that_is_looked_up_one_way_is_not_sent(autojump_clock: M
             else:
                 assert (await ask(client, request)).body
         assert broker.server is not None
-        assert [connection.in_flight for connection in broker.server.connections] == [0]
+        assert [connection.in_flight.requests for connection in broker.server.connections] == [0]
