@@ -57,15 +57,14 @@ class CommitLog:
         """
         begin = self._bound("starting", options.starting_offset, time_ms=options.starting_timestamp_ms)
         end = self._bound("ending", options.ending_offset, time_ms=options.ending_timestamp_ms)
-        begin = self.min_offset if begin is None else begin
-        end = self.end if end is None else self._record_of(end)
+        begin = self.min_offset if begin is None else self.record_of(begin)
+        end = self.end if end is None else self.record_of(end)
         if begin > end and (options.ending_offset, options.ending_timestamp_ms) != (None, None):
             raise ConfigError(f"the range [{begin}, {end}) is empty: the start lies after the end")
         return self.start_at(max(begin, self.min_offset)), min(end, self.end)
 
     def start_at(self, position: int) -> int:
         """Where the first record, or damage, begins at or after a position; the log's end if nothing does."""
-        position = self._record_of(position)
         for segment in self.segments:
             end = min(segment.end, self.end)
             if segment.base <= position < end:
@@ -73,11 +72,12 @@ class CommitLog:
                     return start_at(file, position, end=end)
         return max(position, self.end)
 
-    def _record_of(self, position: int) -> int:
-        """Where the entry begins whose message has this physical offset; in a classic log that is the same place."""
+    def record_of(self, position: int) -> int:
+        """Where the entry begins whose message has this physical offset; the offset itself if there is none."""
         for segment in self.segments:
-            at = position - segment.record_format.message_at
-            if at != position and segment.base <= at < segment.end:
+            kind = segment.record_format
+            at = position - kind.message_at
+            if kind.has_entries and kind.holds_messages and segment.base <= at < segment.end:
                 with SegmentReader(self.filesystem, segment) as file:
                     return at if start_at(file, at, end=at + 1) == at and judge(file, at).is_record else position
         return position

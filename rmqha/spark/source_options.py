@@ -57,7 +57,7 @@ class SourceOptions:
             ending_offset=None if ending == "latest" else ending,
         )
         begin, end = log.range_of(read)
-        return starting if isinstance(starting, int) else begin, end
+        return log.record_of(starting) if isinstance(starting, int) else begin, end
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:

@@ -9,26 +9,9 @@ from typing import Any
 import pytest
 
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
-from rmqha.spark import CorruptRange, OnCorrupt, ReadOptions, ReadReport, iter_batches
-from rmqha.spark.commit_log import open_log
-from rmqha.spark.decoder import decode
+from rmqha.spark import CorruptRange, OnCorrupt, ReadReport
 from tests.spark.logs import BLANK, LogWriter, record
-
-
-def read(root: Path, report: ReadReport | None = None, **options: Any) -> list[dict[str, Any]]:
-    batches = iter_batches(str(root), ReadOptions(**options), report=report)
-    return [row for batch in batches for row in batch.to_pylist()]
-
-
-def offsets(root: Path, report: ReadReport | None = None, **options: Any) -> list[int]:
-    return [row["physicalOffset"] for row in read(root, report, **options)]
-
-
-def split_offsets(root: Path, split_bytes: int, **options: Any) -> tuple[list[int], ReadReport]:
-    log, report = open_log(str(root)), ReadReport()
-    splits = log.splits(log.min_offset, log.end, split_bytes=split_bytes)
-    batches = decode(log.filesystem, splits, ReadOptions(**options), report=report)
-    return [row["physicalOffset"] for batch in batches for row in batch.to_pylist()], report
+from tests.spark.readers import offsets, read, split_offsets
 
 
 @pytest.fixture

@@ -11,33 +11,18 @@ import pytest
 import trio
 
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
-from rmqha.spark import CorruptRange, OnCorrupt, ReadOptions, ReadReport, iter_batches
+from rmqha.spark import CorruptRange, OnCorrupt, ReadReport
 from rmqha.spark.commit_log import open_log
-from rmqha.spark.decoder import decode
 from rmqha.spark.replay import Engine, ReplayOptions, replay
+from rmqha.spark.source_options import parse_options
 from rmqha.store.os_disk import OsDisk
 from tests.dledger.ledger_log import ledger_log
 from tests.dledger.ledgers import expected_lines, unpack
 from tests.spark.logs import LedgerWriter, LogWriter, record
+from tests.spark.readers import offsets, read, split_offsets
 
 ENTRIES = [line for line in expected_lines() if "blank" not in line]
 BARRIER = b"RMQHA_SYS_TERM_BEGAN"
-
-
-def read(root: Path, report: ReadReport | None = None, **options: Any) -> list[dict[str, Any]]:
-    batches = iter_batches(str(root), ReadOptions(**options), report=report)
-    return [row for batch in batches for row in batch.to_pylist()]
-
-
-def offsets(root: Path, report: ReadReport | None = None, **options: Any) -> list[int]:
-    return [row["physicalOffset"] for row in read(root, report, **options)]
-
-
-def split_offsets(root: Path, split_bytes: int, **options: Any) -> tuple[list[int], ReadReport]:
-    log, report = open_log(str(root)), ReadReport()
-    splits = log.splits(log.min_offset, log.end, split_bytes=split_bytes)
-    batches = decode(log.filesystem, splits, ReadOptions(**options), report=report)
-    return [row["physicalOffset"] for batch in batches for row in batch.to_pylist()], report
 
 
 @pytest.fixture
@@ -164,6 +149,16 @@ class TestBareGroup:
             "entries", BARRIER.decode(), "entries",
         ]  # fmt: skip
 
+    def test_bounds_beside_an_entry_without_a_body(self, tmp_path: Path) -> None:
+        """It is as long as a header: that is where an entry begins whose message lies at the next one's place."""
+        writer = LedgerWriter(tmp_path)
+        for body in (b"one", b"", b"two", b"", b"", b"three"):
+            writer.append(body)
+        writer.commit()
+        for number, at in enumerate(writer.offsets):
+            assert offsets(tmp_path, starting_offset=at) == writer.offsets[number:]
+            assert offsets(tmp_path, ending_offset=at) == writer.offsets[:number]
+
     def test_it_has_no_times(self, group: Path) -> None:
         with pytest.raises(ConfigError, match="have no times: give offsets"):
             read(group / "dledger-n0", starting_timestamp_ms=5)
@@ -231,6 +226,10 @@ class TestMessages:
         for starting in (messages[50], log.offsets[50]):
             for ending in (messages[90], log.offsets[90]):
                 assert offsets(log.root, starting_offset=starting, ending_offset=ending) == messages[50:90]
+                source = parse_options(
+                    {"path": str(log.root), "startingOffsets": str(starting), "endingOffsets": str(ending)}
+                )
+                assert source.range_of("broker", open_log(str(log.root))) == (log.offsets[50], log.offsets[90])
 
     def test_times_lead_to_messages(self, tmp_path: Path) -> None:
         writer = LedgerWriter(tmp_path)
