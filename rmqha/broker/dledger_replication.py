@@ -282,14 +282,15 @@ class DLedgerReplication:
         await self._tables.follow(address)
 
     def facts(self) -> dict[str, Any]:
-        """``role`` and ``dledger`` of the status document (rmqha/cli/verdict.py)."""
-        state = self._state
+        """What the status document says of the group and this member (rmqha/cli/dledger_verdict.py)."""
+        state, is_master = self._state, self._store.role.is_master
         member = {} if self._server is None else asdict(self._server.status())
         peers = {peer: join_address(*address) for peer, address in self._member.peers.items()}
         connected = [] if self._server is None else sorted(self._server.rpc.connected)
         return {
             "role": state.role.value,
-            "is_master": self._store.role.is_master,
+            "broker_id": MASTER_ID if is_master else self._config.broker_id,
+            "is_master": is_master,
             "dledger": member
             | {"group": self._member.group, "id": state.self_id, "leader": state.leader_id}
             | {"peers": peers, "connected": connected, "master": self._store.role.master or None}

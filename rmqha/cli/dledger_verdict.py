@@ -3,6 +3,7 @@
 In the status document it has, in place of ``ha`` and ``ha_client``:
 
     role             LEADER, FOLLOWER or CANDIDATE
+    broker_id        as clients know it: 0 while it is master
     is_master        whether it takes messages: a leader does once all that it inherited is committed and dispatched
     dledger          what `rmqha dledger status` shows of a member, and: group id leader peers connected master diverged
 """
@@ -35,9 +36,11 @@ def judge_member(facts: dict[str, Any], name: str) -> tuple[str, str, list[str],
     return level, summary, reasons, not reasons and is_level
 
 
-def member_line(member: dict[str, Any]) -> str:
+def member_line(facts: dict[str, Any]) -> str:
     """Its figures in one line."""
+    member = facts["dledger"]
     indexes = ("begin", "end", "committed", "flushed")
     shown = [f"{name} {member[f'{name}_index']:,}" for name in indexes]
     connected = ", ".join(member["connected"]) or "nobody"
-    return "  ".join([*shown, f"connected to {connected}", f"master {member['master'] or '(itself, or none)'}"])
+    master = "(itself)" if facts["is_master"] else member["master"] or "(none)"
+    return "  ".join([*shown, f"connected to {connected}", f"master {master}"])

@@ -27,7 +27,7 @@ def commit_log_directory(path: str) -> str:
     raise CliError(
         f"there is no commitlog in {path}",
         why="it has neither a directory 'commitlog' nor files named by 20 digits",
-        hint="name a store (storePathRootDir) or its commitlog directory",
+        hint="name a store (storePathRootDir) or its commitlog directory; 'rmqha dledger dump' reads a DLedger store",
     )
 
 

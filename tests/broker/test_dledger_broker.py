@@ -106,6 +106,7 @@ async def test_followers_refuse_at_once_and_name_the_master(autojump_clock: Mock
             route = await asked(node, RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "t"}))
             (broker,) = decode_route(route.body).broker_datas
             number = int(node.name[1:])
+            assert node.replication.facts()["broker_id"] == number + 1
             assert broker.broker_name == "g"
             assert broker.broker_addrs == {
                 0: f"{group.addresses[master.name]}:10911",
@@ -114,6 +115,7 @@ async def test_followers_refuse_at_once_and_name_the_master(autojump_clock: Mock
             assert (await asked(node, pull_request(0))).code == ResponseCode.SUCCESS
         route = await asked(master, RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "t"}))
         assert decode_route(route.body).broker_datas[0].broker_addrs == {0: f"{group.addresses[master.name]}:10911"}
+        assert master.replication.facts()["broker_id"] == 0
 
 
 @pytest.mark.parametrize("how", ["kill", "cut_power"])

@@ -128,6 +128,18 @@ def test_who_left_is_named_with_when_and_why_where_it_is_missed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("facts", "name"),
+    [
+        (member(), "(itself)"),
+        (member("FOLLOWER", leader="n1", master="h:10911", is_master=False), "h:10911"),
+        (member("CANDIDATE", leader=None, is_master=False), "(none)"),
+    ],
+)
+def test_a_member_names_the_master(facts: dict[str, Any], name: str) -> None:
+    assert render_status(facts, judge(facts)).endswith(f"  master {name}")
+
+
+@pytest.mark.parametrize(
     ("facts", "level", "reason"),
     [
         (member(), "ok", ""),
