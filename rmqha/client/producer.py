@@ -40,7 +40,7 @@ from rmqha.transport import Network, TcpNetwork
 _ROUTE_TIMEOUT_S: Final = 3.0
 """RocketMQ's; half of what a send may take, so that an address without an answer does not use it up."""
 _REFUSED_ROUTE_S: Final = 0.5
-"""So old is a route before a broker's refusal makes it be looked up anew, however many sends are refused."""
+"""How old a route must be before a broker's refusal makes the producer look it up again, however many sends fail."""
 _FIRST_PAUSE_S: Final = 0.1
 _PAUSE_S_MAX: Final = 1.0
 
@@ -322,7 +322,7 @@ class Producer:
         raise MQClientError(f"topic {topic} has no queue {queue.queue_id} on broker {queue.broker_name}")
 
     def note_outcome(self, topic: str, outcome: Outcome | RmqhaError) -> None:
-        """Whether the topic's route is still to be believed: one who is master no more refuses what it is sent."""
+        """Forget the topic's route if a send's outcome puts it in doubt; a former master refuses sends."""
         if isinstance(outcome, RemotingError):
             self.forget_route(topic)
         elif isinstance(outcome, RemotingCommand) and outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE:

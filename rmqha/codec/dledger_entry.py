@@ -205,7 +205,7 @@ def decode_entry(data: BytesLike) -> DLedgerEntry | None:
 
 
 def index_of(header: BytesLike) -> int:
-    """The index of the entry with these first bytes."""
+    """The index of the entry that begins with these bytes."""
     return int(_HEADER.unpack_from(header)[2])
 
 

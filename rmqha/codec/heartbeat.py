@@ -26,9 +26,9 @@ SUBSCRIBE_ALL: Final = "*"
 HEARTBEAT_SIZE_MAX: Final = 256 * 1024
 """A thousand topics with some tags each. To read a larger one would keep everybody else waiting."""
 SUBSCRIPTIONS_MAX: Final = 2048
-"""Of a heartbeat, its groups included: as Java writes them no more fit into one."""
+"""Consumer groups and subscriptions of one heartbeat together: as Java writes them no more fit into one."""
 TAGS_MAX: Final = 16_384
-"""Of a heartbeat, its codes included."""
+"""Tags of one heartbeat, and their codes: Java's clients write each tag as both."""
 TAGS_SIZE_MAX: Final = PROPERTIES_SIZE_MAX
 """Characters of a tag expression: no message has a longer tag, and RocketMQ's console takes 4,096."""
 
@@ -115,8 +115,11 @@ def decode_heartbeat(body: bytes | memoryview) -> HeartbeatData:
 
 def _check_counts(consumers: Sequence[dict[str, Any]]) -> None:
     """Raises RemoteProtocolError if it would take too long to go through all that is named."""
-    subscriptions = [one for consumer in consumers for one in _subscriptions_of(consumer)]
-    tags = sum(str(one.get("subString")).count("||") + len(one.get("codeSet") or ()) for one in subscriptions)
+    subscriptions = [subscription for consumer in consumers for subscription in _subscriptions_of(consumer)]
+    tags = sum(
+        str(subscription.get("subString")).count("||") + len(subscription.get("codeSet") or ())
+        for subscription in subscriptions
+    )
     count = len(consumers) + len(subscriptions)
     if count > SUBSCRIPTIONS_MAX or tags > TAGS_MAX:
         raise RemoteProtocolError(
@@ -135,7 +138,7 @@ def _text(value: object) -> str:
 
 
 def _integer(value: Any, *, bits: int) -> int:
-    """A number of Java's, or text that is one. Raises TypeError or ValueError if it is none, or larger."""
+    """A number of so many bits, or text that is one. Raises TypeError or ValueError if it is none, or larger."""
     number = int(value)
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
         raise ValueError(f"a number of more than {bits} bits")
