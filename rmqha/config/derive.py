@@ -18,7 +18,7 @@ def derive(values: dict[str, Any], notes: list[str]) -> BrokerConfig:
     given = BrokerConfig(**values)
     filled: dict[str, Any] = {}
     if given.enable_dleger_commit_log:
-        values = values | derive_dledger(given, values, notes)
+        values = derive_dledger(given, values, notes)
         given = BrokerConfig(**values)
 
     def default(attribute: str, value: object) -> None:

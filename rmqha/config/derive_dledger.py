@@ -1,12 +1,21 @@
 """What follows for a broker on a DLedger group: RocketMQ's keys for DLedger's options, and the other way round."""
 
 import re
+from dataclasses import fields
 from typing import Any, Final
 
-from rmqha.choices import BrokerRole
 from rmqha.config.broker_config import BrokerConfig
+from rmqha.config.ha_config import HAConfig
+from rmqha.config.key import METADATA
+from rmqha.config.tls_config import TlsConfig
 
 _SELF_ID: Final = re.compile(r"[A-Za-z](\d{1,9})")
+_WITHOUT_EFFECT: Final = frozenset(
+    {"broker_id"}
+    | {declared.name for declared in fields(HAConfig)}
+    | {declared.name for declared in fields(TlsConfig) if declared.name.startswith("ha_tls_")}
+)
+"""Attributes of a master that is appointed, of its slaves, and of the HA port."""
 
 
 def self_number(self_id: str) -> int | None:
@@ -16,24 +25,32 @@ def self_number(self_id: str) -> int | None:
 
 
 def derive_dledger(given: BrokerConfig, values: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Attributes that other keys decide here; ``notes`` gets what was set and has no effect."""
-    for attribute, name in (("broker_role", "brokerRole"), ("broker_id", "brokerId")):
-        if attribute in values and values[attribute] not in (BrokerRole.ASYNC_MASTER, 0):
-            notes.append(f"{name} has no effect with enableDLegerCommitLog=true: the group elects its master")
-    filled: dict[str, Any] = {
-        "broker_role": BrokerRole.ASYNC_MASTER,
+    """The values that hold on a group; ``notes`` gets what was set and has no effect there."""
+    _note_ineffective(values, notes)
+    kept = {attribute: value for attribute, value in values.items() if attribute not in _WITHOUT_EFFECT}
+    derived: dict[str, Any] = {
         "broker_id": (self_number(given.d_leger_self_id) or 0) + 1,
         "broker_name": given.broker_name or given.d_leger_group,
         "data_store_path": given.store_path_dledger_commit_log or given.data_store_path,
         "preferred_leader_ids": given.preferred_leader_id or given.preferred_leader_ids,
     }
     if "mapped_file_size_for_entry_data" not in values:
-        filled["mapped_file_size_for_entry_data"] = given.mapped_file_size_commit_log
-    return filled | _cleaning(given, values)
+        derived["mapped_file_size_for_entry_data"] = given.mapped_file_size_commit_log
+    elif "mapped_file_size_commit_log" not in values:
+        derived["mapped_file_size_commit_log"] = given.mapped_file_size_for_entry_data
+    return kept | derived | _cleaning(given, values)
+
+
+def _note_ineffective(values: dict[str, Any], notes: list[str]) -> None:
+    """One that was set to its default says nothing."""
+    for declared in fields(BrokerConfig):
+        if declared.name in _WITHOUT_EFFECT and values.get(declared.name, declared.default) != declared.default:
+            name = declared.metadata[METADATA].name
+            notes.append(f"{name} has no effect with enableDLegerCommitLog=true: the group elects and replicates")
 
 
 def _cleaning(given: BrokerConfig, values: dict[str, Any]) -> dict[str, Any]:
-    """The broker's own cleaning deletes, so that queues go with their messages; it obeys DLedger's names, too."""
+    """DLedger's limits for the broker's own cleaning, which deletes in its place, so that queues go with messages."""
     found: dict[str, Any] = {}
     if "file_reserved_hours" in values:
         found["file_reserved_time_s"] = given.file_reserved_hours * 3600.0

@@ -9,6 +9,7 @@ from rmqha.config.dledger_peers import check_name, parse_peers
 from rmqha.config.kinds import split_address
 from rmqha.config.load_dledger import settings_problems
 from rmqha.config.problem import Problem
+from rmqha.config.store_config import COMMIT_LOG_FILE_SIZE_MIN
 
 
 def dledger_problems(config: BrokerConfig) -> Iterator[Problem]:
@@ -22,6 +23,12 @@ def dledger_problems(config: BrokerConfig) -> Iterator[Problem]:
             "mappedFileSizeForEntryData mappedFileSizeCommitLog",
             f"mappedFileSizeForEntryData={config.mapped_file_size_for_entry_data} and mappedFileSizeCommitLog="
             f"{config.mapped_file_size_commit_log} mean the same here; set one of them, the same on all members",
+        )
+    elif config.mapped_file_size_for_entry_data < COMMIT_LOG_FILE_SIZE_MIN:
+        yield Problem(
+            "mappedFileSizeForEntryData",
+            f"mappedFileSizeForEntryData={config.mapped_file_size_for_entry_data} is too small for a broker's "
+            f"messages; set at least {COMMIT_LOG_FILE_SIZE_MIN}",
         )
     if "," in config.data_store_path or config.read_only_data_store_dirs:
         yield Problem(
@@ -47,7 +54,9 @@ def _members(config: BrokerConfig) -> Iterator[Problem]:
         )
         return
     if self_number(config.d_leger_self_id) is None:
-        text = f"dLegerSelfId={config.d_leger_self_id} is not a letter and a number, such as n0: brokerId follows of it"
+        text = (
+            f"dLegerSelfId={config.d_leger_self_id} is not a letter and a number, such as n0: brokerId follows from it"
+        )
         yield Problem("dLegerSelfId", text)
     yield from _other_members(config, peers)
     host, port = split_address(peers[config.d_leger_self_id])
@@ -69,7 +78,7 @@ def _other_members(config: BrokerConfig, peers: dict[str, str]) -> Iterator[Prob
     number = self_number(config.d_leger_self_id)
     for peer in peers:
         if peer != config.d_leger_self_id and number is not None and self_number(peer) == number:
-            text = f"dLegerPeers: {peer} and {config.d_leger_self_id} have the same number, of which brokerId follows"
+            text = f"dLegerPeers: {peer} and {config.d_leger_self_id} have the same number, from which brokerId follows"
             yield Problem("dLegerPeers dLegerSelfId", text)
     if strangers := sorted(set(config.preferred_leader_ids) - peers.keys()):
         text = f"{', '.join(strangers)} is to be preferred as a leader, but is none of dLegerPeers: {', '.join(peers)}"

@@ -217,10 +217,10 @@ def _tls(config: BrokerConfig) -> Problems:
 def _listeners(config: BrokerConfig) -> Problems:
     if config.allow_insecure:
         return
-    for address, mode, keys in (
-        (config.bind_address, config.tls_mode, ("bindAddress", "brokerIP1")),
-        (config.ha_bind_address, config.ha_tls_mode, ("haBindAddress", "brokerIP2", "brokerIP1")),
-    ):
+    listeners = [(config.bind_address, config.tls_mode, ("bindAddress", "brokerIP1"))]
+    if not config.enable_dleger_commit_log:
+        listeners.append((config.ha_bind_address, config.ha_tls_mode, ("haBindAddress", "brokerIP2", "brokerIP1")))
+    for address, mode, keys in listeners:
         if not _is_loopback(address) and mode is not TlsMode.ENFORCING:
             decisive = next((key for key in keys if key in config.origins), keys[0])
             yield Problem(

@@ -19,6 +19,7 @@ from rmqha.config.kinds import (
 
 GIB = 1 << 30
 INT32_MAX = (1 << 31) - 1
+COMMIT_LOG_FILE_SIZE_MIN = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class StoreConfig:
         "mappedFileSizeCommitLog",
         BYTES,
         str(GIB),
-        low=4096,
+        low=COMMIT_LOG_FILE_SIZE_MIN,
         high=INT32_MAX,
         meaning="Size of every commitlog file. Must be equal on a master and all its slaves, and can "
         "never change for an existing store.",

@@ -58,6 +58,22 @@ def test_a_role_in_the_file_is_noted() -> None:
     assert (config.is_slave, config.broker_id) == (False, 2)
 
 
+def test_keys_of_the_classic_replication_are_noted_and_change_nothing() -> None:
+    """They were refused, with advice for a classic master, or took effect on nothing without a word."""
+    classic = {"inSyncReplicas": "3", "haPeers": "127.0.0.1:10912", "haAllow": "10.0.0.0/8", "haTlsMode": "enforcing"}
+    config = load_config(None, GROUP | classic)
+    assert sorted(note.split(" has no effect with enableDLegerCommitLog=true")[0] for note in config.notes) == sorted(
+        classic
+    )
+    assert (config.in_sync_replicas, config.ha_peers) == (1, ())
+
+
+@pytest.mark.parametrize("key", ["mappedFileSizeForEntryData", "mappedFileSizeCommitLog"])
+def test_either_name_sets_the_size_of_the_data_files(key: str) -> None:
+    config = load_config(None, GROUP | {key: "65536"})
+    assert (config.mapped_file_size_for_entry_data, config.mapped_file_size_commit_log) == (65536, 65536)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -71,7 +87,8 @@ def test_a_role_in_the_file_is_noted() -> None:
         ({"listenPort": "40912"}, "the group needs a port of its own"),
         ({"listenPort": "40914"}, "the group needs a port of its own"),
         ({"dLegerPeers": PEERS.replace("127.0.0.1:40912", "10.0.0.2:40912")}, "DLedger knows no TLS"),
-        ({"mappedFileSizeForEntryData": "4096"}, "mean the same here"),
+        ({"mappedFileSizeForEntryData": "4096", "mappedFileSizeCommitLog": "8192"}, "mean the same here"),
+        ({"mappedFileSizeForEntryData": "128"}, "is too small for a broker's messages; set at least 4096"),
         ({"storePathDLedgerCommitLog": "/a,/b"}, "a broker's log lies in one directory"),
         ({"readOnlyDataStoreDirs": "/a"}, "a broker's log lies in one directory"),
         ({"minVoteIntervalMs": "2000"}, "minVoteIntervalMs is above maxVoteIntervalMs"),
