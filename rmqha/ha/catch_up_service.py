@@ -27,7 +27,7 @@ _PROGRESS_S: Final = 5.0
 _WAITING_S: Final = 60.0
 _READ_AGAIN_S: Final = 5.0
 _HINT_S: Final = 1.0
-"""Of strangers who say that they are ahead, one in so long has the peers asked."""
+"""Of all reports of being ahead, which anybody can send, one in this time has the peers asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class CatchUpService:
         """A slave says that it holds more than this log: it may be a peer that has changed since it was asked.
 
         A report proves nothing; what peers answer does. They are asked at once, or sends might take the places of what
-        it holds.
+        the slave holds.
         """
         if (now := trio.current_time()) >= self._hinted_at + _HINT_S:
             self._hinted_at = now
@@ -140,7 +140,8 @@ class CatchUpService:
     async def _ask_peers(self) -> None:
         while True:
             peer = await self._next_question()
-            own_end, takes = self._log.max_offset, self._plan.takes_from(peer, is_empty=self._is_empty)
+            own_end = self._log.max_offset
+            takes = self._plan.takes_from(peer, is_empty=self._is_empty, own_end=own_end)
             known = PeerState.LONGER if peer.is_longer(own_end) else peer.state
             self._asking, asked_at = peer, trio.current_time()
             answer = await self._asker.ask(self._addresses[peer.peer], known=known, takes=takes)

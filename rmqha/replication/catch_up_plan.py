@@ -141,21 +141,24 @@ class CatchUpPlan:
         return min(yet_to_say or self.peers, key=lambda peer: (max(peer.ask_at, now), -peer.end))
 
     def ask_at_once(self, *, now: float) -> None:
-        """Somebody says that he holds more than this log: find out who, and whether it is so."""
+        """Ask every peer now: a slave reports that it holds more than this log, which may be true of one of them."""
         for peer in self.peers:
             peer.ask_at = min(peer.ask_at, now)
 
-    def takes_from(self, peer: PeerKnowledge, *, is_empty: bool) -> bool:
+    def takes_from(self, peer: PeerKnowledge, *, is_empty: bool, own_end: int) -> bool:
         """Whether ``peer``, if it is asked now, has to send what it holds beyond the local log.
 
-        An empty log begins like that of the peer it takes from first, and cannot go on to one that begins behind that
-        one's end: so each says before where its log ends, and it begins like the longest, however often that fails.
+        An empty log begins where the log of the first peer that it takes from does, and could then take nothing from a
+        peer whose log begins behind that one's end. So each peer first says where its log ends, and an empty log begins
+        like the longest. While that one is away it is waited for, as ``refusal`` says, until an operator takes it out
+        of ``haPeers``.
         """
         if not is_empty or len(self.peers) == 1:
             return bool(self.refusal)
         if any(other.state in _YET_TO_SAY for other in self.peers):
             return False
-        return bool(self.refusal) and peer.end == max(other.end for other in self.peers)
+        longest = max((other.end for other in self.peers if other.is_longer(own_end)), default=-1)
+        return bool(self.refusal) and peer.end >= longest
 
     def on_answer(self, peer: PeerKnowledge, answer: PeerAnswer, *, own_end: int, asked_at: float, now: float) -> None:
         """Take in what asking ``peer`` since ``asked_at`` has brought; ``own_end`` is the local log's end after it."""

@@ -21,7 +21,7 @@ class Plan:
         return known.ask_at - self.now
 
     def takes_from(self, peer: str, *, is_empty: bool = True) -> bool:
-        return self.plan.takes_from(self._known(peer), is_empty=is_empty)
+        return self.plan.takes_from(self._known(peer), is_empty=is_empty, own_end=self.own_end)
 
     def _known(self, peer: str) -> PeerKnowledge:
         (known,) = [known for known in self.plan.peers if known.peer == peer]
@@ -178,6 +178,32 @@ def test_an_empty_log_does_not_begin_like_a_shorter_peer_because_the_longest_fai
     plan.answer("short", PeerState.LONGER, end=300)
     assert plan.takes_from("short"), "it has grown meanwhile, and brings all that the one that fails has said to hold"
     assert plan.takes_from("long")
+
+
+def test_an_empty_log_begins_like_a_peer_that_does_not_say_where_it_ends_if_no_other_holds_more() -> None:
+    """Its remoting port cannot be reached. Beside an empty peer, which had said 0, sends were refused for ever."""
+    plan = Plan("unspoken", "other")
+    plan.own_end = 0
+    plan.answer("other", PeerState.SETTLED, end=0)
+    plan.answer("unspoken", PeerState.LONGER)
+    assert plan.takes_from("unspoken")
+    plan.answer("other", PeerState.LONGER, end=200)
+    assert not plan.takes_from("unspoken")
+    assert plan.takes_from("other")
+
+
+def test_an_empty_log_waits_for_the_longest_peer_though_that_is_gone_and_says_so() -> None:
+    """However long: only an operator knows that it does not come back, and takes it out of haPeers."""
+    plan = Plan("short", "long")
+    plan.own_end = 0
+    plan.answer("short", PeerState.LONGER, end=200)
+    plan.answer("long", PeerState.LONGER, end=300)
+    for _ in range(100):
+        plan.now += PATIENCE_S
+        plan.answer("short", PeerState.LONGER, end=200)
+        plan.answer("long", PeerState.LONGER, was_reached=False, reason="connection refused")
+    assert not plan.takes_from("short")
+    assert "long holds messages beyond this log's end, 0 (up to 300): connection refused" in plan.plan.refusal
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
