@@ -217,7 +217,9 @@ def _tls(config: BrokerConfig) -> Problems:
 def _listeners(config: BrokerConfig) -> Problems:
     if config.allow_insecure:
         return
-    listeners = [(config.bind_address, config.tls_mode, ("bindAddress", "brokerIP1"))]
+    listeners: list[tuple[str, TlsMode, tuple[str, ...]]] = [
+        (config.bind_address, config.tls_mode, ("bindAddress", "brokerIP1"))
+    ]
     if not config.enable_dleger_commit_log:
         listeners.append((config.ha_bind_address, config.ha_tls_mode, ("haBindAddress", "brokerIP2", "brokerIP1")))
     for address, mode, keys in listeners:
