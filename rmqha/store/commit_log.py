@@ -376,4 +376,5 @@ class CommitLog:
                 self.wrote.cut(phy_offset)
             self.queue.start_offset = phy_offset
             self.boundary_offset = self.last_store_timestamp_ms = 0
+            self._recent.forget()
         self._note_durable()

@@ -12,7 +12,7 @@ from rmqha.codec.delay_level import DELAY_LEVELS_MS
 from rmqha.codec.host import parse_host
 from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
 from rmqha.codec.record.encoder import PreparedRecord, prepare
-from rmqha.codec.record.layout import SCHEDULE_TOPIC, SysFlag
+from rmqha.codec.record.layout import SCHEDULE_TOPIC, SysFlag, encode_blank
 from rmqha.store.recent_records import RECORDS_MAX, RecentRecords
 from rmqha.store.segment_reader import SegmentReader
 from tests.sim.sim_disk import SimDisk
@@ -143,6 +143,24 @@ async def test_a_cut_log_forgets(autojump_clock: MockClock, bench: Bench) -> Non
     assert bench.log.append_raw(memoryview(raw), second.wrote_offset) == len(raw)
     told, _ = walk(bench, 0, bench.log.max_offset)
     assert [request.tags_code for request in told] == [0, other.tags_code]
+
+
+async def test_a_log_that_begins_anew_before_its_end_forgets(autojump_clock: MockClock, bench: Bench) -> None:
+    """Its only segment with messages is gone, as if somebody had deleted it."""
+    (result,) = await bench.put(message(properties=b"TAGS\x01gone"))
+    rest = encode_blank(SEGMENT - result.end_offset).ljust(SEGMENT - result.end_offset, b"\0")
+    bench.log.append_raw(memoryview(rest), result.end_offset)
+    bench.allocate.prepare()
+    await bench.allocate.wait_allocated()
+    bench.queue.add(bench.allocate.take())  # type: ignore[arg-type]
+    await bench.queue.delete_first_in_thread()
+    bench.log.start_at(0)
+    other = message(properties=b"TAGS\x01here")
+    raw = other.pack(queue_offset=0, physical_offset=0, store_timestamp_ms=5)
+    await bench.allocate.wait_allocated()
+    assert bench.log.append_raw(memoryview(raw), 0) == len(raw)
+    told, _ = walk(bench, 0, bench.log.max_offset)
+    assert [request.tags_code for request in told] == [other.tags_code]
 
 
 async def test_a_failed_write_is_told_of_by_nobody(autojump_clock: MockClock, bench: Bench) -> None:
