@@ -1,5 +1,6 @@
 """From the operator's settings to what each part of a member of a DLedger group needs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from rmqha.choices import DLedgerAck
@@ -35,11 +36,12 @@ def server_options(
 
 
 def member_options(config: BrokerConfig) -> ServerOptions:
-    """Of a broker's member."""
-    return server_options(
+    """Of a broker's member, which has the descriptors that a classic broker has for its HA port."""
+    options = server_options(
         config,
         config.d_leger_group,
         config.d_leger_self_id,
         peers=parse_peers(config.d_leger_peers),
         store_base_dir=config.store_path_root_dir,
     )
+    return replace(options, limits=replace(options.limits, max_connections=config.max_ha_connections))

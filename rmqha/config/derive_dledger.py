@@ -12,10 +12,10 @@ from rmqha.config.tls_config import TlsConfig
 _SELF_ID: Final = re.compile(r"[A-Za-z](\d{1,9})")
 _WITHOUT_EFFECT: Final = frozenset(
     {"broker_id"}
-    | {declared.name for declared in fields(HAConfig)}
+    | {declared.name for declared in fields(HAConfig) if declared.name != "max_ha_connections"}
     | {declared.name for declared in fields(TlsConfig) if declared.name.startswith("ha_tls_")}
 )
-"""Attributes of a master that is appointed, of its slaves, and of the HA port."""
+"""Of the classic replication; ``max_ha_connections`` limits a member's port as well."""
 
 
 def self_number(self_id: str) -> int | None:

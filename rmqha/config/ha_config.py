@@ -206,8 +206,8 @@ class HAConfig:
         low=1,
         high=10_000,
         ours=True,
-        meaning="Most connections on the HA port at one time. At the limit, the connection that has acknowledged "
-        "nothing for the longest time gives way.",
+        meaning="Most connections on the HA port at one time, or on that of a DLedger member. At the limit, the "
+        "connection that has acknowledged nothing for the longest time gives way.",
     )
     max_ha_connections_per_address: int = key(
         "maxHaConnectionsPerAddress",

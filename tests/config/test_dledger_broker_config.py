@@ -68,6 +68,12 @@ def test_keys_of_the_classic_replication_are_noted_and_change_nothing() -> None:
     assert (config.in_sync_replicas, config.ha_peers) == (1, ())
 
 
+def test_a_members_port_takes_as_many_connections_as_the_process_has_descriptors_for() -> None:
+    """It took 4,096 that broker/main.py had not counted: with those the store had none left for its next file."""
+    assert member_options(load_config(None, GROUP)).limits.max_connections == 64
+    assert member_options(load_config(None, GROUP | {"maxHaConnections": "7"})).limits.max_connections == 7
+
+
 @pytest.mark.parametrize("key", ["mappedFileSizeForEntryData", "mappedFileSizeCommitLog"])
 def test_either_name_sets_the_size_of_the_data_files(key: str) -> None:
     config = load_config(None, GROUP | {key: "65536"})

@@ -1,5 +1,6 @@
 """One machine of the simulated group: a disk that stays, and processes of a member that come and go."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -14,8 +15,7 @@ from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.entry_dispatcher import PushOptions
 from rmqha.dledger.leadership_transfer import TransferOptions
 from rmqha.dledger.open_store import open_store
-from rmqha.dledger.server_options import ServerOptions
-from rmqha.remoting.limits import RemotingLimits
+from rmqha.dledger.server_options import MEMBER_LIMITS, ServerOptions
 from tests.sim.dledger.swarm import Swarm
 from tests.sim.journal import NodeDied
 from tests.sim.sim_clock import WallClock, stream
@@ -31,15 +31,7 @@ GROUP: Final = "g"
 _RESTART_S: Final = 2.0
 """A process that could not start, or has ended, is started again after so long, as systemd would."""
 _SETTINGS: Final = load_dledger_settings({})
-_LIMITS: Final = RemotingLimits(
-    client_allow=(),
-    max_connections=4096,
-    max_connections_per_address=4096,
-    max_in_flight_bytes=512 << 20,
-    max_in_flight_bytes_per_connection=64 << 20,
-    receive_size=16 * 1024,
-    server_channel_max_idle_time_s=120.0,
-)
+_LIMITS: Final = replace(MEMBER_LIMITS, receive_size=16 * 1024)
 
 
 class Process:
