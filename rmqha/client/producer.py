@@ -16,7 +16,7 @@ from rmqha.client.environment import check_trio_runs
 from rmqha.client.message import Message, MessageQueue, check_message, check_topic, render_properties
 from rmqha.client.message_client_id_setter import MessageClientIDSetter
 from rmqha.client.pipeline import QUEUED_BYTES_MAX, Pipeline
-from rmqha.client.results import SendOutcome, SendResult, read_send_outcome
+from rmqha.client.results import SendOutcome, SendResult, may_be_stored, read_send_outcome
 from rmqha.client.topic_routes import (
     REFRESH_AFTER_S,
     TopicPublishInfo,
@@ -119,9 +119,11 @@ class Producer:
         Raises:
             MQClientError: the message is none that a broker would take (not retryable).
             NoRouteError: no broker for the topic.
-            MQBrokerError: the broker refused; the message is not stored.
+            MQBrokerError: the broker refused; the message is not stored. With SYSTEM_ERROR it may be: so answers,
+                too, a leader of a DLedger group that no majority has confirmed the message to.
             RemotingConnectError: not sent, the message is not stored.
             RemotingError: otherwise, it is unknown whether the message is stored (by any of the tries).
+                Of several tries that failed the last one is raised that leaves this open, if there is one.
         """
         return await self._send(self.render(message), queue, timeout_s, retries)
 
@@ -181,12 +183,12 @@ class Producer:
         backoff = Backoff(self._chance, first_s=_FIRST_PAUSE_S, max_s=_PAUSE_S_MAX)
         backoff.on_progress()  # the first retry comes at once
         avoid_broker = None
-        unknown: RemotingError | None = None
+        unknown: RmqhaError | None = None
         for attempts_left in range(retries, -1, -1):
             chosen, outcome = await self._try_send(rendered, queue, deadline, avoid_broker)
             if isinstance(outcome, SendResult):
                 return outcome
-            if isinstance(outcome, RemotingError) and not isinstance(outcome, RemotingConnectError):
+            if may_be_stored(outcome):
                 unknown = outcome
             if not attempts_left or not outcome.retryable or not await _pause(backoff.next_pause_s(), deadline):
                 error = unknown or outcome

@@ -7,7 +7,7 @@ from rmqha.client.message import MessageExt, MessageQueue
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
-from rmqha.errors import MQBrokerError, RemotingError, RmqhaError
+from rmqha.errors import MQBrokerError, RemotingConnectError, RemotingError, RmqhaError
 
 
 class SendStatus(Enum):
@@ -92,6 +92,13 @@ def read_send_outcome(outcome: RemotingCommand | RemotingError, queue: MessageQu
         return error
     queue = queue if header.queue_id == queue.queue_id else queue._replace(queue_id=header.queue_id)
     return SendResult(status, msg_id, header.msg_id, queue, header.queue_offset, header.transaction_id)
+
+
+def may_be_stored(error: RmqhaError) -> bool:
+    """Whether an error that a send ended with leaves open what became of the message."""
+    if isinstance(error, MQBrokerError):
+        return error.code == ResponseCode.SYSTEM_ERROR
+    return isinstance(error, RemotingError) and not isinstance(error, RemotingConnectError)
 
 
 def broker_error(response: RemotingCommand) -> MQBrokerError:

@@ -130,6 +130,29 @@ async def test_what_an_earlier_try_left_unknown_is_not_called_not_sent(autojump_
         assert isinstance(caught.value.__cause__, RemotingConnectError)
 
 
+@pytest.mark.parametrize("then", ["refused", "gone"])
+async def test_what_a_leader_could_not_confirm_is_not_called_not_stored(then: str, autojump_clock: MockClock) -> None:
+    """It answered SYSTEM_ERROR, as no majority had the message in time, and led no more at the next try."""
+    network, broker = MemoryNetwork(), FakeBroker()
+    broker.topics["T"] = 1
+    async with producing(network, broker.address) as (producer, nursery):
+        nursery.start_soon(broker.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        broker.answers = [ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE]
+        if then == "gone":
+            broker.answers = [ResponseCode.SYSTEM_ERROR] * 2
+
+            async def die() -> None:
+                await trio.sleep(0.05)
+                await broker.die()
+
+            nursery.start_soon(die)
+        with pytest.raises(MQBrokerError) as caught:
+            await producer.send(MESSAGE, retries=1 if then == "refused" else 2)
+        assert caught.value.code == ResponseCode.SYSTEM_ERROR
+        assert isinstance(caught.value.__cause__, MQBrokerError if then == "refused" else RemotingConnectError)
+
+
 @pytest.mark.parametrize("how", ["send", "pipeline"])
 async def test_one_who_is_master_no_more_is_not_sent_to_until_the_route_grows_old(
     how: str, autojump_clock: MockClock
