@@ -6,8 +6,8 @@ import json
 import sys
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import click
 
@@ -18,6 +18,9 @@ from rmqha.cli.when import End, Last, Offset, Place, Start, Time
 from rmqha.client import Consumer, ConsumerOptions, MessageExt, MessageQueue, open_consumer
 from rmqha.errors import NoRouteError, RemotingError, RmqhaError, errors_in
 from rmqha.logs import escaped
+
+_HELD_S: Final = 1.0
+"""A broker holds a pull that finds no tag that fits up to the queue's end: that all is read is known only then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,19 +66,33 @@ class _Printer:
 async def tail_messages(plan: TailPlan) -> CliError | None:
     """Print what the plan says; returns what went wrong."""
     tags, options = " || ".join(plan.tags) or "*", ConsumerOptions(named_only=True)
+    if plan.tags:
+        options = replace(options, suspend_timeout_s=_HELD_S)
     try:
         async with open_consumer(
             plan.address, plan.topic, tags=tags, options=options, network=client_network()
         ) as consumer:
             if not consumer.queues:
                 await consumer.refresh()  # says why
+            _check_queues(plan, consumer)
             printer = _Printer(plan)
             ends = await read_stored(consumer, plan, printer=printer)
             if plan.follow:
                 await _follow(consumer, ends, printer)
+    except CliError as error:
+        return error
     except (RmqhaError, BaseExceptionGroup) as raised:
         return _in_words(plan, errors_in(raised, RmqhaError)[0])
     return None
+
+
+def _check_queues(plan: TailPlan, consumer: Consumer) -> None:
+    """Raise CliError if the topic has not the queues that are to be read."""
+    ids = {queue.queue_id for queue in consumer.queues}
+    for queue_id in plan.queue_ids:
+        if queue_id not in ids:
+            why = f"it has no queue {queue_id}, but {min(ids)} to {max(ids)}"
+            raise CliError(f"topic {plan.topic} cannot be read", why=why)
 
 
 async def read_stored(
@@ -90,7 +107,7 @@ async def read_stored(
         return ends
     kept: deque[MessageExt] | None = deque() if isinstance(plan.start, Last) else None
     while not printer.done and any(consumer.position(queue) < end for queue, end in ends.items()):
-        stored = [message for message in await consumer.poll() if message.queue_offset < ends[message.queue]]
+        stored = [message for message in await consumer.poll() if message.queue_offset < ends.get(message.queue, 0)]
         if kept is None:
             printer.print(stored)
         else:
@@ -119,8 +136,8 @@ async def _seek(consumer: Consumer, start: Place, ends: dict[MessageQueue, int])
 
 async def _follow(consumer: Consumer, ends: dict[MessageQueue, int], printer: _Printer) -> None:
     """Print what comes behind ``ends``; while no broker answers, say so once and go on asking."""
-    for queue, end in ends.items():
-        consumer.seek(queue, end)
+    for queue in consumer.queues:
+        consumer.seek(queue, ends.get(queue, 0))  # one that appeared meanwhile is read from its first message on
     waiting = False
     while not printer.done:
         try:

@@ -3,6 +3,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from rmqha.cli.tail_messages import TailPlan, json_line, read_stored, tail_messages, text_line
@@ -64,12 +65,18 @@ class FakeConsumer:
         return []
 
 
+FIELDS: dict[str, Any] = {
+    "topic": "t", "address": "", "start": Start(), "follow": False, "queue_ids": (), "tags": (), "limit": None,
+    "output": "text",
+}  # fmt: skip
+
+
+def plan(broker: FakeBroker, **more: Any) -> TailPlan:
+    return TailPlan(**FIELDS | {"topic": "T", "address": broker.address} | more)
+
+
 async def tail(capsys: Output, start: Place, **more: Any) -> list[str]:
-    fields: dict[str, Any] = {
-        "topic": "t", "address": "", "start": start, "follow": False, "queue_ids": (), "tags": (), "limit": None,
-        "output": "text",
-    }  # fmt: skip
-    ends = await read_stored(cast("Consumer", FakeConsumer()), TailPlan(**fields | more))
+    ends = await read_stored(cast("Consumer", FakeConsumer()), TailPlan(**FIELDS | {"start": start} | more))
     assert ends == {Q0: 5, Q1: 5}
     return capsys.readouterr().out.split()
 
@@ -92,12 +99,53 @@ async def test_the_broker_that_is_named_is_read(
             slave.log = Log({queue: list(records) for queue, records in master.log.records.items()})
             await send(producer, 1, first=1)
         monkeypatch.setattr("rmqha.cli.tail_messages.client_network", lambda: cluster.network)
-        plan = TailPlan(
-            topic="T", address=slave.address, start=Start(), follow=False, queue_ids=(), tags=(), limit=None,
-            output="text",
-        )  # fmt: skip
-        assert await tail_messages(plan) is None
+        assert await tail_messages(plan(slave)) is None
     assert [line for line in capsys.readouterr().out.splitlines() if line.isdigit()] == ["0"]
+
+
+async def test_with_a_tag_it_ends_soon_after_what_is_stored(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Brokers hold a pull that has found nothing with the tag up to the queue's end: it took 15 s."""
+    broker = FakeBroker()
+    async with cluster_of(broker) as cluster:
+        async with cluster.producer() as producer:
+            await send(producer, 4, tags="a")
+            await send(producer, 4, first=4, tags="b")
+        monkeypatch.setattr("rmqha.cli.tail_messages.client_network", lambda: cluster.network)
+        begun_at = trio.current_time()
+        assert await tail_messages(plan(broker, tags=("a",))) is None
+        assert trio.current_time() - begun_at < 4
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(line for line in lines if line.isdigit()) == ["0", "1", "2", "3"]
+
+
+async def test_a_queue_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.topics["T"] = 2
+    async with cluster_of(broker) as cluster:
+        monkeypatch.setattr("rmqha.cli.tail_messages.client_network", lambda: cluster.network)
+        for follow in (False, True):
+            failure = await tail_messages(plan(broker, queue_ids=(1, 2), follow=follow))
+            assert failure is not None
+            assert failure.exit_code == 1
+            assert failure.why == "it has no queue 2, but 0 to 1"
+
+
+async def test_a_queue_that_appears_meanwhile_is_for_the_next_time(capsys: Output) -> None:
+    consumer = FakeConsumer()
+    poll = consumer.poll
+
+    async def appear() -> list[MessageExt]:
+        queue = MessageQueue("t", "b", 2)
+        if queue not in consumer.log:
+            consumer.log[queue], consumer.at[queue] = [message(queue, 0)], 1
+            return [message(queue, 0)]
+        return await poll()
+
+    consumer.poll = appear  # type: ignore[method-assign]
+    await read_stored(cast("Consumer", consumer), TailPlan(**FIELDS))
+    assert capsys.readouterr().out.split() == [*bodies(0, range(5)), *bodies(1, range(5))]
 
 
 async def test_start_is_everything_stored_when_it_began(capsys: Output) -> None:

@@ -157,11 +157,18 @@ class FakeBroker(RequestDispatcher):
         header = decode_header(PullMessageRequestHeader, request)
         self.pulls.append(header)
         answer = self._find(header)
-        if answer.code == ResponseCode.PULL_NOT_FOUND and header.sys_flag & PullSysFlag.SUSPEND:
+        if header.sys_flag & PullSysFlag.SUSPEND and self._may_hold(header, answer):
             self.held.append((connection, request, header))
             connection.start_soon(self._expire, connection, request, header)
             return None
         return answer
+
+    def _may_hold(self, header: PullMessageRequestHeader, answer: RemotingCommand) -> bool:
+        """As a broker of ours: also what matches nothing up to the queue's end."""
+        if answer.code != ResponseCode.PULL_RETRY_IMMEDIATELY:
+            return answer.code == ResponseCode.PULL_NOT_FOUND
+        end = len(self._queue(header.topic, header.queue_id))
+        return header.queue_offset < end == decode_header(PullMessageResponseHeader, answer).next_begin_offset
 
     async def _expire(self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader) -> None:
         await trio.sleep(header.suspend_timeout_millis / 1000)
