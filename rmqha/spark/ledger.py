@@ -38,18 +38,20 @@ def find_ledger(filesystem: fs.FileSystem, path: str) -> str | None:
     Raises:
         StoreError: there are several.
     """
-    if path.rpartition("/")[2].startswith(_PREFIX) or _is_member(filesystem, path):
-        return path
     parent, _, name = path.rpartition("/")
+    if _is_member(filesystem, path):
+        return path
     if name == "data" and _is_member(filesystem, parent):
         return parent
     if not is_directory(filesystem, path):
         return None
     found = filesystem.get_file_info(fs.FileSelector(path))
-    members = sorted(info.path for info in found if info.base_name.startswith(_PREFIX) and not info.is_file)
+    members: list[str] = sorted(info.path for info in found if info.base_name.startswith(_PREFIX) and not info.is_file)
     if len(members) > 1:
         raise StoreError(f"{path} holds the stores of several members: name one of {', '.join(members)}")
-    return members[0] if members else None
+    if members:
+        return members[0]
+    return path if name.startswith(_PREFIX) and not is_directory(filesystem, f"{path}/commitlog") else None
 
 
 def _is_member(filesystem: fs.FileSystem, path: str) -> bool:

@@ -294,6 +294,12 @@ class TestPlaces:
         renamed = log.member.rename(log.root / "copy")
         assert len(offsets(renamed)) == 200
 
+    def test_a_broker_s_store_may_be_named_like_a_member(self, tmp_path: Path) -> None:
+        ledger, classic = LedgerWriter(tmp_path / "dledger-a"), LogWriter(tmp_path / "dledger-b")
+        message, before = ledger.put(b"one"), classic.append(b"two")
+        ledger.commit()
+        assert (offsets(ledger.root), offsets(classic.root)) == ([message], [before])
+
     def test_several_members_are_not_guessed(self, group: Path) -> None:
         with pytest.raises(StoreError, match=r"the stores of several members: name one of .*dledger-n0, .*dledger-n1"):
             read(group)
