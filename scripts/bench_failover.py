@@ -13,29 +13,29 @@ import signal
 import statistics
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from rmqha.client import SendStatus
 from rmqha.client.message import Message
 from rmqha.client.producer import Producer, ProducerOptions, open_producer
 from rmqha.errors import RmqhaError
 from tests.e2e.dledger_brokers import BrokerGroup
 
 TRY_S = 1.0
-"""A producer waits so long for an answer before it asks who is master."""
+"""How long a producer waits for an answer before it asks who is master."""
 
 
 async def send(producer: Producer, body: bytes) -> None:
     """Until it is SEND_OK."""
     while True:
-        try:
-            await producer.send(Message("failover", body), retries=100)
-        except RmqhaError:
-            continue
-        return
+        with suppress(RmqhaError):
+            if (await producer.send(Message("failover", body), retries=100)).status is SendStatus.SEND_OK:
+                return
 
 
 async def measure(group: BrokerGroup, arguments: argparse.Namespace) -> list[float]:
@@ -59,7 +59,7 @@ async def measure(group: BrokerGroup, arguments: argparse.Namespace) -> list[flo
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=10, help="(default %(default)s)")
+    parser.add_argument("--kills", type=int, default=10, help="of the leader (default %(default)s)")
     parser.add_argument("--hang", action="store_true", help="stop the leader's process instead of killing it")
     parser.add_argument("--heartbeat-ms", type=int, default=2000, help="heartBeatTimeIntervalMs (default %(default)s)")
     arguments = parser.parse_args()

@@ -82,7 +82,7 @@ class Flow:
 
 
 class Sender:
-    """Sends to the queues in turn; the message with this offset in its queue is so the one sent there as so many-th."""
+    """Sends to the queues in turn, so the nth message that was sent to a queue is the nth that lies there."""
 
     def __init__(self, port: int, case: Case, flow: Flow) -> None:
         self._ring = Ring(case)

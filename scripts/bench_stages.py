@@ -159,9 +159,12 @@ def cut_frames(chunks: list[bytes]) -> None:
 
 
 async def send(
-    store: DefaultMessageStore, chunks: list[bytes], watch: Stopwatch, topics: TopicConfigManager, gate: list[int]
+    store: DefaultMessageStore, chunks: list[bytes], *, watch: Stopwatch, topics: TopicConfigManager, gate: list[int]
 ) -> None:
-    """The whole road of a master: from the requests' bytes to the answers', and to the queues."""
+    """The whole road of a master: from the requests' bytes to the answers', and to the queues.
+
+    ``gate`` holds up to where the store may dispatch: what is acknowledged.
+    """
     replica, fence, limits = ReadyReplica(), Fence(), remoting_limits()
     durability = Durability(
         store, clock=trio.current_time, flush=None, replica=ReplicaPromise(replica, timeout_s=3600.0)
@@ -225,7 +228,7 @@ async def measure_round(
     watch, base = Stopwatch(), master.max_offset
     watch.timed("frames", cut_frames)(chunks)
     put_messages = master.put_messages
-    await send(master, chunks, watch, topics, gate)
+    await send(master, chunks, watch=watch, topics=topics, gate=gate)
     master.put_messages = put_messages  # type: ignore[method-assign]
     log = memoryview(bytes(commit_log(master).view_range(base, master.max_offset - base)))
     replicate(log, base, slave, watch)

@@ -24,6 +24,12 @@ class Mutant:
         while self._saved:
             setattr(*self._saved.pop())
 
+    def fits(self) -> bool:
+        """Whether it is there while it is entered, and gone afterwards."""
+        with self:
+            is_there = all(owner.__dict__[attribute] is wrong for owner, attribute, wrong in self.patches)
+        return is_there and all(owner.__dict__[attribute] is not wrong for owner, attribute, wrong in self.patches)
+
 
 MUTANTS: Final[dict[str, Mutant]] = {}
 

@@ -35,24 +35,21 @@ def _check_units(world: "World", machine: Machine, process: Process) -> None:
 
 
 def _check_files(world: "World") -> None:
-    """All members have the same bytes in those data files that both have whole."""
-    files = []
-    for machine in world.machines.values():
-        directory = machine.config.data_store_paths[0]
-        begin = machine.process.begin if machine.process else 0
-        first = machine.process.log[begin].pos if machine.process and machine.process.log else 0
-        files.append(
-            {
-                path: bytes(inode.cache)
-                for path, inode in machine.disk.files.items()
-                if path.startswith(f"{directory}/") and int(path.rpartition("/")[2]) >= first
-            }
-        )
-    shared = set.intersection(*[set(one) for one in ({path.rpartition("/")[2] for path in of_one} for of_one in files)])
-    named = [{path.rpartition("/")[2]: data for path, data in of_one.items()} for of_one in files]
-    for name in sorted(shared):
-        if any(of_one[name] != named[0][name] for of_one in named):
+    """All members have the same bytes in those data files that all have whole."""
+    files = [_whole_files(machine) for machine in world.machines.values()]
+    for name in sorted(set.intersection(*map(set, files))):
+        if any(of_one[name] != files[0][name] for of_one in files):
             world.checker.violation("S4", f"the data files {name} are not the same")
+
+
+def _whole_files(machine: Machine) -> dict[str, bytes]:
+    """By name; the log may begin in the middle of one, which is not among them."""
+    process, directory = machine.process, machine.config.data_store_paths[0]
+    first = process.log[process.begin].pos if process and process.log else 0
+    named = ((path.rpartition("/"), inode) for path, inode in machine.disk.files.items())
+    return {
+        name: bytes(inode.cache) for (parent, _, name), inode in named if parent == directory and int(name) >= first
+    }
 
 
 def observe(world: "World") -> int:

@@ -26,6 +26,14 @@ class Told(Enum):
     NOTHING = "a read that was not answered"
 
 
+_READS: Final[dict[int, Told]] = {
+    _Code.SUCCESS: Told.FOUND,
+    _Code.INDEX_OUT_OF_RANGE: Told.MISSING,
+    _Code.INDEX_LESS_THAN_LOCAL_BEGIN: Told.GONE,
+}
+"""What the codes of a read come to; any other is no answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where an entry lies."""
@@ -99,10 +107,5 @@ class History:
             is_sure = code not in PERHAPS
             operation.told = Told.APPENDED if code == _Code.SUCCESS else Told.REFUSED if is_sure else Told.PERHAPS
         else:
-            told = {
-                _Code.SUCCESS: Told.FOUND,
-                _Code.INDEX_OUT_OF_RANGE: Told.MISSING,
-                _Code.INDEX_LESS_THAN_LOCAL_BEGIN: Told.GONE,
-            }
-            operation.told = next((kind for known, kind in told.items() if known == code), Told.NOTHING)
+            operation.told = _READS.get(code, Told.NOTHING)
         self.completed += operation.told is not Told.NOTHING

@@ -14,9 +14,9 @@ from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.vote import VoteResponse, VoteResult
 from tests.sim.dledger import replication_mutants
 from tests.sim.dledger.planted import PLANTED, planted
-from tests.sim.mutant import Mutant, nothing
+from tests.sim.mutant import nothing
 
-__all__ = ["PLANTED", "Mutant"]
+__all__ = ["PLANTED"]
 
 Elector = leader_elector.DLedgerLeaderElector
 Reads = proven_reads.ProvenReads
