@@ -289,24 +289,27 @@ class Connection:
             await trio.sleep_until(due)
         self._watches_frame = False
 
-    async def _take_in_turns(self, commands: list[Request], size: int) -> None:
-        """Handle what arrived; between any two turns everybody else has one, and answers not taken are waited for."""
-        requests = self._count_in(commands, size)
-        turns, begun_at, handled = self._turns, self._heard_at, 0
+    async def _take_in_turns(self, requests: list[Request], size: int) -> None:
+        """Handle what arrived, and keep nothing of what is handled.
+
+        Between any two turns everybody else has one, and answers not taken are waited for.
+        """
+        self._count_in(requests, size)
+        turns, begun_at = self._turns, self._heard_at
         if not requests:
             turns.taken_s += trio.current_time() - begun_at
         try:
-            while handled < len(requests):
-                if handled:
-                    await self._wait_turn()
-                    begun_at = trio.current_time()
+            while requests:
                 self._turn_ends_at = begun_at + turns.turn_s
-                handled += self._handler.process(self, requests[handled : handled + turns.requests])
+                del requests[: self._handler.process(self, requests[: turns.requests])]
                 turns.taken_s += trio.current_time() - begun_at
                 if self._steps is not None:
                     await self._finish_steps()
+                if requests:
+                    await self._wait_turn()
+                    begun_at = trio.current_time()
         finally:
-            self.in_flight.release(len(requests) - handled)
+            self.in_flight.release(len(requests))
 
     async def _finish_steps(self) -> None:
         """What has been begun is finished, also while the server is shutting down, until this connection is closed."""
@@ -318,18 +321,16 @@ class Connection:
                 self._take_steps()
                 turns.taken_s += trio.current_time() - begun_at
 
-    def _count_in(self, commands: list[Request], size: int) -> list[Request]:
-        """Complete with the answers what was asked; returns the requests, which are in flight from now on."""
-        requests = commands
+    def _count_in(self, commands: list[Request], size: int) -> None:
+        """Complete with the answers what was asked; the requests, which alone are left, are in flight from now on."""
         if [command for command in commands if command.flag]:
             for command in commands:
                 if isinstance(command, RemotingCommand) and command.flag & FLAG_RESPONSE:
                     self._responses.complete(command)
-            requests = [command for command in commands if not command.flag & FLAG_RESPONSE]
-        if requests:
-            self.in_flight.add(len(requests), size)
-            self.requests += len(requests)
-        return requests
+            commands[:] = [command for command in commands if not command.flag & FLAG_RESPONSE]
+        if commands:
+            self.in_flight.add(len(commands), size)
+            self.requests += len(commands)
 
     async def _wait_turn(self) -> None:
         await self._turns.wait(self._undecoded_bytes)

@@ -1,5 +1,6 @@
 """The account of requests not answered yet: nobody gets another's answer, and nothing stays on the account."""
 
+import gc
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -192,6 +193,29 @@ async def test_requests_that_take_long_do_not_share_a_turn(autojump_clock: MockC
             await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert max(Counter(handled).values()) <= 2, "trio lets tasks go on in no fixed order, but all of them"
+
+
+async def test_nothing_is_kept_of_requests_that_are_handled(autojump_clock: MockClock) -> None:
+    """However many arrived together: thousands of clients have their turns one after the other."""
+    network, kept, asked = MemoryNetwork(), list[int](), 20
+
+    def take_long(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        gc.collect()
+        kept.append(sum(isinstance(one, RemotingCommand) and one.code == 1 for one in gc.get_objects()))
+        autojump_clock.jump(0.1)
+        return RemotingCommand(0)
+
+    broker = RequestDispatcher()
+    broker.register(1, take_long)
+    server = RemotingServer(broker, limits=remoting_limits())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        await stream.send_all(b"".join(RemotingCommand(1, opaque).encode() for opaque in range(asked)))
+        while len(kept) < asked:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert kept == [*range(asked, 0, -1)]
 
 
 async def test_who_left_in_the_middle_of_a_request_counts_against_nobody(autojump_clock: MockClock) -> None:
