@@ -106,9 +106,8 @@ def _names_of(certificate: dict[str, Any]) -> set[str]:
 class TlsStream:
     """A stream through TLS, or (on a permissive listener) not, as the peer decides.
 
-    Invariant: what TLS has encrypted leaves in order, by one task at a time (``_sending``). A send that is cancelled
-    halfway leaves the stream broken, as the door demands. Of the streams that share a lock (``handshakes``) one takes a
-    step of its handshake, or of what else brings no data, in each pass of the event loop.
+    Invariant: what TLS has encrypted leaves in order, by one task at a time (``_sending``). Of the streams that share
+    a lock (``handshakes``) one takes a step of its handshake, or of what else brings no data, in each pass of the loop.
     """
 
     def __init__(
@@ -165,7 +164,7 @@ class TlsStream:
             except ssl.SSLZeroReturnError:
                 return 0
             except ssl.SSLError as error:
-                raise self._broken(error) from error
+                raise trio.BrokenResourceError(self._reason(error)) from error
             if is_in_vain and self._received.more:  # TLS's own affairs, such as new keys
                 async with self._handshakes:
                     await trio.lowlevel.checkpoint()
@@ -281,7 +280,7 @@ class TlsStream:
                 try:
                     self._tls.write(view[at : at + _ENCRYPTED_AT_ONCE])
                 except ssl.SSLError as error:
-                    raise self._broken(error) from error
+                    raise trio.BrokenResourceError(self._reason(error)) from error
                 await self._flush_all()
 
     def send_nowait(self, data: BytesLike) -> int:
@@ -300,13 +299,14 @@ class TlsStream:
         if first < size:
             await self.send_all(view[at + first : at + size])
 
+    def send_eof(self) -> None:
+        """See :class:`~rmqha.transport.Stream`."""
+        self._stream.send_eof()
+
     def close(self) -> None:
         """See :class:`~rmqha.transport.Stream`."""
         self._stream.close()
         self._ready.set()  # a sender that waits meets the closed stream
-
-    def _broken(self, error: ssl.SSLError) -> trio.BrokenResourceError:
-        return trio.BrokenResourceError(self._reason(error))
 
     def _reason(self, error: ssl.SSLError) -> str:
         return f"TLS with {self.peer}: {getattr(error, 'verify_message', '') or error.reason or error}"

@@ -9,6 +9,7 @@ Errors: ``trio.BrokenResourceError`` (they, or the network, ended it) and ``trio
 import errno
 import os
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
@@ -76,6 +77,10 @@ class Stream(Protocol):
 
     async def send_file(self, header: bytes, file: "DataFile", at: int, size: int) -> None:
         """Send ``header`` and then ``size`` bytes of ``file`` from ``at``, without copying them through Python."""
+        ...
+
+    def send_eof(self) -> None:
+        """Have the peer see the end of the stream behind what was sent; it may still be received from. Idempotent."""
         ...
 
     def close(self) -> None:
@@ -227,6 +232,11 @@ class TcpStream:
             await self.send_all(body[sent - len(header) :])
         else:
             await trio.lowlevel.checkpoint()
+
+    def send_eof(self) -> None:
+        """See :class:`Stream`."""
+        with suppress(OSError):  # it has left already
+            self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """See :class:`Stream`."""

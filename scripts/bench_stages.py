@@ -109,6 +109,9 @@ class PreparedStream:
     def send_nowait(self, data: BytesLike) -> int:
         return len(data)
 
+    def send_eof(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

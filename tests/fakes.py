@@ -90,6 +90,10 @@ class MemoryStream:
         await self.send_all(header)
         await self.send_all(file.view()[at : at + size])
 
+    def send_eof(self) -> None:
+        self.outgoing.ended = True
+        self.outgoing.wake()
+
     def close(self) -> None:
         if not self.closed:
             self.closed = True

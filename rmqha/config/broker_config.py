@@ -220,7 +220,8 @@ class BrokerConfig(StoreConfig, HAConfig, TlsConfig, DLedgerBrokerConfig):
         low=0,
         high=600_000,
         ours=True,
-        meaning="After SIGTERM: how long to wait for the answers still due before connections are closed.",
+        meaning="After SIGTERM: how long to wait for the answers still due, and for clients to leave, before "
+        "connections are closed.",
     )
 
     notes: tuple[str, ...] = ()

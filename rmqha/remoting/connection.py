@@ -171,7 +171,7 @@ class Connection:
             self._ending.cancel()
 
     def drain(self, reason: str) -> None:
-        """Read nothing more; end this connection when everything in flight is answered and sent."""
+        """Handle nothing more; end this connection when everything in flight is answered, and the client has left."""
         self.close_reason = reason
         self._draining = True
         self._reader.cancel()
@@ -197,9 +197,20 @@ class Connection:
                     while self._draining and self.in_flight.requests:
                         await self.in_flight.wait_released()
                     await self._outgoing.wait_below(1)
+                    if self._draining and self.requests:
+                        await self._take_leave()
                     self._nursery.cancel_scope.cancel()
         finally:
             self._forget()
+
+    async def _take_leave(self) -> None:
+        """Take in for nothing what the client goes on sending till it has seen the end of its answers, and leaves.
+
+        Closed before, the connection would be reset, and answers on their way be lost.
+        """
+        self._stream.send_eof()
+        while await self._stream.receive_into(self._capacity.receive_buffer):
+            pass
 
     def _forget(self) -> None:
         self.closed = True

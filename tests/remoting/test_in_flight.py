@@ -21,7 +21,7 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.limits import RemotingLimits
 from rmqha.remoting.response_table import Outcome
 from rmqha.remoting.server import RemotingServer
-from tests.fakes import MemoryNetwork
+from tests.fakes import MemoryNetwork, MemoryStream
 from tests.settings import remoting_limits
 
 HELD, TOGETHER = 2, 6
@@ -259,6 +259,13 @@ async def test_who_finished_a_request_and_began_another_is_the_youngest(autojump
         nursery.cancel_scope.cancel()
 
 
+async def _leave_at_the_end(stream: MemoryStream) -> None:
+    buffer = memoryview(bytearray(4096))
+    while await stream.receive_into(buffer):
+        pass
+    stream.close()
+
+
 async def test_what_had_no_turn_before_the_shutdown_is_not_waited_for(autojump_clock: MockClock) -> None:
     """Nobody will answer it any more."""
     network = MemoryNetwork()
@@ -277,6 +284,7 @@ async def test_what_had_no_turn_before_the_shutdown_is_not_waited_for(autojump_c
         while not server.capacity.used_bytes:
             await trio.lowlevel.checkpoint()
         begun_at = trio.current_time()
+        nursery.start_soon(_leave_at_the_end, stream)
         await server.close(grace_s=60)
         assert trio.current_time() - begun_at < 1
         assert not server.connections

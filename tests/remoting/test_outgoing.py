@@ -34,6 +34,9 @@ class Stream:
             self.sends.append(bytes(data[:taken]))
         return taken
 
+    def send_eof(self) -> None:
+        pass
+
     async def send_all(self, data: BytesLike) -> None:
         await trio.lowlevel.checkpoint()
         if self.room == 0:

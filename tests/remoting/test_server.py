@@ -559,7 +559,8 @@ async def test_at_the_end_each_answer_is_waited_for_and_taken(size: int, autojum
                 connection, held = echo.held.pop(0)
                 connection.respond(held, 0)
             await trio.sleep(1)
-            assert sorted(answer.opaque for answer in await client.receive(3)) == [1, 2, 3]
+            assert sorted(answer.opaque for answer in await client.receive(4)) == [1, 2, 3]
+            client.stream.close()
         assert trio.current_time() == pytest.approx(3)
 
 
@@ -577,6 +578,7 @@ async def test_at_the_end_everything_in_flight_is_answered_first(autojump_clock:
                 await connect()
             echo.answer_held()
             assert [answer.opaque for answer in await client.receive(2)] == [5]
+            client.stream.close()
         assert trio.current_time() == pytest.approx(1)
         assert not server.connections
 

@@ -243,6 +243,12 @@ class SimStream:
         else:
             await self.send_all(header + body)
 
+    def send_eof(self) -> None:
+        """See rmqha.transport.Stream."""
+        if not self.closed and not self.gone and self._epoch == self.host.epoch:
+            self.outgoing.put(b"", arrival=trio.current_time() + self._net.latency())
+            self.other.wake()
+
     def close(self) -> None:
         """See rmqha.transport.Stream. Unread bytes turn the FIN into an RST, as in a real kernel."""
         if self.closed or self._epoch != self.host.epoch:
