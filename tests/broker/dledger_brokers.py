@@ -11,13 +11,13 @@ from rmqha.broker.dledger_replication import DLedgerReplication
 from rmqha.client.consumer import open_consumer
 from rmqha.client.message import Message
 from rmqha.client.producer import Producer, ProducerOptions, open_producer
-from rmqha.codec.record.message import decode_message
 from rmqha.config import load_config
 from rmqha.errors import RmqhaError, errors_in
 from tests.sim.journal import NodeDied
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
+from tests.store.helpers import bodies
 
 TOPIC = "t"
 COMMON = {
@@ -188,8 +188,5 @@ def shown_by(broker: BrokerController) -> list[bytes]:
     """What consumers of a broker can read of the topic, queue by queue."""
     found = list[bytes]()
     for topic, queue_id in sorted(queue for queue in broker.store.queues.next_offsets() if queue[0] == TOPIC):
-        at = broker.store.get_min_offset_in_queue(topic, queue_id)
-        while views := broker.store.get_message(topic, queue_id, at).views:
-            found += [decode_message(view).body for view in views]
-            at += len(views)
+        found += bodies(broker.store, topic, queue_id)
     return found

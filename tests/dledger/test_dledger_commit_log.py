@@ -27,7 +27,7 @@ from tests.dledger.ledger_log import LedgerLog, ledger_log
 from tests.dledger.members import DATA_SIZE, put
 from tests.settings import clean_options
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import Clock, dispatched, message, options
+from tests.store.helpers import Clock, bodies, dispatched, message, options
 
 S = PutMessageStatus
 
@@ -185,11 +185,7 @@ class LedgerStore:
 
     def bodies(self) -> list[bytes]:
         """What a consumer is shown of queue 0."""
-        found = list[bytes]()
-        at = self.store.get_min_offset_in_queue("TopicTest", 0)
-        while views := self.store.get_message("TopicTest", 0, at + len(found)).views:
-            found += [decode_message(view).body for view in views]
-        return found
+        return bodies(self.store)
 
 
 @asynccontextmanager

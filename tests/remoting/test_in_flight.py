@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -111,27 +112,35 @@ async def test_answers_sent_together_release_as_many_requests(autojump_clock: Mo
         assert set(broker.together) == {in_flight_max - 1}, "they did arrive together"
 
 
-async def test_small_requests_for_large_answers_wait_until_those_are_taken(autojump_clock: MockClock) -> None:
-    """However many arrive together: what nobody takes would fill the memory."""
-    network, handled = MemoryNetwork(capacity=4096), 0
+class LongAnswers:
+    """Answers each request with 1,000 bytes, and counts them."""
 
-    def answer_at_length(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
-        nonlocal handled
-        handled += 1
+    def __init__(self) -> None:
+        self.count = 0
+
+    def server(self, **limits: Any) -> RemotingServer:
+        """With little room for answers that nobody takes."""
+        broker = RequestDispatcher()
+        broker.register(1, self._answer)
+        small = {"connection_outgoing_bytes_max": 10_000, "outgoing_share_bytes": 3_000}
+        return RemotingServer(broker, limits=remoting_limits(**small, **limits))
+
+    def _answer(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        self.count += 1
         return RemotingCommand(0, body=bytes(1000))
 
-    broker = RequestDispatcher()
-    broker.register(1, answer_at_length)
-    server = RemotingServer(
-        broker, limits=remoting_limits(connection_outgoing_bytes_max=10_000, outgoing_share_bytes=3_000)
-    )
+
+async def test_small_requests_for_large_answers_wait_until_those_are_taken(autojump_clock: MockClock) -> None:
+    """However many arrive together: what nobody takes would fill the memory."""
+    network, long_answers = MemoryNetwork(capacity=4096), LongAnswers()
+    server = long_answers.server()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
         asked = 30
         await stream.send_all(b"".join(RemotingCommand(1, opaque).encode() for opaque in range(asked)))
         await trio.testing.wait_all_tasks_blocked()
-        assert handled <= 16, "those that the line and 10,000 bytes hold"
+        assert long_answers.count <= 16, "those that the line and 10,000 bytes hold"
         answers: list[RemotingCommand] = []
         decoder, buffer = FrameDecoder(), memoryview(bytearray(4096))
         while len(answers) < asked:
@@ -143,25 +152,16 @@ async def test_small_requests_for_large_answers_wait_until_those_are_taken(autoj
 
 async def test_nothing_more_is_handled_for_who_took_no_answers_in_time(autojump_clock: MockClock) -> None:
     """2,000 that are ended together each had another turn of 5 ms, all in one pass of the event loop."""
-    network, handled = MemoryNetwork(capacity=4096), 0
-
-    def answer_at_length(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
-        nonlocal handled
-        handled += 1
-        return RemotingCommand(0, body=bytes(1000))
-
-    broker = RequestDispatcher()
-    broker.register(1, answer_at_length)
-    limits = remoting_limits(connection_outgoing_bytes_max=10_000, outgoing_share_bytes=3_000, write_timeout_s=5)
-    server = RemotingServer(broker, limits=limits)
+    network, long_answers = MemoryNetwork(capacity=4096), LongAnswers()
+    server = long_answers.server(write_timeout_s=5)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
         await stream.send_all(b"".join(RemotingCommand(1, opaque).encode() for opaque in range(30)))
         await trio.sleep(1)
-        before = handled
+        before = long_answers.count
         await trio.sleep(10)
-        assert (handled, len(server.connections), server.capacity.used_bytes) == (before, 0, 0)
+        assert (long_answers.count, len(server.connections), server.capacity.used_bytes) == (before, 0, 0)
         nursery.cancel_scope.cancel()
 
 

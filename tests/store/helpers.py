@@ -8,13 +8,14 @@ import trio
 
 from rmqha.codec.host import parse_host
 from rmqha.codec.record.encoder import PreparedRecord, prepare
+from rmqha.codec.record.message import decode_message
 from rmqha.replication.role import Role, RoleKind
 from rmqha.store.classic_log import make_classic_log
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.disk import Disk
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.parts import make_parts
-from rmqha.store.status import AppendResult, PutMessageStatus
+from rmqha.store.status import AppendResult, GetMessageStatus, PutMessageStatus
 from rmqha.store.store_log import StoreGround
 from rmqha.store.store_options import StoreOptions
 from tests.settings import store_options
@@ -117,3 +118,13 @@ async def dispatched(store: DefaultMessageStore) -> None:
         while store.reput_from_offset < store.confirm_offset():
             await trio.testing.wait_all_tasks_blocked()
             await trio.sleep(0.01)
+
+
+def bodies(store: DefaultMessageStore, topic: str = "TopicTest", queue_id: int = 0) -> list[bytes]:
+    """Every message of a queue, as a consumer is shown them."""
+    found: list[bytes] = []
+    offset = store.get_min_offset_in_queue(topic, queue_id)
+    while (result := store.get_message(topic, queue_id, offset)).status is GetMessageStatus.FOUND:
+        found += [decode_message(view).body for view in result.views]
+        offset = result.next_begin_offset
+    return found

@@ -11,27 +11,27 @@ from trio.testing import MockClock
 
 from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from rmqha.codec.record.layout import SysFlag
-from rmqha.codec.record.message import decode_message
 from rmqha.errors import CorruptLogError, StoreError, StoreLockedError, StoreReadError, StoreWriteError
 from rmqha.store.log_verify import verify_log
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk
 from rmqha.store.queue_verify import verify_queues
-from rmqha.store.status import GetMessageStatus, PutMessageStatus
+from rmqha.store.status import PutMessageStatus
 from tests.sim.sim_disk import Inode, SimDisk, SimMount
-from tests.store.helpers import SEGMENT, Clock, commit_log, dispatched, make_store, message, options, put, running
+from tests.store.helpers import (
+    SEGMENT,
+    Clock,
+    bodies,
+    commit_log,
+    dispatched,
+    make_store,
+    message,
+    options,
+    put,
+    running,
+)
 
 CLOCK = Clock()
-
-
-def bodies(store: DefaultMessageStore, topic: str = "TopicTest", queue_id: int = 0) -> list[bytes]:
-    """Every message of a queue, pulled."""
-    found: list[bytes] = []
-    offset = store.get_min_offset_in_queue(topic, queue_id)
-    while (result := store.get_message(topic, queue_id, offset)).status is GetMessageStatus.FOUND:
-        found += [decode_message(view).body for view in result.views]
-        offset = result.next_begin_offset
-    return found
 
 
 async def test_a_clean_stop_leaves_nothing_to_repair(autojump_clock: MockClock) -> None:

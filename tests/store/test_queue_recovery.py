@@ -10,8 +10,7 @@ from rmqha.errors import CorruptLogError
 from rmqha.store import segment_reader
 from rmqha.store.queue_recovery import read_pieces
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import SEGMENT, commit_log, dispatched, message, put, running
-from tests.store.test_message_store import bodies
+from tests.store.helpers import SEGMENT, bodies, commit_log, dispatched, message, put, running
 
 QUEUE_FILE = "/store/consumequeue/TopicTest/0/{:020d}"
 IN_ORDER = [b"%d" % i for i in range(200)]

@@ -10,8 +10,7 @@ from trio.testing import MockClock
 from rmqha.errors import StoreWriteError
 from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SimDataFile, SimDisk
-from tests.store.helpers import Clock, dispatched, make_store, message, options, put, running
-from tests.store.test_message_store import bodies
+from tests.store.helpers import Clock, bodies, dispatched, make_store, message, options, put, running
 
 QUEUES = 40
 ERASING = "/store/consumequeue.erasing"

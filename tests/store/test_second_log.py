@@ -9,14 +9,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.codec.record.message import decode_message
 from rmqha.errors import StoreError
 from rmqha.replication.role import Role
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.parts import make_parts
 from rmqha.store.store_log import StoreGround, StoreLog
 from tests.settings import clean_options
-from tests.store.helpers import Clock, dispatched, message, options, put
+from tests.store.helpers import Clock, bodies, dispatched, message, options, put
 from tests.store.sparse_log import DIRECTORY, FLUSH_S, ROOM, Medium, SparseLog
 
 
@@ -47,11 +46,7 @@ class SparseStore:
 
     def bodies(self) -> list[bytes]:
         """What a consumer is shown of queue 0."""
-        found = list[bytes]()
-        at = self.store.get_min_offset_in_queue("TopicTest", 0)
-        while views := self.store.get_message("TopicTest", 0, at + len(found)).views:
-            found += [decode_message(view).body for view in views]
-        return found
+        return bodies(self.store)
 
 
 @asynccontextmanager
