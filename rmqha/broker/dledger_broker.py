@@ -60,7 +60,7 @@ def _make_log(config: BrokerConfig, member: ServerOptions, ground: StoreGround) 
     ledger = DLedgerMmapFileStore(member.store, MemberState(member.store.self_id), ground.disk)
 
     def startup() -> None:
-        check_no_classic_log(ground.disk, config.store_path_commit_log)
+        _check_no_classic_log(ground.disk, config.store_path_commit_log)
         start_store(ledger, member.store, ground.disk)
 
     return DLedgerCommitLog(
@@ -71,10 +71,10 @@ def _make_log(config: BrokerConfig, member: ServerOptions, ground: StoreGround) 
     )
 
 
-def check_no_classic_log(disk: Disk, directory: str) -> None:
-    """A store that was a classic broker's is not made a member's: what is in its log would be missing, and overwritten.
+def _check_no_classic_log(disk: Disk, directory: str) -> None:
+    """Refuse a store that was a classic broker's: its messages would be missing, and others would get their offsets.
 
-    RocketMQ goes on behind such a log (spec: dledger §6.3); here that is not there yet.
+    RocketMQ goes on behind such a log (spec: dledger §6.3); rmqha does not yet.
 
     Raises:
         CorruptLogError: there are files of a classic log; nothing was changed.

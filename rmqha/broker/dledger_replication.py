@@ -39,14 +39,14 @@ logger = structlog.get_logger()
 
 _LOOKS_AGAIN_S: Final = 0.01
 _SLOW_S: Final = 10.0
-"""A leader that is not master for so long says what it waits for."""
+"""A leader that is not yet master after this time logs what it waits for, and again each time it has passed."""
 
 
 class DLedgerReplication:
     """See :class:`~rmqha.broker.replication.Replication`, and :class:`~rmqha.dledger.embedding.Embedding`.
 
-    Invariant: this broker is master only while its member leads, in a term in which nothing is missing before what it
-    appends; who waits when that ends is answered then.
+    Invariant: this broker is master only while its member leads, and only once all that was in the log before the first
+    put of that term is committed and dispatched. Puts that wait when the leadership ends are answered then.
 
     Attributes:
         group: who this broker is; others introduce themselves to the member.
@@ -104,7 +104,7 @@ class DLedgerReplication:
         self._address: Final = address
         self._changed = trio.Event()
         self._present: tuple[bool, MemberRole, str | None, int] | None = None
-        """Whether this member leads, and what it last told of itself."""
+        """Whether this member leads, its role, its leader and its term, as :meth:`on_role` last found them."""
 
     @property
     def address(self) -> str:
@@ -143,7 +143,7 @@ class DLedgerReplication:
         return role.refusal() if role.kind is not RoleKind.CANDIDATE else "the group has no leader yet: try again"
 
     def kept_from(self) -> int:
-        """As :meth:`Replication.kept_from`: who lacks what is deleted begins anew."""
+        """As :meth:`Replication.kept_from`: a follower that lacks what is deleted begins anew."""
         return NO_LIMIT
 
     def is_far_behind(self) -> bool:
@@ -191,7 +191,7 @@ class DLedgerReplication:
 
     @property
     def may_lead(self) -> bool:
-        """As :attr:`Embedding.may_lead`: messages that it cannot dispatch nobody would see."""
+        """As :attr:`Embedding.may_lead`: nobody would see messages that this broker cannot dispatch."""
         return self._store.running_flags.final_error is None
 
     def on_role(self) -> None:
@@ -219,7 +219,7 @@ class DLedgerReplication:
     # ---- what comes of it
 
     async def _act(self, server: DLedgerServer) -> None:
-        """Whenever the role is another: begin to do what it demands, and end what that before it did."""
+        """Do what the present role demands; whenever it changes, end that and begin what the new one demands."""
         while True:
             self._changed = changed = trio.Event()
             async with trio.open_nursery() as nursery:

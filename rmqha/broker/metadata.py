@@ -109,7 +109,7 @@ class MetadataService:
     async def save_ends(self, before: int) -> bool:
         """Save where queues end whose messages all lie ``before`` an offset of the log, and are about to go.
 
-        It is tried once. False: they are not saved, and only what fills the log's disk may go all the same.
+        It is tried once. False: they are not saved; only if the log's disk is too full may its files go all the same.
         """
         await self.queue_ends.note_going(before)
         await self.save()

@@ -106,7 +106,7 @@ def is_sync_master(config: BrokerConfig) -> bool:
 
 
 def role(config: BrokerConfig) -> Role:
-    """What the operator made this broker; in a DLedger group that is seen later."""
+    """The role that the configuration gives this broker; on a DLedger group elections give it one later."""
     if config.enable_dleger_commit_log:
         return Role(RoleKind.CANDIDATE)
     return Role(RoleKind.SLAVE, master=config.ha_master_address) if config.is_slave else Role()

@@ -149,7 +149,7 @@ class UsualPuts:
         if made is None:
             return None
         stored, wait = made
-        tags_code = tags_code_in(stored, 0)  # a key ends no property, and begins none
+        tags_code = tags_code_in(stored, 0)  # a key is alphanumeric: it neither ends a property nor begins one
         if not mark:
             shape.known = _Stored(stored, b"", wait, tags_code)
         elif stored.count(mark) == 1:

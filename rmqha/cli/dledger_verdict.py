@@ -1,4 +1,4 @@
-"""How a broker on a DLedger group is, by what it says of itself. Pure.
+"""Derives the verdict of a broker on a DLedger group from its status document. Pure.
 
 In the status document it has, in place of ``ha`` and ``ha_client``:
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def judge_member(facts: dict[str, Any], name: str) -> tuple[str, str, list[str], bool]:
-    """Level, summary, reasons, and whether it is in sync."""
+    """Return level, summary, reasons, and whether it is in sync."""
     member = facts["dledger"]
     others = len(member["peers"]) - 1
     missing = sorted(set(member["peers"]) - {member["id"], *member["connected"]})
@@ -21,14 +21,14 @@ def judge_member(facts: dict[str, Any], name: str) -> tuple[str, str, list[str],
     failures += [f"it follows nobody any more: {member['diverged']}"] if member.get("diverged") else []
     failures += ["nobody leads the group: it takes no messages"] if member["leader"] is None else []
     if facts["role"] == "LEADER" and lacks_majority:
-        failures.append(f"no majority is there: {', '.join(missing)} cannot be reached")
+        failures.append(f"a majority is missing: {', '.join(missing)} cannot be reached")
     reasons = list(failures)
     if facts["role"] == "LEADER" and not facts["is_master"]:
         reasons.append("it leads, but is not master yet: what it inherited is not all committed and dispatched")
     if missing and not lacks_majority:
         reasons.append(f"{', '.join(missing)} cannot be reached")
     if facts["role"] == "FOLLOWER" and not member["master"]:
-        reasons.append(f"where the broker of its leader {member['leader']} is, is not known: topics are not taken over")
+        reasons.append(f"the address of its leader's broker ({member['leader']}) is unknown: topics are not taken over")
     level = "failed" if failures else "degraded" if reasons else "ok"
     known_to = f"leader {member['leader'] or '(none)'}, term {member['term']}"
     summary = f"{name}, member {member['id']} of group {member['group']}, {known_to}"
@@ -37,7 +37,7 @@ def judge_member(facts: dict[str, Any], name: str) -> tuple[str, str, list[str],
 
 
 def member_line(facts: dict[str, Any]) -> str:
-    """Its figures in one line."""
+    """Return a member's figures in one line."""
     member = facts["dledger"]
     indexes = ("begin", "end", "committed", "flushed")
     shown = [f"{name} {member[f'{name}_index']:,}" for name in indexes]

@@ -71,7 +71,7 @@ def key(name: str, kind: Kind, default: str, **facts: Any) -> Any:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The key that somebody may have meant."""
+    """The known key that is most like ``name``; None if none is much like it."""
     candidates = {key.lower(): key for key in known}
     found = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.6)
     return candidates[found[0]] if found else None

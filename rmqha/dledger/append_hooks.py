@@ -9,7 +9,7 @@ AppendHook = Callable[[DLedgerEntry, memoryview, int], None]
 
 
 def hooked(hooks: Sequence[AppendHook], entry: DLedgerEntry, data: bytes) -> bytes:
-    """The bytes as the hooks leave them. What replication reads back, and followers get, is these."""
+    """Return an entry's bytes as the hooks leave them: these are stored, and sent to followers."""
     if not hooks:
         return data
     buffer = bytearray(data)

@@ -1,8 +1,8 @@
 """DLedgerCommitLog. Hot path: a broker's log whose messages are the bodies of a ledger's entries.
 
-Where a message begins, behind the 48 bytes of its entry's header, is its physical offset. Entries come from the puts of
-a leader (:meth:`DLedgerCommitLog.put_messages`), or, without this class, from the leader that a follower follows: then
-:meth:`DLedgerCommitLog.refresh` takes notice.
+A message's physical offset is where it begins, behind the 48 bytes of its entry's header. A leader's entries come from
+puts (:meth:`DLedgerCommitLog.put_messages`); a follower's are stored by its member, without this class, which learns of
+them in :meth:`DLedgerCommitLog.refresh`.
 
 Source: spec: dledger §6.1, §6.2; rocketmq-all-4.9.8 DLedgerCommitLog.java.
 """
@@ -34,7 +34,7 @@ _REFUSED: Final = {
     _Code.LEADER_PENDING_FULL: PutMessageStatus.OS_PAGECACHE_BUSY,
     _Code.LEADER_TRANSFERRING: PutMessageStatus.OS_PAGECACHE_BUSY,
 }
-"""How a put is answered that is not in the log (spec: dledger §6.6); SERVICE_NOT_AVAILABLE for all others."""
+"""The status of a put that was not stored (spec: dledger §6.6); SERVICE_NOT_AVAILABLE for all other codes."""
 
 
 class DLedgerCommitLog:
@@ -63,7 +63,7 @@ class DLedgerCommitLog:
             ledger: of this member.
             ground: of the store that lives on this log.
             startup: opens ``ledger``, and takes over the term that its member had.
-            pending_max: so many entries that are not committed let no further one in.
+            pending_max: with more entries than this that are not committed yet, puts are refused.
         """
         self.ledger: Final = ledger
         self._data: Final = ledger.data_file_list
@@ -117,7 +117,7 @@ class DLedgerCommitLog:
         return bool(files) and self._ground.disk.exists(files[-1].path)
 
     def refresh(self) -> bool:
-        """Take notice of what the ledger has stored, flushed and committed; whether more is confirmed."""
+        """Take over how far the ledger has stored, flushed and committed; return whether more is confirmed."""
         ledger, before = self.ledger, self._confirmed
         if ledger.write_error is not None:
             self._ground.running_flags.fail(ledger.write_error)

@@ -87,7 +87,7 @@ class DLedgerServer:
             network: the door to the other members and the clients.
             now_ms: the wall clock.
             random: the next of numbers from 0 to 1.
-            broker: whose log the entries are, if they are a broker's: it appends and deletes, and nobody else does.
+            broker: the broker whose log this is, if any: then it alone appends and deletes.
         """
         self._options: Final = options
         self._disk: Final = disk
@@ -119,7 +119,7 @@ class DLedgerServer:
             connected=lambda: self.rpc.connected,
             may_lead=self._may_lead,
         )
-        waiting: list[Waiting] = [self.reads, self._transfer, *([broker] if broker else [])]
+        waiting: list[Waiting] = [self.reads, self._transfer, *([broker] if broker is not None else [])]
         self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
         terms = TermFile(disk, options.store.default_path)
         self._maintainer: Final = StateMaintainer(self.elector, terms, store, self)
@@ -166,12 +166,12 @@ class DLedgerServer:
             self.on_role(is_durable=False)
 
     def _store_services(self) -> list[Callable[[], Awaitable[None]]]:
-        """What flushes; and what deletes, which of a broker's log its own cleaning does."""
-        options, now_ms = self._options.store, self._now_ms
-        flush = FlushDataService(self.store, options, on_flushed=self._on_flushed).run
-        return (
-            [flush] if self._broker else [flush, CleanSpaceService(self.store, options, self._disk, now_ms=now_ms).run]
-        )
+        """What flushes, and what deletes old files: those of a broker's log its own cleaning deletes."""
+        options = self._options.store
+        flush = FlushDataService(self.store, options, on_flushed=self._on_flushed)
+        if self._broker is not None:
+            return [flush.run]
+        return [flush.run, CleanSpaceService(self.store, options, self._disk, now_ms=self._now_ms).run]
 
     def _connect(self, nursery: trio.Nursery) -> None:
         for peer, (host, port) in self._options.peers.items():
@@ -308,7 +308,7 @@ class DLedgerServer:
         """Spec: dledger §2.2. Raises RemoteProtocolError: no body."""
         if request.body is None:
             raise RemoteProtocolError("an append has a body")
-        if self._broker is not None:  # whose consumers could read no further than to what is no message of theirs
+        if self._broker is not None:  # its dispatch would stop for good at an entry that is no message
             question.refuse(_Code.UNSUPPORTED, leader_id=self.leader_id)
             return
 

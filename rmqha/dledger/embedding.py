@@ -8,16 +8,16 @@ class Embedding(Protocol):
 
     @property
     def address(self) -> str:
-        """``host:port`` where it serves clients; other members tell theirs."""
+        """``host:port`` where it serves clients, which this member's metadata names."""
         ...
 
     @property
     def may_lead(self) -> bool:
-        """Whether it could serve as a master; once it could not, it never can in this process."""
+        """Whether it could serve as a master; once False, it stays False until the process is restarted."""
         ...
 
     def on_role(self) -> None:
-        """Who leads may be somebody else; a leadership that has ended takes nothing any more from now on."""
+        """The role, the leader or the term may have changed; once this member no longer leads, puts are refused."""
         ...
 
     @property

@@ -15,7 +15,7 @@ from rmqha.errors import DivergedLogError
 
 _QUESTIONS_MAX: Final = 1024
 _QUESTIONS_AT_ONCE: Final = 16
-"""For each an entry is read; a leader asks one at a time."""
+"""More wait for the next step, since an entry is read for each; a leader asks one at a time."""
 _APPENDS_MAX: Final = 2048
 """Twice what a leader has under way."""
 _WAITS_FOR_A_GAP_S: Final = 1.0

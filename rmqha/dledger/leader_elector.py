@@ -128,7 +128,7 @@ class DLedgerLeaderElector:
 
     @property
     def due_at(self) -> float:
-        """When :meth:`tick` has something to do, if nothing comes in before; ``inf`` for who may not ask for votes."""
+        """When :meth:`tick` has something to do, if nothing comes in before; ``inf`` if it may not ask for votes."""
         leak_at = self._heard_at + self._options.leak_s
         match self._state.role:
             case Role.LEADER:

@@ -22,7 +22,7 @@ _ELECTION_MAX_S: Final = 2.0
 """So long an election may take for which somebody waits 3 s."""
 _LOOK_INTERVAL_S: Final = 1.0
 _FAILED_INTERVAL_S: Final = 30.0
-"""After a preferred leader did not take over: each attempt holds up appends, so that what it lacks does not grow."""
+"""Pause after a preferred leader did not take over: during each attempt appends are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class LeadershipTransfer:
         self._taking: _Taking | None = None
         self._looks_at = 0.0
         self._has_failed = False
-        """The last one who was preferred has not taken over."""
+        """The preferred leader that was asked last has not taken over."""
 
     def handle(self, request: LeadershipTransferRequest, answer: Answer, *, now: float) -> None:
         """Hand over, or take over, as the request says."""

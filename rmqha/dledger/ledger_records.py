@@ -26,6 +26,7 @@ from rmqha.errors import CorruptLogError
 _ROUND_BYTES: Final = 256 * 1024
 """How much is read at once: about a millisecond's work."""
 _BEGINNING: Final = struct.Struct(">ii")
+"""Of an entry or a blank its magic and its size; of a message its size and its magic."""
 _ENTRY: Final = struct.Struct(">ii16xq")
 """Magic, size and pos."""
 _HEAD: Final = fields_struct("total_size", "magic", "physical_offset")
@@ -77,17 +78,17 @@ class LedgerRecords:
         at, limit = start - base, min(end - base, file.wrote_position)
         stop = min(at + _ROUND_BYTES, limit)
         while at < stop and at + MIN_BLANK_LEN <= limit:
-            magic, size = _BEGINNING.unpack_from(view, at)
-            if magic == BLANK_MAGIC_CODE and MIN_BLANK_LEN <= size <= file.file_size - at:
-                at += size
+            first, second = _BEGINNING.unpack_from(view, at)
+            if first == BLANK_MAGIC_CODE and MIN_BLANK_LEN <= second <= file.file_size - at:
+                at += second
                 continue
-            body_at = at if size == MESSAGE_MAGIC else at + BODY_OFFSET
-            behind = at + (magic if size == MESSAGE_MAGIC else size)
+            is_message = second == MESSAGE_MAGIC
+            behind = at + (first if is_message else second)
             if behind > limit:
                 break
-            if body_at > at:
+            if not is_message:
                 self._check_entry(view, at, base)
-            found += self._message(view, body_at, behind, base=base)
+            found += self._message(view, at if is_message else at + BODY_OFFSET, behind, base=base)
             at = behind
         return found, base + at
 

@@ -21,7 +21,7 @@ async def open_store(config: DLedgerConfig, disk: Disk) -> DLedgerMmapFileStore:
 
 
 def start_store(store: DLedgerMmapFileStore, config: DLedgerConfig, disk: Disk) -> None:
-    """The same for a store that is made already, here and now."""
+    """As :func:`open_store`, of a store that was made before; blocks until it is done."""
     store.startup()
     try:
         saved = TermFile(disk, config.default_path).load(ledger_end_term=store.ledger_end_term)

@@ -1,7 +1,7 @@
 """The entry by which a leader commits what it inherited (spec: dledger §7.4).
 
 It is a complete message of RocketMQ, as everything in such a log has to be: to a broker of a mixed group an empty body
-would be damage. As a transaction that was rolled back it enters no queue, there and here.
+would be damage. As a rolled-back transaction it enters no queue, of RocketMQ's or of ours.
 """
 
 from typing import Final

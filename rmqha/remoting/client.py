@@ -24,7 +24,7 @@ CONNECT_TIMEOUT_S = 3.0
 _PORT_MAX = 65535
 _WRITE_TIMEOUT_S = 30.0
 _LAST_ANSWERS_S: Final = 1.0
-"""So long at most is read what a peer sent before it took no more."""
+"""For so long at most is read what a peer sent before it stopped taking requests."""
 _RECEIVE_SIZE = 256 * 1024
 _REASON_SIZE_MAX = 300
 _FIRST_BYTES: Final = 16
@@ -85,7 +85,7 @@ class RemotingClient:
             self._responses.fail_all(reason)
 
     async def _send(self) -> None:
-        """Until the peer takes no more; what it said before is heard first, as it may have answered much."""
+        """Send until the peer takes no more; reading then goes on for a moment, as it may have answered much before."""
         try:
             await self._outgoing.run()
         except trio.BrokenResourceError:

@@ -145,7 +145,7 @@ def test_a_member_names_the_master(facts: dict[str, Any], name: str) -> None:
         (member(), "ok", ""),
         (member("FOLLOWER", leader="n1", master="h:10911", is_master=False), "ok", ""),
         (member(connected=["n1"]), "degraded", "n2 cannot be reached"),
-        (member(connected=[]), "failed", "no majority is there: n1, n2 cannot be reached"),
+        (member(connected=[]), "failed", "a majority is missing: n1, n2 cannot be reached"),
         (member("CANDIDATE", leader=None, is_master=False), "failed", "nobody leads the group"),
         (member(is_master=False), "degraded", "it leads, but is not master yet"),
         (member("FOLLOWER", leader="n1", is_master=False), "degraded", "topics are not taken over"),
