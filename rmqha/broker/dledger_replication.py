@@ -25,7 +25,8 @@ from rmqha.dledger.dledger_commit_log import DLedgerCommitLog
 from rmqha.dledger.dledger_server import DLedgerServer
 from rmqha.dledger.member_state import Role as MemberRole
 from rmqha.dledger.server_options import ServerOptions
-from rmqha.errors import StoreError, StoreWriteError
+from rmqha.errors import StoreError, StoreReadError, StoreWriteError
+from rmqha.log_limit import LogLimit
 from rmqha.replication.role import RoleKind
 from rmqha.replication.watermark import Watermark
 from rmqha.store.confirm_offset import NO_LIMIT
@@ -102,6 +103,7 @@ class DLedgerReplication:
         self.acked: Final = Watermark()
         self.promise: Final = ReplicaPromise(self, config.max_wait_ack_time_s, late=PutMessageStatus.OS_PAGECACHE_BUSY)
         self._address: Final = address
+        self._lines: Final = LogLimit(burst=3)
         self._changed = trio.Event()
         self._present: tuple[bool, MemberRole, str | None, int] | None = None
         """Whether this member leads, its role, its leader and its term, as :meth:`on_role` last found them."""
@@ -234,12 +236,11 @@ class DLedgerReplication:
         """Become master when all that this leader inherited is committed, and in the queues."""
         begun_at, term = trio.current_time(), self._state.curr_term
         warns_at = begun_at + _SLOW_S
-        while not self._is_ready(server):
+        while not (self._is_ready(server) and await self._learn_queue_ends()):
             if trio.current_time() >= warns_at:
                 warns_at += _SLOW_S
                 self._tell_waiting()
             await trio.sleep(_LOOKS_AGAIN_S)
-        await self._store.recover_topic_queue_table()
         if not self._leads or self._state.curr_term != term:
             return
         self._store.role.become(RoleKind.MASTER, term=term)
@@ -259,6 +260,15 @@ class DLedgerReplication:
                 server.append_barrier()
             return False
         return self._log.confirmed == self._log.max_offset == self._store.reput_from_offset
+
+    async def _learn_queue_ends(self) -> bool:
+        """Learn which offset comes next in each queue; False if the log cannot be read at present."""
+        try:
+            await self._store.recover_topic_queue_table()
+        except StoreReadError as error:
+            self._lines.log(logger.warning, "dledger_broker.not_read", reason=str(error), next="tried again")
+            return False
+        return True
 
     def _tell_waiting(self) -> None:
         logger.warning(

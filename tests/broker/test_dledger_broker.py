@@ -1,5 +1,6 @@
 """Brokers on a DLedger group: who is master, what SEND_OK means, and what clients see of a failover."""
 
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,8 +13,9 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import decode_route
 from rmqha.dledger.dledger_client import open_dledger_client
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
-from rmqha.errors import CorruptLogError
+from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.remoting.client import open_remoting_client
+from rmqha.store.message_store import DefaultMessageStore
 from tests.broker.dledger_brokers import BrokerGroup, Node, shown_by
 from tests.broker.machines import ask, pull_request, send_request
 
@@ -116,6 +118,27 @@ async def test_followers_refuse_at_once_and_name_the_master(autojump_clock: Mock
         route = await asked(master, RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "t"}))
         assert decode_route(route.body).broker_datas[0].broker_addrs == {0: f"{group.addresses[master.name]}:10911"}
         assert master.replication.facts()["broker_id"] == 0
+
+
+async def test_a_leader_that_cannot_read_its_log_for_a_moment_takes_over_later(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No descriptor was left, say: the broker ended, and so did the next one that was elected."""
+    failures_left, learn = 0, DefaultMessageStore.recover_topic_queue_table
+
+    async def recover_topic_queue_table(store: DefaultMessageStore) -> None:
+        nonlocal failures_left
+        if failures_left:
+            failures_left -= 1
+            raise StoreReadError(OSError(errno.EMFILE, "Too many open files"), operation="open", path="data")
+        await learn(store)
+
+    monkeypatch.setattr(DefaultMessageStore, "recover_topic_queue_table", recover_topic_queue_table)
+    async with group_of() as group:
+        failures_left, master = 3, await group.wait_master()
+        master.kill()
+        await group.send(b"0")
+        assert (failures_left, [node.broker is None for node in group.nodes.values()].count(True)) == (0, 1)
 
 
 @pytest.mark.parametrize("how", ["kill", "cut_power"])
