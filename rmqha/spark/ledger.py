@@ -160,20 +160,24 @@ class _Said(NamedTuple):
 
 def _end_by_unit(filesystem: fs.FileSystem, segments: tuple[Segment, ...], index: int, directory: str) -> _Said | None:
     """None: there is no unit of that entry, or it leads out of the data files."""
-    if not is_directory(filesystem, directory):
-        return None
+    pos, size = _unit(filesystem, directory, index)
+    for segment in segments:
+        if segment.base <= pos < pos + size <= segment.end:
+            with SegmentReader(filesystem, segment) as file:
+                verdict = judge(file, pos, check_crc=False)
+                is_entry = verdict.end == pos + size and _index_at(file, pos) == index
+                return _Said(LogEnd(pos + size, _behind(file, pos + size, index)), is_entry)
+    return None
+
+
+def _unit(filesystem: fs.FileSystem, directory: str, index: int) -> tuple[int, int]:
+    """Position and size of an entry, as the index has them; zeros if it has not."""
     at = index * INDEX_UNIT_SIZE
-    for units in segments_in(filesystem, directory):
+    for units in segments_in(filesystem, directory) if is_directory(filesystem, directory) else ():
         if units.base <= at <= units.end - INDEX_UNIT_SIZE:
             with SegmentReader(filesystem, units) as file:
-                pos, size = decode_index(file.peek(at, INDEX_UNIT_SIZE))
-            for segment in segments:
-                if segment.base <= pos < pos + size <= segment.end:
-                    with SegmentReader(filesystem, segment) as file:
-                        verdict = judge(file, pos, check_crc=False)
-                        is_entry = verdict.end == pos + size and _index_at(file, pos) == index
-                        return _Said(LogEnd(pos + size, _behind(file, pos + size, index)), is_entry)
-    return None
+                return decode_index(file.peek(at, INDEX_UNIT_SIZE))
+    return 0, 0
 
 
 def _last_within(file: SegmentReader, index: int) -> tuple[int, int]:
