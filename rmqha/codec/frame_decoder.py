@@ -90,8 +90,9 @@ class StreamDecoder(ABC, Generic[Frame]):
     def _decode(self, stream: BytesLike) -> list[Frame]:
         """Decode what was held and what came; hold what is left."""
         commands, taken = self._decode_frames(stream, self._commands_max)
-        self._rest = bytearray(stream[taken:])
-        self._note_wanted()
+        if self._rest or taken < len(stream):
+            self._rest = bytearray(stream[taken:])
+            self._note_wanted()
         return commands
 
     @abstractmethod

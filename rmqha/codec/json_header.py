@@ -3,8 +3,9 @@
     {"code":310,"extFields":{"a":"group",...},"flag":0,"language":"JAVA","opaque":5,
      "serializeTypeCurrentRPC":"JSON","version":409}
 
-Java's members stand in this order without blanks. Of such a header only the fields and the opaque change from request
-to request: the rest is looked up by its bytes, and the fields are left as they are until somebody asks for them.
+Java's members stand in this order without blanks, and many headers have no fields. Of such a header only the fields and
+the opaque change from request to request: the rest is looked up by its bytes, and the fields are left as they are until
+somebody asks for them.
 Source: spec: remoting §1.2.
 """
 
@@ -20,7 +21,7 @@ _TEXT_ONLY: Final = frozenset({str})
 _scan_json: Final = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 _USUAL: Final = re.compile(
-    rb'\{"code":(\d{1,9}),"extFields":\{[ -z|~]*\},"flag":(\d),"language":"([A-Z]{1,20})",'
+    rb'\{"code":(\d{1,9}),(?:"extFields":\{[ -z|~]*\},)?"flag":(\d),"language":"([A-Z]{1,20})",'
     rb'"opaque":\d{1,9},"serializeTypeCurrentRPC":"JSON","version":(\d{1,5})\}'
 )
 _OPAQUE: Final = b'"opaque":'
@@ -36,22 +37,22 @@ remembered: Final[dict[tuple[bytes, bytes, bytes], Usual]] = {}
 _language_by_name: Final = {language.name.encode(): language for language in LanguageCode}
 
 
-def usual_header(header: bytes) -> tuple[Usual, int, bytes] | None:
-    """What ``header`` says, if it looks as Java's do, with its opaque and its undecoded fields.
+def usual_header(header: bytes) -> tuple[Usual, int, bytes | None] | None:
+    """What ``header`` says, if it looks as Java's do, with its opaque and its undecoded fields, if it has any.
 
     The fields begin with the first brace and end with the first closing one, and are not checked any further:
     :func:`json_fields` does that.
     """
     fields_at = header.find(b"{", 1)
-    fields_end = header.find(b"}") + 1
+    fields_end = header.find(b"}") + 1 if fields_at > 0 else 0
     opaque_at = header.find(_OPAQUE, fields_end) + len(_OPAQUE)
     opaque_end = header.find(b",", opaque_at)
-    around = (header[:fields_at], header[fields_end:opaque_at], header[opaque_end:])
+    around = (header[: max(fields_at, 0)], header[fields_end:opaque_at], header[opaque_end:])
     opaque = header[opaque_at:opaque_end]
     usual = remembered.get(around) or _learn(header, around)
     if usual is None or len(opaque) > 9 or not opaque.isdigit():
         return None
-    return usual, int(opaque), header[fields_at:fields_end]
+    return usual, int(opaque), header[fields_at:fields_end] if fields_end else None
 
 
 def _learn(header: bytes, around: tuple[bytes, bytes, bytes]) -> Usual | None:

@@ -57,6 +57,7 @@ assert _WHOLE_FRAME.size == _PREFIX.size + _BINARY.size + 4
 
 _JSON_NUMBERS: Final = ("code", "opaque", "flag", "version")
 _LANGUAGES: Final = tuple(LanguageCode)
+_LANGUAGE_NAMES: Final = tuple(language.name for language in LanguageCode)
 _LANGUAGE_BY_NAME: Final = {language.name: language for language in LanguageCode}
 
 
@@ -184,7 +185,7 @@ class RemotingCommand:
         ext = "" if self._ext is None and not self.ext_raw else f'"extFields":{json_object(self.ext_fields)},'
         remark = "" if self.remark is None else f'"remark":{encode_basestring(self.remark)},'
         return (
-            f'{{"code":{int(self.code)},{ext}"flag":{self.flag},"language":"{self.language.name}",'
+            f'{{"code":{int(self.code)},{ext}"flag":{self.flag},"language":"{_LANGUAGE_NAMES[self.language]}",'
             f'"opaque":{self.opaque},{remark}"serializeTypeCurrentRPC":"JSON","version":{self.version}}}'
         ).encode(errors="replace")
 
@@ -281,7 +282,7 @@ def decode_frames(
     commands: list[RemotingCommand] = []
     at, end = 0, len(buffer)
     headers_left = inf if commands_max == inf else HEADERS_AT_ONCE
-    while len(commands) < commands_max and headers_left > 0:
+    while at < end and len(commands) < commands_max and headers_left > 0:
         decoded = decode_frame(buffer, at, end, frame_size_max=frame_size_max, header_size_max=header_size_max)
         if decoded is None:
             break

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.codec import json_header
+from rmqha.codec.codes import LanguageCode
 from rmqha.codec.remoting import decode_frames
 from rmqha.codec.send_headers import SendMessageRequestDecoder
 from rmqha.errors import RemoteProtocolError
@@ -41,6 +42,22 @@ def read_afresh(raw: bytes) -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rmqha.codec.remoting.usual_header", lambda *_: None)
         return read(raw, SendMessageRequestDecoder())
+
+
+def without_fields(text: str = "") -> bytes:
+    """An answer's header; ``text`` takes the place of its opaque and what follows."""
+    rest = text or '5,"serializeTypeCurrentRPC":"JSON","version":409}'
+    return ('{"code":200,"flag":1,"language":"JAVA","opaque":' + rest).encode()
+
+
+def say(raw: bytes) -> object:
+    """Everything a header says that nobody has to decode any further, or that it is refused."""
+    try:
+        ((command,), _) = decode_frames(frame(raw))
+    except RemoteProtocolError:
+        return "refused"
+    said = command.code, command.opaque, command.flag, command.language, command.version, command.remark
+    return *said, command.ext_fields
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +103,39 @@ def test_odd_headers(raw: bytes) -> None:
     decoder = SendMessageRequestDecoder()
     for known in (header(), header(properties="x" * 9), raw, raw):
         assert read(known, decoder) == read_afresh(known)
+
+
+def test_a_header_without_fields_is_looked_up() -> None:
+    for opaque in range(3):
+        text = f'{opaque},"serializeTypeCurrentRPC":"JSON","version":409}}'
+        assert say(without_fields(text)) == (200, opaque, 1, LanguageCode.JAVA, 409, None, {})
+    assert len(json_header.remembered) == 1
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        without_fields(),
+        without_fields('-5,"serializeTypeCurrentRPC":"JSON","version":409}'),
+        without_fields('2147483648,"serializeTypeCurrentRPC":"JSON","version":409}'),
+        without_fields('6,"remark":"}","serializeTypeCurrentRPC":"JSON","version":409}'),
+        without_fields('6,"remark":"\\"opaque\\":7","serializeTypeCurrentRPC":"JSON","version":409}'),
+        without_fields('6,"serializeTypeCurrentRPC":"JSON","version":409,"extFields":{"a":"b"}}'),
+        without_fields('6,"opaque":7,"serializeTypeCurrentRPC":"JSON","version":409}'),
+        without_fields('6,"serializeTypeCurrentRPC":"JSON","version":409}}'),
+        without_fields('6,"serializeTypeCurrentRPC":"JSON","version":409} '),
+        without_fields("6}"),
+        b'{"code":200}',
+        b"{}",
+        b'{"opaque":',
+    ],
+)
+def test_odd_headers_without_fields(raw: bytes) -> None:
+    for known in (without_fields(), header(), raw, raw):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("rmqha.codec.remoting.usual_header", lambda *_: None)
+            expected = say(known)
+        assert say(known) == expected
 
 
 @given(st.data())

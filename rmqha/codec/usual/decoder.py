@@ -28,7 +28,7 @@ class RequestDecoder(StreamDecoder[Request]):
         frames: list[Request] = []
         at, end = 0, len(stream)
         headers_left = inf if frames_max == inf else HEADERS_AT_ONCE
-        while headers_left > 0:
+        while at < end and headers_left > 0:
             at = usual.take(stream, at, end, frames=frames, frames_max=frames_max, frame_size_max=frame_size_max)
             if len(frames) >= frames_max:
                 break
