@@ -34,10 +34,9 @@ Int32 = Annotated[int, 32]
 _Kind = TypeVar("_Kind")
 _MOST: Final = ((b'"', 1 << 19), (b",", 1 << 18), (b"{", 1 << 16), (b"[", 1 << 16))
 """What a message may hold of each: in memory a value takes many times the room that it has on the wire."""
+_FEW: Final = min(at_most for _mark, at_most in _MOST)
 _DIGITS_MAX: Final = 40
 _ENTRY_NUMBERS: Final = struct.Struct(">5i3q")
-_int32_fits: Final = struct.Struct(">i").pack
-_int64_fits: Final = struct.Struct(">q").pack
 
 
 def wire_name(name: str) -> dict[str, str]:
@@ -69,6 +68,7 @@ def _integer(text: str) -> int:
 _decoder: Final = json.JSONDecoder(
     object_pairs_hook=_unique, parse_int=_integer, parse_float=_finite, parse_constant=_finite
 )
+_scan: Final = _decoder.scan_once  # type: ignore[attr-defined]
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
 
@@ -79,11 +79,14 @@ def read_object(raw: BytesLike) -> dict[str, Any]:
         RemoteProtocolError: it is none, or a key stands in it twice, or it has more parts than any message.
     """
     data = bytes(raw)
-    if any(data.count(mark) > at_most for mark, at_most in _MOST):
+    if len(data) > _FEW and any(data.count(mark) > at_most for mark, at_most in _MOST):
         raise RemoteProtocolError(f"JSON of {len(data)} bytes has more parts than any message of DLedger")
     try:
-        value = _decoder.decode(data.decode())
-    except (ValueError, RecursionError) as error:
+        text = data.decode()
+        value, end = _scan(text, 0) if text.startswith("{") else (None, 0)
+        if end != len(text):
+            value = _decoder.decode(text)  # with blanks around it, or no object at all
+    except (ValueError, RecursionError, StopIteration) as error:
         raise RemoteProtocolError(f"JSON does not parse: {str(error)[:200]}") from None
     if type(value) is not dict:
         raise RemoteProtocolError("a message of DLedger is a JSON object, and this is none")
@@ -250,21 +253,17 @@ def _refuse(what: str, value: object) -> Any:
 
 
 def _parse_int32(value: object) -> int:
-    return _parse_int(value, _int32_fits)
+    return value if type(value) is int and -(1 << 31) <= value < 1 << 31 else _refuse_number(value)
 
 
 def _parse_int64(value: object) -> int:
-    return _parse_int(value, _int64_fits)
+    return value if type(value) is int and -(1 << 63) <= value < 1 << 63 else _refuse_number(value)
 
 
-def _parse_int(value: object, fits: Callable[[int], bytes]) -> int:
-    if type(value) is not int:
-        return _refuse("a number", value)  # type: ignore[no-any-return]
-    try:
-        fits(value)
-    except struct.error:
-        raise RemoteProtocolError(f"a number of {value.bit_length()} bits does not fit") from None
-    return value
+def _refuse_number(value: object) -> Any:
+    if type(value) is int:
+        raise RemoteProtocolError(f"a number of {value.bit_length()} bits does not fit")
+    _refuse("a number", value)
 
 
 def _parse_text(value: object) -> str:

@@ -17,6 +17,7 @@ Source: spec: dledger §2.1, §5.
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from rmqha.codec.dledger_entry import DLedgerEntry
@@ -24,6 +25,9 @@ from rmqha.codec.dledger_json import Int32, fields_of, members_of, parse_object,
 from rmqha.memory import BytesLike
 
 Message = TypeVar("Message")
+
+_SHORT_BYTES: Final = 1024
+_REMEMBERED_MAX: Final = 256
 
 HANDLED: Final = 200
 """The code in the header of every answer that has a body."""
@@ -156,11 +160,25 @@ class LeadershipTransferResponse:
 def decode(kind: type[Message], body: BytesLike) -> tuple[Base, Message]:
     """A message of that kind, and whom it is for; unknown keys are passed over.
 
+    Change nothing in it: heartbeats, and who asks for the leader, repeat themselves byte for byte, and what was read
+    before is not read again.
+
     Raises:
         RemoteProtocolError: ``body`` is no JSON object, or a field has another type.
     """
+    if len(body) > _SHORT_BYTES:
+        return _decode(kind, body)
+    return _remembered(kind, bytes(body))  # type: ignore[arg-type]  # a class is hashable, whichever it is
+
+
+def _decode(kind: type[Message], body: BytesLike) -> tuple[Base, Message]:
     members = read_object(body)
     return parse_object(Base, members), parse_object(kind, members)
+
+
+@lru_cache(maxsize=_REMEMBERED_MAX)
+def _remembered(kind: type[Any], body: bytes) -> tuple[Base, Any]:
+    return _decode(kind, body)
 
 
 def encode(message: Any, base: Base) -> bytes:
@@ -169,8 +187,9 @@ def encode(message: Any, base: Base) -> bytes:
     An answer's base is the request's for a vote, ``Base()`` for a heartbeat and a transfer, and for all others
     ``Base(group)``; that of a refusal makes :func:`refuse`.
     """
-    own = {field.wire for field in fields_of(type(message))}
-    members = {name: value for name, value in members_of(base).items() if name not in own}
+    members = members_of(base)
+    for field in fields_of(type(message)):
+        members.pop(field.wire, None)
     return write_object(members | members_of(message))
 
 

@@ -140,7 +140,7 @@ class DLedgerRpcService:
     @property
     def connected(self) -> frozenset[str]:
         """The members that can be asked."""
-        return frozenset(peer for peer, connection in self.connections.items() if connection.is_connected)
+        return frozenset([peer for peer, connection in self.connections.items() if connection.is_connected])
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take DLedger's requests; in a binary header, which has 16 bits for the code, they wrap."""

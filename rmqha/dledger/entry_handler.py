@@ -87,8 +87,10 @@ class EntryHandler(Generic[Token]):
             self._answer_question(self._questions.popleft(), answers)
         while (held := self._write_requests.pop(self._store.ledger_end_index + 1, None)) is not None:
             self._append(held, answers)
-        self._check_abnormal(answers, now=now)
-        self._release(answers)
+        if self._write_requests:
+            self._check_abnormal(answers, now=now)
+        if self._unflushed:
+            self._release(answers)
         return answers
 
     @property
@@ -100,8 +102,9 @@ class EntryHandler(Generic[Token]):
 
     @property
     def _gap_ends_at(self) -> float:
-        waiting = [held.arrived_at for held in self._write_requests.values()]
-        return min(waiting) + _WAITS_FOR_A_GAP_S if waiting else inf
+        if not self._write_requests:
+            return inf
+        return min(held.arrived_at for held in self._write_requests.values()) + _WAITS_FOR_A_GAP_S
 
     def _drop(self) -> list[tuple[Token, PushEntryResponse]]:
         """What was pushed before is nobody's business any more (spec: dledger §3.6, §7.2 W7)."""

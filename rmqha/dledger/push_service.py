@@ -63,12 +63,13 @@ class PushService:
         """Until cancelled."""
         while True:
             self._wakeup = trio.Event()
-            self._step(trio.current_time())
-            due_at = min(one.due_at for one in self._waiting)
-            with trio.move_on_at(min(due_at, self._pusher.due_at(self._rpc.connected))):
+            connected = self._step(trio.current_time())
+            due_at = min([one.due_at for one in self._waiting])
+            with trio.move_on_at(min(due_at, self._pusher.due_at(connected))):
                 await self._wakeup.wait()
 
-    def _step(self, now: float) -> None:
+    def _step(self, now: float) -> frozenset[str]:
+        """Do what can be done now; returns whom it was possible to push to."""
         pusher = self._pusher
         for question, response in pusher.handler.step(now=now):
             question.answer_push(response)
@@ -78,9 +79,11 @@ class PushService:
         pusher.advance(now=now)
         for one in self._waiting:
             one.step(now=now)
-        for peer in self._rpc.connected & pusher.dispatchers.keys():
+        connected = self._rpc.connected
+        for peer in connected & pusher.dispatchers.keys():
             for request in pusher.dispatchers[peer].poll(now=now):
                 self._push(peer, request)
+        return connected
 
     def _push(self, peer: str, request: PushEntryRequest) -> None:
         def on_answer(response: PushEntryResponse) -> None:

@@ -145,6 +145,20 @@ def test_absent_keys_leave_their_defaults_and_unknown_ones_are_passed_over() -> 
     assert decode(VoteRequest, b"{}")[1] == VoteRequest("", -1, -1, -1)
 
 
+@pytest.mark.parametrize("blank", [" ", "\n", ""])
+def test_blanks_around_a_message_are_passed_over(blank: str) -> None:
+    assert decode(HeartBeatRequest, f'{blank}{{"term":3}}{blank}'.encode())[1] == HeartBeatRequest("", 3)
+
+
+def test_what_repeats_itself_is_read_once_and_what_is_long_is_not_kept() -> None:
+    name, many = "n" * 40, "n" * 1024
+    for leader_id, is_kept in ((name, True), (many, False)):
+        body = encode(HeartBeatRequest(leader_id, 3), Base("g1"))
+        first, again = decode(HeartBeatRequest, body), decode(HeartBeatRequest, body)
+        assert first == again == (Base("g1", leader_id=leader_id, term=3), HeartBeatRequest(leader_id, 3))
+        assert (first[1] is again[1]) == is_kept
+
+
 @pytest.mark.parametrize(("text", "result"), [('"REJECT_ALREADY_VOTED"', 5), ("5", 5), ('"NEWER"', 0), ("99", 0)])
 def test_an_enum_is_read_by_name_and_by_ordinal(text: str, result: int) -> None:
     assert decode(VoteResponse, f'{{"voteResult":{text}}}'.encode())[1].result is VoteResult(result)
@@ -175,7 +189,8 @@ def test_what_is_no_base64_is_refused(value: object) -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        b"", b"null", b"[]", b'"a"', b"{", b'{"a":NaN}', b'{"a":1e999}', b"\xff", b'{"term":1,"term":2}',
+        b"", b"null", b"[]", b'"a"', b"{", b'{"a":}', b'{"a"', b"{}x", b"{}{}", b'{"a":NaN}', b'{"a":1e999}',
+        b"\xff", b'{"term":1,"term":2}',
         b'{"term":9223372036854775808}', b'{"term":' + b"9" * 5000 + b"}", b'{"term":1.0}', b'{"term":"1"}',
         b'{"term":true}', b'{"code":2147483648}', b'{"group":1}', b'{"group":"\\ud800"}', b'{"beginIndex":[]}',
         b'{"entries":{}}', b'{"entries":[1]}', b'{"entries":[{}]}', b'{"entries":[{"body":"","index":"1"}]}',
