@@ -51,14 +51,13 @@ def read(block: Bytes, starts: Positions, sizes: Positions) -> tuple[Fields, pa.
     headers["born_timestamp"] = headers["store_timestamp"] = _NO_TIME
     begins, ends = starts + BODY_OFFSET, starts + sizes
     sys_flag = np.zeros(starts.size, np.int32)
-    topics = np.array([TOPIC.encode(), _BARRIER])
-    codes = _are_barriers(block, starts, sizes).astype(np.int32)
-    coded = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(topics.tolist(), pa.binary()))
-    return Fields(block, starts, headers, sys_flag, begins, ends, ends, ends, ends, ends), coded
+    codes = pa.array(_are_barriers(block, starts, sizes).astype(np.int32))
+    topics = pa.DictionaryArray.from_arrays(codes, pa.array([TOPIC.encode(), _BARRIER], pa.binary()))
+    return Fields(block, starts, headers, sys_flag, begins, ends, ends, ends, ends, ends), topics
 
 
 def _are_barriers(block: Bytes, starts: Positions, sizes: Positions) -> npt.NDArray[np.bool_]:
-    """Entries that a leader of rmqha's appended for itself: messages of a topic of their own, without a body."""
+    """Which entries a leader of rmqha's appended for itself: messages of a topic of their own, without a body."""
     topic_at = BODY_OFFSET + FIXED_SIZE_V4 + 1
     found = sizes >= topic_at + len(_BARRIER)
     maybe = np.flatnonzero(found)

@@ -29,7 +29,7 @@ _CHECK_POINT_SIZE_MAX: Final = 64 * 1024
 _LOOKED_AT: Final = 100
 """Entries, to see whether a log's are messages."""
 _DAMAGE_MAX: Final = 16 << 20
-"""More bytes without an entry are an end."""
+"""Where more bytes than this hold no entry, the file is not searched further."""
 
 
 def find_ledger(filesystem: fs.FileSystem, path: str) -> str | None:
