@@ -332,12 +332,14 @@ class DLedgerServer:
         base = Base(self._options.group)
 
         def tell(code: DLedgerResponseCode, entry: DLedgerEntry | None) -> None:
-            if code is _Code.NOT_LEADER or not question.connection.takes_answers:
+            if code is _Code.NOT_LEADER:
                 question.refuse(_Code.NOT_LEADER, leader_id=self.leader_id)
             else:
                 question.answer(GetEntriesResponse(code, None, () if entry is None else (entry,)), base)
 
-        self.reads.ask(request.begin_index, tell, now=trio.current_time())
+        connection = question.connection
+        now = trio.current_time()
+        self.reads.ask(request.begin_index, tell, now=now, is_wanted=lambda: connection.takes_answers)
         self._maintainer.wakeup()
 
     def handle_vote(self, request: VoteRequest, question: Question) -> None:

@@ -31,6 +31,7 @@ class _Read(NamedTuple):
     """The heartbeat that proves it."""
     until: float
     tell: OnRead
+    is_wanted: Callable[[], bool]
 
 
 class ProvenReads:
@@ -56,12 +57,15 @@ class ProvenReads:
         self._has_more = False
         """The next can be told of at once."""
 
-    def ask(self, index: int, tell: OnRead, *, now: float) -> None:
-        """Read an entry: SUCCESS, INDEX_OUT_OF_RANGE, INDEX_LESS_THAN_LOCAL_BEGIN, DISK_ERROR, or NOT_LEADER."""
+    def ask(self, index: int, tell: OnRead, *, now: float, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Read an entry: SUCCESS, INDEX_OUT_OF_RANGE, INDEX_LESS_THAN_LOCAL_BEGIN, DISK_ERROR, or NOT_LEADER.
+
+        Of who does not want it any more, when its turn comes, nothing is read: it is told NOT_LEADER.
+        """
         if self._pusher.checker is None or len(self._reads) >= _READS_MAX:
             tell(_Code.NOT_LEADER, None)
         else:
-            self._reads.append(_Read(index, self._elector.prove(), now + _WAIT_S, tell))
+            self._reads.append(_Read(index, self._elector.prove(), now + _WAIT_S, tell, is_wanted))
 
     @property
     def due_at(self) -> float:
@@ -88,6 +92,8 @@ class ProvenReads:
             elif told_bytes >= _AT_ONCE_BYTES_MAX:
                 self._has_more = True
                 return
+            elif not read.is_wanted():
+                self._reads.popleft().tell(_Code.NOT_LEADER, None)
             else:
                 code, entry = self._look_up(read.entry_index)
                 told_bytes += 0 if entry is None else entry.size

@@ -367,7 +367,8 @@ class Connection:
         """Whether a large answer may be made; with one in the way a client may as well ask again later."""
         limits = self._limits
         return (
-            self._outgoing.size < limits.outgoing_share_bytes
+            not self.closed
+            and self._outgoing.size < limits.outgoing_share_bytes
             and self._capacity.outgoing.size < limits.outgoing_bytes_max
         )
 

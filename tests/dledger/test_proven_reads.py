@@ -12,14 +12,23 @@ from tests.dledger.members import leader, put
 from tests.sim.sim_disk import SimDisk
 
 
-def test_large_entries_are_told_of_in_turns() -> None:
-    """Else a few hundred clients that ask for the largest entry keep a leader from its heartbeats for seconds."""
+def proven_reads(pusher: Any) -> ProvenReads:
+    """Of a large entry and a small one, by a leader whose last heartbeat was answered."""
     store = leader(SimDisk(random.Random(1)).mount(), mapped_file_size_for_entry_data=8 << 20)
     put(store, bytes(600_000), b"small")
     store.update_committed_index(1, 1)
     elector: Any = SimpleNamespace(prove=lambda: 1, confirmed_beat=1)
-    pusher: Any = SimpleNamespace(checker=SimpleNamespace(inherited_index=-1))
-    reads = ProvenReads(store, elector, pusher, append_barrier=lambda: None)
+    return ProvenReads(store, elector, pusher, append_barrier=lambda: None)
+
+
+def leading() -> Any:
+    return SimpleNamespace(checker=SimpleNamespace(inherited_index=-1))
+
+
+def test_large_entries_are_told_of_in_turns() -> None:
+    """Else a few hundred clients that ask for the largest entry keep a leader from its heartbeats for seconds."""
+    pusher = leading()
+    reads = proven_reads(pusher)
     told = list[int]()
 
     def tell(_code: DLedgerResponseCode, entry: DLedgerEntry | None) -> None:
@@ -37,3 +46,18 @@ def test_large_entries_are_told_of_in_turns() -> None:
     pusher.checker = None
     reads.step(now=0.0)
     assert told[5:] == [0, 0, -1]
+
+
+def test_for_who_does_not_take_it_nothing_is_read() -> None:
+    """Clients that asked for thousands of large entries and left kept others waiting for theirs until they were 404."""
+    reads = proven_reads(leading())
+    told = list[tuple[int, int | None]]()
+
+    def tell(code: DLedgerResponseCode, entry: DLedgerEntry | None) -> None:
+        told.append((code, None if entry is None else entry.index))
+
+    for _ in range(100):
+        reads.ask(0, tell, now=0.0, is_wanted=lambda: False)
+    reads.ask(1, tell, now=0.0)
+    reads.step(now=0.0)
+    assert told == [(404, None)] * 100 + [(200, 1)]
