@@ -114,12 +114,14 @@ class RemotingError(RmqhaError):
 
     Attributes:
         address: the peer that was asked, as ``host:port``.
+        reason: why, without the address.
     """
 
     retryable = True
 
     def __init__(self, address: str, reason: str) -> None:
         self.address = address
+        self.reason = reason
         super().__init__(f"{address}: {reason}")
 
 

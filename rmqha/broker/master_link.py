@@ -107,9 +107,9 @@ class MasterLink:
             logger.debug("master_link.range_unknown", address=address, reason=str(error))
             return None
 
-    async def run(self, address: str, *, first_after_s: float = _FIRST_AFTER_S) -> None:
+    async def run(self, address: str) -> None:
         """Keep topics and consumer offsets like those of the master at ``address``, until cancelled."""
-        await trio.sleep(first_after_s)
+        await trio.sleep(_FIRST_AFTER_S)
         while True:
             await self._synchronize(address)
             await trio.sleep(_INTERVAL_S)

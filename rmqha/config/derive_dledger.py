@@ -16,6 +16,19 @@ _WITHOUT_EFFECT: Final = frozenset(
     | {declared.name for declared in fields(TlsConfig) if declared.name.startswith("ha_tls_")}
 )
 """Of the classic replication; ``max_ha_connections`` limits a member's port as well."""
+_SAME: Final = (
+    ("store_path_dledger_commit_log", "data_store_path"),
+    ("preferred_leader_id", "preferred_leader_ids"),
+    ("file_reserved_hours", "file_reserved_time_s"),
+    ("disk_space_ratio_to_check_expired", "disk_max_used_space_ratio"),
+    ("disk_space_ratio_to_force_clean", "disk_space_clean_forcibly_ratio"),
+    ("disk_space_ratio_to_force_clean", "disk_space_warning_level_ratio"),
+    ("enable_disk_force_clean", "clean_file_forcibly_enable"),
+)
+"""Attributes of which the first decides about the second, if both are set."""
+_NAMES: Final = {
+    declared.name: declared.metadata[METADATA].name for declared in fields(BrokerConfig) if declared.metadata
+}
 
 
 def self_number(self_id: str) -> int | None:
@@ -45,8 +58,13 @@ def _note_ineffective(values: dict[str, Any], notes: list[str]) -> None:
     """One that was set to its default says nothing."""
     for declared in fields(BrokerConfig):
         if declared.name in _WITHOUT_EFFECT and values.get(declared.name, declared.default) != declared.default:
-            name = declared.metadata[METADATA].name
+            name = _NAMES[declared.name]
             notes.append(f"{name} has no effect with enableDLegerCommitLog=true: the group elects and replicates")
+    for deciding, other in _SAME:
+        if deciding in values and other in values:
+            notes.append(
+                f"{_NAMES[other]} has no effect beside {_NAMES[deciding]}, which says the same to a DLedger member"
+            )
 
 
 def _cleaning(given: BrokerConfig, values: dict[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Connections:
             client = await connect_remoting_client(self._network, address, timeout_s=self._connect_timeout_s)
         except RemotingConnectError as error:
             attempts.failures += 1
-            attempts.reason = str(error).removeprefix(f"{address}: ")
+            attempts.reason = error.reason
             raise
         self._clients[address] = client
         self._nursery.start_soon(client.run)

@@ -68,6 +68,14 @@ def test_keys_of_the_classic_replication_are_noted_and_change_nothing() -> None:
     assert (config.in_sync_replicas, config.ha_peers) == (1, ())
 
 
+def test_of_two_names_for_the_same_dledgers_counts_and_that_is_noted() -> None:
+    config = load_config(None, GROUP | {"fileReservedHours": "5", "fileReservedTime": "7"})
+    assert config.file_reserved_time_s == 5 * 3600.0
+    assert [note.split(", which")[0] for note in config.notes] == [
+        "fileReservedTime has no effect beside fileReservedHours"
+    ]
+
+
 def test_a_members_port_takes_as_many_connections_as_the_process_has_descriptors_for() -> None:
     """It took 4,096 that broker/main.py had not counted: with those the store had none left for its next file."""
     assert member_options(load_config(None, GROUP)).limits.max_connections == 64
