@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from math import inf
-from typing import TypeVarTuple
+from typing import Final, TypeVarTuple
 
 import trio
 
@@ -30,6 +30,7 @@ class Connection:
     Attributes:
         peer: the client as ``ip:port``.
         in_flight: requests not answered yet.
+        large_answers: of all clients, but for what is part of the log; who sends one otherwise than as a reply adds it.
         requests: how many arrived in all, one-way ones included.
     """
 
@@ -45,6 +46,7 @@ class Connection:
         self._handler = handler
         self._limits = limits
         self._capacity = capacity
+        self.large_answers: Final = capacity.large_answers
         self._turns = capacity.turns
         self._undecoded_bytes = 0
         self._fence = fence
@@ -105,6 +107,7 @@ class Connection:
         response.flag = FLAG_RESPONSE
         response.serialize = request.serialize
         self.send_nowait(response.encode())
+        self.large_answers.add(len(response.body), (self,))
 
     def finish_oneway(self, requests: int) -> None:
         """Give back what so many one-way requests took: nothing of them is held any more."""
@@ -365,12 +368,11 @@ class Connection:
     @property
     def takes_answers(self) -> bool:
         """Whether a large answer may be made; with one in the way a client may as well ask again later."""
-        limits = self._limits
-        return (
-            not self.closed
-            and self._outgoing.size < limits.outgoing_share_bytes
-            and self._capacity.outgoing.size < limits.outgoing_bytes_max
-        )
+        return not self.closed and self._outgoing.size < self._limits.outgoing_share_bytes
+
+    async def wait_taken(self) -> None:
+        """Wait until :attr:`takes_answers`, or the connection has ended."""
+        await self._outgoing.wait_below(self._limits.outgoing_share_bytes)
 
     async def _wait_capacity(self) -> None:
         while self._is_full():

@@ -10,6 +10,7 @@ from rmqha.codec.remoting import FRAME_SIZE_MAX, HEADER_SIZE_MAX
 from rmqha.codec.usual.decoder import RequestDecoder
 from rmqha.codec.usual.sends import UsualSends
 from rmqha.memory import new_buffer
+from rmqha.remoting.large_answers import LargeAnswers
 from rmqha.remoting.outgoing import OutgoingAccount
 from rmqha.remoting.turns import REQUESTS_A_TURN, Turns
 
@@ -37,6 +38,8 @@ class RemotingLimits:
     outgoing_bytes_max: int = 256 * 1024 * 1024
     """The same for all clients together; then nothing more is read of those with more than their share."""
     outgoing_share_bytes: int = 64 * 1024
+    large_answers_bytes_max: int = 128 * 1024 * 1024
+    """Answers above that share that were made for clients and not taken; beyond it the oldest end their connections."""
     unfinished_bytes_max: int = 256 * 1024 * 1024
     """Requests that have begun to arrive, all clients together; beyond it the one begun first ends its connection."""
     frame_size_max: int = FRAME_SIZE_MAX
@@ -67,6 +70,7 @@ class Capacity:
         waiting: where connections wait for there being less.
         unfinished: requests that have begun to arrive.
         outgoing: answers that clients have not taken yet.
+        large_answers: those of them that are no part of the log.
         turns: which connection is served next.
     """
 
@@ -75,6 +79,7 @@ class Capacity:
         self.used_bytes = 0
         self.waiting: dict[trio.lowlevel.ParkingLot, None] = {}
         self.outgoing = OutgoingAccount()
+        self.large_answers = LargeAnswers(limits.large_answers_bytes_max, size_min=limits.outgoing_share_bytes)
         self.turns = Turns()
         self._usual = UsualSends()
         self.unfinished = UnfinishedFrames(limits.unfinished_bytes_max)

@@ -530,21 +530,6 @@ async def test_reading_goes_on_with_the_first_answer(autojump_clock: MockClock) 
         assert [held.opaque for _, held in echo.held] == [0, 1, 2]
 
 
-async def test_no_large_answer_is_made_while_all_clients_together_take_too_little(autojump_clock: MockClock) -> None:
-    echo = Echo()
-    async with serving(echo, capacity=4096, outgoing_bytes_max=5_000, outgoing_share_bytes=20_000) as (_, connect):
-        greedy, modest = await connect(), await connect()
-        await modest.send(request(2))
-        await trio.testing.wait_all_tasks_blocked()
-        ((connection, _),) = echo.held
-        assert connection.takes_answers
-        await greedy.send(request(1, body=bytes(12_000)))
-        await trio.testing.wait_all_tasks_blocked()
-        assert not connection.takes_answers
-        await greedy.receive()
-        assert connection.takes_answers
-
-
 @pytest.mark.parametrize("size", [0, 10_000], ids=["at once", "when there is room"])
 async def test_at_the_end_each_answer_is_waited_for_and_taken(size: int, autojump_clock: MockClock) -> None:
     echo = Echo()

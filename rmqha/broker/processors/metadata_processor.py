@@ -13,9 +13,13 @@ from rmqha.broker.config_files import DELAY_OFFSET, SUBSCRIPTION_GROUP, encode_i
 from rmqha.broker.metadata import MetadataService
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueEndsRequestHeader, decode_header
-from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.host import host_of
+from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.fair_lock import FairLock
+
+Send = Callable[[Connection, RemotingCommand], Awaitable[None]]
 
 _NO_GROUPS: dict[str, Any] = {"dataVersion": {"counter": 0, "timestamp": 0}, "subscriptionGroupTable": {}}
 _NO_DELAYS: dict[str, Any] = {"offsetTable": {}}
@@ -26,8 +30,9 @@ class MetadataProcessor:
 
     def __init__(self, metadata: MetadataService) -> None:
         self._metadata = metadata
-        self._asking: set[Connection] = set()
+        self._asking: dict[Connection, RemotingCommand] = {}
         self._making = trio.Lock()
+        self._paging = FairLock()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes by which slaves ask for the tables."""
@@ -62,43 +67,64 @@ class MetadataProcessor:
         if queue_ends.known_before < header.before:
             remark = f"only {queue_ends.known_before} bytes of the log are in the queues yet: ask again later"
             return RemotingCommand(ResponseCode.SYSTEM_BUSY, remark=remark)
-        self._answer_table(connection, request, partial(queue_ends.page_in_turns, header.start, before=header.before))
+        page = partial(queue_ends.page_in_turns, header.start, before=header.before)
+        self._answer(connection, request, partial(self._send_page, make=page))
         return None
 
     def _answer_table(
         self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[dict[str, Any]]]
     ) -> None:
+        self._answer(connection, request, partial(self._send_table, make=make))
+
+    def _answer(self, connection: Connection, request: RemotingCommand, send: Send) -> None:
         """A request of 25 bytes may ask for megabytes: a connection gets a table after it took the last.
 
         Thousands may wait: of the request no more is kept than what its answer needs.
         """
         if connection in self._asking or not connection.takes_answers:
-            _refuse(connection, request)
+            remark = "answers wait to be taken: read them, then ask again"
+            connection.respond(request, ResponseCode.SYSTEM_BUSY, remark=remark)
             return
-        self._asking.add(connection)
         connection.let_go(request)
         request = RemotingCommand(request.code, request.opaque, request.flag, serialize=request.serialize)
-        connection.start_soon(self._send_table, connection, request, make)
+        self._asking[connection] = request
+        connection.start_soon(self._send, connection, request, send)
 
-    async def _send_table(
-        self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[dict[str, Any]]]
-    ) -> None:
-        """One at a time, for all connections: made together, all tables would be in memory at once.
-
-        While this one waited, those made for others may have become too much.
-        """
+    async def _send(self, connection: Connection, request: RemotingCommand, send: Send) -> None:
         try:
             with connection.fenced(request):
-                async with self._making:
-                    body = await encode_in_turns(await make()) if connection.takes_answers else None
-                if body is None:
-                    _refuse(connection, request)
-                else:
-                    connection.respond(request, ResponseCode.SUCCESS, body=body)
+                await send(connection, request)
         finally:
-            self._asking.discard(connection)
+            if self._is_asking(connection, request):
+                del self._asking[connection]
 
+    def _is_asking(self, connection: Connection, request: RemotingCommand) -> bool:
+        return self._asking.get(connection) is request
 
-def _refuse(connection: Connection, request: RemotingCommand) -> None:
-    remark = "answers wait to be taken: read them, then ask again"
-    connection.respond(request, ResponseCode.SYSTEM_BUSY, remark=remark)
+    async def _send_table(
+        self, connection: Connection, request: RemotingCommand, *, make: Callable[[], Awaitable[dict[str, Any]]]
+    ) -> None:
+        """One is made at a time: made together, all tables would be in memory at once.
+
+        It is for all who asked for it before it was begun, or thousands of clients would keep a slave waiting for as
+        many tables; and it is finished also if this client leaves.
+        """
+        async with self._making:
+            if not self._is_asking(connection, request):
+                return
+            asked = [(client, one) for client, one in self._asking.items() if one.code == request.code]
+            with trio.CancelScope(shield=True):
+                body = await encode_in_turns(await make())
+        asked = [(client, one) for client, one in asked if self._is_asking(client, one)]
+        for client, one in asked:
+            del self._asking[client]
+            answer = RemotingCommand(ResponseCode.SUCCESS, one.opaque, FLAG_RESPONSE, serialize=one.serialize)
+            client.send_response(answer.encode_header(len(body)), body)
+        connection.large_answers.add(len(body), [client for client, _ in asked])
+
+    async def _send_page(
+        self, connection: Connection, request: RemotingCommand, *, make: Callable[[], Awaitable[dict[str, Any]]]
+    ) -> None:
+        async with self._paging.turn(host_of(connection.peer)):
+            body = await encode_in_turns(await make())
+        connection.respond(request, ResponseCode.SUCCESS, body=body)

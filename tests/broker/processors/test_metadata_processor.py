@@ -13,12 +13,15 @@ from rmqha.broker.processors import metadata_processor
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
-from rmqha.remoting.connection import Connection
+from rmqha.remoting.client import RemotingClient
 from rmqha.remoting.response_table import Outcome
 from tests.broker.machines import Machine, ask
 from tests.reachable import count_entries
+from tests.settings import remoting_limits
 from tests.sim.sim_mount import SimMount
 from tests.sim.sim_net import SimNet
+
+TOPICS, OFFSETS = RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_CONSUMER_OFFSET
 
 
 async def test_tables_are_made_one_after_the_other_whoever_asks(
@@ -39,8 +42,8 @@ async def test_tables_are_made_one_after_the_other_whoever_asks(
     async with machine.broker(), machine.client() as first, machine.client() as second:
         monkeypatch.setattr(metadata_processor, "encode_in_turns", take_long)
         async with trio.open_nursery() as nursery:
-            for client in (first, second):
-                nursery.start_soon(ask, client, RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET))
+            for client, code in ((first, TOPICS), (second, OFFSETS)):
+                nursery.start_soon(ask, client, RemotingCommand(code))
     assert most == 1
 
 
@@ -66,7 +69,7 @@ async def test_who_left_before_its_table_was_made_is_forgotten(
             async with machine.client() as client:
                 client.put_nowait(RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET).encode())
                 await trio.sleep(1)
-            await trio.sleep(1)
+            await trio.sleep(20)
             entries.append(count_entries(made))
         assert entries[-1] == entries[2]
 
@@ -110,28 +113,80 @@ async def test_a_table_is_made_for_one_at_a_time_and_once_for_who_asks_again(aut
         assert (await ask(first, RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET))).code == ResponseCode.SUCCESS
 
 
-async def test_no_table_is_made_while_too_many_wait_to_be_taken(
+async def test_who_takes_no_answers_keeps_no_slave_from_its_tables(autojump_clock: MockClock) -> None:
+    """16 clients with 16 MiB each did, for as long as they liked."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as slave:
+        assert broker.server is not None
+        broker.server.capacity.outgoing.size += remoting_limits().outgoing_bytes_max
+        for code in (RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_CONSUMER_OFFSET):
+            assert (await ask(slave, RemotingCommand(code))).code == ResponseCode.SUCCESS
+
+
+async def test_a_table_is_made_once_for_all_who_asked_before_it_was_begun(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that asked before that has waited behind the others, and would take as much memory as they do."""
-    machine, takes_answers = Machine(SimNet(), "10.0.0.1"), True
+    """A slave behind 1,000 others waited for as many tables, at half a second each if they are large."""
+    made = 0
 
-    async def fill(_table: object) -> bytes:
-        nonlocal takes_answers
+    async def take_long(_table: object) -> bytes:
+        nonlocal made
         await trio.sleep(1)
-        takes_answers = False
+        made += 1
+        return b"%d" % made
+
+    monkeypatch.setattr(metadata_processor, "encode_in_turns", take_long)
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(), AsyncExitStack() as clients:
+        connected = [await clients.enter_async_context(machine.client()) for _ in range(21)]
+        answers: list[tuple[RequestCode, bytes]] = []
+
+        async def ask_for(client: RemotingClient, code: RequestCode) -> None:
+            answers.append((code, bytes((await ask(client, RemotingCommand(code))).body)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask_for, connected[0], TOPICS)
+            await trio.sleep(0.5)
+            for client in connected[1:20]:
+                nursery.start_soon(ask_for, client, TOPICS)
+            nursery.start_soon(ask_for, connected[20], OFFSETS)
+        first, *others = [body for code, body in answers if code is TOPICS]
+        assert (first, len(others), len(set(others)), made) == (b"1", 19, 1, 3)
+        assert (await ask(connected[0], RemotingCommand(OFFSETS))).body == b"4", "it is not asked for any more"
+
+
+async def test_who_leaves_while_a_table_is_made_keeps_nobody_from_it(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many that ask and leave would have it begun again and again."""
+
+    async def take_long(_table: object) -> bytes:
+        await trio.sleep(1)
         return b"{}"
 
-    monkeypatch.setattr(metadata_processor, "encode_in_turns", fill)
-    monkeypatch.setattr(Connection, "takes_answers", property(lambda _: takes_answers))
-    async with machine.broker(), machine.client() as first, machine.client() as second:
-        answers: list[Outcome] = []
-        for client in (first, second):
-            request = RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET)
-            client.invoke_nowait(request, deadline=trio.current_time() + 10, on_outcome=answers.append)
-        await trio.sleep(5)
-    codes = [answer.code for answer in answers if isinstance(answer, RemotingCommand)]
-    assert sorted(codes) == [ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY]
+    monkeypatch.setattr(metadata_processor, "encode_in_turns", take_long)
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(), AsyncExitStack() as clients:
+        first, slave, *leave = [await clients.enter_async_context(machine.client()) for _ in range(12)]
+        begun_at, answered_s = trio.current_time(), 0.0
+
+        async def ask_for_offsets() -> None:
+            nonlocal answered_s
+            await ask(slave, RemotingCommand(OFFSETS))
+            answered_s = trio.current_time() - begun_at
+
+        first.put_nowait(RemotingCommand(TOPICS).encode())
+        await trio.sleep(0.1)
+        for client in leave:
+            client.put_nowait(RemotingCommand(OFFSETS).encode())
+            await trio.sleep(0.01)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask_for_offsets)
+            await trio.sleep(1.3)
+            for client in leave:
+                client.close()
+                await trio.sleep(0.5)
+        assert answered_s == pytest.approx(2, abs=0.1)
 
 
 async def test_tables_that_only_a_file_holds_are_read_in_a_thread(
