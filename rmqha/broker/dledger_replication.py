@@ -196,6 +196,11 @@ class DLedgerReplication:
         """As :attr:`Embedding.may_lead`: nobody would see messages that this broker cannot dispatch."""
         return self._store.running_flags.final_error is None
 
+    @property
+    def store_refusal(self) -> str:
+        """As :attr:`Embedding.store_refusal`."""
+        return self._store.running_flags.refusal()
+
     def on_role(self) -> None:
         """As :meth:`Embedding.on_role`."""
         role, state = self._store.role, self._state
@@ -212,7 +217,7 @@ class DLedgerReplication:
     def step(self, *, now: float) -> None:
         """As :meth:`Embedding.step`."""
         del now
-        self._ledger.is_disk_full = self._store.is_disk_full
+        self._ledger.room.set_disk_full(self._store.is_disk_full)
         is_more = self._log.refresh()
         self.acked.advance(self._ledger.committed_pos)
         if is_more:

@@ -83,14 +83,14 @@ class CleanSpaceService:
         self.store_base_ratio = self._used_ratio(config.default_path)
         self.data_ratio = self.calc_data_store_path_physic_ratio()
         is_full = self.is_need_forbidden_write
-        if is_full != store.is_disk_full:
+        if is_full != store.room.is_disk_full:
             logger.warning(
                 "dledger_store.disk_full_changed",
                 full=is_full,
                 store_base_ratio=self.store_base_ratio,
                 data_ratio=self.data_ratio,
             )
-        store.is_disk_full = is_full
+        store.room.set_disk_full(is_full)
 
     def calc_data_store_path_physic_ratio(self) -> float:
         """How full the emptiest data directory is; notes those in which no new file should be made."""

@@ -32,10 +32,10 @@ from rmqha.dledger.ledger_files import make_data_file_list, make_index_file_list
 from rmqha.dledger.ledger_index import LedgerIndex
 from rmqha.dledger.ledger_recovery import first_index, recover_ledger
 from rmqha.dledger.member_state import MemberState
+from rmqha.dledger.room import Room
 from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.store.disk import Closable, Disk
 from rmqha.store.open_files import OpenFiles
-from rmqha.store.passing import is_lack
 
 logger = structlog.get_logger()
 _Code = DLedgerResponseCode
@@ -77,7 +77,7 @@ class DLedgerMmapFileStore:
         self.committed_pos = -1
         self.flushed_index = -1
         """Entries up to here, and their units, are durable."""
-        self.is_disk_full = False
+        self.room: Final = Room((self.data_file_list, self.index_file_list))
         self.write_error: StoreWriteError | None = None
         """Set by the first failure; nothing is stored any more by this process."""
         self.on_appended: Callable[[], None] = lambda: None
@@ -326,8 +326,8 @@ class DLedgerMmapFileStore:
 
     def _check_writable(self) -> None:
         self._check_no_error()
-        if self.is_disk_full:
-            raise DLedgerException(_Code.DISK_FULL, "the disk is too full")
+        if self.room.refusal:
+            raise DLedgerException(_Code.DISK_FULL, self.room.refusal)
 
     def _check_no_error(self) -> None:
         if self.write_error is not None:
@@ -335,7 +335,7 @@ class DLedgerMmapFileStore:
 
     def _disk_error(self, error: StoreWriteError | StoreReadError) -> DLedgerException:
         """The answer to who wanted to write; a next file that cannot be made for want of space is no final failure."""
-        if isinstance(error, StoreWriteError) and not (error.operation == "create" and is_lack(error)):
+        if isinstance(error, StoreWriteError) and not self.room.take_for_lacking(error):
             self.fail(error)
         return DLedgerException(_Code.DISK_ERROR, str(error))
 

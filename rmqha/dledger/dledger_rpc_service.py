@@ -210,6 +210,14 @@ class DLedgerRpcService:
 
         self.connections[peer].ask(DLedgerRequestCode.PUSH, body, on_body)
 
+    def ask_metadata(self, peer: str, on_answer: Callable[[MetadataResponse | None], None]) -> None:
+        """Ask ``peer`` how it is; ``on_answer`` gets None if there is no answer."""
+
+        def on_body(body: bytes | None) -> None:
+            on_answer(None if body is None else decode(MetadataResponse, body)[1])
+
+        self.connections[peer].ask(DLedgerRequestCode.METADATA, encode(MetadataRequest(), self._base(peer)), on_body)
+
     def ask_to_take_over(self, peer: str, request: LeadershipTransferRequest, on_answer: Callable[[int], None]) -> None:
         """Let ``peer`` take over from this leader; ``on_answer`` gets the answer's code."""
         base = Base(self._group, peer, self._self_id, leader_id=self._self_id)

@@ -6,6 +6,7 @@
       DLedgerEntryPusher     replication; run by PushService
       ProvenReads            reads that only a leader can answer
       LeadershipTransfer     handing over, and taking over
+      GivingWay              handing over when there is no room
       DLedgerRpcService      requests and answers; a PeerConnection to each other member
 
 Source: dledger-all-0.3.1.2 DLedgerServer.java.
@@ -39,13 +40,14 @@ from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.dledger_rpc_service import DLedgerRpcService, Question
 from rmqha.dledger.embedding import Embedding
 from rmqha.dledger.flush_data_service import FlushDataService
+from rmqha.dledger.giving_way import GivingWay
 from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.dledger.leadership_transfer import LeadershipTransfer
-from rmqha.dledger.member_state import Role
 from rmqha.dledger.peer_connection import PeerConnection
 from rmqha.dledger.proven_reads import ProvenReads
 from rmqha.dledger.push_entry import PushEntryRequest
 from rmqha.dledger.push_service import PushService, Waiting
+from rmqha.dledger.role_log import RoleLog
 from rmqha.dledger.server_options import ServerOptions
 from rmqha.dledger.state_maintainer import StateMaintainer
 from rmqha.dledger.term_barrier import barrier_body
@@ -109,27 +111,47 @@ class DLedgerServer:
         self.pusher: Final = DLedgerEntryPusher[Question](store, ids, options=options.pusher)
         self.reads: Final = ProvenReads(store, self.elector, self.pusher, append_barrier=self.append_barrier)
         self.rpc: Final = DLedgerRpcService(group=options.group, self_id=self._id, handler=self)
-        self._transfer: Final = LeadershipTransfer(
+        self._transfer: Final = self._make_transfer()
+        self._giving_way: Final = GivingWay(
             store,
             self.pusher,
-            ids,
-            options=options.transfer,
-            ask=self.rpc.ask_to_take_over,
-            elect=self._take_leadership,
+            self._transfer,
+            quorum=self.elector.quorum,
+            refusal=self._refusal,
+            ask=self.rpc.ask_metadata,
             connected=lambda: self.rpc.connected,
-            may_lead=self._may_lead,
         )
-        waiting: list[Waiting] = [self.reads, self._transfer, *([broker] if broker is not None else [])]
+        waiting: list[Waiting] = [self.reads, self._transfer, self._giving_way]
+        waiting += [broker] if broker is not None else []
         self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
         terms = TermFile(disk, options.store.default_path)
         self._maintainer: Final = StateMaintainer(self.elector, terms, store, self)
-        self._told_role: tuple[Role, int, str | None] | None = None
-        self._role_lines: Final = LogLimit()
+        self._role_log: Final = RoleLog()
         self._barrier_lines: Final = LogLimit(burst=3)
         self._stopping: Final = trio.Event()
 
+    def _make_transfer(self) -> LeadershipTransfer:
+        return LeadershipTransfer(
+            self.store,
+            self.pusher,
+            frozenset(self._options.peers),
+            options=self._options.transfer,
+            ask=self.rpc.ask_to_take_over,
+            elect=self._take_leadership,
+            connected=lambda: self.rpc.connected,
+            may_take_over=self._may_take_over,
+        )
+
     def _may_lead(self) -> bool:
         return self.store.write_error is None and (self._broker is None or self._broker.may_lead)
+
+    def _may_take_over(self) -> bool:
+        return self._may_lead() and self._giving_way.may_take_over(now=trio.current_time())
+
+    def _refusal(self) -> str:
+        """Why nothing would be appended here at present."""
+        refusal = self._maintainer.refusal or self.store.room.refusal
+        return refusal or ("" if self._broker is None else self._broker.store_refusal)
 
     def stop(self) -> None:
         """Begin to end: :meth:`run` returns when what is due is answered, and everything is durable."""
@@ -226,27 +248,10 @@ class DLedgerServer:
             self.reads.step(now=trio.current_time())
         if is_durable:
             self.pusher.begin_leading()
-            self._tell_role()
+            self._role_log.tell(self.store)
         if self._broker is not None:
             self._broker.on_role()
         self._push_service.wakeup()
-
-    def _tell_role(self) -> None:
-        state, store = self.member_state, self.store
-        role = (state.role, state.curr_term, state.leader_id)
-        if role != self._told_role:
-            self._told_role = role
-            self._role_lines.log(
-                logger.info,
-                "dledger.role_changed",
-                id=self._id,
-                role=state.role.value,
-                term=state.curr_term,
-                leader=state.leader_id,
-                end_index=store.ledger_end_index,
-                committed_index=store.committed_index,
-                write_error=None if store.write_error is None else str(store.write_error),
-            )
 
     def send(self, outgoing: Outgoing) -> None:
         """See :class:`~rmqha.dledger.state_maintainer.Observer`."""
@@ -290,7 +295,7 @@ class DLedgerServer:
     def status(self) -> MemberStatus:
         """What this member tells of itself."""
         state, store = self.member_state, self.store
-        error = store.write_error or ("the disk is too full" if store.is_disk_full else None)
+        error = store.write_error or self.pusher.handler.diverged or self._refusal() or None
         return MemberStatus(
             role=state.role.value,
             term=state.curr_term,

@@ -16,6 +16,11 @@ class Embedding(Protocol):
         """Whether it could serve as a master; once False, it stays False until the process is restarted."""
         ...
 
+    @property
+    def store_refusal(self) -> str:
+        """Why messages cannot be stored here at present, if not; else empty."""
+        ...
+
     def on_role(self) -> None:
         """The role, the leader or the term may have changed; once this member no longer leads, puts are refused."""
         ...

@@ -34,6 +34,8 @@ class FlushDataService:
         self._store: Final = store
         self._config: Final = config
         self._on_flushed = on_flushed
+        self._has_told = False
+        """That the last checkpoint could not be written."""
         self._wakeup = trio.Event()
         self._wakeup.set()
         store.on_appended = self.wakeup
@@ -75,4 +77,8 @@ class FlushDataService:
         try:
             await self._store.persist_check_point_in_thread()
         except StoreWriteError as error:
-            logger.warning("flush_data_service.check_point_failed", reason=str(error))
+            if not self._has_told:
+                logger.warning("flush_data_service.check_point_failed", reason=str(error))
+            self._has_told = True
+        else:
+            self._has_told = False

@@ -60,7 +60,7 @@ class LeadershipTransfer:
         ask: Ask,
         elect: Callable[[Callable[[], None]], None],
         connected: Callable[[], frozenset[str]],
-        may_lead: Callable[[], bool],
+        may_take_over: Callable[[], bool],
     ) -> None:
         """Nothing is under way.
 
@@ -72,7 +72,7 @@ class LeadershipTransfer:
             ask: asks another member to take over.
             elect: has this member ask for votes, and calls back when it has begun to.
             connected: those who can be asked.
-            may_lead: whether this member could take appends.
+            may_take_over: whether this member could take appends.
         """
         self._store: Final = store
         self._state: Final = store.member_state
@@ -82,7 +82,7 @@ class LeadershipTransfer:
         self._ask = ask
         self._elect = elect
         self._connected = connected
-        self._may_lead = may_lead
+        self._may_take_over = may_take_over
         self._taking: _Taking | None = None
         self._looks_at = 0.0
         self._has_failed = False
@@ -96,6 +96,10 @@ class LeadershipTransfer:
             self._take_over(request, answer, now=now)
         else:
             answer(_Code.UNEXPECTED_ARGUMENT)
+
+    def hand_over_to(self, peer: str, answer: Answer) -> None:
+        """Have ``peer`` lead in place of this member."""
+        self._hand_over(LeadershipTransferRequest(self._state.curr_term, self._state.self_id, peer), answer)
 
     def _hand_over(self, request: LeadershipTransferRequest, answer: Answer) -> None:
         refusal = self._why_not_hand_over(request)
@@ -124,18 +128,19 @@ class LeadershipTransfer:
             return _Code.NOT_LEADER
         if request.transferee_id == self._state.self_id:
             return None
-        if self._lag(request.transferee_id) >= self._options.max_leadership_transfer_wait_index:
+        if self.lag(request.transferee_id) >= self._options.max_leadership_transfer_wait_index:
             return _Code.FALL_BEHIND_TOO_MUCH
         return None if self._state.transferee is None else _Code.LEADER_TRANSFERRING
 
-    def _lag(self, peer: str) -> int:
+    def lag(self, peer: str) -> int:
+        """How many entries ``peer`` lacks, as this leader knows."""
         assert self._pusher.checker is not None, "only a leader knows"
         return self._store.ledger_end_index - self._pusher.checker.water_mark(peer)
 
     def _take_over(self, request: LeadershipTransferRequest, answer: Answer, *, now: float) -> None:
         if request.transfer_id != self._state.leader_id:
             answer(_Code.INCONSISTENT_LEADER)
-        elif self._taking is not None or self._store.is_disk_full or not self._may_lead():
+        elif self._taking is not None or not self._may_take_over():
             answer(_Code.TAKE_LEADERSHIP_FAILED)
         else:
             self._taking = _Taking(request, answer, now + self._options.leadership_transfer_wait_timeout_s)
@@ -196,8 +201,7 @@ class LeadershipTransfer:
     def _prefer_another(self) -> None:
         there = [peer for peer in self._options.preferred_leader_ids if peer in self._peers & self._connected()]
         if there:
-            request = LeadershipTransferRequest(self._state.curr_term, self._state.self_id, min(there, key=self._lag))
-            self._hand_over(request, self._on_preferred)
+            self.hand_over_to(min(there, key=self.lag), self._on_preferred)
 
     def _on_preferred(self, code: int) -> None:
         self._has_failed = code not in (_Code.SUCCESS, _Code.FALL_BEHIND_TOO_MUCH)

@@ -8,7 +8,7 @@ from rmqha.codec.dledger_entry import MIN_BLANK_LEN, encode_blank
 from rmqha.dledger.mmap_file import MmapFile
 from rmqha.errors import CorruptLogError, StoreWriteError
 from rmqha.memory import BytesLike
-from rmqha.store.disk import Disk
+from rmqha.store.disk import DataFile, Disk
 from rmqha.store.mapped_file import LOST_AND_FOUND, file_name, parse_file_name
 from rmqha.store.open_files import OpenFiles
 
@@ -226,15 +226,35 @@ class MmapFileList:
         self._disk.makedirs(directory)
         path = f"{directory}/{file_name(offset)}"
         file = self._mapped(offset, path)
+        self._open_files.keep(file, self._create(path))
+        self.mapped_files.append(file)
+        return file
+
+    def _create(self, path: str) -> DataFile:
         try:
-            made = self._disk.create(path, self.mapped_file_size)
+            return self._disk.create(path, self.mapped_file_size)
         except StoreWriteError as error:
             if not self._open_files.make_room(error.errno):
                 raise
-            made = self._disk.create(path, self.mapped_file_size)
-        self._open_files.keep(file, made)
-        self.mapped_files.append(file)
-        return file
+            return self._disk.create(path, self.mapped_file_size)
+
+    def could_make_next(self) -> bool:
+        """Make the next file, and remove it again; False: its disk has not so much space that this is tried.
+
+        What a crash in between leaves is what one leaves before the first write into a new file.
+
+        Raises:
+            StoreWriteError, StoreReadError: it cannot be made, or how much space there is cannot be told.
+        """
+        offset = self.mapped_files[-1].end_offset if self.mapped_files else 0
+        directory = self._directory_for(offset)
+        self._disk.makedirs(directory)
+        if self._disk.usage(directory).available < self.mapped_file_size:
+            return False
+        path = f"{directory}/{file_name(offset)}"
+        self._create(path).close()
+        self._disk.unlink(path)
+        return True
 
     def truncate_offset(self, offset: int) -> None:
         """Make ``offset`` the end: files behind it are deleted, from the last one on, the rest of its own is zeroed.

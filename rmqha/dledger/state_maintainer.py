@@ -15,8 +15,12 @@ from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.dledger.term_file import TermFile
 from rmqha.dledger.vote import Outgoing
 from rmqha.errors import StoreWriteError
+from rmqha.store.passing import is_lack
 
 logger = structlog.get_logger()
+
+_TRIES_AGAIN_S: Final = 1.0
+"""To save a term for which there was no space."""
 
 Work = Callable[[float], Callable[[], None] | None]
 """Gets the time, and asks the elector; returns what to do, such as to answer, once term and vote are durable."""
@@ -46,8 +50,13 @@ class StateMaintainer:
         self._observer: Final = observer
         self._work: Final[deque[Work]] = deque()
         self._wakeup = trio.Event()
-        self.is_mute = False
-        """Term or vote could not be saved: this member takes no part in elections any more."""
+        self.refusal = ""
+        """Why term and vote cannot be saved, if they cannot: meanwhile this member takes no part in elections."""
+
+    @property
+    def is_mute(self) -> bool:
+        """Whether this member takes no part in elections: until there is space, or for good."""
+        return bool(self.refusal)
 
     def do(self, work: Work) -> None:
         """Have it done soon; nothing comes of it any more once this member is mute."""
@@ -83,18 +92,32 @@ class StateMaintainer:
             self._observer.send(question)
 
     async def _save(self) -> bool:
-        """Make term and vote durable, with what came of all that was taken up at once."""
+        """Make term and vote durable, with what came of all that was taken up at once. False: that is impossible."""
         state, self._elector.unsaved = self._elector.unsaved, None
         if state is None:
             return True
-        try:
-            await self._terms.save_in_thread(state)
-        except StoreWriteError as error:
-            self.is_mute = True
-            self._work.clear()
-            self._store.fail(error)
-            logger.error("dledger_elector.muted", reason=str(error), term=state.curr_term)
-            self._elector.tick(now=trio.current_time())
-            self._observer.on_role(is_durable=False)
-            return False
-        return True
+        while True:
+            try:
+                await self._terms.save_in_thread(state)
+            except StoreWriteError as error:
+                self._mute(error, term=state.curr_term)
+                if not is_lack(error):
+                    self._store.fail(error)
+                    self._elector.tick(now=trio.current_time())
+                    self._observer.on_role(is_durable=False)
+                    return False
+                await trio.sleep(_TRIES_AGAIN_S)
+            else:
+                self._unmute(term=state.curr_term)
+                return True
+
+    def _mute(self, error: StoreWriteError, *, term: int) -> None:
+        if not self.is_mute:
+            logger.error("dledger_elector.muted", reason=str(error), term=term)
+        self.refusal = f"term and vote cannot be saved: {error}"
+        self._work.clear()
+
+    def _unmute(self, *, term: int) -> None:
+        if self.is_mute:
+            logger.info("dledger_elector.goes_on", term=term)
+        self.refusal = ""

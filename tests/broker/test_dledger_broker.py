@@ -13,7 +13,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import decode_route
 from rmqha.dledger.dledger_client import open_dledger_client
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
-from rmqha.errors import CorruptLogError, StoreReadError
+from rmqha.errors import CorruptLogError, StoreReadError, StoreWriteError
 from rmqha.remoting.client import open_remoting_client
 from rmqha.store.message_store import DefaultMessageStore
 from tests.broker.dledger_brokers import BrokerGroup, Node, shown_by
@@ -262,6 +262,40 @@ async def test_a_disk_that_fails_costs_a_leader_its_leadership_and_no_message(au
         store = master.running.store
         await group.wait(lambda: store.reput_from_offset == store.max_offset)
         assert set(group.sent) <= set(await group.consume(count=len(shown_by(master.running))))
+
+
+async def test_a_master_whose_disk_is_full_lets_another_be_master(autojump_clock: MockClock) -> None:
+    async with group_of() as group:
+        await group.send(*bodies(3))
+        former = await group.wait_master()
+        former.disk.faults.crowded = True
+        await group.wait(lambda: group.masters not in ([former.name], []))
+        await group.send(*bodies(20, "after-"))
+        master = await group.wait_master()
+        assert former.running.replication.facts()["dledger"]["write_error"] == "the disk is too full"
+        former.disk.faults.crowded = False
+        await group.wait_same()
+        assert group.masters == [master.name], "it has room again, and nobody prefers it"
+
+
+async def test_a_master_that_cannot_make_its_queues_files_lets_another_be_master(autojump_clock: MockClock) -> None:
+    """It refuses every send until it can dispatch again."""
+    async with group_of() as group:
+        await group.send(*bodies(3))
+        former = await group.wait_master()
+        flags = former.running.store.running_flags
+        error = StoreWriteError(OSError(errno.ENOSPC, "No space left on device"), operation="create", path="/x")
+
+        async def keep_held() -> None:
+            while True:
+                flags.hold_dispatch(error)
+                await trio.sleep(0.01)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep_held)
+            await group.send(*bodies(3, "after-"))
+            nursery.cancel_scope.cancel()
+        assert group.masters != [former.name]
 
 
 async def test_who_cannot_dispatch_does_not_lead(autojump_clock: MockClock) -> None:

@@ -79,7 +79,8 @@ def test_refusals_say_that_nothing_is_stored() -> None:
     log.confirm_all()
     log.state.transferee = "n1"
     assert log.put_messages([message()])[0].status is S.OS_PAGECACHE_BUSY
-    log.ledger.is_disk_full, log.state.transferee = True, None
+    log.ledger.room.set_disk_full(True)
+    log.state.transferee = None
     assert log.put_messages([message()])[0].status is S.SERVICE_NOT_AVAILABLE
     log.follow(2)
     (refused,) = log.put_messages([message()])

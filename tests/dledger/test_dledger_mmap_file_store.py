@@ -70,11 +70,11 @@ class TestLeader:
     def test_a_full_disk_takes_nothing(self, mount: SimMount) -> None:
         """Seed checklist, step 1: isDiskFull (spec: dledger §2.4, §1.14)."""
         store = leader(mount)
-        store.is_disk_full = True
+        store.room.set_disk_full(True)
         with pytest.raises(DLedgerException) as raised:
             put(store, b"x")
         assert (code_of(raised), store.ledger_end_index) == (Code.DISK_FULL, -1)
-        store.is_disk_full = False
+        store.room.set_disk_full(False)
         assert put(store, b"x")[0].index == 0
 
     def test_who_hands_over_takes_nothing(self, mount: SimMount) -> None:
@@ -151,13 +151,33 @@ class TestLeader:
         store = leader(mount)
         put(store, bytes(400))
         sim.faults.full = True
-        for _ in range(2):
+        for code in (Code.DISK_ERROR, Code.DISK_FULL, Code.DISK_FULL):
             with pytest.raises(DLedgerException, match="create failed") as raised:
                 put(store, b"x" * 200)
-            assert (code_of(raised), store.ledger_end_index, store.write_error) == (Code.DISK_ERROR, 0, None)
+            assert (code_of(raised), store.ledger_end_index, store.write_error) == (code, 0, None)
+            store.room.look()
         sim.faults.full = False
+        store.room.look()
+        assert store.room.refusal == ""
         assert put(store, b"x" * 200)[0].pos == DATA_SIZE
         assert bodies_of(store) == [bytes(400), b"x" * 200]
+
+    def test_appends_do_not_try_to_make_a_file_that_could_not_be_made(self, sim: SimDisk, mount: SimMount) -> None:
+        """Each attempt on a disk that is nearly full would take all that others need of it, for a moment."""
+        store = leader(mount)
+        put(store, bytes(400))
+        sim.faults.full = True
+        with pytest.raises(DLedgerException, match="create failed"):
+            put(store, b"x" * 200)
+        calls = sim.calls
+        for _ in range(10):
+            with pytest.raises(DLedgerException, match="create failed"):
+                put(store, b"x" * 200)
+        assert sim.calls == calls
+        files = dict(sim.files)
+        sim.faults.full = False
+        store.room.look()
+        assert sim.files == files, "what was made to see whether it can be is gone again"
 
 
 class TestFollower:
@@ -205,11 +225,11 @@ class TestFollower:
         """Seed checklist: NOT_FOLLOWER, DISK_FULL (spec: dledger §1.10)."""
         entries = made([b"one", b"two"])
         store = replica(mount, entries[:1])
-        store.is_disk_full = True
+        store.room.set_disk_full(True)
         with pytest.raises(DLedgerException) as raised:
             take(store, entries[1])
         assert code_of(raised) is Code.DISK_FULL
-        store.is_disk_full = False
+        store.room.set_disk_full(False)
         store.member_state.change_to_candidate()
         for call in (take, cut_to):
             with pytest.raises(DLedgerException) as raised:
@@ -385,7 +405,7 @@ class TestTruncate:
 
     def test_a_full_disk_does_not_hinder_it(self, mount: SimMount) -> None:
         store = replica(mount, self.ENTRIES[:3])
-        store.is_disk_full = True
+        store.room.set_disk_full(True)
         assert cut_to(store, self.ENTRIES[1]) == 1
 
 

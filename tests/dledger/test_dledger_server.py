@@ -264,14 +264,14 @@ async def test_a_preferred_leader_whose_disk_is_full_holds_nobody_up(
     await group.append(*[b"before"] * 5)
     leader, term = await group.wait_leader(), group.members["n0"].running.member_state.curr_term
     await group.start("n2")
-    group.members["n2"].running.store.is_disk_full = True
+    group.members["n2"].running.store.room.set_disk_full(True)
     await trio.sleep(10)
     begun_at = trio.current_time()
     await group.append(*[b"after"] * 200)
     assert trio.current_time() - begun_at < 5
     await trio.sleep(60)
     assert (group.leaders, group.members["n0"].running.member_state.curr_term) == ([leader], term)
-    group.members["n2"].running.store.is_disk_full = False
+    group.members["n2"].running.store.room.set_disk_full(False)
     await group.wait(lambda: group.leaders == ["n2"], limit_s=90)
 
 
@@ -282,6 +282,24 @@ async def test_a_term_that_cannot_be_saved_is_heard_by_nobody(group: ServerGroup
     other = next(member for name, member in group.members.items() if name != leader)
     other.disk.faults.full = True
     group.members[leader].kill()
+    await trio.sleep(30)
+    assert group.leaders == []
+    assert "No space left" in (other.running.status().write_error or "")
+    other.disk.faults.full = False
+    await group.append(b"two")
+    assert other.running.status().write_error is None
+
+
+async def test_a_term_that_a_broken_disk_cannot_save_is_never_heard(
+    group: ServerGroup, autojump_clock: MockClock
+) -> None:
+    await group.append(b"one")
+    leader = await group.wait_leader()
+    other = next(member for name, member in group.members.items() if name != leader)
+    other.disk.faults.read_only = True
+    group.members[leader].kill()
+    await trio.sleep(30)
+    other.disk.faults.read_only = False
     await trio.sleep(30)
     assert group.leaders == []
     assert other.running.status().write_error is not None

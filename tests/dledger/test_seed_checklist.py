@@ -141,7 +141,7 @@ class TestStore:
         one = opened(mount)
         assert not isinstance(one.data_file_list, MultiPathMmapFileList)
         assert (one.data_file_list.mapped_file_size, one.index_file_list.mapped_file_size) == (DATA_SIZE, INDEX_SIZE)
-        assert (one.committed_pos, one.append_hooks, one.is_disk_full, one.full_store_paths) == (
+        assert (one.committed_pos, one.append_hooks, one.room.is_disk_full, one.full_store_paths) == (
             -1,
             [],
             False,
@@ -303,10 +303,10 @@ class TestHandleAppend:
         store = group.members[leader].running.store
         assert store.flushed_index == 0, "which FlushDataService does"
         group.members[leader].disk.faults.crowded = True
-        await group.wait(lambda: store.is_disk_full)
+        await group.wait(lambda: store.room.is_disk_full)
         assert (await group.client.append(b"two")).code == Code.DISK_FULL
         group.members[leader].disk.faults.crowded = False
-        await group.wait(lambda: not store.is_disk_full)
+        await group.wait(lambda: not store.room.is_disk_full)
         await group.append(b"two")
         for member in group.members.values():
             member.kill()

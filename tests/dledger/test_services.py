@@ -111,6 +111,19 @@ class TestFlushDataService:
         await trio.sleep(2.5)
         assert b"committedIndex=1\nendIndex=1\n" in sim.files[path].cache
 
+    async def test_a_checkpoint_that_cannot_be_written_is_told_once(
+        self, sim: SimDisk, nursery: trio.Nursery, autojump_clock: MockClock
+    ) -> None:
+        store = leader(sim.mount())
+        put(store, b"one")
+        assert await store.flush_in_thread()
+        sim.faults.full = True
+        structlog.configure(wrapper_class=structlog.BoundLogger)
+        with capture_logs() as logs:
+            nursery.start_soon(FlushDataService(store, CONFIG).run)
+            await trio.sleep(60)
+        assert [line["event"] for line in logs] == ["flush_data_service.check_point_failed"]
+
     async def test_the_checkpoint_vouches_only_for_what_is_durable(self, sim: SimDisk) -> None:
         store = leader(sim.mount(), acks_flushed=False)
         put(store, b"one")
@@ -244,9 +257,9 @@ class TestCleanSpaceService:
     ) -> None:
         """Seed checklist: isNeedForbiddenWrite, isDiskFull: above 90 %, not 85 (spec: dledger §1.14)."""
         await member.clean(**used)
-        assert member.store.is_disk_full is is_full
+        assert member.store.room.is_disk_full is is_full
         await member.clean()
-        assert member.store.is_disk_full is False
+        assert member.store.room.is_disk_full is False
 
     async def test_the_reserved_time_is_at_least_an_hour(self, sim: SimDisk) -> None:
         """Seed checklist: hour floor (spec: dledger §1.13)."""
@@ -288,9 +301,9 @@ class TestCleanSpaceService:
         nursery.start_soon(member.service.run)
         await trio.sleep(1.05)
         member.disk.used = {DIRECTORY: 95}
-        assert not member.store.is_disk_full
+        assert not member.store.room.is_disk_full
         await trio.sleep(0.1)
-        assert member.store.is_disk_full
+        assert member.store.room.is_disk_full
 
     async def test_a_missing_directory_is_unknown(self, sim: SimDisk) -> None:
         member = Member(sim, data_store_path="/d1,/d2")

@@ -66,6 +66,15 @@ class Group:
                     return lines[0]
                 await trio.sleep(0.1)
 
+    async def wait_verdict(self, verdict: str) -> dict[str, Any]:
+        """Its status, once that is the verdict."""
+        with trio.fail_after(120):
+            while True:
+                _, lines, _ = await self.command("status", "--format", "json")
+                if lines and lines[0]["verdict"] == verdict:
+                    return lines[0]
+                await trio.sleep(0.1)
+
     async def append(self, *, count: int, text: str) -> list[int]:
         """Append it so often; the indexes. All must succeed."""
         code, lines, err = await self.command("append", "-d", text, "-c", count)

@@ -19,6 +19,8 @@ _DOWN_S: Final = (0.05, 0.3, 1.0, 4.0)
 _OUTAGE_S: Final = (0.2, 0.7, 1.5, 4.0, 8.0)
 _HANG_S: Final = (0.5, 2.0, 10.0)
 _LATE_S: Final = (0.3, 1.5, 4.0, 7.0)
+_CROWDED: Final = 4.0
+"""So much longer than others such a fault lasts: a leader gives way, and may be asked to lead again."""
 _GIVEN_UP_S: Final = 4.0
 _MOMENT_S: Final = 0.3
 _DAY_MS: Final = 86_400_000.0
@@ -145,7 +147,7 @@ class Nemesis:
                 world.later(lasts_s, lambda: self._repair(fault, node))
             case "crowded":
                 faults.crowded = True
-                world.later(lasts_s, lambda: setattr(faults, "crowded", False))
+                world.later(_CROWDED * lasts_s, lambda: setattr(faults, "crowded", False))
             case "slow":
                 faults.slowness = 100.0
                 world.later(lasts_s, lambda: setattr(faults, "slowness", 1.0))
