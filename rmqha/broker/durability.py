@@ -60,14 +60,14 @@ class Acknowledgements(Protocol):
 
 @dataclass(slots=True)
 class ReplicaPromise:
-    """SYNC_MASTER: wait until enough live slaves hold the whole message."""
+    """Wait until enough replicas hold the whole message: live slaves of a SYNC_MASTER, or most of a DLedger group."""
 
     acknowledgements: Acknowledgements
     timeout_s: float
     unreplicated: int = 0
     """How many messages were answered without the replicas that were promised."""
     late: PutMessageStatus = PutMessageStatus.FLUSH_SLAVE_TIMEOUT
-    """Of those for which the replicas came too late."""
+    """The status of messages that the replicas did not hold in time."""
 
 
 class Durability:

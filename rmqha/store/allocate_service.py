@@ -37,7 +37,7 @@ class AllocateMappedFileService:
     Invariant: at most one file exists that is not in the queue yet, and it is the queue's next.
     A creation that fails ahead of its need is only a warning, tried again when the segment is needed. If one fails
     that is waited for, that is final, unless something is merely lacking: then who waits is told, so that nobody waits
-    long, and it is tried again until it succeeds. Nor does anybody wait once the store has failed, by a flush, say.
+    long, and it is tried again until it succeeds. Nor does anybody wait once the store has failed, such as by a flush.
     """
 
     def __init__(self, queue: MappedFileQueue, *, flags: RunningFlags) -> None:
