@@ -19,6 +19,7 @@ from rmqha.broker.dledger_tables import DLedgerTables
 from rmqha.broker.durability import ReplicaPromise
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.metadata import MetadataService
+from rmqha.broker.name_servers import NameServers
 from rmqha.codec.route import MASTER_ID
 from rmqha.config import BrokerConfig
 from rmqha.dledger.dledger_commit_log import DLedgerCommitLog
@@ -99,7 +100,12 @@ class DLedgerReplication:
         self.opened: Final = trio.Event()
         self.opened.set()
         self.group: Final = ReplicationGroup(config, slave_addresses=lambda: (), name_slave=lambda *_: None)
-        self._tables: Final = DLedgerTables(config, member, store, metadata, network=network, group=self.group)
+        self._names: Final = NameServers(
+            config, metadata.topics, network=network, address=address, is_master=lambda: store.role.is_master
+        )
+        self._tables: Final = DLedgerTables(
+            config, member, store, metadata, network=network, group=self.group, names=self._names
+        )
         self.acked: Final = Watermark()
         self.promise: Final = ReplicaPromise(self, config.max_wait_ack_time_s, late=PutMessageStatus.OS_PAGECACHE_BUSY)
         self._address: Final = address
@@ -171,6 +177,7 @@ class DLedgerReplication:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(DeadlineService(self.acked.deadlines).run)
                 nursery.start_soon(self._act, self._server)
+                nursery.start_soon(self._names.run)
                 await nursery.start(self._server.serve)
                 task_status.started()
         finally:

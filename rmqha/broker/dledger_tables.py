@@ -1,7 +1,7 @@
 """DLedgerTables: what a follower's broker has from its leader's: topics, consumers' offsets, where queues end.
 
 The log alone is replicated by the group. Where the leader's broker is, its member says (METADATA, ``rmqhaStatus``):
-no name server is needed. One of RocketMQ's does not say; then there is the log alone.
+no name server is needed. One of RocketMQ's does not say, but a name server may know; else there is the log alone.
 """
 
 from typing import Final
@@ -13,6 +13,7 @@ from rmqha.broker import options
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.metadata import MetadataService
+from rmqha.broker.name_servers import NameServers
 from rmqha.broker.queue_ends_client import QueueEndsClient
 from rmqha.config import BrokerConfig
 from rmqha.dledger.dledger_client import open_dledger_client
@@ -40,7 +41,9 @@ class DLedgerTables:
         *,
         network: Network,
         group: ReplicationGroup,
+        names: NameServers,
     ) -> None:
+        self._names: Final = names
         self._member: Final = member
         self._store: Final = store
         self._metadata: Final = metadata
@@ -66,8 +69,14 @@ class DLedgerTables:
         except RmqhaError as error:
             logger.debug("dledger_tables.no_answer", leader=leader_id, reason=str(error))
             return ""
-        status = told.rmqha_status
-        return "" if status is None else status.broker_address or ""
+        if told.rmqha_status is None:
+            return await self._find_rocketmq(leader_id)
+        return told.rmqha_status.broker_address or ""
+
+    async def _find_rocketmq(self, leader_id: str) -> str:
+        """As a name server knows it, who may name the master of an earlier term: the broker is asked itself."""
+        address = await self._names.find_master()
+        return address if address and await self._link.is_member(address, leader_id, self._member.group) else ""
 
     async def follow(self, address: str) -> None:
         """Keep the tables like those of the master at ``address``, until cancelled."""

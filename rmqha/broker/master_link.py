@@ -107,6 +107,16 @@ class MasterLink:
             logger.debug("master_link.range_unknown", address=address, reason=str(error))
             return None
 
+    async def is_member(self, address: str, self_id: str, group: str) -> bool:
+        """Whether the broker of RocketMQ's at this address is that member of a DLedger group."""
+        try:
+            async with open_link(self._network, address) as client:
+                keys = await _ask_keys(client)
+        except (RemotingError, RemoteProtocolError) as error:
+            logger.debug("master_link.no_answer", address=address, reason=str(error))
+            return False
+        return (keys.get("dLegerSelfId"), keys.get("dLegerGroup")) == (self_id, group)
+
     async def run(self, address: str) -> None:
         """Keep topics and consumer offsets like those of the master at ``address``, until cancelled."""
         await trio.sleep(_FIRST_AFTER_S)
@@ -253,11 +263,17 @@ def _member_of_status(status: dict[str, Any]) -> GroupMember:
 
 
 async def _ask_rocketmq(client: RemotingClient) -> GroupMember | None:
-    """Who a RocketMQ broker is, by its configuration (26); None if it does not say."""
+    """Who a RocketMQ broker is, by its configuration; None if it does not say."""
+    keys = await _ask_keys(client)
+    return member_of(keys) if keys else None
+
+
+async def _ask_keys(client: RemotingClient) -> dict[str, str]:
+    """The configuration of a broker of RocketMQ's (26); empty if it does not say."""
     answer = await client.invoke(RemotingCommand(RequestCode.GET_BROKER_CONFIG), timeout_s=RPC_TIMEOUT_S)
     if answer.code != ResponseCode.SUCCESS:
-        return None
+        return {}
     if len(answer.body) > _READ_AT_ONCE_MAX:
         raise RemoteProtocolError(f"a configuration of {len(answer.body)} bytes: more than any broker's")
     properties, _ = parse_properties(answer.body)
-    return member_of({one.key: one.value for one in properties})
+    return {one.key: one.value for one in properties}

@@ -24,6 +24,8 @@ def derive(values: dict[str, Any], notes: list[str]) -> BrokerConfig:
     def default(attribute: str, value: object) -> None:
         filled[attribute] = values[attribute] if values.get(attribute) not in (None, "") else value
 
+    if given.namesrv_addr and not given.enable_dleger_commit_log:
+        notes.append("namesrvAddr has no effect: only brokers on a DLedger group are registered with name servers")
     default("store_path_commit_log", f"{given.store_path_root_dir}/commitlog")
     default("broker_name", gethostname())
     default("d_leger_group", filled["broker_name"])

@@ -37,7 +37,7 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     heartbeatThreadPoolQueueCapacity highSpeedMode isolateLogEnable mappedFileSizeConsumeQueueExt maxDelayTime
     maxErrorRateOfBloomFilter maxHashSlotNum maxIndexNum maxLmqConsumeQueueNum maxMsgsNumBatch
     maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
-    maxTransferCountOnMessageInMemory messageIndexEnable messageIndexSafe msgTraceTopicName namesrvAddr
+    maxTransferCountOnMessageInMemory messageIndexEnable messageIndexSafe msgTraceTopicName
     notifyConsumerIdsChangedEnable offsetCheckInSlave osPageCacheBusyTimeOutMills
     processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums

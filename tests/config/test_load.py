@@ -70,8 +70,9 @@ def test_a_broker_conf_of_a_rocketmq_user_is_accepted_and_unused_keys_are_said_o
     config = load_config(path)
     assert (config.delete_when, config.flush_disk_type) == ((4, 16), FlushDiskType.SYNC_FLUSH)
     assert (config.in_sync_replicas, config.ha_send_durable_only) == (2, True)
-    (note,) = config.notes
-    assert f"namesrvAddr ({path}:8), sendMessageThreadPoolNums ({path}:9), aclEnable ({path}:10)" in note
+    unused, name_servers = config.notes
+    assert f"sendMessageThreadPoolNums ({path}:9), aclEnable ({path}:10)" in unused
+    assert "namesrvAddr has no effect" in name_servers
 
 
 def test_what_many_a_broker_conf_still_has_from_early_versions_is_accepted(tmp_path: Path) -> None:

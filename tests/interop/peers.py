@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from tests.e2e.processes import Broker, Ports
+from tests.e2e.processes import Broker, Child, Ports, free_ports, give_back
 
 VERSION = "4.9.7"
 _COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
@@ -93,6 +93,26 @@ def _fetch(libs: Path) -> None:
         except OSError:
             if not libs.is_dir():  # otherwise another process was faster, which is just as good
                 raise
+
+
+class JavaNameServer:
+    """RocketMQ's name server; :meth:`close` it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._ports = free_ports()
+        self.address = f"127.0.0.1:{self._ports.listen}"
+        (directory / "conf").mkdir(parents=True)
+        (directory / "conf" / "logback_namesrv.xml").write_text(_LOGBACK)
+        conf = directory / "namesrv.conf"
+        conf.write_text(f"listenPort={self._ports.listen}\n")
+        places = (f"-Drocketmq.home.dir={directory}", f"-Duser.home={directory}", "-cp", f"{rocketmq_libs()}/*")
+        main = ("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(conf))
+        self.running = Child(["java", "-Xmx128m", *JAVA_OPTIONS, *places, *main], log=directory / "namesrv.log")
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self.running.reap()
+        give_back(self._ports)
 
 
 class JavaBroker(Broker):

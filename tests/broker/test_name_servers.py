@@ -1,0 +1,181 @@
+"""Brokers on a DLedger group and name servers: who is registered as what, and what followers learn there."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.group import ReplicationGroup
+from rmqha.broker.master_link import MasterLink
+from rmqha.broker.name_servers import NameServers
+from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.codec import java_json
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.route import BrokerData, TopicRouteData, encode_route
+from rmqha.config import BrokerConfig, load_config
+from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.server import RemotingServer
+from tests.broker.dledger_brokers import COMMON, BrokerGroup
+from tests.settings import remoting_limits, topic_rules
+from tests.sim.sim_net import SimNet
+
+ADDRESS = "10.7.7.7"
+NAMESRV = f"{ADDRESS}:9876"
+
+
+@dataclass
+class NameServer:
+    """As RocketMQ's: an address is one broker, which is forgotten when its connection ends."""
+
+    net: SimNet
+    brokers: dict[int, str] = field(default_factory=dict)
+    topics: dict[str, Any] = field(default_factory=dict)
+    registered: int = 0
+    _connections: dict[Connection, str] = field(default_factory=dict)
+
+    def _register(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        fields, address = request.ext_fields, request.ext_fields["brokerAddr"]
+        self.registered += 1
+        self._forget(address)
+        self.brokers[int(fields["brokerId"])] = address
+        self._connections[connection] = address
+        if fields["brokerId"] == "0":
+            self.topics = java_json.loads(request.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
+        else:
+            assert not request.body, "only masters tell topics"
+        return RemotingCommand(ResponseCode.SUCCESS)
+
+    def _route(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        assert request.ext_fields["topic"] == "g"
+        route = TopicRouteData((BrokerData("DefaultCluster", "g", self.brokers),), ())
+        return RemotingCommand(ResponseCode.SUCCESS, body=encode_route(route, version=0))
+
+    def _forget(self, address: str) -> None:
+        self.brokers = {broker_id: other for broker_id, other in self.brokers.items() if other != address}
+
+    async def run(self) -> None:
+        """Until cancelled; who is connected is cut off then."""
+        dispatcher = RequestDispatcher()
+        dispatcher.register(RequestCode.REGISTER_BROKER, self._register)
+        dispatcher.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route)
+        dispatcher.on_closed(lambda connection: self._forget(self._connections.pop(connection, "")))
+        listener = await self.net.host(ADDRESS).mount().listen(ADDRESS, 9876)
+        await RemotingServer(dispatcher, limits=remoting_limits()).serve(listener)
+
+
+@pytest.fixture
+def net() -> SimNet:
+    return SimNet()
+
+
+async def test_the_leader_is_master_and_followers_are_slaves(autojump_clock: MockClock) -> None:
+    """And when the leader's process ends, the next one is master."""
+    async with trio.open_nursery() as nursery:
+        group = BrokerGroup(nursery, namesrvAddr=NAMESRV)
+        names = NameServer(group.net)
+        nursery.start_soon(names.run)
+        await group.start()
+        master = await group.wait_master()
+        await group.send(b"0")
+        everybody = {f"{address}:10911" for address in group.addresses.values()}
+        await group.wait(lambda: set(names.brokers.values()) == everybody and "t" in names.topics)
+        assert names.brokers[0] == master.running.address
+        slaves = {int(name[1:]) + 1 for name in group.nodes if name != master.name}
+        assert names.brokers.keys() == {0} | slaves
+        assert names.topics["t"]["writeQueueNums"] == 4
+        told_in_vain = names.registered
+        await trio.sleep(100)
+        assert names.registered - told_in_vain <= 12, "nothing is new"
+        former = master.running.address
+        master.kill()
+        await group.wait(lambda: names.brokers.get(0, former) != former)
+        assert names.brokers[0] == (await group.wait_master()).running.address
+        nursery.cancel_scope.cancel()
+
+
+def config_of(**keys: str) -> BrokerConfig:
+    members = {"dLegerSelfId": "n0", "dLegerPeers": "n0-127.0.0.1:1;n1-127.0.0.1:2"}
+    return load_config(None, COMMON | members | {"namesrvAddr": NAMESRV} | keys)
+
+
+def name_servers(net: SimNet, **keys: str) -> NameServers:
+    return NameServers(
+        config_of(**keys),
+        TopicConfigManager(topic_rules(), now_ms=lambda: 0),
+        network=net.host("10.0.0.1").mount(),
+        address=lambda: "10.0.0.1:10911",
+        is_master=lambda: True,
+    )
+
+
+async def test_a_name_server_that_comes_later_or_again_is_told(net: SimNet, autojump_clock: MockClock) -> None:
+    names, ours = NameServer(net), name_servers(net)
+    with capture_logs() as logs:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ours.run)
+            await trio.sleep(60)
+            for _ in range(2):
+                async with trio.open_nursery() as life:
+                    life.start_soon(names.run)
+                    await trio.sleep(10)
+                    assert names.brokers == {0: "10.0.0.1:10911"}
+                    life.cancel_scope.cancel()
+                await trio.sleep(10)
+                assert names.brokers == {}
+            nursery.cancel_scope.cancel()
+    events = [log["event"] for log in logs if log["event"].startswith("name_servers")]
+    assert events == ["name_servers.not_registered", "name_servers.registered"] * 2 + ["name_servers.not_registered"]
+
+
+async def test_what_a_name_server_answers_ends_nothing(net: SimNet, autojump_clock: MockClock) -> None:
+    dispatcher = RequestDispatcher()
+    answer = RemotingCommand(ResponseCode.SUCCESS, body=b'{"brokerDatas":7}')
+    dispatcher.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda *_: answer)
+    listener = await net.host(ADDRESS).mount().listen(ADDRESS, 9876)
+    ours = name_servers(net)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(RemotingServer(dispatcher, limits=remoting_limits()).serve, listener)
+        nursery.start_soon(ours.run)
+        with capture_logs() as logs:
+            await trio.sleep(100)
+        assert len([log for log in logs if log["event"] == "name_servers.not_registered"]) == 1
+        assert await ours.find_master() == ""
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_master_is_found_at_any_name_server(net: SimNet, autojump_clock: MockClock) -> None:
+    names, ours = NameServer(net), name_servers(net, namesrvAddr=f"10.7.7.6:9876;{NAMESRV}")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(names.run)
+        assert await ours.find_master() == ""
+        names.brokers = {0: "10.0.0.9:10911", 2: "10.0.0.8:10911"}
+        assert await ours.find_master() == "10.0.0.9:10911"
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_member"),
+    [("dLegerSelfId=n1\ndLegerGroup=g\n", True), ("dLegerSelfId=n2\ndLegerGroup=g\n", False), ("brokerId=0\n", False)],
+)
+async def test_a_broker_of_rocketmq_says_which_member_it_is(
+    net: SimNet, autojump_clock: MockClock, keys: str, is_member: bool
+) -> None:
+    """A name server may still name the master of an earlier term."""
+    dispatcher, config = RequestDispatcher(), config_of()
+    answer = RemotingCommand(ResponseCode.SUCCESS, body=keys.encode())
+    dispatcher.register(RequestCode.GET_BROKER_CONFIG, lambda *_: answer)
+    group = ReplicationGroup(config, slave_addresses=lambda: (), name_slave=lambda *_: None)
+    topics = TopicConfigManager(topic_rules(), now_ms=lambda: 0)
+    link = MasterLink(net.host("10.0.0.1").mount(), config, topics, ConsumerOffsetManager(), group=group)
+    async with trio.open_nursery() as nursery:
+        listener = await net.host("10.0.0.2").mount().listen("10.0.0.2", 10911)
+        nursery.start_soon(RemotingServer(dispatcher, limits=remoting_limits()).serve, listener)
+        assert await link.is_member("10.0.0.2:10911", "n1", "g") is is_member
+        assert not await link.is_member("10.0.0.3:10911", "n1", "g"), "nobody listens"
+        nursery.cancel_scope.cancel()
