@@ -25,6 +25,7 @@ _PORT_MAX = 65535
 _WRITE_TIMEOUT_S = 30.0
 _LAST_ANSWERS_S: Final = 1.0
 """For so long at most is read what a peer sent before it stopped taking requests."""
+_LOOKS_AGAIN_S: Final = 1.0
 _RECEIVE_SIZE = 256 * 1024
 _REASON_SIZE_MAX = 300
 _FIRST_BYTES: Final = 16
@@ -64,6 +65,11 @@ class RemotingClient:
     def in_flight(self) -> int:
         """Requests that await their answer."""
         return len(self._responses)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a request had no answer in time, and nothing else came meanwhile: the way there may be gone."""
+        return self._responses.is_silent
 
     async def run(self) -> None:
         """Receive until the connection ends, for whatever reason; everything pending fails then."""
@@ -109,6 +115,12 @@ class RemotingClient:
         """End the connection now; everything pending fails."""
         self.closed = True
         self._scope.cancel()
+
+    async def close_when_idle(self) -> None:
+        """End the connection when nothing is in flight any more, as it is not asked any more: deadlines see to that."""
+        while self.in_flight:  # noqa: ASYNC110 - who waits for answers is told of them, and not this task
+            await trio.sleep(_LOOKS_AGAIN_S)
+        self.close()
 
     async def invoke(self, request: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
         """Ask, and wait for the answer, whatever its code.
@@ -158,6 +170,7 @@ class RemotingClient:
         while count := await self._stream.receive_into(decoder.space(buffer)):
             self._first_bytes = self._first_bytes or bytes(buffer[: min(count, _FIRST_BYTES)])
             self.used_at = trio.current_time()
+            self._responses.note_heard()
             self._take(decoder.on_received(buffer, count))
 
     def _take(self, commands: list[RemotingCommand]) -> None:

@@ -25,7 +25,11 @@ class _Attempts:
 
 
 class Connections:
-    """Connects when somebody asks, and again after a connection has ended. Connections end with the nursery."""
+    """Connects when somebody asks, and again after a connection has ended. Connections end with the nursery.
+
+    One over which nothing comes any more is not asked again, but what it was asked may still be answered: after a
+    broken line TCP tries for as long again as that lasted, and a new connection knows the way at once.
+    """
 
     def __init__(self, network: Network, nursery: trio.Nursery, *, connect_timeout_s: float) -> None:
         self._network = network
@@ -41,6 +45,10 @@ class Connections:
             return None
         if now > client.used_at + _STALE_AFTER_S and not client.in_flight:
             client.close()
+            return None
+        if client.is_silent:
+            del self._clients[address]
+            self._nursery.start_soon(client.close_when_idle)
             return None
         return client
 

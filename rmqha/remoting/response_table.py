@@ -22,12 +22,17 @@ class _Pending(NamedTuple):
 
 
 class ResponseTable:
-    """Every entry is completed exactly once: by its answer, by its deadline, or by the end of the connection."""
+    """Every entry is completed exactly once: by its answer, by its deadline, or by the end of the connection.
+
+    Attributes:
+        is_silent: the time of a request is over since which nothing at all has come from the peer.
+    """
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._pending: dict[int, _Pending] = {}
-        self._opaque = 0
+        self._opaque = self._heard_after = 0
+        self.is_silent = False
         self._deadlines = Deadlines()
         self._timer = DeadlineService(self._deadlines)
 
@@ -47,8 +52,13 @@ class ResponseTable:
         pending.deadline.cancel()
         return pending.on_outcome
 
+    def note_heard(self) -> None:
+        """Something has come from the peer, whatever it is."""
+        self._heard_after, self.is_silent = self._opaque, False
+
     def _expire(self, opaque: int) -> None:
         if (on_outcome := self._take(opaque)) is not None:
+            self.is_silent = self.is_silent or opaque > self._heard_after
             on_outcome(RemotingTimeoutError(self._address, "no answer in time"))
 
     def discard(self, opaque: int) -> None:

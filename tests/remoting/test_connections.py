@@ -4,9 +4,18 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.errors import RemotingConnectError
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import RemotingConnectError, RemotingTimeoutError
+from rmqha.remoting.connection import Connection
 from rmqha.remoting.connections import Connections
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.server import RemotingServer
 from rmqha.transport import Stream
+from tests.fakes import MemoryNetwork
+from tests.settings import remoting_limits
+
+ADDRESS = "10.0.0.1:10911"
+ASKED, HELD = 1, 2
 
 
 class SilentNetwork:
@@ -72,3 +81,66 @@ async def test_who_waits_behind_one_that_was_cancelled_connects_by_itself(
 async def _get_for_a_second(connections: Connections) -> None:
     with trio.move_on_after(1):
         await connections.get("10.0.0.1:10911")
+
+
+class Broker(RequestDispatcher):
+    """Answers; but what is HELD it keeps, and all that comes over the first connection while that is dead."""
+
+    def __init__(self, *, first_is_dead: bool) -> None:
+        super().__init__()
+        self.first_is_dead = first_is_dead
+        self.held: list[tuple[Connection, RemotingCommand]] = []
+        self.server = RemotingServer(self, limits=remoting_limits())
+        self.connections: list[Connection] = []
+        for code in (ASKED, HELD):
+            self.register(code, self._process)
+
+    def _process(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        if connection not in self.connections:
+            self.connections.append(connection)
+        if request.code == HELD or (self.first_is_dead and connection is self.connections[0]):
+            self.held.append((connection, request))
+            return None
+        return RemotingCommand(0)
+
+
+async def test_over_which_nothing_comes_is_not_asked_again_and_may_answer_still(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """After a line was broken for a minute a client went on to wait by the old connection for as long again."""
+    network, broker, codes = MemoryNetwork(), Broker(first_is_dead=True), list[int]()
+    nursery.start_soon(broker.server.serve, await network.listen("10.0.0.1", 10911))
+    connections = Connections(network, nursery, connect_timeout_s=3)
+
+    async def ask_patiently() -> None:
+        codes.append((await connections.invoke(ADDRESS, RemotingCommand(HELD), timeout_s=20)).code)
+
+    nursery.start_soon(ask_patiently)
+    with pytest.raises(RemotingTimeoutError):
+        await connections.invoke(ADDRESS, RemotingCommand(ASKED), timeout_s=3)
+    assert (await connections.invoke(ADDRESS, RemotingCommand(ASKED), timeout_s=3)).code == 0
+    await trio.sleep(5)
+    assert len(broker.server.connections) == 2
+    connection, request = next(held for held in broker.held if held[1].code == HELD)
+    connection.respond(request, 7)
+    await trio.sleep(2)
+    assert codes == [7]
+    assert len(broker.server.connections) == 1
+
+
+async def test_over_which_something_came_meanwhile_is_asked_again(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, broker = MemoryNetwork(), Broker(first_is_dead=False)
+    nursery.start_soon(broker.server.serve, await network.listen("10.0.0.1", 10911))
+    connections = Connections(network, nursery, connect_timeout_s=3)
+
+    async def ask_later() -> None:
+        await trio.sleep(1)
+        await connections.invoke(ADDRESS, RemotingCommand(ASKED), timeout_s=3)
+
+    nursery.start_soon(ask_later)
+    with pytest.raises(RemotingTimeoutError):
+        await connections.invoke(ADDRESS, RemotingCommand(HELD), timeout_s=3)
+    await connections.invoke(ADDRESS, RemotingCommand(ASKED), timeout_s=3)
+    assert len(broker.connections) == 1
