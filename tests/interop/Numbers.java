@@ -1,5 +1,6 @@
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Set;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
@@ -53,7 +54,7 @@ public class Numbers {
             consumer.setConsumerPullTimeoutMillis(3000);
             consumer.start();
             Map<MessageQueue, Long> nextOffsets = new HashMap<>();
-            consumer.fetchSubscribeMessageQueues(topic).forEach(queue -> nextOffsets.put(queue, 0L));
+            queuesOf(consumer, topic).forEach(queue -> nextOffsets.put(queue, 0L));
             while (true) {
                 for (MessageQueue queue : nextOffsets.keySet()) {
                     nextOffsets.put(queue, pull(consumer, queue, nextOffsets.get(queue)));
@@ -62,6 +63,16 @@ public class Numbers {
             }
         } catch (Exception error) {
             System.out.println("reader ended: " + error);
+        }
+    }
+
+    private static Set<MessageQueue> queuesOf(DefaultMQPullConsumer consumer, String topic) throws Exception {
+        while (true) {
+            try {
+                return consumer.fetchSubscribeMessageQueues(topic);
+            } catch (MQClientException unknown) {
+                Thread.sleep(200);
+            }
         }
     }
 

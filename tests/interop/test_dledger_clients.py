@@ -1,0 +1,95 @@
+"""RocketMQ's clients on groups with brokers of rmqha: a name server tells who leads; they go on when it is killed."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from rmqha.codec.codes import RequestCode
+from rmqha.codec.remoting import RemotingCommand
+from tests.e2e.processes import Child
+from tests.interop.dledger_brokers import MixedBrokers
+from tests.interop.dledger_groups import JAVA, OURS, java_argv
+from tests.interop.peers import JavaNameServer
+from tests.interop.test_tables import ask, fill, tables_of, wait_tables
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class Clients:
+    """``Numbers.java`` on a group."""
+
+    def __init__(self, directory: Path, name_server: str) -> None:
+        argv = java_argv("Numbers.java", name_server, "orders", directory=directory)
+        self.running = Child(argv, log=directory / "clients.log")
+
+    def _numbers(self, word: str) -> set[int]:
+        lines = self.running.output().split("\n")[:-1]
+        return {int(line.split()[1]) for line in lines if line.startswith(f"{word} ")}
+
+    async def wait_more(self, count: int) -> None:
+        """So many numbers are sent from now on; all that were sent are read."""
+        until = max(self._numbers("sent"), default=0) + count
+        await self.running.wait_output(rf"sent {until}\n")
+        with trio.fail_after(120):
+            while not set(range(until + 1)) <= self._numbers("got"):  # noqa: ASYNC110 - another process
+                await trio.sleep(0.2)
+
+
+@asynccontextmanager
+async def group_with_clients(directory: Path, kinds: Sequence[str]) -> AsyncIterator[tuple[MixedBrokers, Clients]]:
+    """They send and read already."""
+    name_server = JavaNameServer(directory / "namesrv")
+    group = MixedBrokers(directory, kinds, namesrvAddr=name_server.address, registerNameServerPeriod=10_000)
+    clients: Clients | None = None
+    try:
+        await name_server.running.wait_output("boot success")
+        await group.start()
+        await group.hand_over("n0")
+        clients = Clients(directory, name_server.address)
+        await clients.wait_more(20)
+        yield group, clients
+    finally:
+        if clients is not None:
+            clients.running.reap()
+        group.close()
+        name_server.close()
+
+
+async def test_clients_go_on_with_the_next_leader(tmp_path: Path) -> None:
+    """Two groups at once: most of the time goes by in waiting for what RocketMQ does every few seconds."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(of_rmqha_alone, tmp_path / "ours")
+        nursery.start_soon(with_a_broker_of_rocketmq, tmp_path / "mixed")
+
+
+async def of_rmqha_alone(directory: Path) -> None:
+    """A leader is killed, and returns."""
+    async with group_with_clients(directory, (OURS, OURS, OURS)) as (group, clients):
+        await group.brokers["n0"].kill()
+        await clients.wait_more(20)
+        await group.brokers["n0"].start()
+        await group.hand_over("n0")
+        await clients.wait_more(20)
+
+
+async def with_a_broker_of_rocketmq(directory: Path) -> None:
+    """Leaders of both kinds are killed; each kind's followers have topics and consumers' offsets from the other's."""
+    async with group_with_clients(directory, (JAVA, OURS, OURS)) as (group, clients):
+        java = group.brokers["n0"]
+        await fill(java)
+        for name in ("n1", "n2"):
+            await wait_tables(group.brokers[name])
+        await java.kill()
+        await clients.wait_more(20)
+        leader = await group.leader(besides="n0")
+        await java.start()
+        commit = {"consumerGroup": "g", "topic": "travels", "queueId": "0", "commitOffset": "4"}
+        await ask(group.brokers[leader], RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit))
+        with trio.fail_after(120):
+            while await tables_of(java) != (7, 4):  # noqa: ASYNC110 - another process
+                await trio.sleep(0.5)
+        await group.brokers[leader].kill()
+        await clients.wait_more(20)
