@@ -14,9 +14,7 @@ from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.open_store import start_store
 from rmqha.dledger.server_options import ServerOptions
-from rmqha.errors import CorruptLogError
 from rmqha.store.disk import Disk
-from rmqha.store.mapped_file import parse_file_name
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.parts import make_parts
 from rmqha.store.store_log import StoreGround
@@ -35,7 +33,7 @@ def make_dledger_broker(
     """Choose its log and its replication; nothing is opened yet. Arguments as of ``make_classic_broker``."""
     tuning, member = tuning or Tuning(), member_options(config)
     ground = StoreGround(options.store_options(config, tuning), disk, now_ms=now_ms)
-    log = _make_log(config, member, ground)
+    log = _make_log(member, ground)
     store = DefaultMessageStore(make_parts(ground, log, role=options.role(config)))
 
     def replicate(metadata: MetadataService) -> DLedgerReplication:
@@ -56,35 +54,12 @@ def make_dledger_broker(
     return controller
 
 
-def _make_log(config: BrokerConfig, member: ServerOptions, ground: StoreGround) -> DLedgerCommitLog:
+def _make_log(member: ServerOptions, ground: StoreGround) -> DLedgerCommitLog:
     ledger = DLedgerMmapFileStore(member.store, MemberState(member.store.self_id), ground.disk)
-
-    def startup() -> None:
-        _check_no_classic_log(ground.disk, config.store_path_commit_log)
-        start_store(ledger, member.store, ground.disk)
 
     return DLedgerCommitLog(
         ledger,
         ground,
-        startup=startup,
+        startup=lambda: start_store(ledger, member.store, ground.disk),
         pending_max=member.pusher.max_pending_requests_num,
     )
-
-
-def _check_no_classic_log(disk: Disk, directory: str) -> None:
-    """Refuse a store that was a classic broker's: its messages would be missing, and others would get their offsets.
-
-    RocketMQ goes on behind such a log (spec: dledger §6.3); rmqha does not yet.
-
-    Raises:
-        CorruptLogError: there are files of a classic log; nothing was changed.
-        StoreReadError: the directory cannot be read.
-    """
-    names = disk.listdir(directory) if disk.exists(directory) else []
-    if any(parse_file_name(name) is not None for name in names):
-        raise CorruptLogError(
-            0,
-            f"{directory} holds a classic commitlog, which a member of a DLedger group cannot go on with: nothing was "
-            "changed. Give this member an empty storePathRootDir, and keep the old one for a broker without "
-            "enableDLegerCommitLog, from which its consumers can read the rest",
-        )

@@ -267,6 +267,9 @@ class DLedgerReplication:
         ledger, checker = self._ledger, server.pusher.checker
         if checker is None:
             return False
+        if self._log.lacks_first_entry:
+            server.append_barrier()
+            return False
         if ledger.committed_index < ledger.ledger_end_index:
             if ledger.ledger_end_index == checker.inherited_index:
                 server.append_barrier()

@@ -1,6 +1,6 @@
 """What has to hold before an entry is stored."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmqha.codec.dledger_entry import (
     BODY_OFFSET,
@@ -12,7 +12,9 @@ from rmqha.codec.dledger_entry import (
 )
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.member_state import MemberState
-from rmqha.dledger.mmap_file_list import MmapFileList
+
+if TYPE_CHECKING:
+    from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 
 _INDEX_MAX: Final = 1 << 58
 """Behind it the place of a unit has more than 63 bits: no file there could be named."""
@@ -73,10 +75,25 @@ def encode_foreign(entry: DLedgerEntry, *, leader_term: int, file_size: int) -> 
         raise DLedgerException(DLedgerResponseCode.UNEXPECTED_ARGUMENT, str(error)) from None
 
 
-def check_continues(entry: DLedgerEntry, *, ledger_end_term: int, data: MmapFileList) -> None:
+def check_index(index: int, begin: int, end: int) -> None:
+    """A log that has the entries ``[begin, end]`` has this one."""
+    if not 0 <= begin <= index <= end:
+        is_gone = 0 <= index < begin
+        code = DLedgerResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN if is_gone else DLedgerResponseCode.INDEX_OUT_OF_RANGE
+        raise DLedgerException(code, f"{index} is asked for, and the log has {begin} to {end}")
+
+
+def check_next(index: int, end: int) -> None:
+    """It is the next of a log that ends with ``end``."""
+    if index != end + 1:
+        raise DLedgerException(DLedgerResponseCode.INCONSISTENT_INDEX, f"the next is {end + 1}, not {index}")
+
+
+def check_continues(store: "DLedgerMmapFileStore", entry: DLedgerEntry) -> None:
     """Nothing is written of an entry that would not go where its leader has it, or that no start would take."""
-    if entry.term < ledger_end_term:
-        text = f"an entry of term {entry.term} cannot follow one of term {ledger_end_term}"
+    data = store.data_file_list
+    if entry.term < store.ledger_end_term:
+        text = f"an entry of term {entry.term} cannot follow one of term {store.ledger_end_term}"
         raise DLedgerException(DLedgerResponseCode.UNEXPECTED_ARGUMENT, text)
     if not data.may_lie_at(entry.pos, data.max_wrote_position, entry.size):
         here = data.next_position(entry.size)
@@ -85,3 +102,5 @@ def check_continues(entry: DLedgerEntry, *, ledger_end_term: int, data: MmapFile
             f"entry {entry.index} is at {entry.pos} of the leader's log, and would be at {here} here: is "
             "mappedFileSizeForEntryData the same?",
         )
+    if entry.index == 0 and (problem := store.beginning.problem(entry)):
+        raise DLedgerException(DLedgerResponseCode.UNEXPECTED_ARGUMENT, problem)

@@ -2,27 +2,31 @@
 
 A message's physical offset is where it begins, behind the 48 bytes of its entry's header. A leader's entries come from
 puts (:meth:`DLedgerCommitLog.put_messages`); a follower's are stored by its member, without this class, which learns of
-them in :meth:`DLedgerCommitLog.refresh`.
+them in :meth:`DLedgerCommitLog.refresh`. Below the entries may lie the commitlog of the classic broker that this was
+(:mod:`rmqha.dledger.old_commit_log`).
 
-Source: spec: dledger §6.1, §6.2; rocketmq-all-4.9.8 DLedgerCommitLog.java.
+Source: spec: dledger §6.1 to §6.3; rocketmq-all-4.9.8 DLedgerCommitLog.java.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import trio
 
 from rmqha.codec.dledger_entry import BODY_OFFSET, ENTRY_SIZE_MAX, MIN_BLANK_LEN, DLedgerEntry, decode_entry
 from rmqha.codec.limits import topic_problem
+from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import enters_queue, store_timestamp_at
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.ledger_log_files import LedgerLogFiles
 from rmqha.dledger.ledger_records import LedgerRecords
+from rmqha.dledger.old_commit_log import OldCommitLog
 from rmqha.errors import CorruptLogError, StoreError, StoreReadError
 from rmqha.replication.watermark import Watermark
-from rmqha.store.log import PutRequest
+from rmqha.store.log import Extent, PutRequest
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery
 from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.status import AppendResult, PutMessageStatus
@@ -73,11 +77,11 @@ class DLedgerCommitLog:
         self._message_size_max: Final = ground.options.max_message_size
         room = min(ENTRY_SIZE_MAX, self._data.mapped_file_size - MIN_BLANK_LEN)
         self._record_size_max: Final = room - BODY_OFFSET
-        reader = LedgerRecords(ledger, ground.options.delay_levels_ms)
-        self.extents: Final = reader.extents
-        self.records: Final = reader.records
-        self.record_at: Final = reader.record_at
-        self.files: Final = LedgerLogFiles(self._data, ground.disk, on_deleted=ledger.revise_ledger_begin_index)
+        self._old: Final = OldCommitLog(ground)
+        self._entries: Final = LedgerRecords(ledger, ground.options.delay_levels_ms)
+        self.files: Final = LedgerLogFiles(
+            self._data, self._old.files, ground.disk, on_deleted=ledger.revise_ledger_begin_index
+        )
         self.wrote: Final = Watermark()
         self.flushed: Final = Watermark()
         self.boundary_offset = 0
@@ -86,6 +90,7 @@ class DLedgerCommitLog:
         self._topic_queue_table: dict[tuple[str, int], int] = {}
         self._confirmed = 0
         ledger.on_cut = self._on_cut
+        ledger.beginning = self._old
         ground.running_flags.on_write_error.append(ledger.fail)
 
     # ---- where it ends
@@ -98,12 +103,17 @@ class DLedgerCommitLog:
     @property
     def min_offset(self) -> int:
         """See :attr:`RawLog.min_offset`."""
-        return self._data.min_offset
+        return self.files.min_offset
 
     @property
     def max_offset(self) -> int:
         """See :attr:`RawLog.max_offset`."""
         return self._data.max_wrote_position
+
+    @property
+    def lacks_first_entry(self) -> bool:
+        """Whether there is an old commitlog, and no entry yet by which members see that they all have the same."""
+        return self._old.is_there and self.ledger.ledger_end_index == -1
 
     @property
     def confirmed(self) -> int:
@@ -138,6 +148,22 @@ class DLedgerCommitLog:
         self.boundary_offset = min(self.boundary_offset, end)
         self.wrote.cut(end)
         self.flushed.cut(end)
+
+    # ---- read
+
+    def extents(self, start: int = 0) -> list[Extent]:
+        """See :meth:`Log.extents`."""
+        return [*self._old.extents(start), *self._entries.extents(start)]
+
+    def records(self, start: int, end: int) -> tuple[list[DispatchRequest], int]:
+        """See :meth:`Log.records`."""
+        if start < self._old.end:
+            return self._old.records(start, min(end, self._old.end))
+        return self._entries.records(start, end)
+
+    def record_at(self, offset: int, *, end: int) -> memoryview | None:
+        """See :meth:`Log.record_at`."""
+        return (self._old if offset < self._old.end else self._entries).record_at(offset, end=end)
 
     # ---- written
 
@@ -262,11 +288,24 @@ class DLedgerCommitLog:
 
     def load(self) -> None:
         """See :meth:`Log.load`: the ledger does both in one."""
+        self._old.load()
         self._startup()
+        if not self.lacks_first_entry:
+            self._old.check_continued(self._data.mapped_files[0].file_from_offset if self._data.mapped_files else 0)
 
     def recover(self, known: DurableKnowledge, *, check_crc: bool, progress: RecoveryProgress) -> LogRecovery:
-        """See :meth:`Log.recover`. What the queues know was confirmed; a log that is empty is the group's to fill."""
-        del check_crc, progress
+        """See :meth:`Log.recover`. What the queues know was confirmed; a log that is empty is the group's to fill.
+
+        An old commitlog is recovered as a classic broker does, until the first entry lies behind it.
+        """
+        closed_off: LogRecovery | None = None
+        if self.lacks_first_entry:
+            closed_off = self._old.close_off(known, check_crc=check_crc, progress=progress)
+            if not self._data.mapped_files or self._data.min_offset != self._old.end:
+                self._data.rebuild_with_pos(self._old.end)
+        if self._old.is_there and self.ledger.committed_index == -1:
+            self._old.identify()
+        self._confirmed = self._old.end
         end = self.max_offset
         if end and end < known.queues_end:
             raise CorruptLogError(
@@ -275,13 +314,16 @@ class DLedgerCommitLog:
                 "committed: move this member's whole store directory away, and let the group give it its log again",
             )
         self.refresh()
+        if closed_off is not None:
+            return replace(closed_off, end=end)
         return LogRecovery(end if known.clean else self._dispatched_before_crash(known), end)
 
     def _dispatched_before_crash(self, known: DurableKnowledge) -> int:
-        """Where a data file begins whose first message was in its queue, durably, by the time that it was stored."""
+        """Where a file begins whose first message was in its queue, durably, by the time that it was stored."""
         dispatched_ms = known.checkpoint.consume_queue_timestamp_ms
         for extent in reversed(self.extents()):
-            record = self.record_at(extent.begin + BODY_OFFSET, end=self.max_offset)
+            first = extent.begin + BODY_OFFSET * (extent.begin >= self._old.end)
+            record = self.record_at(first, end=self.max_offset)
             if record is not None and store_timestamp_at(record) <= dispatched_ms:
                 return extent.begin
         return self.min_offset
@@ -305,6 +347,7 @@ class DLedgerCommitLog:
         self.wrote.fail_all()
         self.flushed.fail_all()
         self.ledger.close()
+        self._old.close()
 
 
 def _refused(error: DLedgerException) -> AppendResult:

@@ -22,11 +22,20 @@ from rmqha.codec.dledger_entry import (
     encode_index,
 )
 from rmqha.codec.dledger_properties import LedgerCheckpoint
-from rmqha.dledger.append_checks import check_continues, check_follower, check_leader, check_size, encode_foreign
+from rmqha.dledger.append_checks import (
+    check_continues,
+    check_follower,
+    check_index,
+    check_leader,
+    check_next,
+    check_size,
+    encode_foreign,
+)
 from rmqha.dledger.append_hooks import AppendHook, hooked
 from rmqha.dledger.check_point_file import CheckPointFile
 from rmqha.dledger.dledger_config import DLedgerConfig
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
+from rmqha.dledger.ledger_beginning import LedgerBeginning
 from rmqha.dledger.ledger_cut import Cut, plan_cut
 from rmqha.dledger.ledger_files import make_data_file_list, make_index_file_list
 from rmqha.dledger.ledger_index import LedgerIndex
@@ -70,6 +79,7 @@ class DLedgerMmapFileStore:
         self._checkpoint: Final = CheckPointFile(disk, config.default_path)
         self._lock: Closable | None = None
         self.append_hooks: Final[list[AppendHook]] = []
+        self.beginning = LedgerBeginning()
         self.ledger_begin_index = -1
         self.ledger_end_index = -1
         self.ledger_end_term = -1
@@ -154,8 +164,7 @@ class DLedgerMmapFileStore:
         check_size(entry.size, file_size=self.data_file_list.mapped_file_size)
         if state.transferee is not None:
             raise DLedgerException(_Code.LEADER_TRANSFERRING, f"leadership goes to {state.transferee}")
-        entry.index, entry.term, entry.magic = self.ledger_end_index + 1, state.curr_term, CURRENT_MAGIC
-        entry.pos = -1
+        entry.index, entry.term, entry.magic, entry.pos = self.ledger_end_index + 1, state.curr_term, CURRENT_MAGIC, -1
         try:
             self._make_room(entry)
             data = encode_header(entry) + entry.body
@@ -207,12 +216,10 @@ class DLedgerMmapFileStore:
         """
         check_follower(self.member_state)
         self._check_writable()
-        if entry.index != self.ledger_end_index + 1:
-            text = f"the next is {self.ledger_end_index + 1}, not {entry.index}"
-            raise DLedgerException(_Code.INCONSISTENT_INDEX, text)
+        check_next(entry.index, self.ledger_end_index)
         check_leader(self.member_state, leader_term, leader_id)
         data = encode_foreign(entry, leader_term=leader_term, file_size=self.data_file_list.mapped_file_size)
-        check_continues(entry, ledger_end_term=self.ledger_end_term, data=self.data_file_list)
+        check_continues(self, entry)
         try:
             self._make_room(entry)
             self._store(entry, data)
@@ -262,6 +269,7 @@ class DLedgerMmapFileStore:
     def _begin_anew(self, entry: DLedgerEntry) -> None:
         """Drop everything. The checkpoint goes first: what it vouches for will be missing."""
         self._checkpoint.persist(LedgerCheckpoint(index_proves=self._config.acks_flushed))
+        self.beginning.drop()
         self.ledger_begin_index = self.ledger_end_index = self.ledger_end_term = -1
         self.committed_index = self.committed_pos = -1
         self.flushed_index = entry.index - 1
@@ -276,7 +284,7 @@ class DLedgerMmapFileStore:
         Raises:
             DLedgerException: INDEX_OUT_OF_RANGE, INDEX_LESS_THAN_LOCAL_BEGIN, or DISK_ERROR: it cannot be read.
         """
-        self._index_check(index)
+        check_index(index, self.ledger_begin_index, self.ledger_end_index)
         try:
             pos, size = self._place(index)
             data = self.data_file_list.get_data(pos, size)
@@ -286,13 +294,6 @@ class DLedgerMmapFileStore:
         if entry is None or (entry.index, entry.pos) != (index, pos):
             raise DLedgerException(_Code.DISK_ERROR, f"the index says that entry {index} is at {pos}: it is not there")
         return entry
-
-    def _index_check(self, index: int) -> None:
-        begin, end = self.ledger_begin_index, self.ledger_end_index
-        if not 0 <= begin <= index <= end:
-            is_gone = 0 <= index < begin
-            code = _Code.INDEX_LESS_THAN_LOCAL_BEGIN if is_gone else _Code.INDEX_OUT_OF_RANGE
-            raise DLedgerException(code, f"{index} is asked for, and the log has {begin} to {end}")
 
     def _place(self, index: int) -> tuple[int, int]:
         """Offset and size of an entry that is here. Raises StoreReadError."""

@@ -1,10 +1,11 @@
 """What a TRUNCATE means for a log: decided before anything is changed."""
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqha.codec.dledger_entry import BODY_OFFSET, DLedgerEntry
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
+from rmqha.dledger.ledger_beginning import WHAT_NEXT
 from rmqha.errors import DivergedLogError
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def plan_cut(store: "DLedgerMmapFileStore", entry: DLedgerEntry) -> Cut:
         if entry.index < store.committed_index:
             raise _diverged(store, entry)
         return Cut.BEHIND
+    if entry.index == 0:
+        _check_beginning(store, entry)
     if _goes_on(store, entry):
         if entry.index <= store.committed_index:
             raise _diverged(store, entry)
@@ -38,8 +41,34 @@ def plan_cut(store: "DLedgerMmapFileStore", entry: DLedgerEntry) -> Cut:
     is_gap = entry.index > store.ledger_end_index + 1
     if store.committed_index >= 0 and not is_gap:
         raise _diverged(store, entry)
+    if store.ledger_end_index == -1 and store.beginning.is_there:
+        raise DivergedLogError(entry.pos, f"the leader's log begins with index {entry.index} only, {_NOT_BEHIND_OLD}")
     _check_may_begin(store, entry)
     return Cut.ANEW
+
+
+_NOT_BEHIND_OLD: Final = (
+    "and this member has an old commitlog, and no entry of the group: nothing was changed. If that log is the group's, "
+    "and has expired there, move this member's commitlog, consumequeue and checkpoint away, and start it again; else "
+    "give it a storePathRootDir of its own"
+)
+
+
+def _check_beginning(store: "DLedgerMmapFileStore", first: DLedgerEntry) -> None:
+    """The leader's first entry goes where a first entry of this log would.
+
+    Raises:
+        DivergedLogError: what lies before it there is not what lies before it here.
+    """
+    begins_at = store.data_file_list.min_offset
+    if first.pos != begins_at and store.ledger_begin_index <= 0:
+        raise DivergedLogError(
+            first.pos,
+            f"the leader's first entry is at {first.pos}, and would be at {begins_at} here: one of both has an old "
+            f"commitlog below the group's entries that the other has not, or one of another length. {WHAT_NEXT}",
+        )
+    if problem := store.beginning.problem(first):
+        raise DivergedLogError(first.pos, problem)
 
 
 def _has(store: "DLedgerMmapFileStore", entry: DLedgerEntry) -> bool:

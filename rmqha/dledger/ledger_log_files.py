@@ -1,44 +1,48 @@
-"""LedgerLogFiles: what a store's cleaning sees of a ledger."""
+"""LedgerLogFiles: what a store's cleaning sees of a ledger, and of the old commitlog below it."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from rmqha.dledger.mmap_file import MmapFile
 from rmqha.dledger.mmap_file_list import MmapFileList
+from rmqha.store.cleaner import LogFile
 from rmqha.store.disk import Disk
+from rmqha.store.mapped_file_queue import MappedFileQueue
 
 
 class LedgerLogFiles:
-    """See :class:`~rmqha.store.cleaner.LogFiles`: the data files, in one directory."""
+    """See :class:`~rmqha.store.cleaner.LogFiles`: the old segments first, then the data files, in one directory."""
 
-    def __init__(self, data: MmapFileList, disk: Disk, *, on_deleted: Callable[[], None]) -> None:
+    def __init__(self, data: MmapFileList, old: MappedFileQueue, disk: Disk, *, on_deleted: Callable[[], None]) -> None:
         self._data: Final = data
+        self._old: Final = old
         self._disk: Final = disk
         self._on_deleted: Final = on_deleted
 
     @property
     def directory(self) -> str:
-        """Where they are."""
+        """Where the data files are."""
         return self._data.store_path
 
     @property
-    def files(self) -> Sequence[MmapFile]:
+    def files(self) -> Sequence[LogFile]:
         """Oldest first; the last is the one that is written."""
-        return self._data.mapped_files
+        return [*self._old.files, *self._data.mapped_files]
 
     @property
     def min_offset(self) -> int:
         """Where the oldest one begins."""
-        return self._data.min_offset
+        return self._old.min_offset if self._old.files else self._data.min_offset
 
     @property
     def max_offset(self) -> int:
         """Behind all that is written."""
         return self._data.max_wrote_position
 
-    def forget_vanished(self) -> Sequence[MmapFile]:
+    def forget_vanished(self) -> Sequence[LogFile]:
         """See :meth:`LogFiles.forget_vanished`; if the newest is gone, it is the directory that is missing."""
-        vanished: list[MmapFile] = []
+        if self._old.files:
+            return self._old.forget_vanished()
+        vanished: list[LogFile] = []
         files = self._data.mapped_files
         while len(files) > 1 and not self._disk.exists(files[0].path):
             if not vanished and not self._disk.exists(files[-1].path):
@@ -51,6 +55,9 @@ class LedgerLogFiles:
 
     async def delete_first_in_thread(self) -> None:
         """See :meth:`LogFiles.delete_first_in_thread`."""
+        if self._old.files:
+            await self._old.delete_first_in_thread()
+            return
         first = self._data.mapped_files[0]
         if self._disk.exists(first.path):
             await self._disk.unlink_in_thread(first.path)

@@ -24,6 +24,7 @@ def barrier_body(store: DLedgerMmapFileStore, *, now_ms: int) -> bytes:
         born_host_raw=_NO_HOST,
         store_host_raw=_NO_HOST,
         sys_flag=SysFlag.TRANSACTION_ROLLBACK,
+        properties_raw=b"" if store.ledger_end_index >= 0 else store.beginning.properties_raw,
     )
     entry_size = BODY_OFFSET + record.size
     pos = store.data_file_list.next_position(entry_size)

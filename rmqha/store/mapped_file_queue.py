@@ -1,5 +1,6 @@
 """MappedFileQueue: consecutive segments of equal size that together are one log of bytes."""
 
+import errno
 from collections.abc import Callable
 
 from rmqha.errors import CorruptLogError, StoreWriteError
@@ -180,7 +181,11 @@ class MappedFileQueue:
     def delete(self, mapped: MappedFile) -> None:
         """Delete the first or the last segment. Raises StoreWriteError; then it is still there."""
         assert mapped in {self.files[0], self.files[-1]}, "no holes"
-        self.disk.unlink(mapped.path)
+        try:
+            self.disk.unlink(mapped.path)
+        except StoreWriteError as error:
+            if error.errno != errno.ENOENT:  # else it is being deleted in a thread at this moment
+                raise
         self._drop(mapped)
 
     async def delete_first_in_thread(self) -> None:

@@ -16,8 +16,9 @@ from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.errors import CorruptLogError, StoreReadError, StoreWriteError
 from rmqha.remoting.client import open_remoting_client
 from rmqha.store.message_store import DefaultMessageStore
-from tests.broker.dledger_brokers import BrokerGroup, Node, shown_by
+from tests.broker.dledger_brokers import TOPIC, BrokerGroup, Node, shown_by
 from tests.broker.machines import ask, pull_request, send_request
+from tests.store.helpers import Clock, message, put, running
 
 
 @asynccontextmanager
@@ -310,13 +311,53 @@ async def test_who_cannot_dispatch_does_not_lead(autojump_clock: MockClock) -> N
         await group.wait(lambda: former.running.store.max_offset == master.running.store.max_offset)
 
 
-async def test_a_classic_commitlog_is_refused_and_left_as_it_is(autojump_clock: MockClock) -> None:
+async def a_classic_broker_was_on(node: Node, *old: bytes) -> None:
+    """The same as on others, if its messages were."""
+    sizes = {"mapped_file_size_commit_log": 1 << 16, "mapped_file_size_consume_queue": 2000}
+    async with running(node.disk.mount(), now_ms=Clock(), **sizes) as store:
+        await put(store, *[message(body, topic=TOPIC) for body in old])
+
+
+async def test_a_group_goes_on_behind_the_log_of_a_classic_broker(autojump_clock: MockClock) -> None:
+    """Its leader dies, one is started again, and consumers read all of it in order."""
+    old = [b"old-%d" % number + b"." * 1000 for number in range(100)]
     async with group_of(start=False) as group:
-        node = group.nodes["n0"]
-        disk = node.disk.mount()
-        disk.makedirs("/store/commitlog")
-        disk.create("/store/commitlog/00000000000000000000", 4096).sync()
-        with pytest.raises(BaseExceptionGroup) as raised:
-            await node.controller().run()
-        assert raised.group_contains(CorruptLogError, match="holds a classic commitlog", depth=None)
-        assert not node.disk.mount().exists("/store/dledger-n0/lock")
+        for node in group.nodes.values():
+            await a_classic_broker_was_on(node, *old)
+        await group.start()
+        leader = await group.wait_master()
+        divided = leader.replication.confirmed_offset()
+        assert divided > 2 << 16
+        await group.send(*bodies(20))
+        assert shown_by(leader.running)[: len(old)] == old
+        assert [body for body in await group.consume(count=120) if body in old] == old
+        leader.kill()
+        await group.send(*bodies(20, "after-"))
+        await leader.start()
+        assert set(await group.wait_same()) == {*old, *group.sent}
+        for node in group.nodes.values():
+            assert node.running.store.min_offset == 0
+            await node.stop()
+        await group.start()
+        await group.send(b"last")
+        assert set(await group.wait_same()) == {*old, *group.sent}
+
+
+@pytest.mark.parametrize("theirs", [(), (b"another",), (b"1", b"2", b"3")])
+async def test_who_lacks_the_old_log_of_the_others_follows_nobody(
+    autojump_clock: MockClock, theirs: tuple[bytes, ...]
+) -> None:
+    """It would lead some day, and its consumers would never see those messages."""
+    async with group_of(start=False) as group:
+        for name, has in (("n0", (b"1", b"2")), ("n1", (b"1", b"2")), ("n2", theirs)):
+            if has:
+                await a_classic_broker_was_on(group.nodes[name], *has)
+        await group.start("n0", "n1")
+        await group.send(b"new")
+        await group.start("n2")
+        odd = group.nodes["n2"]
+        await group.wait(lambda: odd.replication.final_error is not None)
+        assert "no member copies such a log" in str(odd.replication.final_error)
+        await group.send(b"newer")
+        assert shown_by(odd.running) == [*theirs]
+        assert odd.running.store.wrote.value in (0, 1 << 16)
