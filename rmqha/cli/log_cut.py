@@ -32,7 +32,7 @@ def cut(store: str, *, at_offset: int, root: str | None, yes: bool) -> None:
     Copy the store first. If another broker holds the messages, name it in haPeers at the next start: then this one
     fetches them before it takes new ones.
     """
-    from rmqha.cli.store_place import commit_log_directory  # noqa: PLC0415
+    from rmqha.cli.store_place import commit_log_directory, member_directory  # noqa: PLC0415
     from rmqha.errors import StoreError  # noqa: PLC0415
     from rmqha.store.log_cut import cut_log, plan_cut  # noqa: PLC0415
     from rmqha.store.os_disk import OsDisk  # noqa: PLC0415
@@ -44,6 +44,12 @@ def cut(store: str, *, at_offset: int, root: str | None, yes: bool) -> None:
             f"{root} is not the store of {directory}",
             why=f"it has no {' and no '.join(_STORE_FILES)}; the cut is noted there, or the next start would refuse it",
             hint="name the store (storePathRootDir) with --root",
+        )
+    if member := member_directory(root):
+        raise CliError(
+            f"{store} is not cut: its broker is a member of a DLedger group",
+            why=f"the group's entries ({member}) lie behind this log, which is the same on all members",
+            hint="give this member a copy of another's whole store",
         )
     disk = OsDisk()
     try:

@@ -51,13 +51,17 @@ def dump(store: str, *, with_body: bool, **options: Any) -> None:
     preparedTransactionOffset bodyCRC bodyLength bodySha256 plainLength plainSha256 offsetMsgId msgId properties
     recordSha256 dispatch tagsCode.
     """
-    from rmqha.cli.store_place import commit_log_directory  # noqa: PLC0415
+    from rmqha.cli.store_place import commit_log_directory, member_directory  # noqa: PLC0415
     from rmqha.errors import CorruptLogError  # noqa: PLC0415
     from rmqha.store.log_reader import LogReader, dump_line  # noqa: PLC0415
     from rmqha.store.os_disk import OsDisk  # noqa: PLC0415
 
     reader = LogReader(OsDisk(), commit_log_directory(store))
     problems: Counter[str] = Counter()
+    if member := member_directory(store):
+        click.echo(
+            f"Note: only the old commitlog is read; its group's entries: 'rmqha dledger dump {member}'", err=True
+        )
     try:
         for message in _selected(reader, **options):
             line = dump_line(message, on_problem=lambda error: problems.update([_kind_of(error)]))

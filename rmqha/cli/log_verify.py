@@ -43,7 +43,13 @@ def verify(ctx: click.Context, store: str, *, queues: bool | None, output: str) 
     as one that runs may be writing them.
     """
     from rmqha.cli.progress import progress  # noqa: PLC0415
-    from rmqha.cli.store_place import commit_log_directory, has_queues, is_in_use, queue_directory  # noqa: PLC0415
+    from rmqha.cli.store_place import (  # noqa: PLC0415
+        commit_log_directory,
+        has_queues,
+        is_in_use,
+        member_directory,
+        queue_directory,
+    )
     from rmqha.store.log_verify import left_by_crash_from, verify_log  # noqa: PLC0415
     from rmqha.store.os_disk import OsDisk  # noqa: PLC0415
     from rmqha.store.queue_verify import verify_queues  # noqa: PLC0415
@@ -56,7 +62,14 @@ def verify(ctx: click.Context, store: str, *, queues: bool | None, output: str) 
         found = verify_log(disk, directory, torn_from=torn_from, on_segment=lambda _: advance(1))
     if queues is None:
         queues = has_queues(store)
-    in_queues = verify_queues(disk, directory, queue_directory(store)) if queues else None
+    member = member_directory(store)
+    in_queues = None
+    if queues:
+        in_queues = verify_queues(disk, directory, queue_directory(store), goes_on=member is not None)
+    if member is not None:
+        click.echo(
+            f"Note: only the old commitlog is checked; its group's entries: 'rmqha dledger dump {member}'", err=True
+        )
     problems = [*found.problems, *(in_queues.problems if in_queues else ())]
     if found.tail is not None and not _is_unwritten(found.tail) and not in_use:
         problems.append(found.tail)

@@ -24,11 +24,28 @@ def commit_log_directory(path: str) -> str:
         return str(directory / "commitlog")
     if any(len(entry.name) == 20 and entry.name.isdigit() for entry in directory.iterdir()):
         return path
+    if member := member_directory(path):
+        raise CliError(
+            f"there is no commitlog in {path}",
+            why="its broker is a member of a DLedger group, whose messages are in entries",
+            hint=f"read them with 'rmqha dledger dump {member}', or 'rmqha replay'",
+        )
     raise CliError(
         f"there is no commitlog in {path}",
         why="it has neither a directory 'commitlog' nor files named by 20 digits",
         hint="name a store (storePathRootDir) or its commitlog directory; 'rmqha dledger dump' reads a DLedger store",
     )
+
+
+def member_directory(path: str) -> str | None:
+    """Return the ``dledger-ID`` of the store, if its broker is a member of a group.
+
+    Then its commitlog is an old one: behind it, and in the consume queues, the group's entries go on.
+    """
+    directory = Path(path)
+    stores = [directory, directory.resolve().parent] if directory.name == "commitlog" else [directory]
+    members = [member for store in stores for member in sorted(store.glob("dledger-*"))]
+    return next((str(member) for member in members if any(member.glob("data/[0-9]*"))), None)
 
 
 def queue_directory(path: str) -> str:

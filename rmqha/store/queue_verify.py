@@ -1,5 +1,6 @@
 """Check the consume queues against the log: every record has its unit, and every unit its record."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
 from rmqha.codec.record.layout import SCHEDULE_TOPIC, enters_queue
 from rmqha.codec.record.resync import find_record
 from rmqha.errors import CorruptLogError
+from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.disk import Disk
 from rmqha.store.log_reader import LogReader, Segment
@@ -33,8 +35,10 @@ class QueueVerification:
     problems: list[Problem] = field(default_factory=list)
 
 
-def verify_queues(disk: Disk, log_directory: str, queue_directory: str) -> QueueVerification:
+def verify_queues(disk: Disk, log_directory: str, queue_directory: str, *, goes_on: bool = False) -> QueueVerification:
     """Compare all queues below ``queue_directory`` with the log. Reads only.
+
+    With ``goes_on`` another log follows behind its last segment: units that lead there are passed over.
 
     Raises:
         StoreReadError: a directory or a file cannot be read.
@@ -49,7 +53,8 @@ def verify_queues(disk: Disk, log_directory: str, queue_directory: str) -> Queue
         return QueueVerification(problems=[Problem(queue_directory, 0, error.offset, error.reason)])
     reader = LogReader(disk, log_directory)
     table.correct_min_offset(reader.min_offset)
-    comparison = _Comparison(table, queue_directory)
+    ends_at = reader.segments[-1].end_offset if goes_on and reader.segments else None
+    comparison = _Comparison(table, queue_directory, ends_at=ends_at)
     for request in _requests(reader):
         comparison.add(request)
         if len(comparison.found.problems) >= PROBLEMS_MAX:
@@ -98,10 +103,11 @@ def _requests_from(segment: Segment, at: int) -> Generator[DispatchRequest, None
 class _Comparison:
     """Records against units, in the order of the log."""
 
-    def __init__(self, table: ConsumeQueueTable, directory: str) -> None:
+    def __init__(self, table: ConsumeQueueTable, directory: str, *, ends_at: int | None) -> None:
         self.found = QueueVerification(queues=sum(queue.has_units for queue in table))
         self._table = table
         self._directory = directory
+        self._ends_at = ends_at
         self._seen: Counter[QueueKey] = Counter()
         self._lacking: set[QueueKey] = set()
 
@@ -135,10 +141,24 @@ class _Comparison:
         """Look for units that no record has asked for."""
         for queue in self._table:
             key = (queue.topic, queue.queue_id)
-            surplus = queue.max_offset_in_queue - queue.min_offset_in_queue - self._seen[key]
+            end = self._end_of(queue)
+            surplus = end - queue.min_offset_in_queue - self._seen[key]
             if surplus > 0:
-                self._problem(key, queue.max_offset_in_queue - surplus, f"{surplus} units point at no record")
+                self._problem(key, end - surplus, f"{surplus} units point at no record")
+
+    def _end_of(self, queue: ConsumeQueue) -> int:
+        """Behind the last unit that leads into this log."""
+        low, end, ends_at = queue.min_offset_in_queue, queue.max_offset_in_queue, self._ends_at
+        if ends_at is None:
+            return end
+        return bisect_left(range(end), True, low, end, key=lambda index: _place_of(queue, index) >= ends_at)
 
     def _problem(self, key: QueueKey, queue_offset: int, reason: str) -> None:
         path = f"{self._directory}/{key[0]}/{key[1]}"
         self.found.problems.append(Problem(path, queue_offset * UNIT_SIZE, queue_offset, reason))
+
+
+def _place_of(queue: ConsumeQueue, index: int) -> int:
+    unit = queue.unit(index)
+    assert unit is not None, "between the ends"
+    return unit[0]
