@@ -10,7 +10,7 @@ from rmqha.store.mapped_file_queue import MappedFileQueue
 
 
 class LedgerLogFiles:
-    """See :class:`~rmqha.store.cleaner.LogFiles`: the old segments first, then the data files, in one directory."""
+    """See :class:`~rmqha.store.cleaner.LogFiles`: the old segments first, then the data files."""
 
     def __init__(self, data: MmapFileList, old: MappedFileQueue, disk: Disk, *, on_deleted: Callable[[], None]) -> None:
         self._data: Final = data
@@ -20,8 +20,8 @@ class LedgerLogFiles:
 
     @property
     def directory(self) -> str:
-        """Where the data files are."""
-        return self._data.store_path
+        """Where the oldest are: deleting them makes room there."""
+        return self._old.directory if self._old.files else self._data.store_path
 
     @property
     def files(self) -> Sequence[LogFile]:

@@ -21,13 +21,14 @@ from rmqha.store.status import PutMessageStatus
 from rmqha.store.store_log import StoreGround, StoreLog
 from tests.dledger.ledger_log import LedgerLog
 from tests.settings import clean_options
-from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import Clock, dispatched, message, options, put, running
+from tests.sim.sim_disk import SimDisk, Step, replay
+from tests.store.helpers import Clock, dispatched, make_store, message, options, put, running
 
 SIZE = 1024
 """Of a segment, and of a data file."""
 SMALL: dict[str, Any] = {"mapped_file_size_commit_log": SIZE}
 OLD = [b"old-%d" % number for number in range(12)]
+NEW = [b"new-%d" % number for number in range(10)]
 OLD_LOG = "/store/commitlog"
 
 
@@ -101,14 +102,13 @@ async def test_entries_go_on_behind_the_old_log(autojump_clock: MockClock, was_k
         assert mixed.log.confirmed == mixed.store.flushed_offset == mixed.store.reput_from_offset == divided
         assert mixed.log.min_offset == 0
         assert mixed.bodies() == OLD, "also before the group has a leader"
-        new = [b"new-%d" % number for number in range(10)]
-        await mixed.put(*new)
+        await mixed.put(*NEW)
         assert mixed.log.ledger.get(0).pos == divided
-        assert mixed.bodies() == OLD + new
+        assert mixed.bodies() == OLD + NEW
         assert mixed.log.next_queue_offset("TopicTest", 0) == 22
         assert mixed.store.earliest_message_time_ms() == Clock()()
         places = [mixed.store.queues.find("TopicTest", 0).unit(index)[0] for index in range(22)]  # type: ignore[union-attr,index]
-        for place, body in zip(places, OLD + new, strict=True):
+        for place, body in zip(places, OLD + NEW, strict=True):
             record = mixed.store.look_message_by_offset(place)
             assert record is not None
             assert decode_message(record).body == body
@@ -117,37 +117,37 @@ async def test_entries_go_on_behind_the_old_log(autojump_clock: MockClock, was_k
 
 @pytest.mark.parametrize("crash", [False, True])
 async def test_it_is_there_again_after_a_restart(autojump_clock: MockClock, crash: bool) -> None:
-    device, new = SimDisk(), [b"new-%d" % number for number in range(10)]
+    device = SimDisk()
     await old_store(device)
     async with living(device, crash=crash):
         pass
     async with living(device, crash=crash, term=2) as mixed:
         divided = mixed.log.max_offset
-        await mixed.put(*new)
+        await mixed.put(*NEW)
         await mixed.log.ledger.persist_check_point_in_thread()
     if crash:
         device.power_cut()
     async with living(device, term=3) as mixed:
         assert (mixed.log.confirmed, mixed.log.min_offset) == (mixed.log.max_offset, 0)
-        assert mixed.bodies() == OLD + new
+        assert mixed.bodies() == OLD + NEW
         assert mixed.log.ledger.get(0).pos == divided
         await mixed.put(b"last")
-        assert mixed.bodies() == [*OLD, *new, b"last"]
+        assert mixed.bodies() == [*OLD, *NEW, b"last"]
     assert not device.mount().exists("/store/abort")
 
 
 async def test_the_queues_are_built_again_from_both_parts(autojump_clock: MockClock) -> None:
-    device, new = SimDisk(), [b"new-%d" % number for number in range(10)]
+    device = SimDisk()
     await old_store(device)
     async with living(device) as mixed:
-        await mixed.put(*new)
+        await mixed.put(*NEW)
         await mixed.log.ledger.persist_check_point_in_thread()
     disk = device.mount()
     for name in disk.listdir("/store/consumequeue/TopicTest/0"):
         disk.unlink(f"/store/consumequeue/TopicTest/0/{name}")
     async with living(device, term=2) as mixed:
         await mixed.commit()
-        assert mixed.bodies() == OLD + new
+        assert mixed.bodies() == OLD + NEW
 
 
 async def test_a_crash_while_it_is_closed_off_costs_nothing(autojump_clock: MockClock) -> None:
@@ -163,6 +163,59 @@ async def test_a_crash_while_it_is_closed_off_costs_nothing(autojump_clock: Mock
         async with living(device, crash=True) as again:
             assert (again.log.max_offset, again.bodies()) == (divided, OLD)
         device.power_cut()
+
+
+async def first_life(device: SimDisk) -> list[Step]:
+    """What the first start, the first entries and a clean stop change, behind what a classic broker did."""
+    await old_store(device)
+    steps: list[Step] = []
+    device.trace = steps
+    async with living(device) as mixed:
+        mixed.begin()
+        await mixed.put(*NEW)
+        await mixed.log.ledger.persist_check_point_in_thread()
+        await mixed.store.parts.flush_queues.flush_all()
+    return steps
+
+
+async def before_first_life() -> list[Step]:
+    device = SimDisk()
+    steps: list[Step] = []
+    device.trace = steps
+    await old_store(device)
+    return steps
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_wherever_the_first_life_ends_nothing_is_lost(autojump_clock: MockClock, keeps: bool) -> None:
+    """By ``kill -9``, or with the power, which takes all that was not flushed."""
+    before, steps = await before_first_life(), await first_life(SimDisk())
+    lengths = set[int]()
+    for count in range(len(steps) + 1):
+        device = replay([*before, *steps[:count]])
+        if not keeps:
+            device.lose_power(lambda _path, _number, old, _new: old)
+        mixed = MixedStore(device)
+        mixed.store.load()
+        found = mixed.bodies()
+        assert found == (OLD + NEW)[: len(found)], f"after {count} of {len(steps)} changes"
+        assert len(found) >= len(OLD)
+        assert mixed.log.ledger.ledger_begin_index <= 0
+        lengths.add(len(found))
+        mixed.store.close()
+    assert lengths >= {len(OLD), len(OLD) + len(NEW)}
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_a_classic_broker_does_not_come_back(autojump_clock: MockClock, crash: bool) -> None:
+    device = SimDisk()
+    await old_store(device)
+    async with living(device, crash=crash) as mixed:
+        await mixed.put(*NEW)
+        assert await mixed.store.flush_service.flush()
+        assert await mixed.store.parts.flush_queues.flush_all()
+    with pytest.raises(CorruptLogError, match=r"the consume queues know|durable up to"):
+        make_store(options(**SMALL), device.mount(), now_ms=Clock()).load()
 
 
 async def test_an_empty_last_segment_is_left_out(autojump_clock: MockClock) -> None:

@@ -1,0 +1,88 @@
+"""A broker that came to DLedger with a classic commitlog, and its store, which the other kind of broker opens."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from tests.e2e.commitlog import Record
+from tests.e2e.dledger_brokers import MemberBroker
+from tests.e2e.load import LoadProducer, Sends, body_of_size
+from tests.e2e.processes import Broker, Ports, free_ports, give_back, reaping
+from tests.e2e.pulling import Pulling
+from tests.interop.peers import JavaBroker
+from tests.interop.test_live_pairs import KINDS
+
+SEGMENT = 256 * 1024
+CLASSIC: dict[str, Any] = {"brokerRole": "ASYNC_MASTER", "mappedFileSizeCommitLog": SEGMENT}
+MEMBERS: dict[str, type[Broker]] = {"rmqha": MemberBroker, "java": JavaBroker}
+TOPIC, QUEUES = "orders", 4
+
+
+def member(kind: str, directory: Path, group: Ports) -> Broker:
+    """The only one of its group."""
+    conf = {
+        "enableDLegerCommitLog": "true",
+        "dLegerGroup": "g",
+        "dLegerSelfId": "n0",
+        "dLegerPeers": f"n0-127.0.0.1:{group.listen}",
+        "mappedFileSizeCommitLog": SEGMENT,
+    }
+    broker = MEMBERS[kind](directory, conf)
+    if kind == "rmqha":
+        for key in ("haListenPort", "brokerId"):
+            del broker.conf[key]
+    return broker
+
+
+async def send(broker: Broker, *, count: int) -> None:
+    """So many are acknowledged, sooner or later."""
+    load = LoadProducer(broker.ports.listen, Sends(TOPIC, body=body_of_size(300, 4000), queue_nums=QUEUES), window=4)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run)
+        await load.wait_acknowledged(count)
+        nursery.cancel_scope.cancel()
+
+
+async def served_by(broker: Broker) -> list[list[Record]]:
+    """Every message of each queue, without a gap."""
+    async with await trio.open_tcp_stream("127.0.0.1", broker.ports.listen) as stream:
+        pulling = Pulling(stream)
+        queues = [await pulling.whole_queue(TOPIC, queue_id) for queue_id in range(QUEUES)]
+    for records in queues:
+        assert [record.queue_offset for record in records] == [*range(len(records))]
+    return queues
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+@pytest.mark.parametrize(("writer", "reader"), [("java", "rmqha"), ("rmqha", "java")])
+async def test_the_other_broker_goes_on_behind_both_parts(
+    tmp_path: Path, writer: str, reader: str, ending: str
+) -> None:
+    group = free_ports()
+    classic = KINDS[writer](tmp_path / "classic", CLASSIC)
+    first, second = member(writer, tmp_path / "first", group), member(reader, tmp_path / "second", group)
+    with reaping(classic, first, second):
+        await classic.start()
+        await send(classic, count=200)
+        await (classic.stop() if ending == "stopped" else classic.kill())
+        shutil.copytree(classic.store, first.store)
+        await first.start()
+        await send(first, count=200)
+        before = await served_by(first)
+        assert sum(map(len, before)) >= 400
+        await first.stop()
+        shutil.copytree(first.store, second.store)
+        await second.start()
+        await send(second, count=200)
+        after = await served_by(second)
+        assert [records[: len(former)] for records, former in zip(after, before, strict=True)] == before
+        assert sum(map(len, after)) >= sum(map(len, before)) + 200
+        await second.stop()
+    give_back(group)
+    old = sorted((second.store / "commitlog").iterdir())
+    assert len(old) > 1
+    entries = sorted((second.store / "dledger-n0" / "data").iterdir())
+    assert int(entries[0].name) == int(old[-1].name) + SEGMENT
