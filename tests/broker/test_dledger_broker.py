@@ -3,6 +3,7 @@
 import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -313,7 +314,7 @@ async def test_who_cannot_dispatch_does_not_lead(autojump_clock: MockClock) -> N
 
 async def a_classic_broker_was_on(node: Node, *old: bytes) -> None:
     """The same as on others, if its messages were."""
-    sizes = {"mapped_file_size_commit_log": 1 << 16, "mapped_file_size_consume_queue": 2000}
+    sizes: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 16, "mapped_file_size_consume_queue": 2000}
     async with running(node.disk.mount(), now_ms=Clock(), **sizes) as store:
         await put(store, *[message(body, topic=TOPIC) for body in old])
 
