@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from rmqha.broker.shares import Shares
 from rmqha.codec.heartbeat import SubscriptionData
+from rmqha.codec.host import host_of
 from rmqha.errors import RemoteProtocolError
 
 SIZE_MAX: Final = 64 * 1024 * 1024
@@ -17,10 +19,13 @@ _CODE_SIZE: Final = 128
 
 @dataclass(slots=True)
 class _Group:
-    members: dict[object, str] = field(default_factory=dict)
+    members: dict[object, tuple[str, int]] = field(default_factory=dict)
+    """Each with its host, and about how many bytes it takes."""
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     size: int = 0
     """Bytes, more or less, of the name and the subscriptions; the members come on top."""
+    host: str = ""
+    """Of the member that said so last."""
 
 
 class ConsumerManager:
@@ -36,31 +41,45 @@ class ConsumerManager:
         self._groups: dict[str, _Group] = {}
         self._groups_of: dict[object, dict[str, None]] = {}
         self._size = 0
+        self._shares = Shares()
 
     def register(
-        self, group: str, member: object, *, client_id: str, subscriptions: Iterable[SubscriptionData]
+        self, group: str, member: object, *, client_id: str, subscriptions: Iterable[SubscriptionData], peer: str = ""
     ) -> None:
         """A member's heartbeat: it is alive, and the group's subscriptions are these.
 
         Raises:
-            RemoteProtocolError: there is no room for that; nothing has changed.
+            RemoteProtocolError: there is no room for that, or clients of the host of ``peer`` fill too much of it;
+                nothing has changed.
         """
-        entry = self._groups.get(group) or _Group()
+        entry, host = self._groups.get(group) or _Group(), host_of(peer)
         said = {one.topic: one for one in subscriptions}
         said_size = _ENTRY_SIZE + _text_size(group) + sum(map(_size, said.values()))
-        former_id = entry.members.get(member)
-        size = self._size + said_size - entry.size + _text_size(client_id)
-        if former_id is not None:
-            size -= _text_size(former_id)
-        if size > SIZE_MAX:
-            raise RemoteProtocolError(
-                f"group {group[:80]} is not taken: what groups subscribe to fills {SIZE_MAX} bytes"
-            )
-        self._size = size
-        entry.subscriptions, entry.size = said, said_size
-        entry.members[member] = client_id
+        former_host, former_size = entry.members.get(member, (host, 0))
+        member_size = _text_size(client_id)
+        self._check_room(group, host, growth=said_size - entry.size + member_size - former_size)
+        for whose, change in (
+            (entry.host, -entry.size), (host, said_size), (former_host, -former_size), (host, member_size)
+        ):  # fmt: skip
+            self._add(whose, change)
+        entry.subscriptions, entry.size, entry.host = said, said_size, host
+        entry.members[member] = host, member_size
         self._groups[group] = entry
         self._groups_of.setdefault(member, {})[group] = None
+
+    def _check_room(self, group: str, host: str, *, growth: int) -> None:
+        free = SIZE_MAX - self._size
+        if growth <= 0 or self._shares.has_room(host, growth, free=free):
+            return
+        why = f"what groups subscribe to fills {SIZE_MAX} bytes"
+        if growth <= free:
+            taken = self._shares.of(host)
+            why = f"what clients of {host} subscribe to fills {taken} bytes, and all others have room for {free}"
+        raise RemoteProtocolError(f"group {group[:80]} is not taken: {why}")
+
+    def _add(self, host: str, size: int) -> None:
+        self._size += size
+        self._shares.add(host, size)
 
     def unregister(self, group: str, member: object) -> None:
         """A member leaves its group."""
@@ -71,9 +90,10 @@ class ConsumerManager:
         if not groups:
             del self._groups_of[member]
         entry = self._groups[group]
-        self._size -= _text_size(entry.members.pop(member))
+        host, member_size = entry.members.pop(member)
+        self._add(host, -member_size)
         if not entry.members:
-            self._size -= entry.size
+            self._add(entry.host, -entry.size)
             del self._groups[group]
 
     def forget_member(self, member: object) -> None:

@@ -6,7 +6,9 @@ from typing import Any, Final
 
 import trio
 
+from rmqha.broker.shares import Shares
 from rmqha.codec import java_json
+from rmqha.codec.host import host_of
 from rmqha.codec.limits import GROUP_SIZE_MAX, TABLE_SIZE_MAX, topic_problem
 from rmqha.errors import RemoteProtocolError
 
@@ -28,39 +30,52 @@ class ConsumerOffsetManager:
     def __init__(self) -> None:
         self._table: OffsetTable = {}
         self._entries = self._size = 0
+        self._entry_shares, self._size_shares = Shares(), Shares()
         self.dirty = False
         """The table has changed since it was saved."""
 
-    def commit_offset(self, group: str, topic: str, queue_id: int, *, offset: int) -> None:
-        """Remember that ``group`` goes on at ``offset``.
+    def commit_offset(self, group: str, topic: str, queue_id: int, *, offset: int, peer: str = "") -> None:
+        """Remember that ``group`` goes on at ``offset``, as the client at ``peer`` says.
 
         Raises:
-            RemoteProtocolError: no client of RocketMQ's has such a group or topic, or there are too many; nothing is
-                remembered.
+            RemoteProtocolError: no client of RocketMQ's has such a group or topic, or there are too many, in all or of
+                clients of this host; nothing is remembered.
         """
         key = topic + TOPIC_GROUP_SEPARATOR + group
         queues = self._table.get(key)
         if queues is None or queue_id not in queues:
-            self._check_new(group, topic)
+            host = host_of(peer)
+            self._check_new(group, topic, host=host)
+            self._entry_shares.add(host, 1)
+            self._size_shares.add(host, self._size_of_new(key))
             self._put_new(key, queue_id, offset)
         else:
             queues[queue_id] = offset
         self.dirty = True
 
-    def _check_new(self, group: str, topic: str) -> None:
+    def _check_new(self, group: str, topic: str, *, host: str) -> None:
         problem = topic_problem(topic)
         if not 0 < len(group) <= GROUP_SIZE_MAX:
             problem = f"a group's name has 1 to {GROUP_SIZE_MAX} characters, not {len(group)}"
-        problem = problem or self._room_problem(topic + TOPIC_GROUP_SEPARATOR + group)
+        problem = problem or self._room_problem(topic + TOPIC_GROUP_SEPARATOR + group, host)
         if problem:
             raise RemoteProtocolError(f"consumer offset not taken: {problem}")
 
-    def _room_problem(self, key: str) -> str:
+    def _room_problem(self, key: str, host: str) -> str:
         """Why no other queue's offset is kept; empty if one is."""
         if self._entries >= ENTRIES_MAX:
             return f"the offsets of {ENTRIES_MAX} queues are kept, the limit"
-        if self._size + self._size_of_new(key) > TABLE_SIZE_MAX:
+        size, free = self._size_of_new(key), TABLE_SIZE_MAX - self._size
+        if size > free:
             return f"the offsets of {self._entries} queues take {TABLE_SIZE_MAX} bytes, which is what slaves can fetch"
+        if not self._entry_shares.has_room(host, 1, free=ENTRIES_MAX - self._entries) or not self._size_shares.has_room(
+            host, size, free=free
+        ):
+            added = self._entry_shares.of(host)
+            return (
+                f"since this broker started clients of {host} have added those of {added} queues, as much as is left "
+                "for all other hosts"
+            )
         return ""
 
     def _size_of_new(self, key: str) -> int:

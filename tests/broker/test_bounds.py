@@ -2,8 +2,9 @@
 
 import gc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from sys import getsizeof, setprofile
 from typing import Any
 
@@ -21,6 +22,7 @@ from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.heartbeat import SubscriptionData, build_subscription_data, decode_subscription
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemoteProtocolError
+from rmqha.transport import join_address
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.reachable import count_entries
 from tests.settings import topic_rules
@@ -129,6 +131,33 @@ def test_consumer_offsets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         again.commit_offset("g", "t", 10, offset=1)
 
 
+def until_refused(add: Callable[[int], None]) -> tuple[int, str]:
+    """How many can be added, and why no more."""
+    for number in range(10_000):
+        try:
+            add(number)
+        except RemoteProtocolError as error:
+            return number, str(error)
+    return 10_000, ""
+
+
+def test_no_host_fills_the_table_of_consumer_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One client's commits for ever new groups had all other new groups refused, for good."""
+    monkeypatch.setattr(consumer_offset_manager, "ENTRIES_MAX", 100)
+    offsets = ConsumerOffsetManager()
+    offsets.replace_from_json({"offsetTable": {"t@known": dict.fromkeys(range(20), 1)}})
+
+    def add(host: str, number: int) -> None:
+        offsets.commit_offset(f"{host}-{number}", "t", 0, offset=1, peer=join_address(host, 40_000 + number))
+
+    for host, most in (("10.0.0.1", 40), ("fe80::1", 20)):
+        added, reason = until_refused(partial(add, host))
+        assert (added, f"clients of {host} have added those of {most} queues" in reason) == (most, True)
+    offsets.commit_offset("honest", "t", 0, offset=1, peer="10.0.0.3:1")
+    offsets.commit_offset("10.0.0.1-0", "t", 0, offset=2, peer="10.0.0.1:1")
+    offsets.commit_offset("known", "t", 0, offset=2, peer="10.0.0.1:1")
+
+
 @pytest.mark.parametrize(("group", "topic"), [("", "t"), ("g" * 256, "t"), ("g", ""), ("g", "../t"), ("g", "t" * 128)])
 async def test_offsets_of_impossible_names_are_not_kept(group: str, topic: str, autojump_clock: MockClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1")
@@ -164,6 +193,30 @@ def test_what_heartbeats_say_is_bounded() -> None:
         consumers.register("g1", members[1], client_id="c", subscriptions=[subscription("t", 30_000)])
     consumers.forget_member(members[0])
     consumers.register("late", members[1], client_id="c", subscriptions=[subscription("t", 30_000)])
+
+
+def test_no_host_fills_what_others_subscribe_to() -> None:
+    """One client's heartbeats for ever new groups had those of all others refused, who could not consume then."""
+    consumers, subscriptions = ConsumerManager(), [subscription("t", 30_000)]
+
+    def add(host: str, number: int) -> None:
+        group = f"{host}-{number}"
+        peer = f"{host}:{40_000 + number}"
+        consumers.register(group, (group,), client_id="c", subscriptions=subscriptions, peer=peer)
+
+    taken = []
+    for host in ("10.0.0.1", "10.0.0.2"):
+        added, reason = until_refused(partial(add, host))
+        assert f"what clients of {host} subscribe to" in reason
+        taken.append(added)
+    assert taken[0] > 2 * taken[1] - 10 > 20
+    consumers.register("honest", object(), client_id="c", subscriptions=subscriptions, peer="10.0.0.3:1")
+    add("10.0.0.1", 0)
+    for host, count in zip(("10.0.0.1", "10.0.0.2"), taken, strict=True):
+        for number in range(count):
+            consumers.forget_member((f"{host}-{number}",))
+    for number in range(taken[0]):
+        consumers.register(f"g{number}", object(), client_id="c", subscriptions=subscriptions, peer="10.0.0.1:1")
 
 
 def test_codes_that_are_no_tags_count_as_well() -> None:

@@ -63,7 +63,7 @@ def _release_one(self: Any, _requests: int) -> None:
     _release(self, 1)
 
 
-def _commit_forwards(self: Any, group: str, topic: str, queue_id: int, *, offset: int) -> None:
+def _commit_forwards(self: Any, group: str, topic: str, queue_id: int, *, offset: int, peer: str = "") -> None:
     known = self.query_offset(group, topic, queue_id)
     _commit_offset(self, group, topic, queue_id, offset=max(offset, known or 0))
 

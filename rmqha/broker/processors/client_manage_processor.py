@@ -42,6 +42,7 @@ class ClientManageProcessor:
                 connection,
                 client_id=heartbeat.client_id,
                 subscriptions=consumer.subscription_data_set,
+                peer=connection.peer,
             )
         return RemotingCommand(ResponseCode.SUCCESS)
 

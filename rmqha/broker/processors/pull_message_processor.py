@@ -101,7 +101,11 @@ class PullMessageProcessor:
         if header.sys_flag & PullSysFlag.COMMIT_OFFSET and self._role.is_master:
             with suppress(RemoteProtocolError):  # a commit of its own is told why not
                 self._offsets.commit_offset(
-                    header.consumer_group, header.topic, header.queue_id, offset=header.commit_offset
+                    header.consumer_group,
+                    header.topic,
+                    header.queue_id,
+                    offset=header.commit_offset,
+                    peer=connection.peer,
                 )
         deadline = None
         if header.sys_flag & PullSysFlag.SUSPEND:

@@ -80,10 +80,12 @@ class QueryProcessor:
             )
         return _offset(offset)
 
-    def update_consumer_offset(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def update_consumer_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """15: a group commits how far it is; a slave takes it too."""
         header = decode_header(UpdateConsumerOffsetRequestHeader, request)
-        self._offsets.commit_offset(header.consumer_group, header.topic, header.queue_id, offset=header.commit_offset)
+        self._offsets.commit_offset(
+            header.consumer_group, header.topic, header.queue_id, offset=header.commit_offset, peer=connection.peer
+        )
         return RemotingCommand(ResponseCode.SUCCESS)
 
 
