@@ -1,7 +1,8 @@
 """Door: which peers may hold the places of a port, and which give way when all are taken.
 
 Both ports have one. Addresses can be listed; and at a limit the oldest connection that has proven nothing gives way to
-the next that comes, so strangers that only sit there keep nobody out.
+the next that comes, so strangers that only sit there keep nobody out. If all have proven something, the host with the
+most connections makes room for one that has fewer: a few hosts cannot hold all places.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -67,7 +68,9 @@ class Door(Generic[Guest]):
             return Closed(
                 is_listed=True, reason=f"{self._places_per_host_max} connections from {host} are open, the limit"
             )
-        if len(self.guests) >= self._places_max and not self._make_room(self.guests):
+        if len(self.guests) >= self._places_max and not (
+            self._make_room(self.guests) or self._make_room_for(len(neighbours))
+        ):
             return Closed(is_listed=True, reason=f"{self._places_max} connections are open, the limit")
         return None
 
@@ -92,7 +95,18 @@ class Door(Generic[Guest]):
         has_proven = self._has_proven
         for guest in guests:
             if not has_proven(guest):
-                self.leave(guest)
-                self._show_out(guest)
+                self._let_out(guest)
                 return True
         return False
+
+    def _make_room_for(self, neighbours: int) -> bool:
+        """End the oldest connection of the host with the most, if it still has as many as the one that comes."""
+        crowded = max(self._by_host.values(), key=len)
+        if len(crowded) < neighbours + 2:
+            return False
+        self._let_out(next(iter(crowded)))
+        return True
+
+    def _let_out(self, guest: Guest) -> None:
+        self.leave(guest)
+        self._show_out(guest)

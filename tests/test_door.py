@@ -1,5 +1,6 @@
 """A port's places: who comes in, who gives way."""
 
+from collections import Counter
 from sys import gettrace, settrace
 from types import FrameType
 from typing import Any
@@ -68,6 +69,20 @@ def test_who_finds_its_host_at_its_limit_costs_the_same_however_many_others_ther
         assert closed is not None
         costs.append(lines)
     assert 0 < costs[0] == costs[1]
+
+
+def test_hosts_that_took_all_places_make_room_for_others_until_each_has_as_many() -> None:
+    """A few hosts whose connections have all asked something kept everybody else out for ever."""
+    out = list[str]()
+    proven = {f"10.0.0.{host}:{port}" for host in range(1, 9) for port in range(9)}
+    at = door(proven, out, places_max=12, places_per_host_max=6)
+    assert come(at, *(f"10.0.0.{host}:{port}" for port in range(6) for host in (1, 2))) == []
+    assert come(at, *(f"10.0.0.3:{port}" for port in range(6))) == ["12 connections are open, the limit"] * 2
+    assert sorted(out) == ["10.0.0.1:0", "10.0.0.1:1", "10.0.0.2:0", "10.0.0.2:1"]
+    assert come(at, "10.0.0.1:7") == ["12 connections are open, the limit"], "nobody comes back for it"
+    assert come(at, *(f"10.0.0.{host}:0" for host in range(4, 9))) == []
+    hosts = Counter(at.guests.values())
+    assert (sum(hosts.values()), len(hosts), max(hosts.values())) == (12, 8, 3)
 
 
 def test_a_place_is_given_back_once() -> None:

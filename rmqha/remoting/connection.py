@@ -30,7 +30,7 @@ class Connection:
     Attributes:
         peer: the client as ``ip:port``.
         in_flight: requests not answered yet.
-        large_answers: of all clients, but for what is part of the log; who sends one otherwise than as a reply adds it.
+        large_answers: of all clients, but for parts of the log; who sends one otherwise than as a reply notes it.
         requests: how many arrived in all, one-way ones included.
     """
 
@@ -107,7 +107,8 @@ class Connection:
         response.flag = FLAG_RESPONSE
         response.serialize = request.serialize
         self.send_nowait(response.encode())
-        self.large_answers.add(len(response.body), (self,))
+        if len(response.body) >= self._limits.outgoing_share_bytes:
+            self.large_answers.note_sent(self.large_answers.begin(len(response.body)), self)
 
     def finish_oneway(self, requests: int) -> None:
         """Give back what so many one-way requests took: nothing of them is held any more."""

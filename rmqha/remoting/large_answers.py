@@ -1,6 +1,6 @@
 """LargeAnswers: what was made for clients that have yet to take it, and must not fill the memory meanwhile."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 
@@ -34,9 +34,9 @@ class LargeAnswer:
 
     __slots__ = ("clients", "size")
 
-    def __init__(self, size: int, clients: dict[Client, None]) -> None:
+    def __init__(self, size: int) -> None:
         self.size = size
-        self.clients = clients
+        self.clients: dict[Client, None] = {}
 
 
 class LargeAnswers:
@@ -50,15 +50,17 @@ class LargeAnswers:
         self._size_min: Final = size_min
         self._answers: Final[dict[LargeAnswer, None]] = {}
 
-    def add(self, size: int, clients: Iterable[Client]) -> None:
-        """So many bytes were just sent to these; clients that take too long over older ones are ended to make room."""
-        if size < self._size_min:
-            return
-        answer = LargeAnswer(size, {client: None for client in clients if not client.closed})
-        self._make_room()
-        if answer.clients:
+    def begin(self, size: int) -> LargeAnswer:
+        """So many bytes were made; clients that take too long over older ones are ended to make room for them."""
+        if size >= self._size_min:
+            self._make_room()
+        return LargeAnswer(size)
+
+    def note_sent(self, answer: LargeAnswer, client: Client) -> None:
+        """A client was just sent ``answer``."""
+        if answer.size >= self._size_min and not client.closed:
+            answer.clients[client] = None
             self._answers[answer] = None
-        for client in list(answer.clients):
             client.start_soon(self._wait_taken, answer, client)
 
     def _make_room(self) -> None:

@@ -22,7 +22,7 @@ from rmqha.transport import Listener, Stream, UntrustedPeerError
 
 logger = structlog.get_logger()
 
-_ROOM_MADE = "room was needed, and this client had not asked anything yet"
+_ROOM_MADE = "room was needed: this client had not asked anything yet, or most of all clients are of its host"
 _ENDINGS: Final = (RemoteProtocolError, UntrustedPeerError, trio.BrokenResourceError)
 """What ends a connection, and no more than that."""
 

@@ -5,7 +5,7 @@ Source: spec: ha §12, remoting §2.6; rocketmq-all-4.9.8 SlaveSynchronize.java,
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -22,6 +22,7 @@ from rmqha.remoting.fair_lock import FairLock
 Send = Callable[[Connection, RemotingCommand], Awaitable[None]]
 
 _NO_GROUPS: dict[str, Any] = {"dataVersion": {"counter": 0, "timestamp": 0}, "subscriptionGroupTable": {}}
+_SENT_AT_ONCE: Final = 32
 _NO_DELAYS: dict[str, Any] = {"offsetTable": {}}
 
 
@@ -115,12 +116,22 @@ class MetadataProcessor:
             asked = [(client, one) for client, one in self._asking.items() if one.code == request.code]
             with trio.CancelScope(shield=True):
                 body = await encode_in_turns(await make())
-        asked = [(client, one) for client, one in asked if self._is_asking(client, one)]
-        for client, one in asked:
-            del self._asking[client]
-            answer = RemotingCommand(ResponseCode.SUCCESS, one.opaque, FLAG_RESPONSE, serialize=one.serialize)
-            client.send_response(answer.encode_header(len(body)), body)
-        connection.large_answers.add(len(body), [client for client, _ in asked])
+                await self._send_to_all(asked, body)
+
+    async def _send_to_all(self, asked: list[tuple[Connection, RemotingCommand]], body: bytes) -> None:
+        """They may be thousands: everybody else has a turn after a few."""
+        answers = asked[0][0].large_answers
+        table = answers.begin(len(body))
+        for sent, (client, request) in enumerate(asked):
+            if self._is_asking(client, request):
+                del self._asking[client]
+                answer = RemotingCommand(
+                    ResponseCode.SUCCESS, request.opaque, FLAG_RESPONSE, serialize=request.serialize
+                )
+                client.send_response(answer.encode_header(len(body)), body)
+                answers.note_sent(table, client)
+            if sent % _SENT_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
 
     async def _send_page(
         self, connection: Connection, request: RemotingCommand, *, make: Callable[[], Awaitable[dict[str, Any]]]
