@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import trio
 
 from rmqha.choices import TlsMode
+from rmqha.codec.host import host_of
 from rmqha.codec.tls_records import TlsRecords
 from rmqha.errors import ConfigError
 from rmqha.memory import BytesLike
 from rmqha.transport import Listener, Network, Stream, TcpNetwork, UntrustedPeerError
+from rmqha.waiting import FairLock
 
 if TYPE_CHECKING:
     from rmqha.store.disk import DataFile
@@ -65,11 +67,9 @@ def server_context(options: TlsOptions) -> ssl.SSLContext:
     """How to be connected to.
 
     Raises:
-        ConfigError: a file cannot be read, or is no certificate or key; or there is none.
+        ConfigError: a file cannot be read, or is no certificate or key.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    if not options.cert:
-        raise ConfigError("TLS: a listener needs a certificate and its key")
     _load(context, options)
     context.verify_mode = ssl.CERT_REQUIRED if options.require_peer_cert else ssl.CERT_NONE
     return context
@@ -118,9 +118,9 @@ class TlsStream:
         server_host: str | None,
         options: TlsOptions,
         mode: TlsMode,
-        handshakes: trio.Lock | None = None,
+        handshakes: FairLock | None = None,
     ) -> None:
-        self._handshakes: Final = handshakes or trio.Lock()
+        self._handshakes: Final = handshakes or FairLock()
         self._stream: Final = stream
         self._options: Final = options
         self._mode: Final = mode
@@ -166,7 +166,7 @@ class TlsStream:
             except ssl.SSLError as error:
                 raise trio.BrokenResourceError(self._reason(error)) from error
             if is_in_vain and self._received.more:  # TLS's own affairs, such as new keys
-                async with self._handshakes:
+                async with self._handshakes.turn(host_of(self.peer)):
                     await trio.lowlevel.checkpoint()
             if not await self._feed():
                 return 0
@@ -225,7 +225,7 @@ class TlsStream:
 
     async def _do_handshake(self) -> None:
         """A step. To sign takes milliseconds, with a large key, and a thousand strangers may come at one moment."""
-        async with self._handshakes:
+        async with self._handshakes.turn(host_of(self.peer)):
             try:
                 self._tls.do_handshake()
             finally:
@@ -320,7 +320,7 @@ class TlsListener:
         self._context: Final = context
         self._options: Final = options
         self._mode: Final = mode
-        self._handshakes: Final = trio.Lock()
+        self._handshakes: Final = FairLock()
 
     @property
     def port(self) -> int:

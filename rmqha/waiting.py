@@ -1,6 +1,7 @@
-"""Waiting at the trio edge: for a watermark, and for deadlines that move."""
+"""Waiting at the trio edge: for a watermark, for deadlines that move, and for one's turn."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from math import inf
 from typing import Final
 
@@ -74,3 +75,22 @@ class DeadlineService:
                 await self._earlier.wait()
             while self._deadlines.expire(trio.current_time(), at_most=_EXPIRED_AT_ONCE):
                 await trio.lowlevel.checkpoint()
+
+
+class FairLock:
+    """Invariant: a host has a line while anybody of it waits, or has its turn."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, trio.Lock] = {}
+        self._lock = trio.Lock()
+
+    @asynccontextmanager
+    async def turn(self, host: str) -> AsyncIterator[None]:
+        """Wait behind those of the same host, then behind one of each other."""
+        line = self._lines.setdefault(host, trio.Lock())
+        try:
+            async with line, self._lock:
+                yield
+        finally:
+            if not line.locked():
+                self._lines.pop(host, None)

@@ -370,3 +370,24 @@ async def test_few_new_keys_are_made_in_each_pass_of_the_event_loop(
         await trio.lowlevel.checkpoint()
         passes += 1
     assert passes >= 2 * 600 / RECORDS_AT_ONCE
+
+
+async def test_strangers_of_one_host_keep_nobody_else_from_shaking_hands(
+    pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Thousands may come at one moment, and to sign takes milliseconds: who stood behind them was given up."""
+    network = TlsNetwork(memory, pki.options(HOST))
+    await start(nursery, network)
+    finished: list[str] = []
+
+    async def connect(host: str) -> None:
+        memory.host = host
+        await network.connect(HOST, PORT, timeout_s=30)
+        finished.append(host)
+
+    async with trio.open_nursery() as connecting:
+        for _ in range(60):
+            connecting.start_soon(connect, "10.0.0.2")
+            await trio.lowlevel.checkpoint()
+        connecting.start_soon(connect, "10.0.0.3")
+    assert (len(finished), finished.index("10.0.0.3") < 15) == (61, True), finished

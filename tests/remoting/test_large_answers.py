@@ -6,9 +6,10 @@ from trio.testing import MockClock
 
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.dispatcher import RequestDispatcher
-from rmqha.remoting.fair_lock import FairLock
 from rmqha.remoting.server import RemotingServer
+from rmqha.waiting import FairLock
 from tests.fakes import MemoryNetwork, MemoryStream
+from tests.reachable import count_entries
 from tests.settings import remoting_limits
 
 SIZE = 10_000
@@ -53,5 +54,14 @@ async def test_a_host_with_many_connections_keeps_another_waiting_for_one(autoju
         await trio.sleep(0.5)
         nursery.start_soon(take_a_turn, "one")
     assert (turns.index("one"), len(turns)) in {(1, 11), (2, 11)}
-    async with lock.turn("one"):
-        assert trio.current_time() == 11
+    before = count_entries(lock)
+    assert trio.current_time() == 11
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take_a_turn, "one")
+        await trio.sleep(0.5)
+        with trio.move_on_after(0.1):
+            await take_a_turn("two")
+    with trio.CancelScope() as cancelled:
+        cancelled.cancel()
+        await take_a_turn("three")
+    assert count_entries(lock) == before

@@ -17,7 +17,7 @@ from rmqha.codec.host import host_of
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
-from rmqha.remoting.fair_lock import FairLock
+from rmqha.waiting import FairLock
 
 Send = Callable[[Connection, RemotingCommand], Awaitable[None]]
 
