@@ -26,6 +26,7 @@ from rmqha.transport import Network, join_address
 logger = structlog.get_logger()
 
 _AGAIN_S: Final = 0.5
+_NEXT: Final = "asked again; reads go on. If it is a broker of RocketMQ's, set namesrvAddr on all"
 _ANSWER_S: Final = 3.0
 
 
@@ -57,7 +58,7 @@ class DLedgerTables:
         while not (address := await self._ask(leader_id)):
             if not is_told:
                 is_told = True
-                logger.warning("dledger_tables.broker_unknown", leader=leader_id, next="asked again; reads go on")
+                logger.warning("dledger_tables.broker_unknown", leader=leader_id, next=_NEXT)
             await trio.sleep(_AGAIN_S)
         return address
 

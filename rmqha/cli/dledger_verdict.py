@@ -28,7 +28,8 @@ def judge_member(facts: dict[str, Any], name: str) -> tuple[str, str, list[str],
     if missing and not lacks_majority:
         reasons.append(f"{', '.join(missing)} cannot be reached")
     if facts["role"] == "FOLLOWER" and not member["master"]:
-        reasons.append(f"the address of its leader's broker ({member['leader']}) is unknown: topics are not taken over")
+        leader = f"the address of its leader's broker ({member['leader']})"
+        reasons.append(f"{leader} is unknown: topics are not taken over. Of RocketMQ's brokers namesrvAddr tells it")
     level = "failed" if failures else "degraded" if reasons else "ok"
     known_to = f"leader {member['leader'] or '(none)'}, term {member['term']}"
     summary = f"{name}, member {member['id']} of group {member['group']}, {known_to}"

@@ -2,11 +2,13 @@
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
-from tests.e2e.dledger_groups import NAME, Group, running
+from rmqha.codec.dledger_entry import encode_blank
+from tests.e2e.dledger_groups import DATA_SIZE, NAME, Group, running
 from tests.interop.dledger_groups import JAVA, OURS, MixedGroup, java_argv
 from tests.interop.peers import JAVA_OPTIONS, rocketmq_libs
 
@@ -72,6 +74,39 @@ async def test_after_a_leader_was_killed_nothing_acknowledged_is_lost(tmp_path: 
         bodies = {line["index"]: line["body"] for line in lines}
         assert {bodies[index] for index in before} == {"before"}
         assert {bodies[index] for index in after} == {"after"}
+
+
+async def test_a_leader_of_ours_repairs_a_java_member_that_a_java_leader_cannot(tmp_path: Path) -> None:
+    """It was killed when it had ended a data file, and written nothing yet into the next."""
+    with running(MixedGroup(tmp_path, [JAVA, JAVA, OURS])) as group:
+        group.start()
+        await group.healthy()
+        await handed_over(group, "n0")
+        await wait_for(group, (await group.append(count=5, text="before"))[-1])
+        await group.children["n1"].kill()
+        last = (await group.dump("n1"))[-1]
+        end = last["pos"] + last["size"]
+        with (tmp_path / "dledger-n1" / "data" / f"{0:020d}").open("r+b") as file:
+            file.seek(end)
+            file.write(encode_blank(DATA_SIZE - end))
+        group.start("n1")
+        await group.healthy()
+        await group.append(count=5, text="after")
+        await trio.sleep(3)
+        assert (await entries(group, "n1"))[-1] == last, "Java would do: docs/dledger.md says it does not"
+        await handed_over(group, "n2")
+        await wait_for(group, (await group.append(count=1, text="ours"))[-1])
+
+
+async def entries(group: Group, member_id: str) -> list[dict[str, Any]]:
+    return [line for line in await group.dump(member_id) if "index" in line]
+
+
+async def wait_for(group: Group, index: int) -> None:
+    """All members have it."""
+    with trio.fail_after(60):
+        while {(await entries(group, member_id))[-1]["index"] for member_id in group.ids} != {index}:  # noqa: ASYNC110
+            await trio.sleep(0.2)
 
 
 async def test_java_s_client_appends_to_our_group_and_reads(tmp_path: Path) -> None:
