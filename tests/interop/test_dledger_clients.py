@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from rmqha.client.message import Message
+from rmqha.client.producer import open_producer
+from rmqha.client.results import SendStatus
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.remoting import RemotingCommand
 from tests.e2e.processes import Child
@@ -65,6 +68,14 @@ async def test_clients_go_on_with_the_next_leader(tmp_path: Path) -> None:
         nursery.start_soon(with_a_broker_of_rocketmq, tmp_path / "mixed")
 
 
+async def our_client_sends(group: MixedBrokers) -> None:
+    """To the leader, found at the name server; or at brokers of rmqha, of which followers name it, too."""
+    for addresses in (str(group.brokers["n0"].conf["namesrvAddr"]), group.addresses):
+        async with open_producer(addresses) as producer:
+            result = await producer.send(Message("ours", b"ours"), retries=100, timeout_s=3)
+            assert result.status is SendStatus.SEND_OK
+
+
 async def of_rmqha_alone(directory: Path) -> None:
     """A leader is killed, and returns."""
     async with group_with_clients(directory, (OURS, OURS, OURS)) as (group, clients):
@@ -82,8 +93,10 @@ async def with_a_broker_of_rocketmq(directory: Path) -> None:
         await fill(java)
         for name in ("n1", "n2"):
             await wait_tables(group.brokers[name])
+        await our_client_sends(group)
         await java.kill()
         await clients.wait_more(20)
+        await our_client_sends(group)
         leader = await group.leader(besides="n0")
         await java.start()
         commit = {"consumerGroup": "g", "topic": "travels", "queueId": "0", "commitOffset": "4"}
