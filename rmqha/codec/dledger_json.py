@@ -32,8 +32,11 @@ from rmqha.memory import BytesLike
 
 Int32 = Annotated[int, 32]
 _Kind = TypeVar("_Kind")
-_MOST: Final = ((b'"', 1 << 19), (b",", 1 << 18), (b"{", 1 << 16), (b"[", 1 << 16))
-"""What a message may hold of each: in memory a value takes many times the room that it has on the wire."""
+Most = tuple[tuple[bytes, int], ...]
+_MOST: Final[Most] = ((b'"', 1 << 12), (b",", 1 << 16), (b"{", 1 << 10), (b"[", 1 << 10))
+"""What a message may hold of each: a value takes many times the room that it has on the wire, and longer to read."""
+MOST_OF_A_PUSH: Final[Most] = ((b'"', 1 << 18), (b",", 1 << 17), (b"{", 1 << 14), (b"[", 1 << 14))
+"""The same of a batch that is not in the usual form: some 14,000 entries."""
 _FEW: Final = min(at_most for _mark, at_most in _MOST)
 _DIGITS_MAX: Final = 40
 _ENTRY_NUMBERS: Final = struct.Struct(">5i3q")
@@ -72,14 +75,14 @@ _scan: Final = _decoder.scan_once  # type: ignore[attr-defined]
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
 
-def read_object(raw: BytesLike) -> dict[str, Any]:
+def read_object(raw: BytesLike, *, most: Most = _MOST) -> dict[str, Any]:
     """The JSON object that ``raw`` is.
 
     Raises:
         RemoteProtocolError: it is none, or a key stands in it twice, or it has more parts than any message.
     """
     data = bytes(raw)
-    if len(data) > _FEW and any(data.count(mark) > at_most for mark, at_most in _MOST):
+    if len(data) > _FEW and any(data.count(mark) > at_most for mark, at_most in most):
         raise RemoteProtocolError(f"JSON of {len(data)} bytes has more parts than any message of DLedger")
     try:
         text = data.decode()

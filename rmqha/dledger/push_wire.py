@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from rmqha.codec.dledger_entry import DLedgerEntry
-from rmqha.codec.dledger_json import entry_object, parse_object, read_object
+from rmqha.codec.dledger_json import MOST_OF_A_PUSH, entry_object, parse_object, read_object
 from rmqha.codec.dledger_usual import Template, read_entry, text_of, write_entry
 from rmqha.codec.dledger_wire import Base, decode, encode
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse, PushType
@@ -128,7 +128,7 @@ def _batch(body: bytes) -> _Usual | None:
 
 
 def _decode_general(body: bytes) -> tuple[Base, PushEntryRequest]:
-    members = read_object(body)
+    members = read_object(body, most=MOST_OF_A_PUSH)
     base = parse_object(Base, members)
     commit_index = members.get("commitIndex", -1)
     if type(commit_index) is not int:

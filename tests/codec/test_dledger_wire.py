@@ -204,6 +204,20 @@ def test_what_is_no_message_is_refused_in_words(raw: bytes) -> None:
         decode(GetEntriesRequest, raw.replace(b"entries", b"beginIndex"))
 
 
+@pytest.mark.parametrize("part", [b'"%d":1.3e5', b'"%d":{}', b'"x%d"'])
+def test_what_would_take_long_to_read_is_refused(part: bytes) -> None:
+    """4 MB of names and numbers held a member, and the broker on it, up for 0.2 s; one after the other for good."""
+    parts = b",".join(part % number for number in range(100_000))
+    raw = b"{%b}" % parts if b":" in part else b'{"x":[%b]}' % parts
+    with pytest.raises(RemoteProtocolError, match="more parts"):
+        decode(GetEntriesRequest, raw)
+
+
+def test_a_large_batch_in_an_unusual_form_is_read() -> None:
+    entries = b",".join(b'{"body":"","index":%d,"magic":1,"pos":0,"size":48,"term":1}' % n for n in range(10_000))
+    assert len(decode_push(b'{"batchEntry":[%b]}' % entries)[1].entries) == 10_000
+
+
 def test_a_batch_is_consecutive() -> None:
     body = encode_push(PushEntryRequest(PushType.APPEND, 1, "n0", 0, (entry(2), entry(4))), group="g", remote_id="n1")
     with pytest.raises(RemoteProtocolError, match="entry 4 where 3 belongs"):
