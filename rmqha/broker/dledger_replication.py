@@ -308,16 +308,24 @@ class DLedgerReplication:
 
     def facts(self) -> dict[str, Any]:
         """What the status document says of the group and this member (rmqha/cli/dledger_verdict.py)."""
-        state, is_master = self._state, self._store.role.is_master
-        member = {} if self._server is None else asdict(self._server.status())
-        peers = {peer: join_address(*address) for peer, address in self._member.peers.items()}
-        connected = [] if self._server is None else sorted(self._server.rpc.connected)
+        state, server, is_master = self._state, self._server, self._store.role.is_master
         return {
             "role": state.role.value,
             "broker_id": MASTER_ID if is_master else self._config.broker_id,
             "is_master": is_master,
-            "dledger": member
-            | {"group": self._member.group, "id": state.self_id, "leader": state.leader_id}
-            | {"peers": peers, "connected": connected, "master": self._store.role.master or None}
-            | {"diverged": None if self.final_error is None else str(self.final_error)},
+            "dledger": {"group": self._member.group, "id": state.self_id, "leader": state.leader_id}
+            | {"peers": {peer: join_address(*address) for peer, address in self._member.peers.items()}}
+            | {"master": self._store.role.master or None, "silent_after_s": self._member.elector.leak_s}
+            | {"diverged": None if self.final_error is None else str(self.final_error)}
+            | ({} if server is None else _member_facts(server)),
         }
+
+
+def _member_facts(server: DLedgerServer) -> dict[str, Any]:
+    lacks = server.pusher.handler.leader_committed_index - server.store.ledger_end_index
+    views = [asdict(view) for view in server.view_members()]
+    return asdict(server.status()) | {
+        "connected": sorted(server.rpc.connected),
+        "members": views,
+        "lacks": max(0, lacks) if server.member_state.is_follower else 0,
+    }

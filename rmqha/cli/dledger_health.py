@@ -13,17 +13,20 @@ The facts of one member, with the keys of ``rmqha dledger status --format json``
     transferee     to whom it hands leadership over
     writeError     why it cannot write
     version
+    leaderForS     so many seconds ago who leads, as far as it knows, was last another
+    uncommittedForS
+                   so many seconds a leader's entries have waited for a majority, and none was committed
 """
 
 from collections import Counter
-from typing import Any, Final
+from typing import Any
 
+from rmqha.cli.dledger_verdict import LAG_MAX, why_uncommitted
+from rmqha.cli.span import span
 from rmqha.cli.verdict import Verdict
 from rmqha.logs import escaped
 
 Facts = dict[str, Any]
-_LAG_MAX: Final = 1000
-"""Entries that a member may lack; DLedger hands leadership over to one that lacks fewer."""
 
 
 def leader_of(members: list[Facts]) -> Facts | None:
@@ -35,22 +38,34 @@ def leader_of(members: list[Facts]) -> Facts | None:
 
 def judge_group(group: str, members: list[Facts]) -> Verdict:
     """``failed``: it takes no appends; ``degraded``: something is wrong with a member."""
-    alive = sum(member["alive"] for member in members)
-    answering = f"{alive} of {len(members)} members answer"
+    answering = f"{sum(member['alive'] for member in members)} of {len(members)} members answer"
     leader = leader_of(members)
-    reasons = [reason for member in members for reason in _troubles(member, leader)]
+    troubles = [trouble for member in members for trouble in _troubles(member, leader)]
     if leader is None:
-        return Verdict("failed", f"group {group}: nobody leads, {answering}", tuple(reasons), in_sync=False)
-    followed_by = sum(member["leaderId"] == leader["id"] for member in members)
-    level = "degraded" if reasons else "ok"
-    if followed_by <= len(members) // 2:
-        reasons.insert(0, f"{followed_by} of {len(members)} members, fewer than a majority, take it for the leader")
-        level = "failed"
-    if leader["writeError"] is not None:
-        level = "failed"
+        waits = [member["leaderForS"] for member in members if member["leaderId"] is None]
+        summary = f"group {group}: nobody leads{_for(max(filter(None, waits), default=None))}, {answering}"
+        return Verdict("failed", summary, tuple(troubles), in_sync=False)
+    failures = _failures(leader, members)
+    level = "failed" if failures or leader["writeError"] is not None else "degraded" if troubles else "ok"
     term = "" if leader["term"] is None else f" in term {leader['term']}"
-    summary = f"group {group}: {leader['id']} leads{term}, {answering}"
-    return Verdict(level, summary, tuple(reasons), in_sync=level == "ok")
+    summary = f"group {group}: {leader['id']} leads{term}{_for(leader['leaderForS'])}, {answering}"
+    return Verdict(level, summary, tuple(failures + troubles), in_sync=level == "ok")
+
+
+def _for(seconds: float | None) -> str:
+    return "" if seconds is None else f" for {span(seconds)}"
+
+
+def _failures(leader: Facts, members: list[Facts]) -> list[str]:
+    """Why the group takes no appends, but that its leader cannot write."""
+    followers = [member for member in members if member["leaderId"] == leader["id"]]
+    able = sum(member["writeError"] is None for member in followers)
+    told = f"of {len(members)} members, fewer than a majority,"
+    if len(followers) <= len(members) // 2:
+        return [f"{len(followers)} {told} take it for the leader"]
+    if able <= len(members) // 2:
+        return [f"{able} {told} can store an entry"]
+    return why_uncommitted(leader["uncommittedForS"])
 
 
 def _troubles(member: Facts, leader: Facts | None) -> list[str]:
@@ -70,7 +85,7 @@ def _troubles(member: Facts, leader: Facts | None) -> list[str]:
         troubles.append(f"{member_id} knows no leader")
     if leader["committedIndex"] is not None and member["endIndex"] is not None:
         lag = leader["committedIndex"] - member["endIndex"]
-        troubles += [f"{member_id} lags behind by {lag} entries"] if lag > _LAG_MAX else []
+        troubles += [f"{member_id} lags behind by {lag} entries"] if lag > LAG_MAX else []
     return troubles
 
 

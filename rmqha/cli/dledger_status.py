@@ -1,15 +1,20 @@
 """``rmqha dledger status``: ask every member of a group how it is."""
 
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from rmqha.cli.dledger_options import GroupUnreachableError, ask_group, group_options
+from rmqha.cli.errors import CliError
 from rmqha.exit_codes import EXIT_FAILED
 
 if TYPE_CHECKING:
+    from rmqha.cli.verdict import Verdict
     from rmqha.codec.dledger_wire import MemberStatus, MetadataResponse
     from rmqha.dledger.dledger_client import DLedgerClient
+
+_ASK_AGAIN_AFTER_S: Final = 0.2
 
 
 @click.command(
@@ -17,26 +22,41 @@ if TYPE_CHECKING:
 Examples:
   rmqha dledger status -p 'n0-10.0.0.1:20911;n1-10.0.0.2:20911;n2-10.0.0.3:20911'
   rmqha dledger status --group g1 --format json | jq -r .leader
+  rmqha dledger status --group g1 --wait in-sync && restart-the-next-member
 
 \b
-Exit codes: 0 the group takes appends, 1 it does not, 2 wrong usage, 3 no member can be reached.
+Exit codes: 0 the group takes appends, 1 it does not, or not in time what --wait waits for, 2 wrong usage, 3 no member
+can be reached.
 """
 )
 @group_options
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--wait", type=click.Choice(["in-sync"]),
+              help="Until all members answer, can write and lack little (the verdict ok), or --timeout.")  # fmt: skip
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0.01), default=60.0, show_default=True,
+              metavar="SECONDS", help="For --wait.")  # fmt: skip
 @click.pass_context
-def status(ctx: click.Context, /, *, group: str, peers: dict[str, str], output: str) -> None:
+def status(
+    ctx: click.Context,
+    /,
+    *,
+    group: str,
+    peers: dict[str, str],
+    output: str,
+    wait: str | None,
+    timeout_s: float,
+) -> None:
     """Say who leads a group, and how its members are.
 
     Members of Java's tell who leads, and in which term; how far their logs go they do not tell.
     """
-    from rmqha.cli.dledger_health import judge_group, leader_of, render_group  # noqa: PLC0415 - not for --help
+    from rmqha.cli.dledger_health import leader_of, render_group  # noqa: PLC0415 - not for --help
     from rmqha.cli.dledger_lines import as_json  # noqa: PLC0415
 
-    members = ask_group(group, peers, ask_members)
-    if not any(member["alive"] for member in members):
-        raise GroupUnreachableError(group, "; ".join(str(member["error"]) for member in members))
-    verdict = judge_group(group, members)
+    if wait is None:
+        members, verdict = _ask(group, peers)
+    else:
+        members, verdict = _wait_in_sync(group, peers, timeout_s=timeout_s)
     if output == "json":
         leader = leader_of(members) or {"id": None, "term": None}
         facts = {"group": group, "leader": leader["id"], "leaderId": leader["id"], "term": leader["term"]}
@@ -46,6 +66,41 @@ def status(ctx: click.Context, /, *, group: str, peers: dict[str, str], output: 
         click.echo(render_group(members, verdict))
     if verdict.level == "failed":
         ctx.exit(EXIT_FAILED)
+
+
+def _ask(group: str, peers: dict[str, str]) -> tuple[list[dict[str, Any]], "Verdict"]:
+    """The facts of all members, and what they come to. Raises GroupUnreachableError: none answers."""
+    from rmqha.cli.dledger_health import judge_group  # noqa: PLC0415 - not for --help
+
+    members = ask_group(group, peers, ask_members)
+    if not any(member["alive"] for member in members):
+        raise GroupUnreachableError(group, "; ".join(str(member["error"]) for member in members))
+    return members, judge_group(group, members)
+
+
+def _wait_in_sync(group: str, peers: dict[str, str], *, timeout_s: float) -> tuple[list[dict[str, Any]], "Verdict"]:
+    """Ask until all is well; members that start may be unreachable meanwhile.
+
+    Raises:
+        GroupUnreachableError: no member answered at the end.
+        CliError: some did, and not all was well in time.
+    """
+    from rmqha.logs import escaped  # noqa: PLC0415 - not for --help
+
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            members, verdict = _ask(group, peers)
+        except GroupUnreachableError:
+            if time.monotonic() >= deadline:
+                raise
+        else:
+            if verdict.in_sync:
+                return members, verdict
+            if time.monotonic() >= deadline:
+                why = escaped("; ".join(verdict.reasons) or verdict.summary)
+                raise CliError(f"the group {group} is not in sync within {timeout_s:g} s", why=why)
+        time.sleep(_ASK_AGAIN_AFTER_S)
 
 
 async def ask_members(client: "DLedgerClient") -> list[dict[str, Any]]:
@@ -95,8 +150,11 @@ def _told(member_id: str, answer: "MetadataResponse | None", term: int | None) -
             "transferee": status.transferee,
             "writeError": status.write_error,
             "version": status.version,
+            "leaderForS": status.leader_for_s,
+            "uncommittedForS": status.uncommitted_for_s,
         }
     leader_id = None if answer is None else answer.leader_id
     role = None if answer is None else {None: "CANDIDATE", member_id: "LEADER"}.get(leader_id, "FOLLOWER")
-    unknown = ("beginIndex", "endIndex", "committedIndex", "flushedIndex", "transferee", "writeError", "version")
-    return {"role": role, "leaderId": leader_id, "term": term, **dict.fromkeys(unknown)}
+    indexes = ("beginIndex", "endIndex", "committedIndex", "flushedIndex")
+    others = ("transferee", "writeError", "version", "leaderForS", "uncommittedForS")
+    return {"role": role, "leaderId": leader_id, "term": term, **dict.fromkeys(indexes + others)}

@@ -5,43 +5,108 @@ In the status document it has, in place of ``ha`` and ``ha_client``:
     role             LEADER, FOLLOWER or CANDIDATE
     broker_id        as clients know it: 0 while it is master
     is_master        whether it takes messages: a leader does once all that it inherited is committed and dispatched
-    dledger          what `rmqha dledger status` shows of a member, and: group id leader peers connected master diverged
+    dledger          what `rmqha dledger status` shows of a member, and
+        group id leader peers connected master diverged
+        members          how it sees each other member: id connected since_s heard_s reason lacks stuck_s (MemberView)
+        lacks            committed entries of its leader's that a follower lacks, as far as it knows
+        silent_after_s   who leads, or asks for votes, hears of the others more often
 """
 
-from typing import Any
+from typing import Any, Final
+
+from rmqha.cli.span import span
+
+Facts = dict[str, Any]
+LAG_MAX: Final = 1000
+"""Entries that a member may lack; DLedger hands leadership over to one that lacks fewer."""
+
+_STUCK_MIN_S: Final = 5
+_UNCOMMITTED_MIN_S: Final = 3
+"""By then those who wait are told that no majority has it, if nothing else is configured."""
 
 
-def judge_member(facts: dict[str, Any], name: str) -> tuple[str, str, list[str], bool]:
+def judge_member(facts: Facts, name: str) -> tuple[str, str, list[str], bool]:
     """Return level, summary, reasons, and whether it is in sync."""
+    failures, troubles = _failures(facts), _troubles(facts)
+    level = "failed" if failures else "degraded" if troubles else "ok"
     member = facts["dledger"]
-    others = len(member["peers"]) - 1
-    missing = sorted(set(member["peers"]) - {member["id"], *member["connected"]})
-    lacks_majority = len(missing) > others // 2
-    failures = [f"it cannot write: {facts['write_refusal']}"] if facts.get("write_refusal") else []
-    failures += [f"it follows nobody any more: {member['diverged']}"] if member.get("diverged") else []
-    failures += ["nobody leads the group: it takes no messages"] if member["leader"] is None else []
-    if facts["role"] == "LEADER" and lacks_majority:
-        failures.append(f"a majority is missing: {', '.join(missing)} cannot be reached")
-    reasons = list(failures)
-    if facts["role"] == "LEADER" and not facts["is_master"]:
-        reasons.append("it leads, but is not master yet: what it inherited is not all committed and dispatched")
-    if missing and not lacks_majority:
-        reasons.append(f"{', '.join(missing)} cannot be reached")
-    if facts["role"] == "FOLLOWER" and not member["master"]:
-        leader = f"the address of its leader's broker ({member['leader']})"
-        reasons.append(f"{leader} is unknown: topics are not taken over. Of RocketMQ's brokers namesrvAddr tells it")
-    level = "failed" if failures else "degraded" if reasons else "ok"
-    known_to = f"leader {member['leader'] or '(none)'}, term {member['term']}"
+    since = _since(member) if member["leader"] else ""
+    known_to = f"leader {member['leader'] or '(none)'}{since}, term {member.get('term', '?')}"
     summary = f"{name}, member {member['id']} of group {member['group']}, {known_to}"
-    is_level = member["committed_index"] == member["end_index"] == member["flushed_index"]
-    return level, summary, reasons, not reasons and is_level
+    reasons = failures + troubles
+    uncommitted = member.get("end_index", 0) - member.get("committed_index", 0)
+    return level, summary, reasons, not reasons and uncommitted <= LAG_MAX
 
 
-def member_line(facts: dict[str, Any]) -> str:
-    """Return a member's figures in one line."""
+def _since(member: Facts) -> str:
+    return "" if member.get("leader_for_s") is None else f" for {span(member['leader_for_s'])}"
+
+
+def _failures(facts: Facts) -> list[str]:
+    """Why it does not do what it is there for."""
+    member, away = facts["dledger"], len(_away(facts))
+    members = len(member["peers"])
+    refusal = facts.get("write_refusal") or member.get("write_error")
+    failures = [f"it cannot write: {refusal}"] if refusal else []
+    if member.get("diverged"):
+        failures = [f"it follows nobody any more: {member['diverged']}"]
+    if member["leader"] is None:
+        failures.append(f"nobody leads the group{_since(member)}: it takes no messages")
+    if facts["role"] != "FOLLOWER" and members - away <= members // 2:
+        failures.append(f"a majority is missing: {away} of {members} members are away")
+    return failures + why_uncommitted(member.get("uncommitted_for_s"))
+
+
+def why_uncommitted(seconds: int | None) -> list[str]:
+    """Return what is wrong if a leader's entries have waited for a majority for so long."""
+    if seconds is None or seconds < _UNCOMMITTED_MIN_S:
+        return []
+    return [f"what was sent waits for a majority to store it, and nothing was committed for {span(seconds)}"]
+
+
+def _troubles(facts: Facts) -> list[str]:
+    """What else is wrong."""
+    member = facts["dledger"]
+    troubles = [f"{peer} {why}" for peer, why in _away(facts).items()]
+    if facts["role"] == "LEADER" and not facts["is_master"]:
+        troubles.append("it leads, but is not master yet: what it inherited is not all committed and dispatched")
+    for view in member.get("members", ()):
+        if (view["lacks"] or 0) > LAG_MAX or view["stuck_s"] >= _STUCK_MIN_S:
+            stuck = f", and has taken none for {span(view['stuck_s'])}" if view["stuck_s"] else ""
+            troubles.append(f"{view['id']} lacks {view['lacks']:,} committed entries{stuck}: see its own status")
+    if facts["role"] == "FOLLOWER" and not member["master"]:
+        address = f"the address of its leader's broker ({member['leader']})"
+        troubles.append(f"{address} is unknown: topics are not taken over. Of RocketMQ's brokers namesrvAddr tells it")
+    if member.get("lacks", 0) > LAG_MAX:
+        troubles.append(f"it lacks {member['lacks']:,} committed entries of its leader's")
+    return troubles
+
+
+def _away(facts: Facts) -> dict[str, str]:
+    """Who does not answer, by id, and since when and why."""
+    away: dict[str, str] = {}
+    for view in facts["dledger"].get("members", ()):
+        if not view["connected"]:
+            away[view["id"]] = f"cannot be reached for {span(view['since_s'])}: {view['reason']}"
+        elif facts["role"] != "FOLLOWER" and view["heard_s"] > facts["dledger"]["silent_after_s"]:
+            away[view["id"]] = f"is connected, but has not answered for {span(view['heard_s'])}"
+    return away
+
+
+def member_lines(facts: Facts) -> list[str]:
+    """Return a member's figures, and how it sees the others, one line each."""
     member = facts["dledger"]
     indexes = ("begin", "end", "committed", "flushed")
-    shown = [f"{name} {member[f'{name}_index']:,}" for name in indexes]
-    connected = ", ".join(member["connected"]) or "nobody"
+    shown = [f"{name} {member[f'{name}_index']:,}" for name in indexes if f"{name}_index" in member]
     master = "(itself)" if facts["is_master"] else member["master"] or "(none)"
-    return "  ".join([*shown, f"connected to {connected}", f"master {master}"])
+    away = _away(facts)
+    others = [
+        "  ".join([f"other    {view['id']}", member["peers"][view["id"]], *_seen(view, away.get(view["id"]))])
+        for view in member.get("members", ())
+    ]
+    return [f"member   {'  '.join([*shown, f'master {master}'])}", *others]
+
+
+def _seen(view: Facts, away: str | None) -> list[str]:
+    lacks = [] if view["lacks"] is None else [f"lacks {view['lacks']:,}"]
+    return [away or f"connected for {span(view['since_s'])}", *lacks]

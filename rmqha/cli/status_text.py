@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from rmqha.cli.dledger_verdict import member_line
+from rmqha.cli.dledger_verdict import member_lines
 from rmqha.cli.verdict import Verdict, named
 from rmqha.logs import escaped
 
@@ -22,7 +22,7 @@ def render_status(facts: dict[str, Any], verdict: Verdict) -> str:
     lines += [f"  replica  {_replica(connection)}" for connection in (facts.get("ha") or {}).get("connections", ())]
     lines += [f"  departed {_departed(gone)}" for gone in (facts.get("ha") or {}).get("departed", ())]
     if facts.get("dledger"):
-        lines.append(f"  member   {member_line(facts)}")
+        lines += [f"  {line}" for line in member_lines(facts)]
     if facts.get("ha_client"):
         lines.append(f"  master   {_master(facts['ha_client'])}")
     return "\n".join(map(escaped, lines))  # other brokers' names are in it

@@ -92,6 +92,10 @@ class MemberStatus:
     version: str | None = None
     broker_address: str | None = None
     """Where the broker whose log this is serves clients."""
+    leader_for_s: int | None = None
+    """So many seconds ago who leads, as far as this member knows, was last another."""
+    uncommitted_for_s: int | None = None
+    """So many seconds a leader's entries have waited for a majority, and none was committed; None: none wait."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Source: spec: dledger §2.2, §2.6, §3; dledger-all-0.3.1.2 DLedgerEntryPusher.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Final, Generic, TypeVar
 
 from rmqha.codec.dledger_entry import DLedgerEntry
@@ -47,12 +48,14 @@ class DLedgerEntryPusher(Generic[Token]):
         self.checker: QuorumAckChecker | None = None
         self.dispatchers: dict[str, EntryDispatcher] = {}
         self._term = -1
+        self.waits_since = inf
+        """Since then a leader's own entries wait for a majority, and nothing was committed."""
 
     def end_leading(self) -> bool:
         """Stop leading if this member does not any more: all who wait are told. Returns whether it has stopped."""
         if self.checker is None or (self._state.is_leader and self._term == self._state.curr_term):
             return False
-        checker, self.checker, self.dispatchers = self.checker, None, {}
+        checker, self.checker, self.dispatchers, self.waits_since = self.checker, None, {}, inf
         checker.end()
         return True
 
@@ -105,6 +108,10 @@ class DLedgerEntryPusher(Generic[Token]):
         stored = store.flushed_index if self._options.acks_flushed else store.ledger_end_index
         checker.update_peer_water_mark(self._state.self_id, stored)
         is_more = store.update_committed_index(self._term, checker.committed)
+        if store.ledger_end_index <= max(store.committed_index, checker.inherited_index):
+            self.waits_since = inf
+        elif is_more or self.waits_since == inf:
+            self.waits_since = now
         checker.complete(store.committed_index)
         checker.time_out(now=now)
         return is_more

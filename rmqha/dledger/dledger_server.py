@@ -41,8 +41,10 @@ from rmqha.dledger.dledger_rpc_service import DLedgerRpcService, Question
 from rmqha.dledger.embedding import Embedding
 from rmqha.dledger.flush_data_service import FlushDataService
 from rmqha.dledger.giving_way import GivingWay
+from rmqha.dledger.laggards import Laggards
 from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.dledger.leadership_transfer import LeadershipTransfer
+from rmqha.dledger.member_view import MemberView, view_members
 from rmqha.dledger.peer_connection import PeerConnection
 from rmqha.dledger.proven_reads import ProvenReads
 from rmqha.dledger.push_entry import PushEntryRequest
@@ -121,7 +123,8 @@ class DLedgerServer:
             ask=self.rpc.ask_metadata,
             connected=lambda: self.rpc.connected,
         )
-        waiting: list[Waiting] = [self.reads, self._transfer, self._giving_way]
+        self._laggards: Final = Laggards(store, self.pusher)
+        waiting: list[Waiting] = [self.reads, self._transfer, self._giving_way, self._laggards]
         waiting += [broker] if broker is not None else []
         self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
         terms = TermFile(disk, options.store.default_path)
@@ -294,7 +297,7 @@ class DLedgerServer:
 
     def status(self) -> MemberStatus:
         """What this member tells of itself."""
-        state, store = self.member_state, self.store
+        state, store, now = self.member_state, self.store, trio.current_time()
         error = store.write_error or self.pusher.handler.diverged or self._refusal() or None
         return MemberStatus(
             role=state.role.value,
@@ -307,7 +310,14 @@ class DLedgerServer:
             write_error=None if error is None else str(error),
             version=__version__,
             broker_address=None if self._broker is None else self._broker.address,
+            leader_for_s=int(now - self._role_log.leader_since),
+            uncommitted_for_s=int(now - self.pusher.waits_since) if self.pusher.waits_since <= now else None,
         )
+
+    def view_members(self) -> list[MemberView]:
+        """Return how this member sees the others."""
+        committed = self.store.committed_index
+        return view_members(self.rpc.connections, self.pusher.checker, self._laggards, committed_index=committed)
 
     def handle_append(self, request: AppendEntryRequest, question: Question) -> None:
         """Spec: dledger §2.2. Raises RemoteProtocolError: no body."""

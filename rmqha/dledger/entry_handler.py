@@ -46,6 +46,8 @@ class EntryHandler(Generic[Token]):
         self._leadership: tuple[int, str | None] = (-1, None)
         self._equal: tuple[tuple[int, str], int] = (-1, ""), -1
         """A leadership, and the last entry that is known to be as its leader has it."""
+        self.leader_committed_index = -1
+        """What the leader said last; this log may not go so far."""
         self.diverged: DivergedLogError | None = None
         """A leader wanted to have cut away what is committed here; nothing was changed."""
 
@@ -129,7 +131,7 @@ class EntryHandler(Generic[Token]):
             answers.append((held.token, self._response(request, code)))
             return
         if request.type is PushType.COMMIT:
-            self._store.update_committed_index(request.term, request.commit_index)
+            self._commit(request)
             answers.append((held.token, self._response(request, _Code.SUCCESS)))
             return
         answers += self._drop()  # who asks begins anew, and pushes them again
@@ -175,8 +177,12 @@ class EntryHandler(Generic[Token]):
         except DLedgerException:
             return False
         self._note_equal(request, entry.index)
-        self._store.update_committed_index(request.term, request.commit_index)
+        self._commit(request)
         return True
+
+    def _commit(self, request: PushEntryRequest) -> None:
+        self.leader_committed_index = request.commit_index
+        self._store.update_committed_index(request.term, request.commit_index)
 
     def _append(self, held: _Held[Token], answers: list[tuple[Token, PushEntryResponse]]) -> None:
         request = held.request
@@ -187,7 +193,7 @@ class EntryHandler(Generic[Token]):
             answers.append((held.token, self._response(request, _Code.INCONSISTENT_STATE)))
             return
         self._note_equal(request, request.last_entry_index)
-        self._store.update_committed_index(request.term, request.commit_index)
+        self._commit(request)
         self._unflushed.append((request.last_entry_index, held))
 
     def _check_abnormal(self, answers: list[tuple[Token, PushEntryResponse]], *, now: float) -> None:

@@ -56,6 +56,17 @@ class PeerConnection:
         self._on_gone = on_gone
         self._client: RemotingClient | None = None
         self._lines = LogLimit(burst=3)
+        self.since = trio.current_time()
+        """When it was last connected, or the connection ended."""
+        self.reason = "no attempt to connect has ended yet"
+        """Why it is not connected, if it is not."""
+        self._heard_at = self._connected_at = self.since
+
+    @property
+    def heard_at(self) -> float:
+        """When the peer last sent anything; a process that stands still is connected to, and sends nothing."""
+        client = self._client
+        return self._heard_at if client is None or client.used_at <= self._connected_at else client.used_at
 
     @property
     def is_connected(self) -> bool:
@@ -69,6 +80,7 @@ class PeerConnection:
             try:
                 client = await connect_remoting_client(self._network, self._address, timeout_s=RPC_TIMEOUT_S)
             except RemotingConnectError as error:
+                self.reason = str(error)
                 if had_one and _is_refused(error):
                     had_one = False
                     self._lines.log(logger.info, "dledger_peer.gone", peer=self._peer, address=self._address)
@@ -82,12 +94,13 @@ class PeerConnection:
             pause_s = min(2 * pause_s, _RETRY_MAX_S)
 
     async def _serve(self, client: RemotingClient) -> None:
-        self._client = client
+        self._client, self.since, self._connected_at = client, trio.current_time(), client.used_at
         self._lines.log(logger.debug, "dledger_peer.connected", peer=self._peer, address=self._address)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.run)
             self._on_change(self._peer)
-        self._client = None
+        self._heard_at = self.heard_at
+        self._client, self.since, self.reason = None, trio.current_time(), "the connection has ended"
         self._lines.log(logger.debug, "dledger_peer.disconnected", peer=self._peer, address=self._address)
         self._on_change(self._peer)
 

@@ -1,6 +1,7 @@
 """RoleLog: a line whenever a member's role, its term or its leader is another."""
 
 import structlog
+import trio
 
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.member_state import Role
@@ -15,6 +16,8 @@ class RoleLog:
     def __init__(self) -> None:
         self._told: tuple[Role, int, str | None] | None = None
         self._lines = LogLimit()
+        self.leader_since = trio.current_time()
+        """When who leads, as far as this member knows, was last another."""
 
     def tell(self, store: DLedgerMmapFileStore) -> None:
         """Say what the role is, unless it was said."""
@@ -22,6 +25,8 @@ class RoleLog:
         role = (state.role, state.curr_term, state.leader_id)
         if role == self._told:
             return
+        if self._told is None or self._told[2] != state.leader_id:
+            self.leader_since = trio.current_time()
         self._told = role
         self._lines.log(
             logger.info,

@@ -28,6 +28,11 @@ def slave(state: str, **more: Any) -> dict[str, Any]:
     return master(role="SLAVE", broker_id=1) | {"ha_client": client} | more
 
 
+def view(name: str, **more: Any) -> dict[str, Any]:
+    """How a member sees another."""
+    return {"id": name, "connected": True, "since_s": 7, "heard_s": 1, "reason": "", "lacks": 0, "stuck_s": 0} | more
+
+
 def member(role: str = "LEADER", *, is_master: bool = True, **more: Any) -> dict[str, Any]:
     """The document of a broker on a DLedger group."""
     facts = master(role=role, is_master=is_master)
@@ -35,6 +40,9 @@ def member(role: str = "LEADER", *, is_master: bool = True, **more: Any) -> dict
     dledger = {
         "id": "n0", "group": "g", "leader": "n0", "term": 3, "begin_index": 0, "end_index": 9, "committed_index": 9,
         "flushed_index": 9, "peers": dict.fromkeys(("n0", "n1", "n2"), "h:1"), "connected": ["n1", "n2"],
-        "master": None, "diverged": None,
+        "master": None, "diverged": None, "leader_for_s": 150, "uncommitted_for_s": None, "silent_after_s": 6.0,
+        "members": [view("n1"), view("n2")], "lacks": 0, "write_error": None,
     }  # fmt: skip
+    if role != "LEADER":
+        dledger["members"] = [view("n1", lacks=None), view("n2", lacks=None)]
     return facts | {"dledger": dledger | more}

@@ -126,7 +126,7 @@ async def test_status_of_members_that_tell_of_themselves(group: Group, autojump_
     assert members[1] == {
         "id": "n1", "address": PEERS["n1"], "alive": True, "error": None, "role": "FOLLOWER", "leaderId": "n0",
         "term": 3, "beginIndex": 0, "endIndex": 1, "committedIndex": 1, "flushedIndex": 1, "transferee": None,
-        "writeError": None, "version": "1",
+        "writeError": None, "version": "1", "leaderForS": None, "uncommittedForS": None,
     }  # fmt: skip
     verdict = judge_group("g", members)
     assert (verdict.level, verdict.summary) == ("ok", "group g: n0 leads in term 3, 3 of 3 members answer")
@@ -186,6 +186,35 @@ async def test_a_leader_that_cannot_write_takes_no_appends(group: Group, autojum
     assert (verdict.level, verdict.reasons) == ("degraded", ("n1 cannot write: EIO",))
 
 
+async def test_a_majority_that_cannot_write_takes_no_appends(group: Group, autojump_clock: MockClock) -> None:
+    """Its leader could: what is sent to it waits in vain."""
+    members = await changed(group, 1, writeError="the disk is too full")
+    members[2] |= {"writeError": "the disk is too full"}
+    verdict = judge_group("g", members)
+    assert (verdict.level, verdict.reasons[0]) == (
+        "failed",
+        "1 of 3 members, fewer than a majority, can store an entry",
+    )
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(2, "ok"), (3, "failed")])
+async def test_a_leader_whose_entries_nobody_takes(
+    group: Group, autojump_clock: MockClock, seconds: int, level: str
+) -> None:
+    verdict = judge_group("g", await changed(group, 0, uncommittedForS=seconds))
+    assert (verdict.level, "nothing was committed for 3 s" in "".join(verdict.reasons)) == (level, level == "failed")
+
+
+async def test_since_when_somebody_leads_or_nobody(group: Group, autojump_clock: MockClock) -> None:
+    verdict = judge_group("g", await changed(group, 0, leaderForS=7300))
+    assert verdict.summary == "group g: n0 leads in term 3 for 2 h, 3 of 3 members answer"
+    group.leader_id = None
+    members = await changed(group, 0, leaderForS=5)
+    members[1] |= {"leaderForS": 40}
+    members[2] |= {"leaderForS": 900, "leaderId": "n1"}  # it has not noticed yet that n1 does not lead any more
+    assert judge_group("g", members).summary == "group g: nobody leads for 40 s, 3 of 3 members answer"
+
+
 async def test_two_that_say_they_lead_and_one_that_lags(group: Group, autojump_clock: MockClock) -> None:
     members = await changed(group, 1, role="LEADER", leaderId="n1")
     assert leader_of(members) == members[0]
@@ -216,7 +245,10 @@ def test_wrong_usage(arguments: list[str], told: str, capsys: Output) -> None:
     assert told in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("arguments", [["append"], ["get"], ["status"], ["transfer", "-t", "n0"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["append"], ["get"], ["status"], ["status", "--wait", "in-sync", "--timeout", "0.01"], ["transfer", "-t", "n0"]],
+)
 def test_nobody_reachable(arguments: list[str], capsys: Output) -> None:
     assert run(["dledger", *arguments, "-p", "n0-127.0.0.1:1"]) == 3
     printed = capsys.readouterr()
@@ -264,8 +296,11 @@ def test_answers_are_json_lines(group: Group, capsys: Output, monkeypatch: pytes
     assert {key: lines[5][key] for key in ("verdict", "group", "leader", "leaderId", "term")} == {
         "verdict": "ok", "group": "default", "leader": "n2", "leaderId": "n2", "term": 4,
     }  # fmt: skip
+    assert run(["dledger", "status", "-p", peers, "--wait", "in-sync"]) == 0
     assert run(["dledger", "get", "-p", peers, "-i", "2"]) == 1
     group.leader_id = None
     assert run(["dledger", "append", "-p", peers]) == 1
     assert run(["dledger", "status", "-p", peers]) == 1
     assert "failed: group default: nobody leads" in capsys.readouterr().out
+    assert run(["dledger", "status", "-p", peers, "--wait", "in-sync", "--timeout", "0.01"]) == 1
+    assert "the group default is not in sync within 0.01 s" in capsys.readouterr().err

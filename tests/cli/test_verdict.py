@@ -1,12 +1,12 @@
 import json
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from rmqha.cli.status_text import render_status
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.codes import STATUS_KEY
-from tests.cli.facts import connection, master, member, slave
+from tests.cli.facts import connection, master, member, slave, view
 
 
 @pytest.mark.parametrize(
@@ -136,21 +136,49 @@ def test_who_left_is_named_with_when_and_why_where_it_is_missed() -> None:
     ],
 )
 def test_a_member_names_the_master(facts: dict[str, Any], name: str) -> None:
-    assert render_status(facts, judge(facts)).endswith(f"  master {name}")
+    assert f"  master {name}\n  other" in render_status(facts, judge(facts))
+
+
+def gone(name: str) -> dict[str, Any]:
+    return view(name, connected=False, since_s=200, reason="Connection refused")
+
+
+FOLLOWS: Final[dict[str, Any]] = {"role": "FOLLOWER", "leader": "n1", "master": "h:10911", "is_master": False}
 
 
 @pytest.mark.parametrize(
     ("facts", "level", "reason"),
     [
         (member(), "ok", ""),
-        (member("FOLLOWER", leader="n1", master="h:10911", is_master=False), "ok", ""),
-        (member(connected=["n1"]), "degraded", "n2 cannot be reached"),
-        (member(connected=[]), "failed", "a majority is missing: n1, n2 cannot be reached"),
-        (member("CANDIDATE", leader=None, is_master=False), "failed", "nobody leads the group"),
+        (member(**FOLLOWS), "ok", ""),
+        (member(members=[view("n1"), gone("n2")]), "degraded", "n2 cannot be reached for 3 min: Connection refused"),
+        (member(members=[gone("n1"), gone("n2")]), "failed", "a majority is missing: 2 of 3 members are away"),
+        (member(members=[gone("n1"), gone("n2")]), "failed", "n1 cannot be reached for 3 min"),
+        (
+            member(members=[view("n1", heard_s=9), view("n2")]),
+            "degraded",
+            "n1 is connected, but has not answered for 9 s",
+        ),
+        (member(members=[view("n1", heard_s=9), gone("n2")]), "failed", "a majority is missing: 2 of 3"),
+        (member(members=[view("n1", lacks=1000), view("n2")]), "ok", ""),
+        (member(members=[view("n1", lacks=5000), view("n2")]), "degraded", "n1 lacks 5,000 committed entries"),
+        (member(members=[view("n1", lacks=9, stuck_s=4), view("n2")]), "ok", ""),
+        (member(members=[view("n1", lacks=9, stuck_s=5), view("n2")]), "degraded", "n1 lacks 9 committed entries, and"),
+        (member(uncommitted_for_s=2), "ok", ""),
+        (member(uncommitted_for_s=12), "failed", "waits for a majority to store it, and nothing was committed for 12"),
+        (member("CANDIDATE", leader=None, is_master=False), "failed", "nobody leads the group for 2 min"),
+        (
+            member("CANDIDATE", leader=None, is_master=False, members=[gone("n1"), gone("n2")]),
+            "failed",
+            "n2 cannot be reached for 3 min",
+        ),
         (member(is_master=False), "degraded", "it leads, but is not master yet"),
-        (member("FOLLOWER", leader="n1", is_master=False), "degraded", "topics are not taken over"),
+        (member(**FOLLOWS | {"master": None}), "degraded", "topics are not taken over"),
+        (member(**FOLLOWS, lacks=1001), "degraded", "it lacks 1,001 committed entries of its leader's"),
+        (member(**FOLLOWS, members=[view("n1", heard_s=900), view("n2", heard_s=900)]), "ok", ""),
         (member(diverged="of the test"), "failed", "it follows nobody any more: of the test"),
         (member() | {"write_refusal": "of the test"}, "failed", "it cannot write: of the test"),
+        (member(write_error="term and vote cannot be saved"), "failed", "it cannot write: term and vote"),
     ],
 )
 def test_a_member_of_a_group_is_judged_by_its_group(facts: dict[str, Any], level: str, reason: str) -> None:
@@ -158,4 +186,23 @@ def test_a_member_of_a_group_is_judged_by_its_group(facts: dict[str, Any], level
     assert (verdict.level, verdict.in_sync) == (level, level == "ok")
     assert reason in "; ".join(verdict.reasons)
     assert "member n0 of group g" in verdict.summary
-    assert "begin 0  end 9  committed 9  flushed 9  connected to" in render_status(facts, verdict)
+    assert "begin 0  end 9  committed 9  flushed 9  master" in render_status(facts, verdict)
+
+
+def test_a_leader_shows_how_it_sees_the_others() -> None:
+    facts = member(members=[view("n1", lacks=5), gone("n2")])
+    verdict = judge(facts)
+    assert verdict.summary.endswith("leader n0 for 2 min, term 3")
+    assert render_status(facts, verdict).splitlines()[-2:] == [
+        "  other    n1  h:1  connected for 7 s  lacks 5",
+        "  other    n2  h:1  cannot be reached for 3 min: Connection refused  lacks 0",
+    ]
+
+
+def test_a_member_that_starts_has_no_figures_yet() -> None:
+    facts = member("CANDIDATE", leader=None, is_master=False)
+    for key in ("members", "lacks", "end_index", "committed_index", "term", "leader_for_s", "uncommitted_for_s"):
+        del facts["dledger"][key]
+    verdict = judge(facts)
+    assert (verdict.level, verdict.in_sync) == ("failed", False)
+    assert render_status(facts, verdict)

@@ -327,6 +327,53 @@ async def test_appends_that_wait_have_an_end(group: ServerGroup, autojump_clock:
     assert codes == [Code.TERM_CHANGED]
 
 
+async def test_what_members_tell_of_each_other(group: ServerGroup, autojump_clock: MockClock) -> None:
+    """Who is away, since when and why; who lacks what; and since when nobody stores what the leader has."""
+    await group.append(*[b"one"] * 5)
+    await group.wait_same()
+    leader = await group.wait_leader()
+    server = group.members[leader].running
+    hung, killed = [name for name in group.members if name != leader]
+    await trio.sleep(10)
+    assert server.status().uncommitted_for_s is None
+    assert 9 <= (server.status().leader_for_s or 0) <= 12
+    assert [(view.id, view.connected, view.lacks) for view in server.view_members()] == [
+        (hung, True, 0), (killed, True, 0),
+    ]  # fmt: skip
+    group.members[killed].kill()
+    await group.append(b"two", b"three")
+    await trio.sleep(20)
+    gone = next(view for view in server.view_members() if view.id == killed)
+    assert (gone.connected, gone.since_s, gone.lacks) == (False, 20, 2)
+    assert f"{group.addresses[killed]}:{PORT}" in gone.reason
+    for sender, receiver in ((leader, hung), (hung, leader)):
+        group.net.cut(group.addresses[sender], group.addresses[receiver])
+    assert (await group.client.append(b"four")).code == Code.WAIT_QUORUM_ACK_TIMEOUT
+    await trio.sleep(1)
+    assert server.status().uncommitted_for_s == 3
+    assert next(view for view in server.view_members() if view.id == hung).heard_s >= 3
+    group.net.heal()
+    await group.members[killed].start()
+    await group.append(b"five")
+    await group.wait_same()
+    assert group.members[await group.wait_leader()].running.status().uncommitted_for_s is None
+
+
+async def test_a_follower_knows_how_far_it_is_behind(group: ServerGroup, autojump_clock: MockClock) -> None:
+    await group.append(b"one")
+    leader = await group.wait_leader()
+    full = next(member for name, member in group.members.items() if name != leader)
+    full.disk.faults.crowded = True
+    await trio.sleep(1)
+    await group.append(*[b"more"] * 30)
+    await trio.sleep(10)
+    views = {view.id: view for view in group.members[leader].running.view_members()}
+    assert (views[full.name].lacks, 8 <= views[full.name].stuck_s <= 11) == (30, True)
+    assert {view.stuck_s for name, view in views.items() if name != full.name} == {0}
+    handler, store = full.running.pusher.handler, full.running.store
+    assert (handler.leader_committed_index, store.ledger_end_index) == (30, 0)
+
+
 async def test_a_stop_is_in_order(group: ServerGroup, autojump_clock: MockClock) -> None:
     await group.append(*[b"one"] * 3)
     await group.wait_same()

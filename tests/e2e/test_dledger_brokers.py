@@ -1,6 +1,7 @@
 """Three brokers on one DLedger log, as processes: leaders are killed, and clients go on exactly."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from rmqha.client.consumer import Consumer, open_consumer
 from rmqha.client.message import Message
 from rmqha.client.producer import Producer, open_producer
 from rmqha.errors import RmqhaError
-from tests.e2e.commands import rmqha
+from tests.e2e.commands import rmqha, wait_status
 from tests.e2e.dledger_brokers import BrokerGroup
 
 KILLS = int(os.environ.get("RMQHA_KILL_CYCLES", "3"))
@@ -106,6 +107,30 @@ async def test_leaders_are_killed_and_nothing_acknowledged_is_lost(group: Broker
     assert [await broker.stop() for broker in group.brokers.values()] == [0, 0, 0]
     first, *others = [group.data_files(name) for name in group.brokers]
     assert others == [first, first]
+
+
+async def test_what_an_operator_is_told(group: BrokerGroup) -> None:
+    """A follower that stands still, one that is gone, and a group without a majority: who, since when, and why."""
+    await group.start()
+    await group.healthy()
+    leader = await group.master()
+    hung, gone = [name for name in group.brokers if name != leader]
+    broker = group.brokers[leader]
+    group.brokers[hung].running.signal(signal.SIGSTOP)
+    await wait_status(broker, 1, says=f"{hung} is connected, but has not answered for")
+    group.brokers[hung].running.signal(signal.SIGCONT)
+    code, out, err = await rmqha("status", "-b", broker.address, "--wait", "in-sync")
+    assert (code, f"leader {leader} for " in out) == (0, True), out + err
+    await group.brokers[gone].kill()
+    await wait_status(broker, 1, says=f"{gone} cannot be reached for")
+    group.brokers[hung].running.signal(signal.SIGSTOP)
+    await wait_status(broker, 1, says="a majority is missing: 2 of 3")
+    await wait_status(broker, 1, says="nobody leads the group for")
+    code, _, err = await rmqha("status", "-b", broker.address, "--wait", "in-sync", "--timeout", "1")
+    assert (code, "not in sync within 1 s" in err) == (1, True), err
+    group.brokers[hung].running.signal(signal.SIGCONT)
+    await group.brokers[gone].start()
+    await group.healthy()
 
 
 async def test_a_file_of_a_member_is_for_broker_alone(group: BrokerGroup) -> None:
