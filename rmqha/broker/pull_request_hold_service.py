@@ -10,10 +10,12 @@ One message, or one deadline, may end thousands of holds: a few go on at once, t
 from collections import deque
 from collections.abc import Callable
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
+from rmqha.broker.shares import Shares
+from rmqha.codec.host import host_of
 from rmqha.replication.deadlines import Deadlines
 from rmqha.replication.watermark import Watermark
 from rmqha.waiting import DeadlineService
@@ -32,6 +34,12 @@ Retry = Callable[[bool], None]
 """``retry(arrived)``: called once; False when the holding time is over."""
 
 
+class _Hold(NamedTuple):
+    retry: Retry
+    places: int
+    host: str
+
+
 class PullRequestHoldService:
     """Holds pulls. ``run`` must be running for deadlines to be kept, and for those that go on later.
 
@@ -42,7 +50,7 @@ class PullRequestHoldService:
         self._ends: dict[tuple[str, int], Watermark] = {}
         self._deadlines = Deadlines()
         self._timer = DeadlineService(self._deadlines)
-        self._later: deque[tuple[Retry, int, bool]] = deque()
+        self._later: deque[tuple[_Hold, bool]] = deque()
         self._later_grew = trio.Event()
         self._passing: dict[Watermark, None] = {}
         """Ends that have passed more pulls than one turn lets go on."""
@@ -52,23 +60,34 @@ class PullRequestHoldService:
         """Nothing is held beyond it; past from the stop on."""
         self.held = 0
         """Places of the pulls that are waiting."""
+        self._shares = Shares()
 
     def is_holding(self) -> bool:
         """Whether any pull is waiting."""
         return self._deadlines.next() != inf
 
     def suspend_pull_request(
-        self, topic: str, queue_id: int, *, offset: int, queue_end: int, deadline: float, retry: Retry, tags: int = 0
+        self,
+        topic: str,
+        queue_id: int,
+        *,
+        offset: int,
+        queue_end: int,
+        deadline: float,
+        retry: Retry,
+        tags: int = 0,
+        peer: str = "",
     ) -> None:
         """Hold a pull that found nothing until the queue's end (now ``queue_end``) moves on, and past ``offset``.
 
         It goes on then, or at ``deadline``, but never before this returns: a caller that holds again what finds
-        nothing would otherwise never come to an end. Where too many are held, those whose time is over next go on now.
-        ``retry`` keeps the codes of so many ``tags``.
+        nothing would otherwise never come to an end. Where too many are held, in all or for clients of the host of
+        ``peer``, its time is over now. ``retry`` keeps the codes of so many ``tags``.
         """
-        places = 1 + tags // _TAGS_A_PLACE
-        while self.held and self.held + places > HELD_MAX:
-            self._make_room()
+        hold = _Hold(retry, 1 + tags // _TAGS_A_PLACE, host_of(peer))
+        if not self._shares.has_room(hold.host, hold.places, free=HELD_MAX - self.held):
+            retry(False)
+            return
         end = self._ends.get((topic, queue_id))
         if end is None:
             end = self._ends[topic, queue_id] = Watermark(queue_end)
@@ -76,42 +95,39 @@ class PullRequestHoldService:
 
         def on_deadline() -> None:
             arrival.cancel()
-            self._go_on(retry, places, arrived=False)
+            self._go_on(hold, arrived=False)
 
         def on_arrival(_reached: bool, _value: int) -> None:
             expiry.cancel()
-            self._go_on(retry, places, arrived=True)
+            self._go_on(hold, arrived=True)
 
-        self.held += places
+        self._take_places(hold, hold.places)
         expiry = self._deadlines.add(min(deadline, self._ends_at), on_deadline)
         arrival = end.add(max(offset, end.value) + 1, inf, on_arrival)
 
-    def _make_room(self) -> None:
-        """Answer some: nothing is held again, or the room would be gone at once."""
-        if self._later:
-            retry, places, _ = self._later.popleft()
-            self.held -= places
-            retry(False)
-        else:
-            self._deadlines.expire(self._deadlines.next(), at_most=1)
+    def _take_places(self, hold: _Hold, places: int) -> None:
+        self.held += places
+        self._shares.add(hold.host, places)
 
-    def _go_on(self, retry: Retry, places: int, *, arrived: bool) -> None:
+    def _end(self, hold: _Hold, *, arrived: bool) -> None:
+        self._take_places(hold, -hold.places)
+        hold.retry(arrived)
+
+    def _go_on(self, hold: _Hold, *, arrived: bool) -> None:
         now = trio.current_time()
         if now >= self._turn_ends_at:
             self._turn_ends_at = now + _TURN_S
             self._at_once_left = AT_ONCE_MAX
         if self._at_once_left and not self._later:
             self._at_once_left -= 1
-            self.held -= places
-            retry(arrived)
+            self._end(hold, arrived=arrived)
         else:
-            self._later.append((retry, places, arrived))
+            self._later.append((hold, arrived))
             self._later_grew.set()
 
     def _go_on_later(self) -> None:
-        retry, places, arrived = self._later.popleft()
-        self.held -= places
-        retry(arrived)
+        hold, arrived = self._later.popleft()
+        self._end(hold, arrived=arrived)
 
     def notify_message_arriving(self, topic: str, queue_id: int, queue_end: int) -> None:
         """The queue now ends at ``queue_end``: pulls that waited for that go on."""

@@ -266,7 +266,7 @@ async def test_bad_requests_do_not_fill_the_log(logs: list[Any], autojump_clock:
 async def test_held_pulls_are_bounded(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    """Where too many are held the one that ends next goes on, and neither arrival nor end is counted twice."""
+    """What there is no room for is not held, and neither arrival nor end is counted twice."""
     monkeypatch.setattr(pull_request_hold_service, "HELD_MAX", 10)
     holds = PullRequestHoldService()
     nursery.start_soon(holds.run)
@@ -281,7 +281,7 @@ async def test_held_pulls_are_bounded(
 
     for number in range(12):
         hold(number)
-    assert (ended, holds.held) == ([(0, False), (1, False)], 10)
+    assert (ended, holds.held) == ([(10, False), (11, False)], 10)
     holds.notify_message_arriving("t", 5, 1)
     assert (ended[2:], holds.held) == ([(5, True)], 9)
     await trio.sleep(200)
@@ -289,10 +289,37 @@ async def test_held_pulls_are_bounded(
     nursery.cancel_scope.cancel()
 
 
+async def test_no_host_takes_the_places_of_all_held_pulls(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Those of honest consumers ended next, and at once, so that they asked without a pause."""
+    monkeypatch.setattr(pull_request_hold_service, "HELD_MAX", 10)
+    holds = PullRequestHoldService()
+    nursery.start_soon(holds.run)
+    ended: dict[str, list[float]] = {"10.0.0.1": [], "10.0.0.2": []}
+
+    def hold(host: str, held_s: float) -> None:
+        def retry(_arrived: bool) -> None:
+            ended[host].append(trio.current_time())
+
+        deadline = trio.current_time() + held_s
+        holds.suspend_pull_request("t", 0, offset=0, queue_end=0, deadline=deadline, retry=retry, peer=f"{host}:1")
+
+    for _ in range(3):
+        hold("10.0.0.2", 15)
+        for _ in range(20):
+            hold("10.0.0.1", 60)
+        await trio.sleep(16)
+    assert ended["10.0.0.2"] == [15, 31, 47]
+    await trio.sleep(100)
+    assert (len(ended["10.0.0.1"]), holds.held) == (60, 0)
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_held_pull_for_many_tags_takes_as_much_room_as_it_needs(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr(pull_request_hold_service, "HELD_MAX", 300)
+    monkeypatch.setattr(pull_request_hold_service, "HELD_MAX", 500)
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker(), machine.client() as client:
         await ask(client, send_request(b"x"))

@@ -126,24 +126,3 @@ async def test_those_that_go_on_later_count_as_held(monkeypatch: pytest.MonkeyPa
             assert holds.held <= 2 * AT_ONCE_MAX
         holds.release_all()
     assert holds.held + len(outcome) == 6 * AT_ONCE_MAX
-
-
-async def test_who_makes_room_is_not_held_again(monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock) -> None:
-    """Not even if its message has arrived, and it only waits for its turn."""
-    monkeypatch.setattr(pull_request_hold_service, "HELD_MAX", 2 * AT_ONCE_MAX)
-    holds = PullRequestHoldService()
-    outcome: list[bool] = []
-
-    def hold(arrived: bool = True) -> None:
-        outcome.append(arrived)
-        if arrived:
-            holds.suspend_pull_request("t", 0, offset=7, queue_end=8, deadline=15.0, retry=hold)
-
-    for _ in range(2 * AT_ONCE_MAX):
-        holds.suspend_pull_request("t", 0, offset=7, queue_end=7, deadline=15.0, retry=hold)
-    holds.notify_message_arriving("t", 0, 8)
-    assert outcome == [True] * AT_ONCE_MAX
-    for _ in range(AT_ONCE_MAX):
-        holds.suspend_pull_request("t", 0, offset=8, queue_end=8, deadline=15.0, retry=lambda _arrived: None)
-    assert outcome[AT_ONCE_MAX:] == [False] * AT_ONCE_MAX
-    assert holds.held == 2 * AT_ONCE_MAX

@@ -215,6 +215,7 @@ class PullMessageProcessor:
             deadline=deadline,
             retry=retry,
             tags=len(codes or ()),
+            peer=connection.peer,
         )
 
     def _beyond_the_end(
