@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from ipaddress import ip_address
+from os.path import normpath
 
 from rmqha.config.broker_config import BrokerConfig
 from rmqha.config.derive_dledger import self_number
@@ -34,6 +35,12 @@ def dledger_problems(config: BrokerConfig) -> Iterator[Problem]:
         yield Problem(
             "storePathDLedgerCommitLog dataStorePath readOnlyDataStoreDirs",
             "a broker's log lies in one directory: name one, and no read-only ones",
+        )
+    elif normpath(config.data_store_path) == normpath(config.store_path_commit_log):
+        yield Problem(
+            "storePathDLedgerCommitLog dataStorePath storePathCommitLog",
+            f"{config.data_store_path} cannot be the directory of entries and of a classic broker's old commitlog "
+            "(storePathCommitLog) at the same time: name another one for the entries",
         )
 
 

@@ -304,7 +304,7 @@ class DLedgerCommitLog:
             if not self._data.mapped_files or self._data.min_offset != self._old.end:
                 self._data.rebuild_with_pos(self._old.end)
         if self._old.is_there and self.ledger.committed_index == -1:
-            self._old.identify()
+            self._old.identify(progress)
         self._confirmed = self._old.end
         end = self.max_offset
         if end and end < known.queues_end:

@@ -29,6 +29,8 @@ from rmqha.store.store_log import StoreGround
 logger = structlog.get_logger()
 
 _PROPERTY: Final = "RMQHA_OLD_COMMITLOG"
+_DIGITS: Final = 64
+"""Of a SHA-256."""
 _HASHED_BYTES: Final = 1 << 20
 
 
@@ -58,6 +60,7 @@ class OldCommitLog(LedgerBeginning):
         self.end = 0
         self._last_segment = ""
         """What tells it from another that ends here."""
+        self._has_warned = False
         self._lock: Closable | None = None
 
     @property
@@ -126,11 +129,12 @@ class OldCommitLog(LedgerBeginning):
         )
         return recovery
 
-    def identify(self) -> None:
+    def identify(self, progress: RecoveryProgress) -> None:
         """Find out what tells it from another log that ends here; needed until the first entry is committed. Blocks.
 
         The last segment does: its records know their offsets, queues and times. Raises StoreReadError.
         """
+        progress.begin("reading the old commitlog's last segment")
         digest, view = hashlib.sha256(), self.files.files[-1].view
         for at in range(0, len(view), _HASHED_BYTES):
             digest.update(view[at : at + _HASHED_BYTES])
@@ -145,8 +149,7 @@ class OldCommitLog(LedgerBeginning):
         """See :meth:`LedgerBeginning.problem`. Where it lies is looked at by others."""
         theirs = _last_segment_of(first)
         if not (theirs and self._last_segment):
-            if self.is_there:
-                logger.warning("old_commit_log.not_compared", next="the leader does not say what it has: compare files")
+            self._warn_not_compared()
             return ""
         if theirs == self._last_segment:
             return ""
@@ -154,6 +157,11 @@ class OldCommitLog(LedgerBeginning):
             f"the last segment of the old commitlog ({self.files.files[-1].path}) has SHA-256 {self._last_segment}, "
             f"but the leader's has {theirs}: the group's entries lie behind another log. {WHAT_NEXT}"
         )
+
+    def _warn_not_compared(self) -> None:
+        if self.is_there and not self._has_warned:
+            self._has_warned = True
+            logger.warning("old_commit_log.not_compared", next="the leader does not say what it has: compare the files")
 
     def drop(self) -> None:
         """See :meth:`LedgerBeginning.drop`: oldest first, so that what a crash leaves is a whole log."""
@@ -174,4 +182,4 @@ def _last_segment_of(first: DLedgerEntry) -> str:
     except CorruptLogError:
         return ""
     value = find_property(properties_raw, _PROPERTY.encode())
-    return "" if value is None else value.decode(errors="replace")
+    return "" if value is None else value[:_DIGITS].decode(errors="replace")

@@ -362,3 +362,28 @@ async def test_who_lacks_the_old_log_of_the_others_follows_nobody(
         await group.send(b"newer")
         assert shown_by(odd.running) == [*theirs]
         assert odd.running.store.wrote.value in (0, 1 << 16)
+
+
+async def test_a_group_whose_first_leader_has_another_old_log_stores_nothing_until_that_is_stopped(
+    autojump_clock: MockClock,
+) -> None:
+    slow = {"minVoteIntervalMs": "5000", "maxVoteIntervalMs": "6000"}
+    async with group_of(start=False, **slow) as group:
+        for name, has in (("n0", (b"1", b"2")), ("n1", (b"1", b"2")), ("n2", (b"1",))):
+            await a_classic_broker_was_on(group.nodes[name], *has)
+        await group.start("n0", "n1")
+        group.settings.clear()
+        await group.start("n2")
+        nodes = [*group.nodes.values()]
+        await group.wait(lambda: any(node.replication.final_error is not None for node in nodes))
+        await trio.sleep(5)
+        odd = group.nodes["n2"]
+        assert [node.replication.final_error is None for node in nodes] == [False, False, True], "it leads the others"
+        assert group.masters == []
+        odd.kill()
+        await group.send(b"new")
+        master = await group.wait_master()
+        await group.wait(lambda: shown_by(master.running) == [b"1", b"2", b"new"])
+        await odd.start()
+        await group.wait(lambda: odd.replication.final_error is not None)
+        assert shown_by(odd.running) == [b"1"]

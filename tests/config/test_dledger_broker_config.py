@@ -104,6 +104,7 @@ def test_either_name_sets_the_size_of_the_data_files(key: str) -> None:
         ({"mappedFileSizeForEntryData": "4096", "mappedFileSizeCommitLog": "8192"}, "mean the same here"),
         ({"mappedFileSizeForEntryData": "128"}, "is too small for a broker's messages; set at least 4096"),
         ({"storePathDLedgerCommitLog": "/a,/b"}, "a broker's log lies in one directory"),
+        ({"storePathDLedgerCommitLog": "/a/", "storePathCommitLog": "/a"}, "name another one for the entries"),
         ({"readOnlyDataStoreDirs": "/a"}, "a broker's log lies in one directory"),
         ({"minVoteIntervalMs": "2000"}, "minVoteIntervalMs is above maxVoteIntervalMs"),
     ],
