@@ -12,6 +12,8 @@ from tests.e2e.dledger_brokers import MemberBroker
 from tests.e2e.load import LoadProducer, Sends, body_of_size
 from tests.e2e.processes import Broker, Ports, free_ports, give_back, reaping
 from tests.e2e.pulling import Pulling
+from tests.interop.dledger_brokers import MixedBrokers
+from tests.interop.dledger_groups import JAVA, OURS
 from tests.interop.peers import JavaBroker
 from tests.interop.test_live_pairs import KINDS
 
@@ -19,6 +21,8 @@ SEGMENT = 256 * 1024
 CLASSIC: dict[str, Any] = {"brokerRole": "ASYNC_MASTER", "mappedFileSizeCommitLog": SEGMENT}
 MEMBERS: dict[str, type[Broker]] = {"rmqha": MemberBroker, "java": JavaBroker}
 TOPIC, QUEUES = "orders", 4
+LATE = {"minVoteIntervalMs": 20_000, "maxVoteIntervalMs": 30_000}
+"""Of members that do not lead first."""
 
 
 def member(kind: str, directory: Path, group: Ports) -> Broker:
@@ -86,3 +90,37 @@ async def test_the_other_broker_goes_on_behind_both_parts(
     assert len(old) > 1
     entries = sorted((second.store / "dledger-n0" / "data").iterdir())
     assert int(entries[0].name) == int(old[-1].name) + SEGMENT
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("first", ["n0", "n1"])
+async def test_brokers_of_both_kinds_go_on_behind_the_same_log(tmp_path: Path, first: str) -> None:
+    """Whoever appends the first entry; a leader of RocketMQ's does not say which old log it has."""
+    group = MixedBrokers(tmp_path / "group", (JAVA, OURS, OURS), mappedFileSizeCommitLog=SEGMENT)
+    if first == "n0":
+        for name in ("n1", "n2"):
+            group.brokers[name].conf |= LATE
+    classic = KINDS["rmqha"](tmp_path / "classic", CLASSIC | {"brokerName": "raft"})
+    try:
+        with reaping(classic):
+            await classic.start()
+            await send(classic, count=200)
+            before = await served_by(classic)
+            await classic.stop()
+        for broker in group.brokers.values():
+            shutil.copytree(classic.store, broker.store)
+        await group.start()
+        leaders = [await group.leader()]
+        if first == "n0":
+            assert leaders == ["n0"]
+        leaders += [name for name in ("n0", "n1") if group.kinds[name] != group.kinds[leaders[0]]]
+        for name in leaders:
+            await group.hand_over(name)
+            await send(group.brokers[name], count=100)
+        await group.wait_dispatched()
+        views = [await served_by(broker) for broker in group.brokers.values()]
+        assert sum(map(len, views[0])) >= sum(map(len, before)) + 200
+        assert all(view == views[0] for view in views)
+        assert [records[: len(former)] for records, former in zip(views[0], before, strict=True)] == before
+    finally:
+        group.close()
