@@ -37,7 +37,8 @@ class StoreConfig:
         PATH,
         "",
         derived="storePathRootDir/commitlog",
-        meaning="Directory of the commitlog's files, if it is not inside storePathRootDir; on a DLedger group, of the old ones.",
+        meaning="Directory of the commitlog's files, if it is not inside storePathRootDir; on a DLedger group, of the "
+        "old ones.",
     )
     mapped_file_size_commit_log: int = key(
         "mappedFileSizeCommitLog",
