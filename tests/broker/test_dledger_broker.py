@@ -367,8 +367,7 @@ async def test_who_lacks_the_old_log_of_the_others_follows_nobody(
 async def test_a_group_whose_first_leader_has_another_old_log_stores_nothing_until_that_is_stopped(
     autojump_clock: MockClock,
 ) -> None:
-    slow = {"minVoteIntervalMs": "5000", "maxVoteIntervalMs": "6000"}
-    async with group_of(start=False, **slow) as group:
+    async with group_of(start=False, minVoteIntervalMs="5000", maxVoteIntervalMs="6000") as group:
         for name, has in (("n0", (b"1", b"2")), ("n1", (b"1", b"2")), ("n2", (b"1",))):
             await a_classic_broker_was_on(group.nodes[name], *has)
         await group.start("n0", "n1")
