@@ -95,7 +95,7 @@ async def test_the_other_broker_goes_on_behind_both_parts(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", ["n0", "n1"])
 async def test_brokers_of_both_kinds_go_on_behind_the_same_log(tmp_path: Path, first: str) -> None:
-    """Whoever appends the first entry; a leader of RocketMQ's does not say which old log it has."""
+    """The first entry is of either kind of leader: one of RocketMQ's names no old log in it."""
     group = MixedBrokers(tmp_path / "group", (JAVA, OURS, OURS), mappedFileSizeCommitLog=SEGMENT)
     if first == "n0":
         for name in ("n1", "n2"):
