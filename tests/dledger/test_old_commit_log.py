@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import structlog
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.codec.dledger_entry import BODY_OFFSET, DLedgerEntry
@@ -46,7 +48,8 @@ class MixedStore:
     """One life of a member's store; its majority is given to it by the test."""
 
     def __init__(self, device: SimDisk, **changes: Any) -> None:
-        ground = StoreGround(options(**SMALL | changes), device.mount(), now_ms=Clock())
+        self.clock = Clock()
+        ground = StoreGround(options(**SMALL | changes), device.mount(), now_ms=self.clock)
         self.log = LedgerLog(ground.disk, ground=ground, mapped_file_size_for_entry_data=SIZE)
         log: StoreLog = self.log
         self.store = DefaultMessageStore(make_parts(ground, log, role=Role()))
@@ -113,6 +116,34 @@ async def test_entries_go_on_behind_the_old_log(autojump_clock: MockClock, was_k
             assert record is not None
             assert decode_message(record).body == body
         assert places[11] < divided == places[12] - BODY_OFFSET
+
+
+async def test_an_offset_is_found_by_time_on_both_sides_of_the_border(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    await old_store(device)
+    async with living(device) as mixed:
+        old_ms = mixed.clock.now_ms
+        mixed.clock.now_ms += 1000
+        await mixed.put(*NEW)
+        look_up = mixed.store.get_offset_in_queue_by_time
+        assert look_up("TopicTest", 0, old_ms - 1) == 0
+        assert look_up("TopicTest", 0, old_ms + 500) in {len(OLD) - 1, len(OLD)}
+        assert look_up("TopicTest", 0, old_ms + 1000) >= len(OLD)
+
+
+async def test_a_leader_that_names_no_old_log_is_followed_and_said_once(autojump_clock: MockClock) -> None:
+    """As one of RocketMQ's; and whoever reaches the port may send anything."""
+    device = SimDisk()
+    await old_store(device)
+    structlog.configure(wrapper_class=structlog.BoundLogger)
+    with capture_logs() as logs:
+        async with living(device) as mixed:
+            divided = mixed.log.max_offset
+            mixed.log.follow(1)
+            for body in (b"", b"?" * 100):
+                first = DLedgerEntry(body, 0, 0, divided, size=BODY_OFFSET + len(body))
+                assert mixed.log.ledger.truncate(first, 1, "n9") == 0
+    assert [log["event"] for log in logs].count("old_commit_log.not_compared") == 1
 
 
 @pytest.mark.parametrize("crash", [False, True])

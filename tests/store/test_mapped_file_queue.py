@@ -185,3 +185,11 @@ async def test_a_segment_stays_pinned_until_what_came_during_its_flush_is_durabl
     assert mapped.is_pinned
     await mapped.sync_in_thread()
     assert not mapped.is_pinned
+
+
+def test_one_that_somebody_else_has_deleted_meanwhile_is_forgotten(disk: SimMount) -> None:
+    """The cleaner's thread may be doing just that."""
+    queue = queue_of(disk, files=3)
+    disk.unlink(queue.files[0].path)
+    queue.delete(queue.files[0])
+    assert (queue.min_offset, len(queue.files)) == (SIZE, 2)
