@@ -132,7 +132,7 @@ async def test_an_offset_is_found_by_time_on_both_sides_of_the_border(autojump_c
 
 
 async def test_a_leader_that_names_no_old_log_is_followed_and_said_once(autojump_clock: MockClock) -> None:
-    """As one of RocketMQ's; and whoever reaches the port may send anything."""
+    """As RocketMQ's are; and an entry may hold anything."""
     device = SimDisk()
     await old_store(device)
     structlog.configure(wrapper_class=structlog.BoundLogger)
