@@ -123,12 +123,16 @@ class EntryHandler(Generic[Token]):
         state = self._store.member_state
         return state.is_follower and (request.term, request.leader_id) == (state.curr_term, state.leader_id)
 
+    def _why_not_of_the_leader(self, request: PushEntryRequest) -> DLedgerResponseCode:
+        if not self._store.member_state.is_follower:
+            return _Code.NOT_FOLLOWER
+        is_of_its_term = request.term == self._store.member_state.curr_term
+        return _Code.INCONSISTENT_LEADER if is_of_its_term else _Code.INCONSISTENT_TERM
+
     def _answer_question(self, held: _Held[Token], answers: list[tuple[Token, PushEntryResponse]]) -> None:
         request = held.request
         if not self._is_of_the_leader(request):
-            is_stale = self._store.member_state.is_follower
-            code = _Code.INCONSISTENT_LEADER if is_stale else _Code.NOT_FOLLOWER
-            answers.append((held.token, self._response(request, code)))
+            answers.append((held.token, self._response(request, self._why_not_of_the_leader(request))))
             return
         if request.type is PushType.COMMIT:
             self._commit(request)

@@ -212,6 +212,9 @@ class DLedgerLeaderElector:
             return VoteResponse(result, term)
         if request.term < state.ledger_end_term:
             return VoteResponse(VoteResult.REJECT_TERM_SMALL_THAN_LEDGER, state.ledger_end_term)
+        is_equal = (request.ledger_end_term, request.ledger_end_index) == mine
+        if request.leader_id != state.self_id and is_equal and term == self._term_to_take and self._may_lead():
+            return VoteResponse(VoteResult.REJECT_TAKING_LEADERSHIP, term)
         if state.curr_vote_for is None:
             state.curr_vote_for = request.leader_id
             self._save()

@@ -16,6 +16,8 @@ from rmqha.codec.dledger_wire import (
     DLedgerRequestCode,
     GetEntriesRequest,
     GetEntriesResponse,
+    LeadershipTransferRequest,
+    LeadershipTransferResponse,
     decode,
     encode,
 )
@@ -413,6 +415,41 @@ class TestTransfer:
         group.members[leader].running.store.member_state.transferee = other
         assert (await group.client.append(b"two")).code == Code.LEADER_TRANSFERRING
         assert (await ask(leader, other, term=term)).code == Code.LEADER_TRANSFERRING
+
+    async def test_one_that_lacks_too_much(self, nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+        group = ServerGroup(nursery)
+        group.transfer = default(TransferOptions, max_leadership_transfer_wait_index=5)
+        await group.start()
+        await group.append(b"one")
+        leader = await group.wait_leader()
+        late = next(name for name in group.members if name != leader)
+        await group.wait_same()
+        group.members[late].kill()
+        await group.append(*[b"more"] * 5)
+        term = group.members[leader].running.member_state.curr_term
+        answer = await group.client.transfer_leadership(leader, late, term=term)
+        assert answer.code == Code.FALL_BEHIND_TOO_MUCH
+
+    async def test_what_a_transferee_answers(self, group: ServerGroup, autojump_clock: MockClock) -> None:
+        await group.append(*[b"one"] * 3)
+        leader = await group.wait_leader()
+        asked, other = [name for name in group.members if name != leader]
+        term = group.members[leader].running.member_state.curr_term
+        network = group.net.host("10.0.1.9").mount()
+        requests = [
+            (LeadershipTransferRequest(term, other, asked, 2), Code.INCONSISTENT_LEADER),
+            (LeadershipTransferRequest(term, leader, other, 2), Code.UNEXPECTED_ARGUMENT),
+            (LeadershipTransferRequest(term + 1, leader, asked, 2), Code.INCONSISTENT_TERM),
+            (LeadershipTransferRequest(term, leader, asked, 99), Code.TAKE_LEADERSHIP_FAILED),
+            (LeadershipTransferRequest(term, leader, asked, 2), Code.SUCCESS),
+        ]
+        async with open_remoting_client(network, f"{group.addresses[asked]}:{PORT}") as client:
+            for request, code in requests:
+                body = encode(request, Base("g", asked))
+                command = RemotingCommand(DLedgerRequestCode.LEADERSHIP_TRANSFER, body=body)
+                answer = await client.invoke(command, timeout_s=5)
+                assert decode(LeadershipTransferResponse, answer.body)[1].code == code
+        assert group.leaders == [asked]
 
     async def test_one_that_does_not_answer_keeps_nobody_from_appending(
         self, group: ServerGroup, autojump_clock: MockClock

@@ -73,3 +73,41 @@ def test_many_questions_at_once_are_answered_some_at_a_time() -> None:
         told += [token for token, _ in pushed.handler.step(now=0.0)]
         steps += 1
     assert (told, steps, pushed.handler.due_at) == ([*range(40)], 3, inf)
+
+
+class TestCodes:
+    """Spec: dledger §3.6, §5.7, §7.2 W1."""
+
+    @pytest.fixture
+    def pushed(self) -> Pushed:
+        pushed = Pushed()
+        pushed.push(PushType.TRUNCATE, *put(leader(SimDisk().mount()), b"one"))
+        return pushed
+
+    @pytest.mark.parametrize("kind", [PushType.COMPARE, PushType.TRUNCATE, PushType.COMMIT])
+    def test_who_does_not_lead_this_member(self, pushed: Pushed, kind: PushType) -> None:
+        [entry] = all_of(pushed.store)
+        assert pushed.push(kind, entry, term=2) == Code.INCONSISTENT_TERM
+        pushed.store.member_state.leader_id = "n7"
+        assert pushed.push(kind, entry) == Code.INCONSISTENT_LEADER
+        pushed.store.member_state.change_to_candidate()
+        assert pushed.push(kind, entry) == Code.NOT_FOLLOWER
+        assert pushed.push(PushType.APPEND, entry) == Code.INCONSISTENT_STATE
+
+    def test_what_is_held_already(self, pushed: Pushed) -> None:
+        later = put(leader(SimDisk().mount()), b"one", b"two", b"three")[2]
+        request = PushEntryRequest(PushType.APPEND, 1, LEADER, -1, (later,))
+        assert pushed.handler.handle_push(request, 0, now=0.0) is None
+        refusal = pushed.handler.handle_push(request, 1, now=0.0)
+        assert refusal is not None
+        assert refusal.code == Code.REPEATED_PUSH
+
+    def test_too_many_questions(self, pushed: Pushed) -> None:
+        request = PushEntryRequest(PushType.COMMIT, 1, LEADER, 0, ())
+        refusals = [pushed.handler.handle_push(request, token, now=0.0) for token in range(1025)]
+        assert refusals[:-1] == [None] * 1024
+        assert refusals[-1] is not None
+        assert refusals[-1].code == Code.PUSH_REQUEST_IS_FULL
+
+    def test_no_entry(self, pushed: Pushed) -> None:
+        assert pushed.push(PushType.COMPARE) == Code.UNEXPECTED_ARGUMENT

@@ -52,6 +52,37 @@ class TestVote:
         member = elector(state_of(**fields))
         assert member.handle_vote(request_, now=0) == VoteResponse(result, term)
 
+    @pytest.mark.parametrize(
+        ("request_", "may_lead", "result"),
+        [
+            (replace(ASK, term=6), True, VoteResult.REJECT_TAKING_LEADERSHIP),
+            (replace(ASK, term=6), False, VoteResult.ACCEPT),
+            (replace(ASK, term=6, ledger_end_index=11), True, VoteResult.ACCEPT),
+            (replace(ASK, term=6, ledger_end_term=5), True, VoteResult.ACCEPT),
+            (replace(ASK, term=7), True, VoteResult.REJECT_TERM_NOT_READY),
+        ],
+    )
+    def test_who_was_asked_to_take_over_votes_for_nobody_who_has_no_more(
+        self, request_: VoteRequest, result: VoteResult, *, may_lead: bool
+    ) -> None:
+        """Another may have asked first in the term in which this member is to lead (spec: dledger §4.3, row 10)."""
+        state = state_of(role=Role.FOLLOWER, leader_id="n2")
+        member = DLedgerLeaderElector(
+            state, PEERS, options=OPTIONS, random=lambda: 0.5, now=0, may_lead=lambda: may_lead
+        )
+        member.take_leadership(now=0)
+        assert member.handle_vote(replace(ASK, term=6), now=0).result is VoteResult.REJECT_TERM_NOT_READY
+        assert member.tick(now=0) == []
+        assert state.curr_term == 6
+        assert member.handle_vote(request_, now=0).result is result
+
+    def test_who_was_asked_to_take_over_votes_for_itself(self) -> None:
+        state = state_of(role=Role.FOLLOWER, leader_id="n2")
+        member = elector(state)
+        member.take_leadership(now=0)
+        assert [outgoing.peer for outgoing in member.tick(now=0)] == ["n1", "n2"]
+        assert state.curr_vote_for == "n0"
+
     def test_a_vote_is_to_be_saved_and_is_the_only_one_of_its_term(self) -> None:
         state = state_of()
         member = elector(state)
