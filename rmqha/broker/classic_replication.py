@@ -80,7 +80,7 @@ class ClassicReplication:
         self.group: Final = ReplicationGroup(
             config, slave_addresses=self.ha_service.slave_addresses, name_slave=self.ha_service.name_slave
         )
-        self.master_link: Final = MasterLink(self._network, config, metadata.topics, metadata.offsets, group=self.group)
+        self.master_link: Final = MasterLink(self._network, config, metadata, group=self.group)
         self._probe: Final = probe or self.master_link.probe
         self._introduce: Final = None if probe else self.master_link.introduce
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None

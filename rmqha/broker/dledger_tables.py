@@ -50,7 +50,7 @@ class DLedgerTables:
         self._metadata: Final = metadata
         self._plain: Final = network
         self._network: Final = secured(network, *options.client_tls(config))
-        self._link: Final = MasterLink(self._network, config, metadata.topics, metadata.offsets, group=group)
+        self._link: Final = MasterLink(self._network, config, metadata, group=group)
 
     async def find_broker(self, leader_id: str) -> str:
         """``host:port`` of the broker of the member that leads; asks until it says so."""

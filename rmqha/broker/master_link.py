@@ -10,16 +10,18 @@ from typing import Any, Final, TypeVar
 import structlog
 import trio
 
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, decode_offsets
+from rmqha.broker.consumer_offset_manager import decode_offsets
 from rmqha.broker.group import ReplicationGroup, member_of
-from rmqha.broker.topic_config_manager import TopicConfigManager, TopicTable
+from rmqha.broker.kept_tables import CODES
+from rmqha.broker.metadata import MetadataService
+from rmqha.broker.topic_config_manager import TopicTable
 from rmqha.codec import java_json
 from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
 from rmqha.codec.remoting import HEADER_SIZE_MAX, RemotingCommand
 from rmqha.codec.transfer import OFFSET_MAX
 from rmqha.config import BrokerConfig, split_address
 from rmqha.config.java_properties import parse_properties
-from rmqha.errors import RemoteProtocolError, RemotingError
+from rmqha.errors import RemoteProtocolError, RemotingError, StoreError
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress
 from rmqha.remoting.client import RemotingClient, open_remoting_client
 from rmqha.replication.group import GroupMember
@@ -49,16 +51,16 @@ class MasterLink:
         self,
         network: Network,
         config: BrokerConfig,
-        topics: TopicConfigManager,
-        offsets: ConsumerOffsetManager,
+        metadata: MetadataService,
         *,
         group: ReplicationGroup,
     ) -> None:
         self._network = network
         self._group = group
         self._config = config
-        self._topics = topics
-        self._offsets = offsets
+        self._topics = metadata.topics
+        self._offsets = metadata.offsets
+        self._kept = metadata.kept
         self._last_failure = ""
 
     async def probe(self, ha_address: MasterAddress) -> LogRange | None:
@@ -118,7 +120,7 @@ class MasterLink:
         return (keys.get("dLegerSelfId"), keys.get("dLegerGroup")) == (self_id, group)
 
     async def run(self, address: str) -> None:
-        """Keep topics and consumer offsets like those of the master at ``address``, until cancelled."""
+        """Keep the tables like those of the master at ``address``, until cancelled."""
         await trio.sleep(_FIRST_AFTER_S)
         while True:
             await self._synchronize(address)
@@ -133,13 +135,14 @@ class MasterLink:
         failures: list[str] = []
         try:
             async with open_link(self._network, address) as client:
-                await self.check_group(client)
-                for take_over in (self._take_over_topics, self._take_over_offsets):
+                is_ours = await self.check_group(client)
+                of_all = (self._take_over_topics, self._take_over_offsets)
+                for take_over in of_all if is_ours else (*of_all, self._take_over_kept):
                     try:
                         await take_over(client)
                     except RemoteProtocolError as error:
                         failures.append(str(error))
-        except (RemotingError, RemoteProtocolError, OSError) as error:
+        except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
             failures.append(str(error))
         failure = "; ".join(failures)
         if failure and failure != self._last_failure:
@@ -154,10 +157,15 @@ class MasterLink:
         offsets = await _ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
         await self._offsets.merge_from_master(offsets)
 
-    async def check_group(self, client: RemotingClient) -> None:
-        """Raise RemoteProtocolError if this broker is of another group: its offsets would hide messages.
+    async def _take_over_kept(self, client: RemotingClient) -> None:
+        for code, name in CODES.items():
+            await self._kept.take_over(name, await _ask_table(client, code, dict))
 
-        It need not be the broker whose log is copied, which is asked for itself.
+    async def check_group(self, client: RemotingClient) -> bool:
+        """Whether this broker is one of rmqha's. It need not be that whose log is copied, which is asked for itself.
+
+        Raises:
+            RemoteProtocolError: it is of another group: its offsets would hide messages.
         """
         table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
         try:
@@ -167,6 +175,7 @@ class MasterLink:
             raise RemoteProtocolError(f"it does not say who it is: {error!r:.100}") from None
         if member is not None and (why := self._group.why_apart(member)):
             raise RemoteProtocolError(f"this is no broker of this group: {why}")
+        return is_ours
 
 
 def open_link(network: Network, address: str) -> AbstractAsyncContextManager[RemotingClient]:

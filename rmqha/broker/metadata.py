@@ -10,6 +10,7 @@ import trio
 
 from rmqha.broker.config_files import CONSUMER_OFFSET, QUEUE_ENDS, TOPICS, ConfigFiles
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.kept_tables import KeptTables
 from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.errors import StoreReadError, StoreWriteError
@@ -37,10 +38,8 @@ class SavedTable(Protocol):
 class MetadataService:
     """Topics and consumer offsets on disk, and the ends of queues without messages.
 
-    Delay offsets and subscription groups are kept as a store brought them: this version writes neither.
-
     Attributes:
-        files: where the tables are kept.
+        kept: tables that only brokers of RocketMQ go by.
         topics: which there are, with how many queues.
         offsets: how far consumer groups are.
         queue_ends: where queues end that hold no message.
@@ -56,6 +55,7 @@ class MetadataService:
         interval_s: float,
     ) -> None:
         self.files: Final = files
+        self.kept: Final = KeptTables(files)
         self.topics: Final = topics
         self.offsets: Final = offsets
         self.queue_ends: Final = queue_ends

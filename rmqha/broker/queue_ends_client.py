@@ -32,7 +32,7 @@ _PAGE_SIZE_MAX: Final = 256 * 1024
 """Bytes: 500 queues with the longest names have 75 KB."""
 
 
-CheckGroup = Callable[[RemotingClient], Awaitable[None]]
+CheckGroup = Callable[[RemotingClient], Awaitable[object]]
 """Raises RemoteProtocolError if this broker is of another group."""
 
 

@@ -12,18 +12,19 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker import master_link
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, OffsetTable, decode_offsets
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.consumer_offset_manager import OffsetTable, decode_offsets
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
-from rmqha.broker.topic_config_manager import TopicConfigManager
-from rmqha.codec.codes import STATUS_KEY, RequestCode
+from rmqha.codec import java_json
+from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
 from rmqha.replication.master_session import LogRange
-from tests.broker.machines import Machine
-from tests.settings import remoting_limits, topic_rules
+from tests.broker.machines import Machine, ask
+from tests.settings import remoting_limits
 from tests.sim.sim_net import SimNet
 
 
@@ -68,26 +69,20 @@ async def test_a_large_table_is_read_in_a_thread(is_large: bool, monkeypatch: py
 
 def link_of(net: SimNet, host: str, **settings: str) -> MasterLink:
     """As a broker on ``host`` has one; that broker is not started."""
-    return link_with(net, host, no_topics(), ConsumerOffsetManager(), settings=settings)
+    return link_with(net, host, Machine(net, host).controller(**settings))
 
 
-def link_with(
-    net: SimNet,
-    host: str,
-    topics: TopicConfigManager,
-    offsets: ConsumerOffsetManager,
-    *,
-    settings: dict[str, str],
-) -> MasterLink:
-    config = Machine(net, host).controller(**settings).config
-    group = ReplicationGroup(config, slave_addresses=lambda: (), name_slave=lambda _host, _port, _name: None)
-    return MasterLink(net.host(host).mount(), config, topics, offsets, group=group)
+def link_with(net: SimNet, host: str, broker: BrokerController) -> MasterLink:
+    group = ReplicationGroup(broker.config, slave_addresses=lambda: (), name_slave=lambda _host, _port, _name: None)
+    return MasterLink(net.host(host).mount(), broker.config, broker.metadata, group=group)
 
 
-def no_topics() -> TopicConfigManager:
-    return TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
-
-
+KEPT = {
+    RequestCode.GET_ALL_DELAY_OFFSET: RemotingCommand(0, body=b'{"offsetTable":{3:17}}'),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: RemotingCommand(
+        0, body=b'{"dataVersion":{"counter":1,"timestamp":2},"subscriptionGroupTable":{"g":{"groupName":"g"}}}'
+    ),
+}
 SLAVE = {
     "brokerRole": "SLAVE",
     "brokerId": "1",
@@ -142,22 +137,45 @@ async def test_rocketmq_is_not_taken_for_one_that_checks_reports(autojump_clock:
 
 
 async def test_an_error_in_place_of_a_table_is_said_and_the_other_table_is_taken(autojump_clock: MockClock) -> None:
-    net, topics, offsets = SimNet(), no_topics(), ConsumerOffsetManager()
-    topics.learn_queue("kept", 0)
+    net = SimNet()
+    slave = Machine(net, "10.0.0.2").controller(**SLAVE)
+    slave.topics.learn_queue("kept", 0)
     others = {
         RequestCode.GET_ALL_TOPIC_CONFIG: RemotingCommand(1, remark="No topic config in this broker"),
         RequestCode.GET_ALL_CONSUMER_OFFSET: RemotingCommand(0, body=b'{"offsetTable":{"t@group":{0:7}}}'),
+        **KEPT,
     }
     with capture_logs() as logs:
         async with answering(net, {}, others), trio.open_nursery() as nursery:
-            link = link_with(net, "10.0.0.2", topics, offsets, settings=SLAVE)
+            link = link_with(net, "10.0.0.2", slave)
             nursery.start_soon(link.run, SLAVE["masterAddress"])
             await trio.sleep(60)
             nursery.cancel_scope.cancel()
     told = [line["reason"] for line in logs if line["event"] == "master_link.not_synchronized"]
     assert told == ["request 21 (GET_ALL_TOPIC_CONFIG) is answered with error 1: No topic config in this broker"]
-    assert topics.select("kept") is not None
-    assert offsets.query_offset("group", "t", 0) == 7
+    assert slave.topics.select("kept") is not None
+    assert slave.offsets.query_offset("group", "t", 0) == 7
+
+
+async def test_what_only_rocketmq_goes_by_is_kept_and_handed_on(autojump_clock: MockClock) -> None:
+    """How far delayed messages are, and the settings of groups; who is told that there are none drops its own."""
+    net = SimNet()
+    machine = Machine(net, "10.0.0.2", SLAVE)
+    others = {
+        RequestCode.GET_ALL_TOPIC_CONFIG: RemotingCommand(0, body=b'{"topicConfigTable":{}}'),
+        RequestCode.GET_ALL_CONSUMER_OFFSET: RemotingCommand(0, body=b'{"offsetTable":{}}'),
+    }
+    async with answering(net, {}, others | KEPT), machine.broker(), machine.client() as client:
+        for code in KEPT:
+            assert (await ask(client, RemotingCommand(code))).code == ResponseCode.SYSTEM_ERROR
+        await trio.sleep(20)
+    for code in KEPT:
+        others[code] = RemotingCommand(0, body=b'{"offsetTable":{},"subscriptionGroupTable":{}}')
+    async with answering(net, {}, others), machine.broker(), machine.client() as client:
+        await trio.sleep(20)
+        for code, told in KEPT.items():
+            answer = await ask(client, RemotingCommand(code))
+            assert java_json.loads(answer.body) == java_json.loads(told.body)
 
 
 ROCKETMQ = {"commitLogMinOffset": "0", "commitLogMaxOffset": "500"}

@@ -8,7 +8,6 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import NameServers
@@ -22,6 +21,7 @@ from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
 from tests.broker.dledger_brokers import COMMON, BrokerGroup
+from tests.broker.machines import Machine
 from tests.settings import remoting_limits, topic_rules
 from tests.sim.sim_net import SimNet
 
@@ -171,8 +171,8 @@ async def test_a_broker_of_rocketmq_says_which_member_it_is(
     answer = RemotingCommand(ResponseCode.SUCCESS, body=keys.encode())
     dispatcher.register(RequestCode.GET_BROKER_CONFIG, lambda *_: answer)
     group = ReplicationGroup(config, slave_addresses=lambda: (), name_slave=lambda *_: None)
-    topics = TopicConfigManager(topic_rules(), now_ms=lambda: 0)
-    link = MasterLink(net.host("10.0.0.1").mount(), config, topics, ConsumerOffsetManager(), group=group)
+    metadata = Machine(net, "10.0.0.1").controller().metadata
+    link = MasterLink(net.host("10.0.0.1").mount(), config, metadata, group=group)
     async with trio.open_nursery() as nursery:
         listener = await net.host("10.0.0.2").mount().listen("10.0.0.2", 10911)
         nursery.start_soon(RemotingServer(dispatcher, limits=remoting_limits()).serve, listener)

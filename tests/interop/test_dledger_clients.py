@@ -10,6 +10,7 @@ import trio
 from rmqha.client.message import Message
 from rmqha.client.producer import open_producer
 from rmqha.client.results import SendStatus
+from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.remoting import RemotingCommand
 from tests.e2e.processes import Child
@@ -87,10 +88,12 @@ async def of_rmqha_alone(directory: Path) -> None:
 
 
 async def with_a_broker_of_rocketmq(directory: Path) -> None:
-    """Leaders of both kinds are killed; each kind's followers have topics and consumers' offsets from the other's."""
+    """Leaders of both kinds are killed; each kind's followers have the tables from the other's."""
     async with group_with_clients(directory, (JAVA, OURS, OURS)) as (group, clients):
         java = group.brokers["n0"]
         await fill(java)
+        group_config = b'{"groupName":"strict","retryMaxTimes":3}'
+        await ask(java, RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group_config))
         for name in ("n1", "n2"):
             await wait_tables(group.brokers[name])
         await our_client_sends(group)
@@ -104,5 +107,9 @@ async def with_a_broker_of_rocketmq(directory: Path) -> None:
         with trio.fail_after(120):
             while await tables_of(java) != (7, 4):  # noqa: ASYNC110 - another process
                 await trio.sleep(0.5)
+        settings = java_json.loads(
+            (await ask(java, RemotingCommand(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))).body
+        )
+        assert settings["subscriptionGroupTable"]["strict"]["retryMaxTimes"] == 3
         await group.brokers[leader].kill()
         await clients.wait_more(20)

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.broker.config_files import DELAY_OFFSET, SUBSCRIPTION_GROUP, encode_in_turns
+from rmqha.broker.config_files import encode_in_turns
+from rmqha.broker.kept_tables import CODES
 from rmqha.broker.metadata import MetadataService
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueEndsRequestHeader, decode_header
@@ -21,9 +22,7 @@ from rmqha.waiting import FairLock
 
 Send = Callable[[Connection, RemotingCommand], Awaitable[None]]
 
-_NO_GROUPS: dict[str, Any] = {"dataVersion": {"counter": 0, "timestamp": 0}, "subscriptionGroupTable": {}}
 _SENT_AT_ONCE: Final = 32
-_NO_DELAYS: dict[str, Any] = {"offsetTable": {}}
 
 
 class MetadataProcessor:
@@ -39,8 +38,8 @@ class MetadataProcessor:
         """Take the codes by which slaves ask for the tables."""
         dispatcher.register(RequestCode.GET_ALL_TOPIC_CONFIG, self.get_all_topic_config)
         dispatcher.register(RequestCode.GET_ALL_CONSUMER_OFFSET, self.get_all_consumer_offset)
-        dispatcher.register(RequestCode.GET_ALL_DELAY_OFFSET, self.get_all_delay_offset)
-        dispatcher.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.get_all_subscription_group_config)
+        for code in CODES:
+            dispatcher.register(code, self.get_kept)
         dispatcher.register(RequestCode.GET_QUEUE_ENDS, self.get_queue_ends)
 
     def get_all_topic_config(self, connection: Connection, request: RemotingCommand) -> None:
@@ -51,16 +50,13 @@ class MetadataProcessor:
         """43: how far consumer groups are."""
         self._answer_table(connection, request, self._metadata.offsets.to_json_in_turns)
 
-    def get_all_delay_offset(self, connection: Connection, request: RemotingCommand) -> None:
-        """45: how far delayed messages are delivered, as the store was brought here."""
-        self._answer_table(connection, request, partial(self._load, DELAY_OFFSET, _NO_DELAYS))
+    def get_kept(self, connection: Connection, request: RemotingCommand) -> None:
+        """45 and 201: how far delayed messages are delivered, and the settings of consumer groups, if they are known.
 
-    def get_all_subscription_group_config(self, connection: Connection, request: RemotingCommand) -> None:
-        """201: the settings of consumer groups, as the store was brought here."""
-        self._answer_table(connection, request, partial(self._load, SUBSCRIPTION_GROUP, _NO_GROUPS))
-
-    async def _load(self, name: str, otherwise: dict[str, Any]) -> dict[str, Any]:
-        return await self._metadata.files.load_in_thread(name) or otherwise
+        Who was told that there are none would drop its own.
+        """
+        name = CODES[RequestCode(request.code)]
+        self._answer_table(connection, request, partial(self._metadata.kept.load, name))
 
     def get_queue_ends(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """21021: a page of the ends of queues, and where the next page starts, if there is one."""
@@ -73,7 +69,7 @@ class MetadataProcessor:
         return None
 
     def _answer_table(
-        self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[dict[str, Any]]]
+        self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[dict[str, Any] | None]]
     ) -> None:
         self._answer(connection, request, partial(self._send_table, make=make))
 
@@ -103,7 +99,7 @@ class MetadataProcessor:
         return self._asking.get(connection) is request
 
     async def _send_table(
-        self, connection: Connection, request: RemotingCommand, *, make: Callable[[], Awaitable[dict[str, Any]]]
+        self, connection: Connection, request: RemotingCommand, *, make: Callable[[], Awaitable[dict[str, Any] | None]]
     ) -> None:
         """One is made at a time: made together, all tables would be in memory at once.
 
@@ -115,8 +111,18 @@ class MetadataProcessor:
                 return
             asked = [(client, one) for client, one in self._asking.items() if one.code == request.code]
             with trio.CancelScope(shield=True):
-                body = await encode_in_turns(await make())
-                await self._send_to_all(asked, body)
+                table = await make()
+                if table:
+                    await self._send_to_all(asked, await encode_in_turns(table))
+                else:
+                    self._refuse_all(asked)
+
+    def _refuse_all(self, asked: list[tuple[Connection, RemotingCommand]]) -> None:
+        for client, request in asked:
+            if self._is_asking(client, request):
+                del self._asking[client]
+                remark = "no such table is kept here: no master of RocketMQ's has told one yet"
+                client.respond(request, ResponseCode.SYSTEM_ERROR, remark=remark)
 
     async def _send_to_all(self, asked: list[tuple[Connection, RemotingCommand]], body: bytes) -> None:
         """They may be thousands: everybody else has a turn after a few."""
