@@ -23,6 +23,11 @@ from rmqha.waiting import wait_overdue
 
 Arguments = TypeVarTuple("Arguments")
 
+_CRUMB_BYTES_MAX: Final = 64
+_CRUMBS_MAX: Final = 16
+"""Who sends so many, one after the other and no whole request, is read only now and then: each costs as a request."""
+_CRUMBS_GATHERED_S: Final = 0.25
+
 
 class Connection:
     """One client's connection: a reader task, a writer task, and no task per request.
@@ -231,7 +236,7 @@ class Connection:
     async def _read(self) -> None:
         decoder = self._capacity.new_decoder()
         buffer = self._capacity.receive_buffer
-        self._heard_at = trio.current_time()
+        self._heard_at, crumbs = trio.current_time(), 0
         while True:
             held = decoder.pending_size
             if self._is_full():
@@ -263,6 +268,9 @@ class Connection:
                 self._frame_begun_at = self._heard_at if decoder.pending_size else inf
             if held or decoder.pending_size:
                 self._capacity.unfinished.note(self, decoder.pending_size, begun_anew=completed)
+            crumbs = 0 if completed or count >= _CRUMB_BYTES_MAX else crumbs + 1
+            if crumbs >= _CRUMBS_MAX:
+                await trio.sleep(_CRUMBS_GATHERED_S)
 
     async def _take_more(self, decoder: RequestDecoder) -> bool:
         """Decode and handle, in turns, what was received beyond that; returns whether any frame was completed."""

@@ -16,13 +16,14 @@ from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.codec.usual.sends import Request
 from rmqha.errors import RemotingTimeoutError
+from rmqha.memory import BytesLike
 from rmqha.remoting.client import RemotingClient, open_remoting_client
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.limits import RemotingLimits
 from rmqha.remoting.response_table import Outcome
 from rmqha.remoting.server import RemotingServer
-from tests.fakes import MemoryNetwork, MemoryStream
+from tests.fakes import MemoryNetwork, MemoryPipe, MemoryStream
 from tests.settings import remoting_limits
 
 HELD, TOGETHER = 2, 6
@@ -350,3 +351,37 @@ async def test_who_takes_no_answers_keeps_nobody_else_from_being_read(autojump_c
                 answer = await honest.invoke(RemotingCommand(1, body=bytes(2000)), timeout_s=1)
                 assert len(answer.body) == 1000
         nursery.cancel_scope.cancel()
+
+
+async def test_a_request_in_crumbs_is_read_now_and_then(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand clients that send byte by byte cost as much as with a request in each."""
+    network, received = MemoryNetwork(), list[int]()
+    take_nowait = MemoryPipe.take_nowait
+
+    def count(pipe: MemoryPipe, buffer: memoryview) -> int:
+        received.append(taken := take_nowait(pipe, buffer))
+        return taken
+
+    server = RemotingServer(Broker(), limits=remoting_limits())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        monkeypatch.setattr(MemoryPipe, "take_nowait", count)
+        monkeypatch.setattr(MemoryPipe, "put_nowait", put_behind)
+        stream = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        for byte in RemotingCommand(TOGETHER, body=bytes(2000)).encode():
+            await stream.send_all(bytes([byte]))
+            await trio.sleep(0.001)
+        await trio.sleep(1)
+        assert len(received) < 200
+        assert [connection.requests for connection in server.connections] == [1]
+        nursery.cancel_scope.cancel()
+
+
+def put_behind(pipe: MemoryPipe, data: BytesLike) -> int:
+    """As a kernel does: what is not received yet is one piece."""
+    pipe.chunks.append((pipe.chunks.pop() if pipe.chunks else b"") + bytes(data))
+    pipe.size += len(data)
+    pipe.wake()
+    return len(data)
