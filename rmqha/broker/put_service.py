@@ -156,8 +156,8 @@ class PutMessageService:
         self._answer(puts, results, caller)
 
     def _put_off(self, puts: list[Put[Asked]], caller: PutCaller[Asked]) -> None:
-        """Keep what came together for :meth:`run`, as far as there is room."""
-        if not self._has_room(puts):
+        """Keep what came together for :meth:`run`, as far as there is room; the first anyhow: it may be begun."""
+        if self._backlog and not self._has_room(puts):
             self._answer(puts, [_NO_ROOM] * len(puts), caller)
             return
         self._backlog.append((puts, caller))

@@ -14,14 +14,13 @@ from typing import Final
 
 import trio
 
-from rmqha.codec.dledger_entry import BODY_OFFSET, ENTRY_SIZE_MAX, MIN_BLANK_LEN, DLedgerEntry, decode_entry
-from rmqha.codec.limits import topic_problem
+from rmqha.codec.dledger_entry import BODY_OFFSET, decode_entry
 from rmqha.codec.record.dispatch import DispatchRequest
-from rmqha.codec.record.encoder import PreparedRecord
-from rmqha.codec.record.layout import enters_queue, store_timestamp_at
-from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
+from rmqha.codec.record.layout import store_timestamp_at
+from rmqha.dledger.dledger_exception import DLedgerException
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.ledger_log_files import LedgerLogFiles
+from rmqha.dledger.ledger_puts import LedgerPuts
 from rmqha.dledger.ledger_records import LedgerRecords
 from rmqha.dledger.old_commit_log import OldCommitLog
 from rmqha.errors import CorruptLogError, StoreError, StoreReadError
@@ -29,16 +28,8 @@ from rmqha.replication.watermark import Watermark
 from rmqha.store.log import Extent, PutRequest
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery
 from rmqha.store.recovery_progress import RecoveryProgress
-from rmqha.store.status import AppendResult, PutMessageStatus
+from rmqha.store.status import AppendResult
 from rmqha.store.store_log import Service, StoreGround
-
-_Code = DLedgerResponseCode
-_REFUSED: Final = {
-    _Code.UNEXPECTED_ARGUMENT: PutMessageStatus.MESSAGE_ILLEGAL,
-    _Code.LEADER_PENDING_FULL: PutMessageStatus.OS_PAGECACHE_BUSY,
-    _Code.LEADER_TRANSFERRING: PutMessageStatus.OS_PAGECACHE_BUSY,
-}
-"""The status of a put that was not stored (spec: dledger §6.6); SERVICE_NOT_AVAILABLE for all other codes."""
 
 
 class DLedgerCommitLog:
@@ -73,10 +64,9 @@ class DLedgerCommitLog:
         self._data: Final = ledger.data_file_list
         self._ground: Final = ground
         self._startup: Final = startup
-        self._pending_max: Final = pending_max
-        self._message_size_max: Final = ground.options.max_message_size
-        room = min(ENTRY_SIZE_MAX, self._data.mapped_file_size - MIN_BLANK_LEN)
-        self._record_size_max: Final = room - BODY_OFFSET
+        self._puts: Final = LedgerPuts(
+            ledger, pending_max=pending_max, message_size_max=ground.options.max_message_size
+        )
         self._old: Final = OldCommitLog(ground)
         self._entries: Final = LedgerRecords(ledger, ground.options.delay_levels_ms)
         self.files: Final = LedgerLogFiles(
@@ -87,7 +77,6 @@ class DLedgerCommitLog:
         self.boundary_offset = 0
         self.last_store_timestamp_ms = 0
         self.on_put: Callable[[], None] = lambda: None
-        self._topic_queue_table: dict[tuple[str, int], int] = {}
         self._confirmed = 0
         ledger.on_cut = self._on_cut
         ledger.beginning = self._old
@@ -146,6 +135,7 @@ class DLedgerCommitLog:
 
     def _on_cut(self, end: int) -> None:
         self.boundary_offset = min(self.boundary_offset, end)
+        self._puts.end = min(self._puts.end, end)
         self.wrote.cut(end)
         self.flushed.cut(end)
 
@@ -168,77 +158,16 @@ class DLedgerCommitLog:
     # ---- written
 
     def put_messages(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
-        """See :meth:`Log.put_messages`: each message, of a batch too, becomes an entry; all are dealt with at once."""
-        now_ms = self._ground.now_ms()
-        results = [
-            self._put(request, now_ms) if isinstance(request, PreparedRecord) else self._put_batch(request, now_ms)
-            for request in requests
-        ]
+        """See :meth:`Log.put_messages`."""
+        results = self._puts.put_messages(requests, now_ms=self._ground.now_ms())
+        self.note_records(self._puts.end, self._puts.store_timestamp_ms)
         self.refresh()
         self.on_put()
         return results
 
-    def _put(self, record: PreparedRecord, now_ms: int) -> AppendResult:
-        if problem := self._problem(record):
-            return AppendResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=problem)
-        try:
-            self._check_pending(1)
-            offset, queue_offset = self._append(record, now_ms)
-        except DLedgerException as error:
-            return _refused(error)
-        return AppendResult(PutMessageStatus.PUT_OK, offset, record.size, queue_offset, now_ms)
-
-    def _put_batch(self, records: Sequence[PreparedRecord], now_ms: int) -> AppendResult:
-        """Once its first messages are in the log the rest can fail only together with the disk, or the leadership."""
-        if problem := self._batch_problem(records):
-            return AppendResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=problem)
-        places: list[tuple[int, int]] = []
-        try:
-            self._check_pending(len(records))
-            for record in records:
-                places.append(self._append(record, now_ms))  # noqa: PERF401 - what is there when one fails is needed
-        except DLedgerException as error:
-            if places:
-                return AppendResult(PutMessageStatus.UNKNOWN_ERROR, remark=f"a part of the batch is stored: {error}")
-            return _refused(error)
-        first, queue_offset = places[0]
-        offsets = tuple(offset for offset, _ in places)
-        size = offsets[-1] + records[-1].size - first
-        return AppendResult(PutMessageStatus.PUT_OK, first, size, queue_offset, now_ms, batch_offsets=offsets)
-
-    def _check_pending(self, count: int) -> None:
-        ledger = self.ledger
-        if ledger.ledger_end_index - ledger.committed_index > self._pending_max:
-            text = f"{ledger.ledger_end_index - ledger.committed_index} messages wait for a majority, and {count} more"
-            raise DLedgerException(_Code.LEADER_PENDING_FULL, text)
-
-    def _append(self, record: PreparedRecord, now_ms: int) -> tuple[int, int]:
-        """Append one entry; where its message begins, and its place in the queue."""
-        key, enters = (record.topic, record.queue_id), enters_queue(record.sys_flag)
-        queue_offset = self._topic_queue_table.get(key, 0) if enters else 0
-        offset = self._data.next_position(BODY_OFFSET + record.size) + BODY_OFFSET
-        body = record.pack(queue_offset=queue_offset, physical_offset=offset, store_timestamp_ms=now_ms)
-        entry = self.ledger.append_as_leader(DLedgerEntry(body))
-        assert entry.pos + BODY_OFFSET == offset, "nothing came in between"
-        if enters:
-            self._topic_queue_table[key] = queue_offset + 1
-        self.boundary_offset, self.last_store_timestamp_ms = offset + record.size, now_ms
-        return offset, queue_offset
-
-    def _problem(self, record: PreparedRecord) -> str:
-        """Why no entry can have this message; empty if one can."""
-        if record.queue_id < 0:
-            return f"there is no queue {record.queue_id}"
-        if len(record.body) > self._message_size_max:
-            return f"body of {len(record.body)} bytes, maxMessageSize is {self._message_size_max}"
-        if record.size > self._record_size_max:
-            return f"a message of {record.size} bytes, at most {self._record_size_max} fit an entry of DLedger's"
-        return topic_problem(record.topic)
-
-    def _batch_problem(self, records: Sequence[PreparedRecord]) -> str:
-        if len({(record.topic, record.queue_id, record.sys_flag) for record in records}) > 1:
-            return "the messages of a batch belong to one queue"
-        return next(filter(None, map(self._problem, records)), "") if records else "the batch is empty"
+    def has_begun(self, request: PutRequest) -> bool:
+        """See :meth:`Log.has_begun`."""
+        return self._puts.has_begun(request)
 
     def append_raw(self, data: memoryview, phy_offset: int) -> int:
         """See :meth:`RawLog.append_raw`: a whole entry of the leader that this member follows."""
@@ -273,11 +202,11 @@ class DLedgerCommitLog:
 
     def next_queue_offset(self, topic: str, queue_id: int) -> int:
         """See :meth:`Log.next_queue_offset`."""
-        return self._topic_queue_table.get((topic, queue_id), 0)
+        return self._puts.topic_queue_table.get((topic, queue_id), 0)
 
     def learn_queue_offsets(self, table: dict[tuple[str, int], int]) -> None:
         """See :meth:`Log.learn_queue_offsets`."""
-        self._topic_queue_table = table
+        self._puts.topic_queue_table = table
 
     def note_records(self, end: int, store_timestamp_ms: int) -> None:
         """See :meth:`Log.note_records`."""
@@ -338,8 +267,7 @@ class DLedgerCommitLog:
     async def flush_in_thread(self, end: int) -> None:
         """See :meth:`FlushedLog.flush_in_thread`: the data and the index."""
         if self.flushed.value < end and not await self.ledger.flush_in_thread():
-            assert self.ledger.write_error is not None, "or it would have flushed"
-            raise self.ledger.write_error
+            raise self.ledger.write_error or StoreError("the log is closed: what was not flushed is not durable")
         self.refresh()
 
     def close(self) -> None:
@@ -348,7 +276,3 @@ class DLedgerCommitLog:
         self.flushed.fail_all()
         self.ledger.close()
         self._old.close()
-
-
-def _refused(error: DLedgerException) -> AppendResult:
-    return AppendResult(_REFUSED.get(error.code, PutMessageStatus.SERVICE_NOT_AVAILABLE), remark=str(error))

@@ -80,11 +80,8 @@ class DLedgerMmapFileStore:
         self._lock: Closable | None = None
         self.append_hooks: Final[list[AppendHook]] = []
         self.beginning = LedgerBeginning()
-        self.ledger_begin_index = -1
-        self.ledger_end_index = -1
-        self.ledger_end_term = -1
-        self.committed_index = -1
-        self.committed_pos = -1
+        self.ledger_begin_index = self.ledger_end_index = self.ledger_end_term = -1
+        self.committed_index = self.committed_pos = -1
         self.flushed_index = -1
         """Entries up to here, and their units, are durable."""
         self.room: Final = Room((self.data_file_list, self.index_file_list))
@@ -353,7 +350,7 @@ class DLedgerMmapFileStore:
         return self.flushed_index == self.ledger_end_index
 
     async def flush_in_thread(self) -> bool:
-        """Make durable what is written before the call; who comes meanwhile waits. False: something has failed.
+        """Make durable what is written before the call; who comes meanwhile waits. False: it has failed, or is closed.
 
         First the data, then its units, then it counts: see :mod:`rmqha.dledger.ledger_recovery`.
         """
@@ -361,7 +358,7 @@ class DLedgerMmapFileStore:
             return await self._flush()
 
     async def _flush(self) -> bool:
-        if self.write_error is not None:
+        if self.write_error is not None or self._lock is None:
             return False
         end, cuts = self.ledger_end_index, self._cuts
         try:
@@ -393,8 +390,10 @@ class DLedgerMmapFileStore:
             self.close()
 
     def close(self) -> None:
-        """Close every file, and give up the lock."""
+        """Close every file, and give up the lock; units that wait for a flush are not written any more."""
         self.data_file_list.close()
         self.index_file_list.close()
         if self._lock is not None:
             self._lock.close()
+            self._lock = None
+            self._cuts += 1

@@ -19,7 +19,8 @@ _WAIT_S: Final = 2.5
 """DLedger's clients wait for 3 s."""
 _READS_MAX: Final = 10_000
 _AT_ONCE_BYTES_MAX: Final = 1 << 20
-"""Bytes of entries that are told of before everybody else has a turn."""
+_AT_ONCE_MAX: Final = 1000
+"""Bytes of entries that are told of, and reads that are ended, before everybody else has a turn."""
 _Code = DLedgerResponseCode
 
 OnRead = Callable[[DLedgerResponseCode, DLedgerEntry | None], None]
@@ -75,12 +76,16 @@ class ProvenReads:
     def step(self, *, now: float) -> None:
         """Tell those whose proof is there, whose time is over, or all, if this member does not lead any more.
 
-        Of large entries some at a time: a leader that answers all at once does not beat meanwhile.
+        Some at a time: a leader that answers all at once does not beat meanwhile.
         """
         checker, told_bytes = self._pusher.checker, 0
+        waiting_max = len(self._reads) - _AT_ONCE_MAX
         self._has_more = False
         while self._reads:
             read = self._reads[0]
+            if len(self._reads) <= waiting_max:
+                self._has_more = True
+                return
             if checker is None or read.until <= now:
                 self._reads.popleft().tell(_Code.NOT_LEADER, None)
             elif self._elector.confirmed_beat < read.beat:

@@ -133,6 +133,10 @@ class CommitLog:
         self.wrote.advance(self.queue.max_offset)
         return results
 
+    def has_begun(self, request: PutRequest) -> bool:  # noqa: ARG002 - another log needs to look
+        """See :meth:`Log.has_begun`."""
+        return False
+
     def _segment_to_write(self) -> MappedFile | None:
         files = self.queue.files
         if files and not files[-1].is_full:

@@ -117,9 +117,14 @@ class Log(RawLog, Protocol):
         Never waits, and raises nothing for a refusal: what no put could ever store (an empty batch, or one of several
         queues; no topic, a queue below 0, too many bytes) is MESSAGE_ILLEGAL, what the disk did not take
         SERVICE_NOT_AVAILABLE, and then nothing of it is in the log, nor has it used up offsets. A list shorter than
-        ``requests`` means: later the rest. A Raft leader counts the offsets of queues here, too; a message's offset is
-        where it begins, behind the header of its entry.
+        ``requests`` means: later the rest, before anything else. A Raft leader counts the offsets of queues here, too;
+        a message's offset is where it begins, behind the header of its entry. A large batch it appends in turns; if
+        the rest cannot follow, that is UNKNOWN_ERROR.
         """
+        ...
+
+    def has_begun(self, request: PutRequest) -> bool:
+        """Whether a part of this batch is in the log, and the rest is to be put yet: never so in the classic log."""
         ...
 
     def truncate(self, offset: int) -> None:

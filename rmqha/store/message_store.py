@@ -174,7 +174,7 @@ class DefaultMessageStore:
         ``flushed`` and the replicas' watermark.
         """
         if not self._serving or not self.role.is_master or not self.running_flags.is_writeable:
-            return [self._refused()] * len(requests)
+            return self._refuse(requests)
         results = self.commit_log.put_messages(requests)
         self._appended()
         return results
@@ -184,6 +184,13 @@ class DefaultMessageStore:
         if not self._serving:
             return "the store is not running, or shutting down"
         return self.role.refusal() or self.running_flags.refusal()
+
+    def _refuse(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
+        results = [self._refused()] * len(requests)
+        if requests and self.commit_log.has_begun(requests[0]):
+            remark = f"a part of the batch is stored: {self.refusal()}"
+            results[0] = AppendResult(PutMessageStatus.UNKNOWN_ERROR, remark=remark)
+        return results
 
     def _refused(self) -> AppendResult:
         error = self.write_error or self.running_flags.put_hold

@@ -15,7 +15,7 @@ from rmqha.codec.dledger_entry import BODY_OFFSET, DLedgerEntry
 from rmqha.codec.record.layout import SysFlag, physical_offset_at
 from rmqha.codec.record.message import decode_message
 from rmqha.errors import CorruptLogError, StoreError
-from rmqha.replication.role import Role
+from rmqha.replication.role import Role, RoleKind
 from rmqha.store.log import PutRequest
 from rmqha.store.log_recovery import DurableKnowledge
 from rmqha.store.message_store import DefaultMessageStore
@@ -30,6 +30,7 @@ from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import Clock, bodies, dispatched, message, options
 
 S = PutMessageStatus
+LARGE_FILES: dict[str, Any] = {"mapped_file_size_for_entry_data": 4 << 20, "mapped_file_size_for_entry_index": 1 << 20}
 
 
 def test_a_message_lies_behind_its_entrys_header_and_knows_where() -> None:
@@ -56,6 +57,41 @@ def test_each_message_of_a_batch_is_an_entry() -> None:
     assert result.offsets == tuple(log.ledger.get(index).pos + BODY_OFFSET for index in range(7))
     assert (result.queue_offset, result.end_offset) == (0, log.max_offset)
     assert log.next_queue_offset("TopicTest", 0) == 7
+
+
+def test_a_large_batch_is_appended_in_turns_and_nothing_comes_in_between() -> None:
+    log = ledger_log(pending_max=10, **LARGE_FILES)
+    batch, single = [message(b"%d" % number) for number in range(5000)], message(b"behind it")
+    requests: list[PutRequest] = [message(b"before"), batch, single]
+    results, turns = log.put_messages(requests), 1
+    assert 0 < log.ledger.ledger_end_index < 5000
+    assert (len(results), log.has_begun(batch), log.has_begun(single)) == (1, True, False)
+    while len(results) < 3:
+        results += log.put_messages(requests[len(results) :])
+        turns += 1
+    assert (turns, log.has_begun(batch)) == (3, False)
+    assert [result.queue_offset for result in results[:2]] == [0, 1]
+    assert results[1].offsets == tuple(log.ledger.get(index).pos + BODY_OFFSET for index in range(1, 5001))
+    assert results[1].end_offset == log.ledger.end_of(5000)
+    assert results[2].status is S.OS_PAGECACHE_BUSY, "the batch itself was counted once"
+
+
+def test_a_batch_whose_leadership_ends_between_two_turns_is_in_doubt() -> None:
+    log = ledger_log(**LARGE_FILES)
+    batch = [message(b"%d" % number) for number in range(5000)]
+    assert log.put_messages([batch]) == []
+    log.lead(2)
+    (result,) = log.put_messages([batch])
+    assert (result.status, result.remark[:31]) == (S.UNKNOWN_ERROR, "a part of the batch is stored: ")
+    assert log.ledger.ledger_end_index < 5000
+
+
+def test_a_batch_that_is_begun_and_given_up_is_forgotten() -> None:
+    log = ledger_log(**LARGE_FILES)
+    batch = [message(b"%d" % number) for number in range(5000)]
+    assert log.put_messages([batch]) == []
+    assert log.put_messages([message(b"of somebody else")])[0].status is S.PUT_OK
+    assert not log.has_begun(batch)
 
 
 def test_what_no_entry_can_hold_is_illegal_and_uses_up_nothing() -> None:
@@ -168,9 +204,9 @@ def test_an_end_before_what_the_queues_know_is_damage() -> None:
 class LedgerStore:
     """One life of a store on DLedger's log, of a leader that is given its majority by the test."""
 
-    def __init__(self, device: SimDisk, **changes: Any) -> None:
+    def __init__(self, device: SimDisk, *, files: dict[str, int] | None = None, **changes: Any) -> None:
         ground = StoreGround(options(**changes), device.mount(), now_ms=Clock())
-        self.log = LedgerLog(ground.disk, ground=ground)
+        self.log = LedgerLog(ground.disk, ground=ground, **files or {})
         log: StoreLog = self.log
         self.store = DefaultMessageStore(make_parts(ground, log, role=Role()))
 
@@ -268,6 +304,17 @@ async def test_after_a_crash_dispatch_begins_where_the_queues_are_known_to_be_wh
     recovery = ledger.store.load()
     assert 0 < recovery.scanned_from == ledger.log.extents()[-1].begin
     ledger.store.close()
+
+
+async def test_a_store_that_takes_no_puts_any_more_says_that_a_part_of_a_batch_is_there(
+    autojump_clock: MockClock,
+) -> None:
+    async with living(SimDisk(), files=LARGE_FILES) as ledger:
+        batch, single = [message(b"%d" % number) for number in range(5000)], message()
+        assert ledger.store.put_messages([batch, single]) == []
+        ledger.store.role.become(RoleKind.CANDIDATE, term=2)
+        results = ledger.store.put_messages([batch, single])
+        assert [result.status for result in results] == [S.UNKNOWN_ERROR, S.SERVICE_NOT_AVAILABLE]
 
 
 async def test_old_files_go_but_nothing_that_is_not_committed(autojump_clock: MockClock) -> None:

@@ -435,3 +435,12 @@ def test_one_process_has_a_store(mount: SimMount) -> None:
     opened(mount)
     with pytest.raises(StoreLockedError):
         opened(mount)
+
+
+def test_what_waits_for_a_flush_is_not_written_once_the_store_is_closed(mount: SimMount) -> None:
+    """It came into a new first file of the index: a log whose first files were deleted could not start again."""
+    store = leader(mount, acks_flushed=True)
+    put(store, b"one", b"two")
+    store.close()
+    assert not trio.run(store.flush_in_thread)
+    assert store.write_error is None, "no file was to be made"

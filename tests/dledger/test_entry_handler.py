@@ -1,5 +1,6 @@
 """What a follower makes of a leader's pushes, in whatever order they come."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -17,8 +18,8 @@ Code = DLedgerResponseCode
 class Pushed:
     """A follower, and its leader, whose pushes are answered at once."""
 
-    def __init__(self) -> None:
-        self.store = follower(SimDisk().mount(), acks_flushed=False)
+    def __init__(self, **sizes: int) -> None:
+        self.store = follower(SimDisk().mount(), acks_flushed=False, **sizes)
         self.handler = EntryHandler[int](self.store, acks_flushed=False)
 
     def push(self, kind: PushType, *entries: DLedgerEntry, term: int = 1, commit_index: int = -1) -> int:
@@ -111,3 +112,56 @@ class TestCodes:
 
     def test_no_entry(self, pushed: Pushed) -> None:
         assert pushed.push(PushType.COMPARE) == Code.UNEXPECTED_ARGUMENT
+
+
+LARGE_FILES = {"mapped_file_size_for_entry_data": 1 << 20, "mapped_file_size_for_entry_index": 1 << 20}
+
+
+def pushed_batch(pushed: Pushed) -> PushEntryRequest:
+    """So many entries behind the first, which the follower has."""
+    one, *others = put(leader(SimDisk().mount(), **LARGE_FILES), *[b"%d" % number for number in range(5001)])
+    assert pushed.push(PushType.TRUNCATE, one) == Code.SUCCESS
+    return PushEntryRequest(PushType.APPEND, 1, LEADER, 5000, tuple(others))
+
+
+def steps_of(pushed: Pushed) -> tuple[list[int], list[tuple[int, int]]]:
+    """Where the log ended after each step, and the answers."""
+    ends, told = list[int](), list[tuple[int, int]]()
+    while not ends or pushed.handler.due_at == -inf:
+        told += [(token, answer.code) for token, answer in pushed.handler.step(now=0.0)]
+        ends.append(pushed.store.ledger_end_index)
+    return ends, told
+
+
+def test_a_large_batch_is_stored_and_compared_in_turns() -> None:
+    """A leader of Java's may push 30,000 small entries at once."""
+    pushed = Pushed(**LARGE_FILES)
+    request = pushed_batch(pushed)
+    assert pushed.handler.handle_push(request, 7, now=0.0) is None
+    ends, told = steps_of(pushed)
+    assert len(ends) == 3 == len({*ends})
+    assert (ends[-1], told) == (5000, [(7, Code.SUCCESS)])
+    assert pushed.store.committed_index == 5000
+    assert pushed.handler.handle_push(request, 8, now=0.0) is None
+    ends, told = steps_of(pushed)
+    assert (len(ends), told) == (3, [(8, Code.SUCCESS)])
+    last = replace(request.entries[-1], body=b"another")
+    assert pushed.handler.handle_push(replace(request, entries=(*request.entries[:-1], last)), 9, now=0.0) is None
+    assert steps_of(pushed) == ([5000] * 3, [(9, Code.INCONSISTENT_STATE)])
+
+
+def test_a_batch_that_is_begun_is_answered_when_its_leader_is_replaced() -> None:
+    pushed = Pushed(**LARGE_FILES)
+    request = pushed_batch(pushed)
+    assert pushed.handler.handle_push(request, 7, now=0.0) is None
+    assert not pushed.handler.step(now=0.0)
+    follow(pushed.store, 2)
+    assert steps_of(pushed)[1] == [(7, Code.NOT_FOLLOWER)]
+    assert pushed.store.ledger_end_index < 5000
+
+
+@pytest.mark.parametrize("kind", [PushType.COMPARE, PushType.TRUNCATE])
+def test_a_question_has_one_entry(kind: PushType) -> None:
+    """With thousands each would be compared in one step."""
+    pushed = Pushed()
+    assert pushed.push(kind, *put(leader(SimDisk().mount()), b"one", b"two")) == Code.UNEXPECTED_ARGUMENT

@@ -61,3 +61,16 @@ def test_for_who_does_not_take_it_nothing_is_read() -> None:
     reads.ask(1, tell, now=0.0)
     reads.step(now=0.0)
     assert told == [(404, None)] * 100 + [(200, 1)]
+
+
+def test_many_small_entries_are_told_of_in_turns() -> None:
+    pusher, told = leading(), list[DLedgerResponseCode]()
+    reads = proven_reads(pusher)
+    for _ in range(2500):
+        reads.ask(1, lambda code, _entry: told.append(code), now=0.0)
+    reads.step(now=0.0)
+    assert (told, reads.due_at) == ([DLedgerResponseCode.SUCCESS] * 1000, -inf)
+    pusher.checker = None
+    for _ in range(2):
+        reads.step(now=0.0)
+    assert (told[1000:], reads.due_at) == ([DLedgerResponseCode.NOT_LEADER] * 1500, inf)

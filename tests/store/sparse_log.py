@@ -154,6 +154,9 @@ class SparseLog:
             results.append(AppendResult(PutMessageStatus.PUT_OK, offset, len(record), queue_offset, 1))
         return results
 
+    def has_begun(self, request: PutRequest) -> bool:
+        return False
+
     def append_raw(self, data: memoryview, phy_offset: int) -> int:
         if phy_offset != self.max_offset:
             raise StoreError(f"{phy_offset} is not where the log ends, {self.max_offset}")
