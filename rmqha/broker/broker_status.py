@@ -16,6 +16,7 @@ from rmqha.remoting.fence import Fence
 from rmqha.store.message_store import DefaultMessageStore
 
 _VERSION_DESC: Final = "V4_9_8"
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 # Read by mqadmin, which fails without them; nothing here has a thread pool or counts by the day.
 _ABSENT_QUEUES: Final = ("sendThreadPoolQueue", "pullThreadPoolQueue", "queryThreadPoolQueue")
@@ -26,6 +27,9 @@ _ABSENT_TOTALS: Final = (
     "msgGetTotalYesterdayMorning",
     "msgGetTotalTodayMorning",
     "msgGetTotalTodayNow",
+)
+_ABSENT: Final = dict.fromkeys(
+    [f"{name}{what}" for name in _ABSENT_QUEUES for what in ("Size", "HeadWaitTimeMills")] + [*_ABSENT_TOTALS], "0"
 )
 
 
@@ -73,12 +77,9 @@ class BrokerStatus:
             "putTps": "0.0 0.0 0.0",
             "remainHowManyDataToFlush": f"{store.max_offset - store.flushed_offset} B",
             "runtime": f"[ {int(self._clock() - self._started_at)} seconds ]",
-            STATUS_KEY: json.dumps(self.document(), separators=(",", ":")),
+            STATUS_KEY: _encode(self.document()),
         }
-        table |= {f"{name}Size": "0" for name in _ABSENT_QUEUES}
-        table |= {f"{name}HeadWaitTimeMills": "0" for name in _ABSENT_QUEUES}
-        table |= dict.fromkeys(_ABSENT_TOTALS, "0")
-        return dict(sorted(table.items()))
+        return dict(sorted((table | _ABSENT).items()))
 
     def document(self) -> dict[str, Any]:
         """Everything `rmqha status` judges by. Seconds and bytes; None where something does not apply."""

@@ -5,7 +5,7 @@ master's start the catch-up with what only its slaves still hold.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -214,13 +214,17 @@ class ClassicReplication:
         """``catch_up``, ``ha`` and ``ha_client`` of the status document (rmqha/cli/verdict.py)."""
         return {
             "catch_up": self.catch_up.info(),
-            "ha": _plain(asdict(self.ha_service.info())),
-            "ha_client": _plain(asdict(self.ha_client.info())) if self.ha_client is not None else None,
+            "ha": _plain(self.ha_service.info()),
+            "ha_client": _plain(self.ha_client.info()) if self.ha_client is not None else None,
         }
 
 
 def _plain(value: Any) -> Any:
-    """Enums as their values, tuples as lists: what JSON holds."""
+    """Dataclasses as dictionaries, enums as their values, tuples as lists: what JSON holds."""
+    if value is None or isinstance(value, int | float | str):
+        return value
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

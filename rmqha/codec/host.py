@@ -9,11 +9,13 @@ Source: spec: commitlog §2.1; rocketmq-all-4.9.8 MessageExt.java:79-108.
 
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 
 from rmqha.errors import LocalProtocolError
 
 
+@lru_cache(maxsize=256)
 def encode_host(ip: str, port: int) -> bytes:
     """8 bytes for an IPv4 address, 20 for an IPv6 one; a zone (``%eth0``) is dropped.
 
