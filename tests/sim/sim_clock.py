@@ -88,10 +88,8 @@ class Timers(trio_run.Deadlines):
         moments = self._moments
         while moments and moments[0][2].task is None:
             heappop(moments)
-        if not self._heap:
-            return moments[0][0] if moments else inf
-        deadline = super().next_deadline()
-        return min(deadline, moments[0][0]) if moments else deadline
+        deadline = super().next_deadline() if self._heap else inf
+        return moments[0][0] if moments and moments[0][0] < deadline else deadline
 
     def is_due(self, now: float) -> bool:
         """Whether the time of any of them has come."""

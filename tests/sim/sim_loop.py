@@ -106,10 +106,9 @@ def _loop(
                 _shuffle(batch, order.random)
             while batch:
                 task = context.task = batch.pop()
-                send, value = task._next_send_fn, task._next_send
-                task._next_send_fn = task._next_send = None
+                task._next_send_fn = None
                 try:
-                    message = send(value)
+                    message = task.coro.send(task._next_send)
                 except BaseException as error:  # noqa: BLE001 - whatever a task dies of, its nursery is told
                     runner.task_exited(task, _end(error))
                     continue

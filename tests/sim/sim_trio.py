@@ -126,7 +126,6 @@ def _set(event: Any) -> None:
 
 
 def _reschedule(runner: Any, task: Any, next_send: Any = NOTHING) -> None:
-    task._next_send_fn = task.coro.send
     task._next_send = NOTHING if next_send is trio_run._NO_SEND else next_send
     task._abort_func = task.custom_sleep_data = None
     runner.runq.append(task)
