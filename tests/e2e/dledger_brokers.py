@@ -1,12 +1,14 @@
 """Groups of ``rmqha broker -c FILE`` processes on one DLedger log."""
 
-import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from tests.e2e.commands import rmqha
+from rmqha.cli.ask import runtime_table
+from rmqha.cli.errors import CliError
+from rmqha.cli.verdict import judge, read_status
 from tests.e2e.processes import Broker, Ports, RmqhaBroker, free_ports, give_back
 
 
@@ -55,8 +57,12 @@ class BrokerGroup:
 
     async def status(self, name: str) -> dict[str, Any]:
         """What a broker says of itself; empty if it does not answer."""
-        _, out, _ = await rmqha("status", "-b", self.brokers[name].address, "--format", "json")
-        return dict(json.loads(out)) if out else {}
+        ask = partial(runtime_table, self.brokers[name].address, timeout_s=5)
+        try:
+            facts = read_status(await trio.to_thread.run_sync(ask))
+        except CliError:
+            return {}
+        return facts | {"verdict": judge(facts).level}
 
     async def master(self, *, besides: str = "") -> str:
         """Who takes messages, once somebody does."""
