@@ -277,11 +277,17 @@ class DLedgerReplication:
         return self._log.confirmed == self._log.max_offset == self._store.reput_from_offset
 
     async def _learn_queue_ends(self) -> bool:
-        """Learn which offset comes next in each queue; False if the log cannot be read at present."""
+        """Learn which offset comes next in each queue; False if the log cannot be read, at present or at all.
+
+        With a log that is damaged this broker gives up leadership, as when it cannot dispatch.
+        """
         try:
             await self._store.recover_topic_queue_table()
         except StoreReadError as error:
             self._lines.log(logger.warning, "dledger_broker.not_read", reason=str(error), next="tried again")
+            return False
+        except StoreError as error:
+            self._store.running_flags.fail_dispatch(error)
             return False
         return True
 

@@ -223,3 +223,8 @@ def decode_index(unit: BytesLike) -> tuple[int, int]:
     """``pos`` and ``size`` of a unit's entry."""
     _magic, pos, size, _index, _term = _INDEX_UNIT.unpack(unit)
     return pos, size
+
+
+def term_of_unit(unit: BytesLike) -> int:
+    """``term`` of a unit's entry."""
+    return int(_INDEX_UNIT.unpack(unit)[4])

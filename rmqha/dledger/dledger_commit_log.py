@@ -23,7 +23,7 @@ from rmqha.dledger.ledger_log_files import LedgerLogFiles
 from rmqha.dledger.ledger_puts import LedgerPuts
 from rmqha.dledger.ledger_records import LedgerRecords
 from rmqha.dledger.old_commit_log import OldCommitLog
-from rmqha.errors import CorruptLogError, StoreError, StoreReadError
+from rmqha.errors import CorruptLogError, StoreError
 from rmqha.replication.watermark import Watermark
 from rmqha.store.log import Extent, PutRequest
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery
@@ -130,8 +130,8 @@ class DLedgerCommitLog:
             return self.max_offset
         try:
             return self.ledger.end_of(self.ledger.flushed_index)
-        except (StoreReadError, DLedgerException):
-            return 0  # the index cannot be read at present: the next call knows more
+        except StoreError:
+            return 0  # the index cannot be read: the next call may know more
 
     def _on_cut(self, end: int) -> None:
         self.boundary_offset = min(self.boundary_offset, end)

@@ -17,7 +17,6 @@ from rmqha.codec.dledger_entry import (
     INDEX_UNIT_SIZE,
     DLedgerEntry,
     decode_entry,
-    decode_index,
     encode_header,
     encode_index,
 )
@@ -42,7 +41,7 @@ from rmqha.dledger.ledger_index import LedgerIndex
 from rmqha.dledger.ledger_recovery import first_index, recover_ledger
 from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.room import Room
-from rmqha.errors import StoreReadError, StoreWriteError
+from rmqha.errors import CorruptLogError, StoreError, StoreReadError, StoreWriteError
 from rmqha.store.disk import Closable, Disk
 from rmqha.store.open_files import OpenFiles
 
@@ -75,7 +74,7 @@ class DLedgerMmapFileStore:
             config, disk, open_files=open_files, full_store_paths=lambda: self.full_store_paths
         )
         self.index_file_list: Final = make_index_file_list(config, disk, open_files=open_files)
-        self._index: Final = LedgerIndex(self.index_file_list, waits_for_flush=config.acks_flushed)
+        self.index: Final = LedgerIndex(self.index_file_list, waits_for_flush=config.acks_flushed)
         self._checkpoint: Final = CheckPointFile(disk, config.default_path)
         self._lock: Closable | None = None
         self.append_hooks: Final[list[AppendHook]] = []
@@ -166,13 +165,13 @@ class DLedgerMmapFileStore:
             self._make_room(entry)
             data = encode_header(entry) + entry.body
             self._store(entry, hooked(self.append_hooks, entry, data))
-        except (StoreWriteError, StoreReadError) as error:
+        except (StoreWriteError, StoreReadError, CorruptLogError) as error:
             raise self._disk_error(error) from error
         return entry
 
     def _make_room(self, entry: DLedgerEntry) -> None:
         """In both lists, before anything of the entry is written: then it is in both, or in neither."""
-        self._index.prepare()
+        self.index.prepare()
         data = self.data_file_list
         at = data.next_position(entry.size) if entry.pos == -1 else entry.pos
         if at != data.max_wrote_position and data.mapped_files:
@@ -185,18 +184,18 @@ class DLedgerMmapFileStore:
         With files of DLedger's size they are, and this does nothing.
         """
         data, begin = self.data_file_list, self.data_file_list.mapped_files[-1].file_from_offset
-        unproven = data.max_wrote_position if self.is_flushed else self._place(self.flushed_index + 1)[0]
+        unproven = data.max_wrote_position if self.is_flushed else self.index.place(self.flushed_index + 1)[0]
         if min(unproven, data.flushed_where) < begin:
             data.sync(data.flushed_where)
-            self._index.write_waiting(self.ledger_end_index + 1)
+            self.index.write_waiting(self.ledger_end_index + 1)
             self.index_file_list.sync(self.index_file_list.flushed_where)
             self.flushed_index = self.ledger_end_index
 
     def _store(self, entry: DLedgerEntry, data: bytes) -> None:
         """Append an entry for which room was made."""
         pos = self.data_file_list.write(data)
-        assert (pos, self._index.end) == (entry.pos, entry.index), "room was made there, and every entry has a unit"
-        self._index.put(encode_index(pos=pos, size=entry.size, magic=entry.magic, index=entry.index, term=entry.term))
+        assert (pos, self.index.end) == (entry.pos, entry.index), "room was made there, and every entry has a unit"
+        self.index.put(encode_index(pos=pos, size=entry.size, magic=entry.magic, index=entry.index, term=entry.term))
         self.ledger_end_index, self.ledger_end_term = entry.index, entry.term
         if self.ledger_begin_index == -1:
             self.ledger_begin_index = entry.index
@@ -220,7 +219,7 @@ class DLedgerMmapFileStore:
         try:
             self._make_room(entry)
             self._store(entry, data)
-        except (StoreWriteError, StoreReadError) as error:
+        except (StoreWriteError, StoreReadError, CorruptLogError) as error:
             raise self._disk_error(error) from error
         return entry
 
@@ -252,7 +251,7 @@ class DLedgerMmapFileStore:
                 self._store(entry, data)
             self.ledger_end_index, self.ledger_end_term = entry.index, entry.term
             self.revise_ledger_begin_index()
-        except (StoreWriteError, StoreReadError) as error:
+        except (StoreWriteError, StoreReadError, CorruptLogError) as error:
             raise self._disk_error(error) from error
         self._update_ledger_end_index_and_term()
         return entry.index
@@ -260,7 +259,7 @@ class DLedgerMmapFileStore:
     def _cut(self, index: int, offset: int) -> None:
         """``index`` is the next, to go to ``offset``. The units go last: without its unit an entry was never stored."""
         self.data_file_list.truncate_offset(offset)
-        self._index.truncate(index)
+        self.index.truncate(index)
         self.on_cut(offset)
 
     def _begin_anew(self, entry: DLedgerEntry) -> None:
@@ -272,7 +271,7 @@ class DLedgerMmapFileStore:
         self.flushed_index = entry.index - 1
         self._update_ledger_end_index_and_term()
         self.data_file_list.rebuild_with_pos(entry.pos)
-        self._index.rebuild(entry.index)
+        self.index.rebuild(entry.index)
         self.on_cut(0)
 
     def get(self, index: int) -> DLedgerEntry:
@@ -283,27 +282,24 @@ class DLedgerMmapFileStore:
         """
         check_index(index, self.ledger_begin_index, self.ledger_end_index)
         try:
-            pos, size = self._place(index)
+            pos, size = self.index.place(index)
             data = self.data_file_list.get_data(pos, size)
-        except StoreReadError as error:
+        except (StoreReadError, CorruptLogError) as error:
             raise self._disk_error(error) from error
         entry = None if data is None else decode_entry(data)
         if entry is None or (entry.index, entry.pos) != (index, pos):
             raise DLedgerException(_Code.DISK_ERROR, f"the index says that entry {index} is at {pos}: it is not there")
         return entry
 
-    def _place(self, index: int) -> tuple[int, int]:
-        """Offset and size of an entry that is here. Raises StoreReadError."""
-        unit = self._index.unit(index)
-        if unit is None:
-            raise DLedgerException(_Code.DISK_ERROR, f"the index has no unit for entry {index}")
-        return decode_index(unit)
-
     def end_of(self, index: int) -> int:
-        """Where an entry ends; for the one before the first, where that begins. Raises StoreReadError."""
+        """Where an entry ends; for the one before the first, where that begins.
+
+        Raises:
+            StoreReadError, CorruptLogError: the index cannot be read at present; it lacks this entry.
+        """
         if index < self.ledger_begin_index or self.ledger_begin_index == -1:
             return self.data_file_list.min_offset
-        pos, size = self._place(index)
+        pos, size = self.index.place(index)
         return pos + size
 
     def update_committed_index(self, term: int, new_committed_index: int) -> bool:
@@ -317,8 +313,8 @@ class DLedgerMmapFileStore:
             return False
         try:
             self.committed_pos = self.end_of(index)
-        except (StoreReadError, DLedgerException):
-            return False  # the index cannot be read at present; the next entry, or commit, tries again
+        except (StoreReadError, CorruptLogError):
+            return False  # the index cannot be read; the next entry, or commit, tries again
         self.committed_index = index
         return True
 
@@ -331,7 +327,7 @@ class DLedgerMmapFileStore:
         if self.write_error is not None:
             raise DLedgerException(_Code.DISK_ERROR, f"an earlier failure is final: {self.write_error}")
 
-    def _disk_error(self, error: StoreWriteError | StoreReadError) -> DLedgerException:
+    def _disk_error(self, error: StoreError) -> DLedgerException:
         """The answer to who wanted to write; a next file that cannot be made for want of space is no final failure."""
         if isinstance(error, StoreWriteError) and not self.room.take_for_lacking(error):
             self.fail(error)
@@ -364,7 +360,7 @@ class DLedgerMmapFileStore:
         try:
             await self.data_file_list.flush_in_thread()
             if cuts == self._cuts:
-                self._index.write_waiting(end + 1)
+                self.index.write_waiting(end + 1)
                 await self.index_file_list.flush_in_thread()
         except (StoreWriteError, StoreReadError) as error:
             self._disk_error(error)

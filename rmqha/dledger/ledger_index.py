@@ -2,8 +2,9 @@
 
 from typing import Final
 
-from rmqha.codec.dledger_entry import INDEX_UNIT_SIZE
+from rmqha.codec.dledger_entry import INDEX_UNIT_SIZE, decode_index, term_of_unit
 from rmqha.dledger.mmap_file_list import MmapFileList
+from rmqha.errors import CorruptLogError
 
 
 class LedgerIndex:
@@ -42,6 +43,24 @@ class LedgerIndex:
             return bytes(self._waiting[behind : behind + INDEX_UNIT_SIZE]) or None
         unit = self.files.get_data(index * INDEX_UNIT_SIZE, INDEX_UNIT_SIZE)
         return None if unit is None else bytes(unit)
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Offset and size of an entry that is here. Raises StoreReadError, CorruptLogError: it has no unit."""
+        return decode_index(self._unit(index))
+
+    def term(self, index: int) -> int:
+        """Term of an entry that is here. Raises StoreReadError, CorruptLogError: it has no unit."""
+        return term_of_unit(self._unit(index))
+
+    def _unit(self, index: int) -> bytes:
+        unit = self.unit(index)
+        if unit is None:
+            raise CorruptLogError(
+                0,
+                f"the index in {self.files.store_path} has no unit for entry {index}: a file of it is missing. Stop "
+                "this member, move that directory away, and start it again: it makes the index anew of the data files",
+            )
+        return unit
 
     def write_waiting(self, end: int) -> None:
         """Write the units that waited, up to that of index ``end - 1``: their entries are durable.

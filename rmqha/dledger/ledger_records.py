@@ -5,7 +5,9 @@ The body of each entry is one message, whose physical offset is where it begins,
 """
 
 import struct
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from rmqha.codec.dledger_entry import (
@@ -18,7 +20,7 @@ from rmqha.codec.dledger_entry import (
     start_position,
 )
 from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
-from rmqha.codec.record.layout import MESSAGE_MAGIC, RECORD_SIZE_MIN, fields_struct
+from rmqha.codec.record.layout import MESSAGE_MAGIC, RECORD_SIZE_MIN, enters_queue, fields_struct
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.mmap_file import MmapFile
 from rmqha.errors import CorruptLogError
@@ -30,22 +32,27 @@ _BEGINNING: Final = struct.Struct(">ii")
 _ENTRY: Final = struct.Struct(">ii16xq")
 """Magic, size and pos."""
 _HEAD: Final = fields_struct("total_size", "magic", "physical_offset")
+_SYS_FLAG: Final = fields_struct("sys_flag")
 
 
 class LedgerExtent:
     """A data file; see :class:`~rmqha.store.log.Extent`."""
 
-    __slots__ = ("_entries", "_entries_end", "begin", "end")
+    __slots__ = ("_barriers_bytes", "_messages_bytes", "begin", "end")
 
-    def __init__(self, begin: int, end: int, *, entries: int, entries_end: int) -> None:
+    def __init__(self, begin: int, end: int, *, messages_bytes: int, barriers_bytes: Callable[[], int]) -> None:
         self.begin: Final = begin
         self.end: Final = end
-        self._entries: Final = entries
-        self._entries_end: Final = entries_end
+        self._messages_bytes: Final = messages_bytes
+        self._barriers_bytes: Final = barriers_bytes
 
     def holds_just(self, size_bytes: int) -> bool:
-        """The index tells how many entries there are, and each has one message."""
-        return size_bytes == self._entries_end - self.begin - BODY_OFFSET * self._entries
+        """The index tells how many entries there are, and each has one message; some of those no queue has."""
+        left = self._messages_bytes - size_bytes
+        try:
+            return left == 0 or (left > 0 and left == self._barriers_bytes())
+        except CorruptLogError:
+            return False
 
 
 class LedgerRecords:
@@ -66,8 +73,25 @@ class LedgerRecords:
     def _extent(self, first: EntryHeader, behind: int) -> LedgerExtent:
         file = self._data.find(first.pos)
         assert file is not None, "its first entry was read"
-        entries_end = self._ledger.end_of(behind - 1)
-        return LedgerExtent(first.pos, file.wrote_offset, entries=behind - first.index, entries_end=entries_end)
+        return LedgerExtent(
+            first.pos,
+            file.wrote_offset,
+            messages_bytes=self._ledger.end_of(behind - 1) - first.pos - BODY_OFFSET * (behind - first.index),
+            barriers_bytes=partial(self._barriers_bytes, first.index, behind),
+        )
+
+    def _barriers_bytes(self, index: int, behind: int) -> int:
+        """Bytes of the messages by which leaders committed what they inherited: a barrier is the first of its term."""
+        size_bytes, units = 0, self._ledger.index
+        while index < behind:
+            size_bytes += self._unqueued_bytes(*units.place(index))
+            index = bisect_right(range(behind), units.term(index), index, behind, key=units.term)
+        return size_bytes
+
+    def _unqueued_bytes(self, pos: int, size: int) -> int:
+        """Bytes of an entry's message, if it enters no queue."""
+        record = self.record_at(pos + BODY_OFFSET, end=pos + size)
+        return 0 if record is None or enters_queue(_SYS_FLAG.unpack_from(record)[0]) else len(record)
 
     def records(self, start: int, end: int) -> tuple[list[DispatchRequest], int]:
         """See :meth:`Log.records`: one goes on where an entry begins, or the message in it."""
@@ -87,14 +111,16 @@ class LedgerRecords:
             if behind > limit:
                 break
             if not is_message:
-                self._check_entry(view, at, base)
+                self._check_entry(view, at, base, size=second)
             found += self._message(view, at if is_message else at + BODY_OFFSET, behind, base=base)
             at = behind
         return found, base + at
 
-    def _check_entry(self, view: memoryview, at: int, base: int) -> None:
-        magic, size, pos = _ENTRY.unpack_from(view, at)
-        if magic != CURRENT_MAGIC or pos != base + at or size < BODY_OFFSET:
+    def _check_entry(self, view: memoryview, at: int, base: int, *, size: int) -> None:
+        if size < BODY_OFFSET:
+            raise CorruptLogError(base + at, f"no entry begins here: it would have {size} bytes")
+        magic, _, pos = _ENTRY.unpack_from(view, at)
+        if magic != CURRENT_MAGIC or pos != base + at:
             raise CorruptLogError(base + at, f"no entry begins here: magic {magic}, size {size}, pos {pos}")
 
     def _message(self, view: memoryview, at: int, end: int, *, base: int) -> list[DispatchRequest]:

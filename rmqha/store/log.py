@@ -149,7 +149,12 @@ class Log(RawLog, Protocol):
         ...
 
     def extents(self, start: int = 0) -> Sequence[Extent]:
-        """All of it that is written behind ``start``, in order."""
+        """All of it that is written behind ``start``, in order.
+
+        Raises:
+            CorruptLogError: what tells where they end is missing.
+            StoreReadError: it cannot be read at present.
+        """
         ...
 
     def records(self, start: int, end: int) -> tuple[list[DispatchRequest], int]:

@@ -1,7 +1,7 @@
 """DLedgerCommitLog: messages in entries, and a store that lives on them."""
 
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,6 +14,7 @@ from rmqha.codec.checkpoint import Checkpoint
 from rmqha.codec.dledger_entry import BODY_OFFSET, DLedgerEntry
 from rmqha.codec.record.layout import SysFlag, physical_offset_at
 from rmqha.codec.record.message import decode_message
+from rmqha.dledger.term_barrier import barrier_body
 from rmqha.errors import CorruptLogError, StoreError
 from rmqha.replication.role import Role, RoleKind
 from rmqha.store.log import PutRequest
@@ -176,6 +177,70 @@ def test_extents_know_what_they_hold() -> None:
             sizes += sum(one.msg_size for one in requests)
         assert extent.holds_just(sizes)
         assert not extent.holds_just(sizes - 1)
+
+
+def test_extents_know_of_the_entries_by_which_leaders_began() -> None:
+    """No queue has them: a data file with one was read record by record at each start."""
+    log, sizes = ledger_log(**LARGE_FILES), 0
+    for term in (1, 2, 5):
+        log.lead(term)
+        log.ledger.append_as_leader(DLedgerEntry(barrier_body(log.ledger, now_ms=1)))
+        log.refresh()
+        sizes += sum(one.wrote_bytes for one in log.put_messages([message(size=100 + n) for n in range(9)]))
+    [extent] = log.extents()
+    assert extent.holds_just(sizes)
+    barrier_bytes = len(barrier_body(log.ledger, now_ms=1))
+    wrong = (sizes - 1, sizes - 100, sizes - barrier_bytes, sizes + barrier_bytes, sizes + 3 * barrier_bytes + 1)
+    assert not any(extent.holds_just(size) for size in wrong)
+
+
+def log_without_a_file_of_its_index(disk: SimDisk) -> LedgerLog:
+    log = ledger_log(disk.mount())
+    for number in range(25):
+        log.append(b"%d" % number)
+    log.confirm_all()
+    log.close()
+    mount = disk.mount()
+    mount.unlink(f"{INDEX}/{min(mount.listdir(INDEX))}")
+    return ledger_log(mount)
+
+
+INDEX = "/store/dledger-n0/index"
+LACKS: dict[str, Callable[[LedgerLog], object]] = {
+    "extents": lambda log: log.extents(),
+    "truncate": lambda log: log.truncate(0),
+    "recover": lambda log: log.recover(
+        DurableKnowledge(clean=False, checkpoint=Checkpoint()), check_crc=True, progress=RecoveryProgress()
+    ),
+}
+
+
+@pytest.mark.parametrize("method", LACKS)
+def test_an_index_that_lacks_a_file_is_said_with_what_to_do(method: str) -> None:
+    """Nobody expects DLedger's codes of a Log: a start failed without a reason, and a takeover ended a broker."""
+    disk = SimDisk(latency_s=(0, 0))
+    log = log_without_a_file_of_its_index(disk)
+    with pytest.raises(StoreError, match=r"index has no unit for entry .* move that directory away"):
+        LACKS[method](log)
+    log.refresh()
+    log.close()
+    mount = disk.mount()
+    for name in mount.listdir(INDEX):
+        mount.unlink(f"{INDEX}/{name}")
+    log = ledger_log(mount)
+    assert len(log.extents()) == len(log.files.files)
+    assert log.ledger.get(0).index == 0
+
+
+def test_what_is_no_entry_at_the_very_end_of_a_file_is_corrupt() -> None:
+    log = ledger_log()
+    log.append(b"0")
+    [file] = log.ledger.data_file_list.mapped_files
+    at = DATA_SIZE - 10
+    file.file().pwrite([struct.pack(">ii", 7, 10)], at)
+    file.take_as_written(DATA_SIZE)
+    with pytest.raises(CorruptLogError, match="no entry begins here"):
+        log.records(at, DATA_SIZE)
 
 
 def test_a_follower_takes_whole_entries_and_begins_nowhere_by_itself() -> None:
