@@ -4,6 +4,7 @@ The log alone is replicated by the group. Where the leader's broker is, its memb
 no name server is needed. One of RocketMQ's does not say, but a name server may know; else there is the log alone.
 """
 
+from functools import partial
 from typing import Final
 
 import structlog
@@ -90,4 +91,4 @@ class DLedgerTables:
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ends.run)
-            nursery.start_soon(self._link.run, address)
+            nursery.start_soon(partial(self._link.run, address, begins_at_once=True))

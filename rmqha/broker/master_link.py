@@ -119,8 +119,13 @@ class MasterLink:
             return False
         return (keys.get("dLegerSelfId"), keys.get("dLegerGroup")) == (self_id, group)
 
-    async def run(self, address: str) -> None:
-        """Keep the tables like those of the master at ``address``, until cancelled."""
+    async def run(self, address: str, *, begins_at_once: bool = False) -> None:
+        """Keep the tables like those of the master at ``address``, until cancelled.
+
+        RocketMQ's slaves begin after some seconds; a master that has just been elected may be replaced before.
+        """
+        if begins_at_once:
+            await self._synchronize(address)
         await trio.sleep(_FIRST_AFTER_S)
         while True:
             await self._synchronize(address)

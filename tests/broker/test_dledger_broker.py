@@ -143,6 +143,27 @@ async def test_a_leader_that_cannot_read_its_log_for_a_moment_takes_over_later(
         assert (failures_left, [node.broker is None for node in group.nodes.values()].count(True)) == (0, 1)
 
 
+async def test_a_leader_whose_log_is_damaged_lets_another_take_over(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of its index is missing, say: the broker ended."""
+    learn, damaged = DefaultMessageStore.recover_topic_queue_table, list[DefaultMessageStore]()
+
+    async def recover_topic_queue_table(store: DefaultMessageStore) -> None:
+        damaged[:] = damaged or [store]
+        if store in damaged:
+            raise CorruptLogError(0, "of the test")
+        await learn(store)
+
+    async with group_of() as group:
+        former = await group.wait_master()
+        monkeypatch.setattr(DefaultMessageStore, "recover_topic_queue_table", recover_topic_queue_table)
+        former.kill()
+        await group.send(b"0")
+        assert [node.broker is None for node in group.nodes.values()].count(True) == 1
+        assert (await group.wait_master()).running.store is not damaged[0]
+
+
 @pytest.mark.parametrize("how", ["kill", "cut_power"])
 async def test_a_producer_goes_on_with_the_next_leader_and_nothing_is_lost(autojump_clock: MockClock, how: str) -> None:
     async with group_of() as group:
@@ -222,6 +243,14 @@ async def test_followers_have_topics_and_offsets_from_the_leader(autojump_clock:
         await group.wait(lambda: all(one.offsets.query_offset("group", "t", 0) == 1 for one in followers))
         topic = master.running.topics.select("t")
         assert topic is not None
+        late = next(node for node in group.nodes.values() if node is not master)
+        late.cut_power()
+        master.running.offsets.commit_offset("group", "t", 0, offset=2)
+        await late.start()
+        await group.wait(lambda: late.running.role.master != "")
+        await group.wait(lambda: late.running.offsets.query_offset("group", "t", 0) == 2, limit_s=1)
+        await group.wait(lambda: all(one.running.topics.select("t") == topic for one in group.nodes.values()))
+        followers = [node.running for node in group.nodes.values() if node is not master]
         assert all(one.topics.select("t") == topic for one in followers)
 
 
