@@ -1,7 +1,8 @@
 """AppendHook: what changes an entry's bytes once its place is known (spec: dledger §2.4 step 7, §6.1).
 
 DLedger's broker writes a message's physical offset so. The broker here knows the place before it appends
-(:mod:`rmqha.dledger.ledger_puts`) and adds no hook; whoever embeds this store as DLedger is embedded may.
+(:mod:`rmqha.dledger.ledger_puts`) and adds no hook: the list is there for programs that put something
+else on this store, as on DLedger's.
 """
 
 from collections.abc import Callable, Sequence
