@@ -85,6 +85,8 @@ class ClassicReplication:
         self._introduce: Final = None if probe else self.master_link.introduce
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
         self.catch_up: Final = self._make_catch_up(chance)
+        self._followed_ends: QueueEndsClient | None = None
+        """On a slave: asks its master where queues end."""
         self._waits_for_slaves: Final = options.is_sync_master(config) and config.in_sync_replicas > 1
         transfer = self.ha_service.group_transfer
         if self._waits_for_slaves:
@@ -179,7 +181,8 @@ class ClassicReplication:
             if self.ha_client is not None:
                 config = self._config
                 address = config.master_address or address_behind(split_address(config.ha_master_address))
-                for service in (self.ha_client, self._queue_ends_client(address)):
+                self._followed_ends = self._queue_ends_client(address)
+                for service in (self.ha_client, self._followed_ends):
                     nursery.start_soon(service.run)
                 if config.master_address:
                     nursery.start_soon(self.master_link.run, config.master_address)
@@ -211,12 +214,22 @@ class ClassicReplication:
             logger.warning("consumer_offsets.cut", count=len(cut), queues=cut[:10])
 
     def facts(self) -> dict[str, Any]:
-        """``catch_up``, ``ha`` and ``ha_client`` of the status document (rmqha/cli/verdict.py)."""
+        """``catch_up``, ``ha``, ``ha_client`` and ``not_learned`` of the status document (rmqha/cli/verdict.py)."""
         return {
             "catch_up": self.catch_up.info(),
             "ha": _plain(self.ha_service.info()),
             "ha_client": _plain(self.ha_client.info()) if self.ha_client is not None else None,
+            "not_learned": self._not_learned(),
         }
+
+    def _not_learned(self) -> list[str]:
+        """What a slave should have from its master beside the log, and could not get the last time it asked."""
+        ends = self._followed_ends
+        asked = (
+            ("topics and consumers' offsets were not taken over", self.master_link.failure),
+            ("it should not be made master: where queues end is unknown", ends.failure if ends else ""),
+        )
+        return [f"{what}: {why}" for what, why in asked if why]
 
 
 def _plain(value: Any) -> Any:

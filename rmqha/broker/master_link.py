@@ -45,7 +45,11 @@ HA_PORT_DISTANCE: Final = 1
 
 
 class MasterLink:
-    """Asks by short connections: a question every few seconds needs no connection of its own."""
+    """Asks by short connections: a question every few seconds needs no connection of its own.
+
+    Attributes:
+        failure: why a table could not be taken over the last time; empty if all were.
+    """
 
     def __init__(
         self,
@@ -61,7 +65,7 @@ class MasterLink:
         self._topics = metadata.topics
         self._offsets = metadata.offsets
         self._kept = metadata.kept
-        self._last_failure = ""
+        self.failure = ""
 
     async def probe(self, ha_address: MasterAddress) -> LogRange | None:
         """What the log of the broker with this HA port holds; None if it does not say.
@@ -150,9 +154,9 @@ class MasterLink:
         except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
             failures.append(str(error))
         failure = "; ".join(failures)
-        if failure and failure != self._last_failure:
+        if failure and failure != self.failure:
             logger.warning("master_link.not_synchronized", address=address, reason=failure)
-        self._last_failure = failure
+        self.failure = failure
 
     async def _take_over_topics(self, client: RemotingClient) -> None:
         if topics := await _ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics):

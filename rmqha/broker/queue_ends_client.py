@@ -43,7 +43,11 @@ def address_behind(ha_address: tuple[str, int]) -> str:
 
 
 class QueueEndsClient:
-    """Asks one broker, whose log is the same: where queues ended before some byte of it never changes."""
+    """Asks one broker, whose log is the same: where queues ended before some byte of it never changes.
+
+    Attributes:
+        failure: why it could not be learned the last time; empty if it was, or nobody was asked yet.
+    """
 
     def __init__(
         self,
@@ -59,7 +63,7 @@ class QueueEndsClient:
         self._store: Final = store
         self._queue_ends: Final = queue_ends
         self._check_group: Final = check_group
-        self._failure = ""
+        self.failure = ""
 
     async def run(self) -> None:
         """Ask until the answer is complete, once it is settled where the local log begins."""
@@ -75,10 +79,11 @@ class QueueEndsClient:
                 await self._check_group(client)
                 count = await self._ask_ends(client, before=before)
         except (RemotingError, MQBrokerError, RemoteProtocolError, OSError) as error:
-            if str(error) != self._failure:
+            if str(error) != self.failure:
                 logger.warning("queue_ends.unknown", address=self._address, reason=str(error))
-            self._failure = str(error)
+            self.failure = str(error)
             return False
+        self.failure = ""
         logger.info("queue_ends.learned", address=self._address, count=count)
         return True
 

@@ -15,8 +15,9 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     ha               asdict(HAServiceInfo): port, connections, connections_broken, refused, departed,
                      push2_slave_max_offset, live_slaves, replicated_offset
     ha_client        asdict(HAClientInfo) on a slave, else None
+    not_learned      what a slave could not get from its master beside the log, a sentence each
 
-A member of a DLedger group has ``dledger`` in place of the last three: see rmqha/cli/dledger_verdict.py.
+A member of a DLedger group has ``dledger`` in place of the last four: see rmqha/cli/dledger_verdict.py.
 
 While a broker starts, there are only the names, the role, and
 
@@ -170,9 +171,10 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
         told = _SLAVE_ADVICE.get(state) or client["last_error"] or "not connected to its master yet"
         reasons.append(f"{state}: {told}")
     failed = facts.get("write_refusal") or state in ("ahead", "below-min", "diverged", "failed", "misconfigured")
-    level = "failed" if failed else "degraded" if reasons else "ok"
     behind = client["received_offset"] - client["durable_offset"]
-    in_sync = not reasons and behind == 0
+    in_sync = not reasons and behind == 0  # of the log
+    reasons += facts.get("not_learned", ())
+    level = "failed" if failed else "degraded" if reasons else "ok"
     return Verdict(level, f"{name}, {state} from {client['master']}", tuple(reasons), in_sync=in_sync)
 
 

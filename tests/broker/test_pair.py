@@ -230,6 +230,23 @@ async def test_the_default_client_is_told_the_status_before_it_gives_up(
         pair.master.disk.faults.heal()
 
 
+async def test_a_slave_that_has_only_the_log_says_so(pair: Pair, autojump_clock: MockClock) -> None:
+    """As behind a firewall that knows the HA port: it was called ok, and had no consumer's offsets when it was needed."""
+    async with pair.running(), pair.master.client() as client, pair.slave.client() as slave_client:
+        listener = pair.net.listeners.pop(("10.0.0.1", 10911))
+        await ask(client, send_request(b"x"))
+        await trio.sleep(20)
+        verdict = judge(await status(slave_client))
+        assert (verdict.level, verdict.in_sync) == ("degraded", True), verdict
+        assert [reason.partition(":")[0] for reason in verdict.reasons] == [
+            "topics and consumers' offsets were not taken over",
+            "it should not be made master",
+        ]
+        pair.net.listeners["10.0.0.1", 10911] = listener
+        await trio.sleep(20)
+        assert judge(await status(slave_client)).level == "ok"
+
+
 async def test_status_judges_both_sides(pair: Pair, autojump_clock: MockClock) -> None:
     async with pair.running(), pair.master.client() as client, pair.slave.client() as slave_client:
         await ask(client, send_request(b"x"))
