@@ -231,7 +231,7 @@ async def test_the_default_client_is_told_the_status_before_it_gives_up(
 
 
 async def test_a_slave_that_has_only_the_log_says_so(pair: Pair, autojump_clock: MockClock) -> None:
-    """As behind a firewall that knows the HA port: it was called ok, and had no consumer's offsets when it was needed."""
+    """As behind a firewall that knows only the HA port: it was called ok, and had no offsets when it was needed."""
     async with pair.running(), pair.master.client() as client, pair.slave.client() as slave_client:
         listener = pair.net.listeners.pop(("10.0.0.1", 10911))
         await ask(client, send_request(b"x"))
