@@ -196,6 +196,15 @@ def test_properties_that_end_in_zeros_are_torn_only_where_nothing_follows() -> N
     assert scan_records(alone, 0, len(first), phy_offset_base=BASE, torn_from=len(first)).records == 1
 
 
+@pytest.mark.parametrize("properties", [b"\0", b"\0\0", b"\0\0\0", b"a\0\0"])
+def test_properties_of_which_hardly_anything_came_are_torn(properties: bytes) -> None:
+    plain = decode_message(record(0))
+    size = plain.store_size - len(plain.properties_raw) + len(properties)
+    alone = replace(plain, properties_raw=properties, store_size=size).encode()
+    scan = scan_records(alone + bytes(600), 0, len(alone), phy_offset_base=BASE, torn_from=0)
+    assert (scan.end, scan.stop) == (0, Stop.CORRUPT)
+
+
 @pytest.mark.parametrize("at", [(1 << 20) - 8, (1 << 20) - 2, (1 << 20) - 1, 1 << 20])
 def test_a_record_is_found_wherever_its_magic_lies(at: int) -> None:
     """What is searched is searched in pieces."""

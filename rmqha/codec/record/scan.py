@@ -136,7 +136,7 @@ def scan_records(
             break
         if check_crc and body_size and crc32(view[body_at:topic_at]) & 0x7FFFFFFF != crc:
             break
-        if next_at > suspect_from and properties_size and _are_torn(view, properties_at + 2, next_at):
+        if next_at > suspect_from and properties_size and _are_torn(view, properties_at, next_at):
             return Scan(at, Stop.CORRUPT, "its properties were torn", records, last_store_timestamp_ms)
         at, records, last_store_timestamp_ms = next_at, records + 1, store_timestamp_ms
     if at == end:
