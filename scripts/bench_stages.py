@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What each stage of a send costs: CPU time per message, in one process, without sockets; replicas answer at once.
+"""What each stage of a send costs: CPU time per message, in one process, without sockets; a slave answers at once.
 
     scripts/bench_stages.py                                     1 KiB, 256 requests arrive together
     scripts/bench_stages.py --dialect other-json --keys --window 1
+    scripts/bench_stages.py --late 3                            768 more arrive before a slave acknowledges
 
 The figures are the best of several rounds, so they hold on a busy machine, too. Cutting frames is timed alone and is
 part of the whole road as well; what is left of that is trio's, the connection's accounts, and the waiting's. Each
@@ -12,7 +13,7 @@ window is dispatched when it is acknowledged, as a broker does; that is no part 
 import argparse
 import sys
 import tempfile
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 from time import thread_time, time_ns
@@ -73,16 +74,25 @@ class Stopwatch:
         return run
 
 
-class ReadyReplica:
-    """A slave that acknowledges when it is asked to."""
+class Replica:
+    """A slave that is asked after each window, and acknowledges it when ``late`` more have come; at the end, all."""
 
     acked_from = 0
 
-    def __init__(self) -> None:
+    def __init__(self, windows: int, *, late: int) -> None:
         self.acked = Watermark()
+        self._windows = windows
+        self._late = late
+        self._held = deque[int]()
 
     def is_slave_ok(self, _next_offset: int) -> bool:
         return True
+
+    def acknowledge(self, end: int) -> None:
+        self._held.append(end)
+        self._windows -= 1
+        while self._held and (len(self._held) > self._late or self._windows < 0):
+            self.acked.advance(self._held.popleft())
 
 
 class PreparedStream:
@@ -121,6 +131,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--dialect", default=",".join(DIALECTS), help="(default: %(default)s)")
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body (default %(default)s)")
     parser.add_argument("--window", type=int, default=256, help="requests that arrive together (default %(default)s)")
+    parser.add_argument("--late", type=int, default=0, help="windows that come before one is acknowledged (default 0)")
     parser.add_argument("--topics", type=int, default=1, help="(default %(default)s)")
     parser.add_argument("--keys", action="store_true", help="let KEYS and TAGS be another in each message")
     parser.add_argument("--messages", type=int, default=20_000, help="of a round (default %(default)s)")
@@ -162,13 +173,19 @@ def cut_frames(chunks: list[bytes]) -> None:
 
 
 async def send(
-    store: DefaultMessageStore, chunks: list[bytes], *, watch: Stopwatch, topics: TopicConfigManager, gate: list[int]
+    store: DefaultMessageStore,
+    chunks: list[bytes],
+    *,
+    watch: Stopwatch,
+    topics: TopicConfigManager,
+    gate: list[int],
+    late: int,
 ) -> None:
     """The whole road of a master: from the requests' bytes to the answers', and to the queues.
 
     ``gate`` holds up to where the store may dispatch: what is acknowledged.
     """
-    replica, fence, limits = ReadyReplica(), Fence(), remoting_limits()
+    replica, fence, limits = Replica(len(chunks), late=late), Fence(), remoting_limits()
     durability = Durability(
         store, clock=trio.current_time, flush=None, replica=ReplicaPromise(replica, timeout_s=3600.0)
     )
@@ -179,12 +196,12 @@ async def send(
     dispatcher.register_batch((310, 320), watch.timed("process", processor.process))
     puts.put = watch.timed("put", puts.put)  # type: ignore[method-assign]
     store.put_messages = watch.timed("append", store.put_messages)  # type: ignore[method-assign]
-    acknowledge = watch.timed("acknowledge", lambda: replica.acked.advance(store.max_offset))
+    acknowledge = watch.timed("acknowledge", lambda: replica.acknowledge(store.max_offset))
     dispatch = watch.timed("dispatch", store.reput.catch_up)
 
     def acknowledge_and_dispatch() -> None:
         acknowledge()
-        gate[0] = store.max_offset
+        gate[0] = max(gate[0], replica.acked.value)
         dispatch()
 
     stream: Any = PreparedStream(chunks, acknowledge_and_dispatch)
@@ -225,13 +242,14 @@ async def measure_round(
     *,
     topics: TopicConfigManager,
     gate: list[int],
+    late: int,
 ) -> dict[str, float]:
     chunks = requests_of(case, messages)
     messages = len(chunks) * case.window
     watch, base = Stopwatch(), master.max_offset
     watch.timed("frames", cut_frames)(chunks)
     put_messages = master.put_messages
-    await send(master, chunks, watch=watch, topics=topics, gate=gate)
+    await send(master, chunks, watch=watch, topics=topics, gate=gate, late=late)
     master.put_messages = put_messages  # type: ignore[method-assign]
     log = memoryview(bytes(commit_log(master).view_range(base, master.max_offset - base)))
     replicate(log, base, slave, watch)
@@ -265,7 +283,9 @@ async def measure(case: Case, arguments: argparse.Namespace, directory: Path) ->
             name = f"bench-{topic:05d}" if topic else "bench"
             topics.learn_queue(name, 7)
         for number in range(arguments.rounds + 1):
-            spent = await measure_round(master, slave, case, arguments.messages, topics=topics, gate=gate)
+            spent = await measure_round(
+                master, slave, case, arguments.messages, topics=topics, gate=gate, late=arguments.late
+            )
             if number:
                 best = {stage: min(us, best.get(stage, us)) for stage, us in spent.items()}
         nursery.cancel_scope.cancel()
