@@ -12,7 +12,7 @@ from rmqha.codec.usual.sends import Request
 from rmqha.errors import RemotingSendRequestError, forget_locals
 from rmqha.memory import BytesLike
 from rmqha.remoting.fence import Fence, Guard
-from rmqha.remoting.in_flight import InFlight
+from rmqha.remoting.in_flight import LET_GO, InFlight
 from rmqha.remoting.limits import Capacity, RemotingLimits
 from rmqha.remoting.outgoing import OutgoingQueue
 from rmqha.remoting.request_handler import RequestHandler
@@ -68,11 +68,11 @@ class Connection:
         self._ending = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
 
-    def send_response(self, *parts: BytesLike) -> None:
+    def send_response(self, *parts: BytesLike, was_let_go: bool = False) -> None:
         """Queue the answer to one request; answers queued meanwhile go out together."""
         if self.closed:
             return
-        self.in_flight.release(1)
+        self.in_flight.release_one(was_let_go=was_let_go)
         self._outgoing.put_all(parts)
 
     def send_responses(self, frames: list[bytes]) -> None:
@@ -83,11 +83,11 @@ class Connection:
             self.in_flight.release(len(frames))
             self._outgoing.put(b"".join(frames))
 
-    def send_nowait(self, *parts: BytesLike) -> None:
+    def send_nowait(self, *parts: BytesLike, was_let_go: bool = False) -> None:
         """As :meth:`send_response`, but at once if nothing is queued: for a lone answer."""
         if self.closed:
             return
-        self.in_flight.release(1)
+        self.in_flight.release_one(was_let_go=was_let_go)
         for part in parts:
             self._outgoing.put_nowait(part)
 
@@ -105,13 +105,14 @@ class Connection:
 
     def send_reply(self, request: Request, response: RemotingCommand) -> None:
         """Send ``response`` as the answer to ``request``, in its form; a one-way request is never answered."""
+        was_let_go = request.size == LET_GO
         if request.flag & FLAG_ONEWAY:
-            self.finish_oneway(1)
+            self.in_flight.release_one(was_let_go=was_let_go)
             return
         response.opaque = request.opaque
         response.flag = FLAG_RESPONSE
         response.serialize = request.serialize
-        self.send_nowait(response.encode())
+        self.send_nowait(response.encode(), was_let_go=was_let_go)
         if len(response.body) >= self._limits.outgoing_share_bytes:
             self.large_answers.note_sent(self.large_answers.begin(len(response.body)), self)
 
@@ -119,9 +120,15 @@ class Connection:
         """Give back what so many one-way requests took: nothing of them is held any more."""
         self.in_flight.release(requests)
 
-    def let_go(self, request: Request) -> None:
-        """Give back what ``request`` took: it will be answered later, maybe much later, and its bytes are not kept."""
-        self.in_flight.let_go(request.size)
+    def let_go(self, request: Request) -> RemotingCommand:
+        """Give back what ``request`` took: it will be answered later, maybe much later, and its bytes are not kept.
+
+        Returns:
+            No more of it than its answer needs, of the size :data:`LET_GO`; let go again, it stays as it is.
+        """
+        if request.size != LET_GO:
+            self.in_flight.let_go(request.size)
+        return RemotingCommand(request.code, request.opaque, request.flag, serialize=request.serialize, size=LET_GO)
 
     def fenced(self, request: Request | None = None) -> Guard:
         """Keep what goes wrong in a block with this client: ``request`` is refused, or this connection ends."""

@@ -1,8 +1,13 @@
 """InFlight: the requests of one connection that are not answered yet. Hot path."""
 
+from typing import Final
+
 import trio
 
 from rmqha.remoting.limits import Capacity, RemotingLimits
+
+LET_GO: Final = -1
+"""The size of a request that has given back what it took: its answer takes nothing from the shares of others."""
 
 
 class InFlight:
@@ -57,8 +62,17 @@ class InFlight:
             if self._released:
                 self._released.unpark_all()
 
+    def release_one(self, *, was_let_go: bool) -> None:
+        """One is answered; if it was let go, it has nothing left to give back."""
+        if not was_let_go:
+            self.release(1)
+        elif self.requests:
+            self.requests -= 1
+            if self._released:
+                self._released.unpark_all()
+
     def let_go(self, size: int) -> None:
-        """Nothing is kept of a request of this size, though it is not answered yet."""
+        """Nothing is kept of a request of this size, though it is not answered yet: :meth:`release_one` follows."""
         if self._accounted:
             self._accounted -= 1
             gone = min(size, self.size) if self._accounted else self.size

@@ -323,9 +323,12 @@ async def test_answers_to_what_was_let_go_leave_the_others_on_the_account(autoju
             request = RemotingCommand(HELD, body=bytes(size))
             client.invoke_nowait(request, deadline=trio.current_time() + 99, on_outcome=lambda _outcome: None)
         await trio.testing.wait_all_tasks_blocked()
-        connection, first = broker.held[0]
-        connection.let_go(first)
-        assert 310 < server.capacity.used_bytes < 1000
+        connection, first = broker.held.pop(0)
+        kept = connection.let_go(first)
+        assert 310 < (left := server.capacity.used_bytes) < 1000
+        connection.let_go(kept)
+        connection.respond(kept, 0)
+        assert (server.capacity.used_bytes, connection.in_flight.requests) == (left, 2)
         broker.echo_held()
         assert (server.capacity.used_bytes, connection.in_flight.requests, connection.in_flight.size) == (0, 0, 0)
 

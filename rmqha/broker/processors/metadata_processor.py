@@ -82,8 +82,7 @@ class MetadataProcessor:
             remark = "answers wait to be taken: read them, then ask again"
             connection.respond(request, ResponseCode.SYSTEM_BUSY, remark=remark)
             return
-        connection.let_go(request)
-        request = RemotingCommand(request.code, request.opaque, request.flag, serialize=request.serialize)
+        request = connection.let_go(request)
         self._asking[connection] = request
         connection.start_soon(self._send, connection, request, send)
 
@@ -134,7 +133,7 @@ class MetadataProcessor:
                 answer = RemotingCommand(
                     ResponseCode.SUCCESS, request.opaque, FLAG_RESPONSE, serialize=request.serialize
                 )
-                client.send_response(answer.encode_header(len(body)), body)
+                client.send_response(answer.encode_header(len(body)), body, was_let_go=True)
                 answers.note_sent(table, client)
             if sent % _SENT_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()

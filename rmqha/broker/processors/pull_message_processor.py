@@ -28,6 +28,7 @@ from rmqha.codec.route import MASTER_ID, PERM_READ
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.in_flight import LET_GO
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import GetMessageResult, GetMessageStatus
 
@@ -194,9 +195,7 @@ class PullMessageProcessor:
         queue_end: int,
     ) -> None:
         """Of all that came with the pull no more is kept than what it is for: clients may be many, and leave."""
-        if request.size:  # else it is held again
-            connection.let_go(request)
-        request = RemotingCommand(request.code, request.opaque, request.flag, serialize=request.serialize)
+        request = connection.let_go(request)
         header = replace(header, consumer_group="", subscription=None, expression_type=None, bname=None)
         codes = subscription.code_set
         subscription = SubscriptionData(header.topic, code_set=codes)
@@ -260,7 +259,7 @@ class PullMessageProcessor:
         code: ResponseCode,
     ) -> None:
         if request.is_oneway:
-            connection.finish_oneway(1)
+            connection.respond(request, code)
             return
         next_begin_offset = result.next_begin_offset
         if code == ResponseCode.PULL_OFFSET_MOVED and not self._role.is_master:
@@ -279,7 +278,7 @@ class PullMessageProcessor:
         )
         body = result.views if code == ResponseCode.SUCCESS else ()
         size = result.size_bytes if code == ResponseCode.SUCCESS else 0
-        connection.send_response(response.encode_header(size), *body)
+        connection.send_response(response.encode_header(size), *body, was_let_go=request.size == LET_GO)
 
     def _suggest_which_broker_id(self, result: GetMessageResult) -> int:
         rules = self._rules
