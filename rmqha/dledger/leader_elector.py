@@ -7,6 +7,8 @@ Where this differs from DLedger 0.3.1.2 (spec: dledger §7.2 W4, §7.3 rows 10 a
 
 * A member that stepped down from leading, or that voted for itself and was restarted, raises its term before it asks
   again: DLedger may lead one term twice, with different entries.
+* Nobody leads a term in which it voted for another, though a quorum of others votes for it: after a restart its file
+  would not tell that it had led.
 * A leader that hears of a higher term steps down, even while a quorum answers.
 * A member whose disk failed neither beats nor asks for votes.
 
@@ -331,6 +333,7 @@ class DLedgerLeaderElector:
     def _parse(self, *, now: float) -> None:
         """The end of a round: the first row that fits (spec: dledger §4.4)."""
         assert self._round is not None, "there are answers to look at"
+        is_own_vote = self._round.answers[self._state.self_id].result is VoteResult.ACCEPT
         answers, self._round = list(self._round.answers.values()), None
         results = [answer.result for answer in answers]
         higher = {VoteResult.REJECT_EXPIRED_VOTE_TERM, VoteResult.REJECT_TERM_SMALL_THAN_LEDGER}
@@ -349,9 +352,9 @@ class DLedgerLeaderElector:
             self._wait(ParseResult.WAIT_TO_REVOTE, now=now)
         elif valid - bigger < self.quorum:
             self._wait(ParseResult.WAIT_TO_REVOTE, now=now, extra_s=self._options.max_vote_interval_s)
-        elif accepted >= self.quorum:
+        elif accepted >= self.quorum and is_own_vote:
             self._lead(now=now)
-        elif accepted + not_ready >= self.quorum:
+        elif accepted + not_ready >= self.quorum and is_own_vote:
             self._parsed, self._next_vote_at = ParseResult.REVOTE_IMMEDIATELY, now + _ASK_AGAIN_S
         else:
             self._wait(ParseResult.WAIT_TO_VOTE_NEXT, now=now)

@@ -161,6 +161,19 @@ def test_a_restarted_leader_raises_its_term() -> None:
     assert {out.request.term for out in asked} == {6}
 
 
+def test_nobody_leads_a_term_in_which_it_voted_for_another() -> None:
+    """Restarted, it would not know that it had led, and its voters would vote for it again."""
+    state = state_of(curr_vote_for="n4")
+    member = elector(state, peers=frozenset({"n0", "n1", "n2", "n3", "n4"}))
+    asked = member.tick(now=0)
+    assert {outgoing.request.term for outgoing in asked} == {5}
+    for peer in ("n1", "n2", "n3"):
+        member.on_vote_answer(peer, asked[0].number, VoteResponse(VoteResult.ACCEPT, 5), now=0.1)
+    assert state.role is Role.CANDIDATE
+    assert {outgoing.request.term for outgoing in member.tick(now=5)} == {6}
+    assert state.curr_vote_for == "n0"
+
+
 def test_a_group_of_one_leads_itself() -> None:
     state = MemberState("n0")
     member = elector(state, peers=frozenset({"n0"}))
@@ -222,6 +235,7 @@ class Group:
         if saved.vote_leader is not None:
             assert self.votes.setdefault((peer, saved.curr_term), saved.vote_leader) == saved.vote_leader, "two votes"
         if state.is_leader:
+            assert saved == TermVote(state.curr_term, peer), "it leads without its own vote"
             life = (peer, self.lives[peer])
             assert self.leaders.setdefault(state.curr_term, life) == life, "two leaders of a term, or one twice"
 
