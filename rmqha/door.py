@@ -1,8 +1,9 @@
 """Door: which peers may hold the places of a port, and which give way when all are taken.
 
 Both ports have one. Addresses can be listed; and at a limit the oldest connection that has proven nothing gives way to
-the next that comes, so strangers that only sit there keep nobody out. If all have proven something, the host with the
-most connections makes room for one that has fewer: a few hosts cannot hold all places.
+the next that comes, so strangers that only sit there keep nobody out. If all have proven something, clients of the host
+with the most connections make room for one that has fewer: a few hosts cannot hold all places. Slaves, whose
+acknowledgements are waited for, make room for nobody.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -38,6 +39,7 @@ class Door(Generic[Guest]):
         places_per_host_max: int,
         has_proven: Callable[[Guest], bool],
         show_out: Callable[[Guest], None],
+        hosts_share: bool,
     ) -> None:
         """Nobody is there yet.
 
@@ -48,6 +50,7 @@ class Door(Generic[Guest]):
             places_per_host_max: of one host.
             has_proven: whether this guest has shown that it is what the port is for.
             show_out: ends a guest's connection; the place is free already.
+            hosts_share: whether guests that have proven themselves give way to a host with fewer.
         """
         self.guests: Final[dict[Guest, str]] = {}
         self._allow: Final = Networks(allow)
@@ -56,6 +59,7 @@ class Door(Generic[Guest]):
         self._places_per_host_max: Final = places_per_host_max
         self._has_proven: Final = has_proven
         self._show_out: Final = show_out
+        self._hosts_share: Final = hosts_share
         self._by_host: Final[dict[str, dict[Guest, None]]] = {}
 
     def why_closed(self, peer: str) -> Closed | None:
@@ -102,7 +106,7 @@ class Door(Generic[Guest]):
     def _make_room_for(self, neighbours: int) -> bool:
         """End the oldest connection of the host with the most, if it still has as many as the one that comes."""
         crowded = max(self._by_host.values(), key=len)
-        if len(crowded) < neighbours + 2:
+        if not self._hosts_share or len(crowded) < neighbours + 2:
             return False
         self._let_out(next(iter(crowded)))
         return True

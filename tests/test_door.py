@@ -9,7 +9,13 @@ from rmqha.door import Door
 
 
 def door(proven: set[str], out: list[str], **changes: Any) -> Door[str]:
-    rules: dict[str, Any] = {"allow": (), "allow_key": "haAllow", "places_max": 4, "places_per_host_max": 3}
+    rules: dict[str, Any] = {
+        "allow": (),
+        "allow_key": "haAllow",
+        "places_max": 4,
+        "places_per_host_max": 3,
+        "hosts_share": False,
+    }
     return Door(**{**rules, **changes}, has_proven=proven.__contains__, show_out=out.append)
 
 
@@ -75,7 +81,7 @@ def test_hosts_that_took_all_places_make_room_for_others_until_each_has_as_many(
     """A few hosts whose connections have all asked something kept everybody else out for ever."""
     out = list[str]()
     proven = {f"10.0.0.{host}:{port}" for host in range(1, 9) for port in range(9)}
-    at = door(proven, out, places_max=12, places_per_host_max=6)
+    at = door(proven, out, places_max=12, places_per_host_max=6, hosts_share=True)
     assert come(at, *(f"10.0.0.{host}:{port}" for port in range(6) for host in (1, 2))) == []
     assert come(at, *(f"10.0.0.3:{port}" for port in range(6))) == ["12 connections are open, the limit"] * 2
     assert sorted(out) == ["10.0.0.1:0", "10.0.0.1:1", "10.0.0.2:0", "10.0.0.2:1"]

@@ -57,6 +57,7 @@ class AcceptSocketService:
             places_per_host_max=per_address_max,
             has_proven=lambda guest: is_proven(guest.stream),
             show_out=_show_out,
+            hosts_share=False,
         )
 
     async def run(self, listener: Listener) -> None:

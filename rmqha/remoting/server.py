@@ -43,6 +43,7 @@ class RemotingServer:
             places_per_host_max=self._limits.max_connections_per_address,
             has_proven=lambda connection: connection.requests > 0,
             show_out=self._show_out,
+            hosts_share=True,
         )
         self._listeners: list[Listener] = []
         self._left = trio.lowlevel.ParkingLot()
