@@ -246,7 +246,7 @@ class Connection:
         self._heard_at, crumbs = trio.current_time(), 0
         while True:
             held = decoder.pending_size
-            if self._is_full():
+            if self.in_flight.is_full or self.has_too_many_answers:
                 self._heard_at = self._frame_begun_at = inf  # it is we who do not listen
                 await self._wait_capacity()
                 self._heard_at = trio.current_time()
@@ -373,8 +373,10 @@ class Connection:
         """Whether what else arrived waits: it is somebody else's turn, or the answers are to be taken first."""
         return trio.current_time() >= self._turn_ends_at or self._steps is not None or not self.takes_answers
 
-    def _is_full(self) -> bool:
-        return self.in_flight.is_full or self._outgoing.size >= self._outgoing_bytes_max()
+    @property
+    def has_too_many_answers(self) -> bool:
+        """Whether so many are left to be taken that nothing more is read, and what was held is to get no messages."""
+        return self._outgoing.size >= self._outgoing_bytes_max()
 
     def _outgoing_bytes_max(self) -> int:
         limits = self._limits
@@ -391,7 +393,7 @@ class Connection:
         await self._outgoing.wait_below(self._limits.outgoing_share_bytes)
 
     async def _wait_capacity(self) -> None:
-        while self._is_full():
+        while self.in_flight.is_full or self.has_too_many_answers:
             if self._outgoing.size >= (size := self._outgoing_bytes_max()):
                 await self._outgoing.wait_below(size)
             else:

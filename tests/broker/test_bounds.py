@@ -19,13 +19,14 @@ from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.heartbeat import SubscriptionData, build_subscription_data, decode_subscription
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemoteProtocolError
 from rmqha.transport import join_address
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.reachable import count_entries
-from tests.settings import topic_rules
+from tests.settings import remoting_limits, topic_rules
 from tests.sim.sim_net import SimNet
 
 
@@ -418,6 +419,33 @@ async def test_a_pull_is_held_for_a_minute_at_most(autojump_clock: MockClock) ->
             assert broker.holds.held == 1
         await trio.sleep(61)
         assert broker.holds.held == 0
+
+
+async def test_held_pulls_of_who_takes_no_answers_are_told_to_ask_again(autojump_clock: MockClock) -> None:
+    """Whatever else one client held was answered with messages as well: 60 MB of pulls made 1 GB of answers."""
+    machine = Machine(SimNet(capacity=10_000), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as sender:
+        await ask(sender, send_request(b"x"))
+        await trio.sleep(1)
+        stream = await machine.net.host("10.9.9.8").mount().connect(machine.address, 10911, timeout_s=1)
+        for opaque in range(2000):
+            pull = pull_request(1, suspend_ms=20_000)
+            pull.opaque = opaque
+            await stream.send_all(pull.encode())
+        await trio.sleep(1)
+        assert broker.holds.held == 2000
+        await ask(sender, send_request(bytes(20_000)))
+        await trio.sleep(1)
+        assert broker.holds.held == 0
+        assert broker.server is not None
+        assert broker.server.capacity.outgoing.size < remoting_limits().connection_outgoing_bytes_max + 2000 * 400
+        decoder, buffer, answers = FrameDecoder(), memoryview(bytearray(65_536)), list[RemotingCommand]()
+        while len(answers) < 2000:
+            answers += decoder.receive_data(bytes(buffer[: await stream.receive_into(buffer)]))
+        assert sorted(answer.opaque for answer in answers) == [*range(2000)]
+        told = Counter((answer.code, (answer.ext_fields or {})["nextBeginOffset"]) for answer in answers)
+        assert set(told) == {(ResponseCode.SUCCESS, "2"), (ResponseCode.PULL_RETRY_IMMEDIATELY, "1")}
+        stream.close()
 
 
 async def test_tables_are_not_made_for_who_does_not_take_them(autojump_clock: MockClock) -> None:

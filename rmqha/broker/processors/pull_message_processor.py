@@ -262,7 +262,8 @@ class PullMessageProcessor:
             connection.respond(request, code)
             return
         next_begin_offset = result.next_begin_offset
-        if code == ResponseCode.PULL_OFFSET_MOVED and not self._role.is_master:
+        is_sent_back = code == ResponseCode.PULL_OFFSET_MOVED and not self._role.is_master
+        if is_sent_back or (code == ResponseCode.SUCCESS and connection.has_too_many_answers):
             # A slave may be behind the consumer: it never sends anybody back (spec: remoting §6, trap 33).
             code, next_begin_offset = ResponseCode.PULL_RETRY_IMMEDIATELY, header.queue_offset
         fields = PullMessageResponseHeader(
