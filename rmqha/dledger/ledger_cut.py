@@ -23,6 +23,9 @@ class Cut(Enum):
 def plan_cut(store: "DLedgerMmapFileStore", entry: DLedgerEntry) -> Cut:
     """How ``entry`` becomes the last one.
 
+    A leader asks that of an entry that is equal here, or of its first one: what lies before that it cannot compare any
+    more. Unless all of that is committed here, it may be another leader's, and goes, too. DLedger keeps it.
+
     Raises:
         DLedgerException: UNEXPECTED_ARGUMENT: it cannot lie where it says.
         DivergedLogError: what is committed would go (spec: dledger §7.1 S7, §7.3 rows 2 and 17).
@@ -34,12 +37,12 @@ def plan_cut(store: "DLedgerMmapFileStore", entry: DLedgerEntry) -> Cut:
         return Cut.BEHIND
     if entry.index == 0:
         _check_beginning(store, entry)
-    if _goes_on(store, entry):
-        if entry.index <= store.committed_index:
-            raise _diverged(store, entry)
+    if entry.index <= store.committed_index:
+        raise _diverged(store, entry)
+    is_proven = entry.index <= max(store.committed_index + 1, store.ledger_begin_index)
+    if is_proven and _goes_on(store, entry):
         return Cut.BEFORE
-    is_gap = entry.index > store.ledger_end_index + 1
-    if store.committed_index >= 0 and not is_gap:
+    if is_proven and store.committed_index >= 0:
         raise _diverged(store, entry)
     if store.ledger_end_index == -1 and store.beginning.is_there:
         raise DivergedLogError(entry.pos, f"the leader's log begins with index {entry.index} only, {_NOT_BEHIND_OLD}")

@@ -301,11 +301,23 @@ class TestTruncate:
         lead(other, 2)
         (entry, following) = put(other, b"another", b"and so on")
         store = replica(mount, self.ENTRIES)
+        store.update_committed_index(1, index - 1)
         follow(store, 2)
         assert cut_to(store, entry) == index
         take(store, following)
         assert all_of(store) == [*kept, entry, following]
         assert store.ledger_end_term == 2
+
+    @pytest.mark.parametrize(("committed", "pos"), [(-1, 910), (2, 910), (2, 1024)])
+    def test_what_the_leader_could_not_compare_goes(self, mount: SimMount, committed: int, pos: int) -> None:
+        """Its log begins there, and what lies before that here may be of a leader that nobody followed."""
+        store = replica(mount, self.ENTRIES)
+        store.update_committed_index(1, committed)
+        follow(store, 2)
+        entry = DLedgerEntry(b"first", index=4, term=2, pos=pos, size=53)
+        assert cut_to(store, entry) == 4
+        assert all_of(store) == [entry]
+        assert store.ledger_begin_index == 4
 
     def test_twice_the_same(self, mount: SimMount) -> None:
         store = replica(mount, self.ENTRIES)
@@ -350,7 +362,7 @@ class TestTruncate:
         store = replica(mount, self.ENTRIES)
         store.update_committed_index(1, committed)
         other = replace(self.ENTRIES[committed], body=b"other", size=53)
-        wrong = [self.ENTRIES[committed - 1], other, replace(self.ENTRIES[4], pos=51200)]
+        wrong = [self.ENTRIES[committed - 1], other, replace(self.ENTRIES[4], index=committed + 1, pos=51200)]
         for entry in wrong:
             with pytest.raises(DivergedLogError, match=f"up to index {committed} it is committed here"):
                 cut_to(store, entry)
