@@ -255,9 +255,12 @@ class EntryDispatcher:
     def _on_compare(self, response: PushEntryResponse) -> None:
         """The first row that fits (spec: dledger §3.2); where DLedger goes back one by one, by twos, fours, and halves.
 
-        The last entry that is equal has to be found exactly: a follower does not cut below what is committed.
+        The last entry that is equal has to be found exactly: a follower does not cut below what is committed. What it
+        has deleted was that, so it is not cut to before its first entry; DLedger cuts it to the leader's first.
         """
         begin, end, index = self._store.ledger_begin_index, self._store.ledger_end_index, self._compare_index
+        if begin < response.begin_index <= end:
+            begin = response.begin_index
         self._checker.lower_peer_water_mark(self.peer, response.end_index)
         if response.code == _Code.SUCCESS:
             if response.end_index == index and not self._is_stuck:

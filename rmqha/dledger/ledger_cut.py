@@ -42,7 +42,7 @@ def plan_cut(store: "DLedgerMmapFileStore", entry: DLedgerEntry) -> Cut:
     is_proven = entry.index <= max(store.committed_index + 1, store.ledger_begin_index)
     if is_proven and _goes_on(store, entry):
         return Cut.BEFORE
-    if is_proven and store.committed_index >= 0:
+    if is_proven and 0 <= store.ledger_begin_index <= store.committed_index:
         raise _diverged(store, entry)
     if store.ledger_end_index == -1 and store.beginning.is_there:
         raise DivergedLogError(entry.pos, f"the leader's log begins with index {entry.index} only, {_NOT_BEHIND_OLD}")

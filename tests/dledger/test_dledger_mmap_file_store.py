@@ -319,6 +319,20 @@ class TestTruncate:
         assert all_of(store) == [entry]
         assert store.ledger_begin_index == 4
 
+    async def test_what_was_deleted_holds_nothing_up(self, mount: SimMount) -> None:
+        """All that is committed has expired; the rest is a deposed leader's, and lies elsewhere than the leader's."""
+        store = replica(mount, self.ENTRIES[:7])
+        first = next(entry.index for entry in self.ENTRIES if entry.pos >= DATA_SIZE)
+        store.update_committed_index(1, first - 1)
+        assert await store.flush_in_thread()
+        assert await store.data_file_list.delete_expired_file_by_time(lambda _path: True, kept_from=DATA_SIZE) == 1
+        store.revise_ledger_begin_index()
+        assert store.ledger_begin_index == first
+        follow(store, 2)
+        entry = DLedgerEntry(b"x", index=first, term=2, pos=self.ENTRIES[first - 1].pos + 198, size=49)
+        assert cut_to(store, entry) == first
+        assert all_of(store) == [entry]
+
     def test_twice_the_same(self, mount: SimMount) -> None:
         store = replica(mount, self.ENTRIES)
         for _ in range(2):

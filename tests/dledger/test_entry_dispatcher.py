@@ -113,6 +113,20 @@ def test_who_refuses_twice_is_cut_at_its_end_and_asked_less_often() -> None:
     assert follower.checker.water_mark("n1") == 1
 
 
+def test_who_has_deleted_what_was_equal_is_cut_to_its_first_entry() -> None:
+    """What it has is a deposed leader's; what it had before that is committed, and it would not be cut to that."""
+    store = leader(SimDisk().mount())
+    put(store, *[b"x"] * 9)
+    follower = Follower(store)
+    request = None
+    while request is None or request.type is PushType.COMPARE:
+        if request is not None:
+            response = PushEntryResponse(Code.INCONSISTENT_STATE, request.term, request.first_entry_index, 1, 5, 7)
+            follower.dispatcher.on_answer(request, response, now=0)
+        (request,) = follower.poll()
+    assert (request.type, request.first_entry_index) == (PushType.TRUNCATE, 5)
+
+
 def test_who_is_far_behind_gets_its_quota() -> None:
     """Spec: dledger §3.5, with batches too (§7.3 row 16)."""
     for batch in (False, True):
