@@ -16,6 +16,8 @@ _NETWORK_LATENCY_S: Final = {"instant": (0.0, 0.0), "fast": (0.0001, 0.002), "sl
 _INTERVALS_S: Final = (0.3, 2.0, 2.0, 10.0, 10.0, 60.0)
 RECORD_OVERHEAD: Final = 200
 """A record is so much larger than its body, at most."""
+_CRUMBS_S: Final = 2 * 0.25
+"""Two pauses in which a broker lets a frame gather that comes byte by byte (``remoting/connection.py``)."""
 _PATIENCE_S: Final = 0.01
 _SMALL_FRAME: Final = 150
 _LARGE: Final = 0.03
@@ -97,14 +99,15 @@ class Swarm:
         """A burst is answered within this time while nothing is wrong.
 
         Each byte crosses two disks and the network, and may find one of each at work for somebody else. On a disk it
-        waits for the flush that runs and for its own, in each segment, and for the next segment to be made.
+        waits for the flush that runs and for its own, in each segment, and for the next segment to be made. What
+        arrives in crumbs is received some at a time.
         """
         at_once = burst_bytes + self.producers * self.burst * (self.body_size_max + RECORD_OVERHEAD)
         trips = 5 + 3 * (at_once // self.capacity)
         segments = 2 + at_once // self.segment_size
         disk_s = segments * (3 * self.disk_latency_s[1] + self.creation_s)
         disk_s += 10 * self.disk_latency_s[1]  # a new topic: the save that runs, the pause, the next; two files each
-        return 2 * disk_s + trips * self.network_latency_s[1] + _PATIENCE_S
+        return 2 * disk_s + trips * self.network_latency_s[1] + _CRUMBS_S + _PATIENCE_S
 
     @property
     def patience_s(self) -> float:
