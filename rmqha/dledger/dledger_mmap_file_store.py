@@ -267,11 +267,11 @@ class DLedgerMmapFileStore:
         self._checkpoint.persist(LedgerCheckpoint(index_proves=self._config.acks_flushed))
         self.beginning.drop()
         self.ledger_begin_index = self.ledger_end_index = self.ledger_end_term = -1
-        self.committed_index = self.committed_pos = -1
-        self.flushed_index = entry.index - 1
+        self.committed_index = self.committed_pos = self.flushed_index = -1
         self._update_ledger_end_index_and_term()
         self.data_file_list.rebuild_with_pos(entry.pos)
         self.index.rebuild(entry.index)
+        self.flushed_index = entry.index - 1
         self.on_cut(0)
 
     def get(self, index: int) -> DLedgerEntry:

@@ -60,11 +60,15 @@ _NOT_BEHIND_OLD: Final = (
 def _check_beginning(store: "DLedgerMmapFileStore", first: DLedgerEntry) -> None:
     """The leader's first entry goes where a first entry of this log would.
 
+    A log that has begun anew, far behind, and lost its only entry has a file there, and nothing before it: it begins
+    anew once more.
+
     Raises:
         DivergedLogError: what lies before it there is not what lies before it here.
     """
     begins_at = store.data_file_list.min_offset
-    if first.pos != begins_at and store.ledger_begin_index <= 0:
+    is_place_free = store.ledger_end_index == -1 and not store.beginning.is_there and first.pos == 0
+    if first.pos != begins_at and store.ledger_begin_index <= 0 and not is_place_free:
         raise DivergedLogError(
             first.pos,
             f"the leader's first entry is at {first.pos}, and would be at {begins_at} here: one of both has an old "

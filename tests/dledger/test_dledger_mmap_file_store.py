@@ -370,6 +370,37 @@ class TestTruncate:
         assert all_of(again) == self.ENTRIES[5:7]
         assert (again.ledger_begin_index, again.ledger_end_index) == (5, 6)
 
+    def test_a_log_that_began_anew_in_vain_begins_where_the_next_leader_s_does(
+        self, sim: SimDisk, mount: SimMount
+    ) -> None:
+        """A power cut took the entry; the file is there, far behind the first entry of who has all (seed 10728)."""
+        first = self.ENTRIES[6]
+        assert first.pos % DATA_SIZE == 0
+        cut_to(replica(mount, self.ENTRIES[:2]), first)
+        sim.lose_power(lambda path, number, old, new: old)
+        again = follower(sim.mount())
+        assert (again.ledger_end_index, again.data_file_list.min_offset) == (-1, first.pos)
+        cut_to(again, self.ENTRIES[0])
+        for entry in self.ENTRIES[1:]:
+            take(again, entry)
+        assert all_of(again) == self.ENTRIES
+
+    async def test_what_could_not_begin_anew_is_empty_and_does_so_later(self, sim: SimDisk, mount: SimMount) -> None:
+        """On a full disk (seed 10458)."""
+        store = replica(mount, self.ENTRIES[:2])
+        store.update_committed_index(1, 1)
+        assert await store.flush_in_thread()
+        sim.faults.full = True
+        with pytest.raises(DLedgerException):
+            cut_to(store, self.ENTRIES[5])
+        ends = (store.ledger_end_index, store.member_state.ledger_end_index, store.flushed_index, store.committed_index)
+        assert ends == (-1, -1, -1, -1)
+        sim.faults.full = False
+        cut_to(store, self.ENTRIES[5])
+        assert (all_of(store), store.flushed_index) == ([self.ENTRIES[5]], 4)
+        assert await store.flush_in_thread()
+        assert store.flushed_index == 5
+
     @pytest.mark.parametrize("committed", [2, 3, 8])
     def test_what_is_committed_stays(self, mount: SimMount, committed: int) -> None:
         """§7.3 rows 2 and 17: never at or below the committed index."""
