@@ -2,8 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from rmqha.codec.dledger_entry import INDEX_UNIT_SIZE, DLedgerEntry, encode_header, encode_index
-from rmqha.store.mapped_file import file_name
+from rmqha.codec.dledger_entry import (
+    INDEX_UNIT_SIZE,
+    DLedgerEntry,
+    EntryHeader,
+    encode_header,
+    encode_index,
+    read_record,
+    start_position,
+)
+from rmqha.store.mapped_file import file_name, parse_file_name
 
 if TYPE_CHECKING:
     from tests.sim.dledger.machine import Machine
@@ -20,6 +28,19 @@ def holds(machine: "Machine", entry: DLedgerEntry, *, durable: bool) -> bool:
     return _has(
         machine, config.data_store_paths[0], entry.pos, config.mapped_file_size_for_entry_data, data, True
     ) and _has(machine, config.index_store_path, at, config.mapped_file_size_for_entry_index, unit, True)
+
+
+def has_deleted(machine: "Machine", entry: DLedgerEntry, *, durable: bool) -> bool:
+    """Whether the device has a log that begins behind this entry: only what is committed is deleted there."""
+    directory = machine.config.data_store_paths[0]
+    paths = sorted(path for path in machine.disk.files if path.startswith(f"{directory}/"))
+    if not paths:
+        return False
+    inode, base = machine.disk.files[paths[0]], parse_file_name(paths[0].rpartition("/")[2])
+    assert base is not None, "members make no other files there"
+    content = bytes(inode.durable if durable else inode.cache)
+    first = read_record(content, start_position(content), base=base, previous=None)
+    return isinstance(first, EntryHeader) and first.index > entry.index
 
 
 def _has(machine: "Machine", directory: str, offset: int, file_size: int, data: bytes, durable: bool) -> bool:

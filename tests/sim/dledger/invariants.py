@@ -15,7 +15,7 @@ from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.dledger_server import DLedgerServer
 from rmqha.dledger.quorum_ack_checker import QuorumAckChecker
 from rmqha.errors import StoreReadError, StoreWriteError
-from tests.sim.dledger.held import holds
+from tests.sim.dledger.held import has_deleted, holds
 from tests.sim.dledger.machine import Machine, Process
 
 if TYPE_CHECKING:
@@ -150,10 +150,14 @@ class Checker:
             self.violation("S9", f"{machine.name} has committed {committed}, but bytes up to {store.committed_pos}")
 
     def _check_rule(self, machine: Machine, entry: DLedgerEntry, *, term: int) -> None:
-        """Spec: dledger §7.4: an older term's entries are committed by one of this term, or once all have them."""
+        """Spec: dledger §7.4: an older term's entries are committed by one of this term, or once all have them.
+
+        Or had them, and have deleted them: a leader that was started again may not know that they are committed.
+        """
         is_durable = self.world.swarm.acks_flushed
         if entry.term != term and not all(
-            holds(one, entry, durable=is_durable) for one in self.world.machines.values()
+            holds(one, entry, durable=is_durable) or has_deleted(one, entry, durable=is_durable)
+            for one in self.world.machines.values()
         ):
             self.violation("S7", f"{machine.name} commits {entry} in term {term}, and not all have it")
 

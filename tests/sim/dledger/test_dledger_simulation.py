@@ -45,6 +45,12 @@ def test_no_history_of_a_group_violates_an_invariant() -> None:
     assert summary.acked > 20 * SEEDS
 
 
+@pytest.mark.parametrize("seed", [10263, 10728])
+def test_what_was_found(seed: int) -> None:
+    """10263: all had it, and one had deleted it. 10728: a log that began anew in vain, and was refused as another's."""
+    assert simulate(seed).violations == []
+
+
 def test_the_same_seed_is_the_same_history() -> None:
     assert len({simulate(2).digest for _ in range(2)}) == 1
     assert simulate(3).digest != simulate(4).digest
