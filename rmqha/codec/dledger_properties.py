@@ -2,6 +2,7 @@
 
     checkpoint   endIndex        the last entry
                  committedIndex  the last entry that a majority was known to have
+                 voteFloor...    rmqha's: see :attr:`LedgerCheckpoint.vote_floor`; DLedger does not look at it
                  #...            rmqha's: see :attr:`LedgerCheckpoint.index_proves`; to DLedger a comment
     currterm     currTerm        the term
                  voteLeader      who got this node's vote in it; empty: nobody
@@ -17,6 +18,8 @@ from rmqha.memory import BytesLike
 CHECK_POINT_FILE: Final = "checkpoint"
 END_INDEX_KEY: Final = "endIndex"
 COMMITTED_INDEX_KEY: Final = "committedIndex"
+_FLOOR_TERM_KEY: Final = "voteFloorTerm"
+_FLOOR_INDEX_KEY: Final = "voteFloorIndex"
 _INDEX_PROVES: Final = "#rmqha: an entry without a unit in the index was never stored"
 TERM_FILE: Final = "currterm"
 TERM_KEY: Final = "currTerm"
@@ -32,6 +35,9 @@ class LedgerCheckpoint:
     index_proves: bool = False
     """A process that writes the index behind its flushes has this store, or was killed on it; after a clean stop, and
     once DLedger has been here, the line is gone."""
+    vote_floor: tuple[int, int] = (-1, -1)
+    """Term and index of the last entry that was here before the log was dropped for a leader's: this member may have
+    been counted for what was committed up to there, and votes for nobody who has less."""
 
     @property
     def kept_index(self) -> int:
@@ -49,12 +55,16 @@ def decode_check_point(raw: BytesLike) -> LedgerCheckpoint:
         _number(values.get(END_INDEX_KEY)),
         _number(values.get(COMMITTED_INDEX_KEY)),
         _INDEX_PROVES.encode() in bytes(raw).splitlines(),
+        (_number(values.get(_FLOOR_TERM_KEY)), _number(values.get(_FLOOR_INDEX_KEY))),
     )
 
 
 def encode_check_point(checkpoint: LedgerCheckpoint) -> bytes:
-    """The file's bytes, but for the comment as DLedger writes them."""
+    """The file's bytes, but for what is rmqha's as DLedger writes them."""
     text = f"{COMMITTED_INDEX_KEY}={checkpoint.committed_index}\n{END_INDEX_KEY}={checkpoint.end_index}\n"
+    term, index = checkpoint.vote_floor
+    if index >= 0:
+        text += f"{_FLOOR_TERM_KEY}={term}\n{_FLOOR_INDEX_KEY}={index}\n"
     return (text + f"{_INDEX_PROVES}\n" * checkpoint.index_proves).encode()
 
 

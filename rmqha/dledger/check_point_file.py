@@ -3,7 +3,10 @@
 from typing import Final
 
 from rmqha.codec.dledger_properties import CHECK_POINT_FILE, LedgerCheckpoint, decode_check_point, encode_check_point
+from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
+from rmqha.errors import StoreWriteError
 from rmqha.store.disk import Disk
+from rmqha.store.passing import is_lack
 
 
 class CheckPointFile:
@@ -30,6 +33,20 @@ class CheckPointFile:
         if checkpoint != self.durable:
             self._disk.replace_bytes(self._path, encode_check_point(checkpoint))
             self.durable = checkpoint
+
+    def forget_log(self, vote_floor: tuple[int, int], *, index_proves: bool) -> None:
+        """Vouch for nothing any more: the log is to be dropped, and nobody with less than it had gets this vote.
+
+        Raises:
+            DLedgerException: DISK_FULL: nothing was changed, and later it may be done.
+            StoreWriteError: it cannot be written.
+        """
+        try:
+            self.persist(LedgerCheckpoint(index_proves=index_proves, vote_floor=vote_floor))
+        except StoreWriteError as error:
+            if not is_lack(error):
+                raise
+            raise DLedgerException(DLedgerResponseCode.DISK_FULL, f"the log is not dropped yet: {error}") from error
 
     async def persist_in_thread(self, checkpoint: LedgerCheckpoint) -> None:
         """As :meth:`persist`, without holding up the event loop."""

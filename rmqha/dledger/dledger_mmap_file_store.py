@@ -114,6 +114,7 @@ class DLedgerMmapFileStore:
 
     def _recover(self) -> None:
         checkpoint = self._checkpoint.load()
+        self.member_state.vote_floor = checkpoint.vote_floor
         recovery = recover_ledger(self.data_file_list, self.index_file_list, checkpoint=checkpoint)
         self.ledger_end_index = self.flushed_index = recovery.ledger_end_index
         self.ledger_end_term = recovery.ledger_end_term
@@ -229,7 +230,7 @@ class DLedgerMmapFileStore:
         If it is neither the one that this log has there, nor one that it could go on with, the log begins anew with it.
 
         Raises:
-            DLedgerException: as :meth:`append_as_follower`, but for DISK_FULL and INCONSISTENT_INDEX.
+            DLedgerException: as :meth:`append_as_follower`, but for INCONSISTENT_INDEX.
             DivergedLogError: that would take away what is committed; nothing was changed.
         """
         check_follower(self.member_state)
@@ -263,8 +264,10 @@ class DLedgerMmapFileStore:
         self.on_cut(offset)
 
     def _begin_anew(self, entry: DLedgerEntry) -> None:
-        """Drop everything. The checkpoint goes first: what it vouches for will be missing."""
-        self._checkpoint.persist(LedgerCheckpoint(index_proves=self._config.acks_flushed))
+        """Drop everything. The checkpoint goes first: what it vouches for will be missing; votes still count that."""
+        state = self.member_state
+        state.vote_floor = max(state.vote_floor, (self.ledger_end_term, self.ledger_end_index))
+        self._checkpoint.forget_log(state.vote_floor, index_proves=self._config.acks_flushed)
         self.beginning.drop()
         self.ledger_begin_index = self.ledger_end_index = self.ledger_end_term = -1
         self.committed_index = self.committed_pos = self.flushed_index = -1
@@ -375,7 +378,8 @@ class DLedgerMmapFileStore:
 
     def _present_checkpoint(self, *, is_open: bool) -> LedgerCheckpoint:
         committed = min(self.committed_index, self.flushed_index)
-        return LedgerCheckpoint(self.ledger_end_index, committed, index_proves=is_open and self._config.acks_flushed)
+        is_proof = is_open and self._config.acks_flushed
+        return LedgerCheckpoint(self.ledger_end_index, committed, is_proof, self.member_state.vote_floor)
 
     async def shutdown(self) -> None:
         """Flush, write the checkpoint, and close. Raises StoreWriteError: of the checkpoint."""

@@ -9,6 +9,7 @@ Where this differs from DLedger 0.3.1.2 (spec: dledger §7.2 W4, §7.3 rows 10 a
   again: DLedger may lead one term twice, with different entries.
 * Nobody leads a term in which it voted for another, though a quorum of others votes for it: after a restart its file
   would not tell that it had led.
+* A log that was dropped for a leader's still counts when votes are given, until that has come so far.
 * A leader that hears of a higher term steps down, even while a quorum answers.
 * A member whose disk failed neither beats nor asks for votes.
 
@@ -196,7 +197,7 @@ class DLedgerLeaderElector:
 
     def _judge(self, request: VoteRequest, *, now: float) -> VoteResponse:  # noqa: PLR0911 - a table, row by row
         state, term = self._state, self._state.curr_term
-        mine = (state.ledger_end_term, state.ledger_end_index)
+        mine = max((state.ledger_end_term, state.ledger_end_index), state.vote_floor)
         if request.leader_id not in self._peers:
             return VoteResponse(VoteResult.REJECT_UNKNOWN_LEADER, term)
         if request.ledger_end_term < mine[0]:

@@ -9,7 +9,11 @@ import trio.testing
 from rmqha.codec.dledger_entry import BODY_OFFSET, DLedgerEntry
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
+from rmqha.dledger.elector_options import ElectorOptions
+from rmqha.dledger.leader_elector import DLedgerLeaderElector
+from rmqha.dledger.vote import VoteRequest, VoteResult
 from rmqha.errors import DivergedLogError, StoreLockedError
+from tests.dledger.defaults import default
 from tests.dledger.members import (
     DATA_SIZE,
     LEADER,
@@ -385,7 +389,27 @@ class TestTruncate:
             take(again, entry)
         assert all_of(again) == self.ENTRIES
 
-    async def test_what_could_not_begin_anew_is_empty_and_does_so_later(self, sim: SimDisk, mount: SimMount) -> None:
+    async def test_who_begins_anew_votes_by_what_it_had(self, sim: SimDisk, mount: SimMount) -> None:
+        """It may have been counted for that; a power cut, or a full disk, takes what came instead."""
+        store = replica(mount, self.ENTRIES[:6])
+        store.update_committed_index(1, 2)
+        assert await store.flush_in_thread()
+        cut_to(store, DLedgerEntry(b"first", index=6, term=1, pos=2 * DATA_SIZE, size=53))
+        await store.persist_check_point_in_thread()
+        sim.lose_power(lambda path, number, old, new: old)
+        again = follower(sim.mount())
+        assert (again.ledger_end_index, again.member_state.vote_floor) == (-1, (1, 5))
+        await again.shutdown()
+        state = follower(sim.mount()).member_state
+        state.curr_vote_for = state.leader_id = None
+        elector = DLedgerLeaderElector(
+            state, frozenset({"n0", "n1", "n2"}), options=default(ElectorOptions), random=lambda: 0.5, now=0
+        )
+        less, more = VoteRequest("n2", state.curr_term, 4, 1), VoteRequest("n2", state.curr_term, 5, 1)
+        assert elector.handle_vote(less, now=0).result is VoteResult.REJECT_SMALL_LEDGER_END_INDEX
+        assert elector.handle_vote(more, now=0).result is VoteResult.ACCEPT
+
+    async def test_what_cannot_begin_anew_keeps_what_it_has(self, sim: SimDisk, mount: SimMount) -> None:
         """On a full disk (seed 10458)."""
         store = replica(mount, self.ENTRIES[:2])
         store.update_committed_index(1, 1)
@@ -394,7 +418,7 @@ class TestTruncate:
         with pytest.raises(DLedgerException):
             cut_to(store, self.ENTRIES[5])
         ends = (store.ledger_end_index, store.member_state.ledger_end_index, store.flushed_index, store.committed_index)
-        assert ends == (-1, -1, -1, -1)
+        assert ends == (1, 1, 1, 1)
         sim.faults.full = False
         cut_to(store, self.ENTRIES[5])
         assert (all_of(store), store.flushed_index) == ([self.ENTRIES[5]], 4)
