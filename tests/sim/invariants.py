@@ -235,7 +235,9 @@ class Checker:
         end = max(process.broker.store.wrote.value, self._end_of_last_write(node, segments))
         if process.broker.store.write_error is not None:
             end = max([end, *(base + len(data) for base, data in segments.items())])  # unknown what a failed write left
-        flushed = process.broker.store.flushed_offset if segments else 0  # a new slave knows only where its log begins
+        flushed = process.broker.store.flushed_offset
+        if flushed <= min(segments, default=flushed):  # of a new slave, that knows only where its log begins
+            flushed = 0
         remains = self._remains[node.name] = Remains(segments, end, flushed, process.said)
         if not self.world.swarm.ack_durable:
             self._lives.setdefault(node.name, []).append(remains)
