@@ -16,8 +16,8 @@ _NETWORK_LATENCY_S: Final = {"instant": (0.0, 0.0), "fast": (0.0001, 0.002), "sl
 _INTERVALS_S: Final = (0.3, 2.0, 2.0, 10.0, 10.0, 60.0)
 RECORD_OVERHEAD: Final = 200
 """A record is so much larger than its body, at most."""
-_CRUMBS_S: Final = 2 * 0.25
-"""Two pauses in which a broker lets a frame gather that comes byte by byte (``remoting/connection.py``)."""
+_CRUMBS_S: Final = 0.25
+"""A pause in which a broker lets a frame gather that comes byte by byte (``remoting/connection.py``)."""
 _PATIENCE_S: Final = 0.01
 _SMALL_FRAME: Final = 150
 _LARGE: Final = 0.03
@@ -107,7 +107,8 @@ class Swarm:
         segments = 2 + at_once // self.segment_size
         disk_s = segments * (3 * self.disk_latency_s[1] + self.creation_s)
         disk_s += 10 * self.disk_latency_s[1]  # a new topic: the save that runs, the pause, the next; two files each
-        return 2 * disk_s + trips * self.network_latency_s[1] + _CRUMBS_S + _PATIENCE_S
+        crumbs_s = (2 + at_once // self.capacity) * _CRUMBS_S
+        return 2 * disk_s + trips * self.network_latency_s[1] + crumbs_s + _PATIENCE_S
 
     @property
     def patience_s(self) -> float:
