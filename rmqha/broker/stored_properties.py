@@ -15,7 +15,7 @@ _DELAY: Final = b"DELAY"
 _TRAN_MSG: Final = b"TRAN_MSG"
 _PLAIN_PAIR: Final = rb"(?![CDTW](?:LUSTER|ELAY|RAN_MSG|AIT)\x01)[^\x01\x02]++\x01[^\x02]++"
 _USUAL_PROPERTIES: Final = re.compile(
-    rb"(%b(?:\x02%b)*+)(?:\x02WAIT\x01true((?:\x02%b)*+))?" % (_PLAIN_PAIR, _PLAIN_PAIR, _PLAIN_PAIR)
+    rb"(%b(?:\x02%b)*)(?:\x02WAIT\x01true((?:\x02%b)*))?" % (_PLAIN_PAIR, _PLAIN_PAIR, _PLAIN_PAIR)
 ).fullmatch
 """Properties as Java's producers send them: whole pairs, of which the broker wants none, and WAIT=true not first.
 

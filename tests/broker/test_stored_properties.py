@@ -33,6 +33,7 @@ def test_both_ways_store_the_same(pairs: list[str], ends_with_separator: bool) -
     [
         (b"", {"CLUSTER": "cluster"}, True),
         (b"WAIT\x01true", {"CLUSTER": "cluster"}, True),
+        (b"TAGS\x01a\x02", {"TAGS": "a", "CLUSTER": "cluster"}, True),
         (b"WAIT\x01false\x02TAGS\x01a", {"TAGS": "a", "CLUSTER": "cluster"}, False),
         (b"TAGS\x01a\x02WAIT\x01true\x02KEYS\x01k", {"TAGS": "a", "KEYS": "k", "CLUSTER": "cluster"}, True),
         (b"TAGS\x01a\x02WAIT\x01true\x02", {"TAGS": "a", "CLUSTER": "cluster"}, True),
