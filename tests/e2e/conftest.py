@@ -1,4 +1,4 @@
-"""A master and a slave by the command line, each in its own directory, on free ports of the loopback interface."""
+"""Brokers by the command line, a pair or a group, each in its own directory, on free ports of loopback."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.e2e.dledger_brokers import BrokerGroup
 from tests.e2e.processes import Broker, RmqhaBroker, reaping
 
 SEGMENT_BYTES = 1 << 20
@@ -36,3 +37,12 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     slave = RmqhaBroker(tmp_path / "slave", slave_conf)
     with reaping(master, slave):
         yield Pair(master, slave)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[BrokerGroup]:
+    group = BrokerGroup(tmp_path)
+    try:
+        yield group
+    finally:
+        group.close()

@@ -9,6 +9,8 @@ import trio
 from rmqha.cli.ask import runtime_table
 from rmqha.cli.errors import CliError
 from rmqha.cli.verdict import judge, read_status
+from rmqha.client.consumer import Consumer
+from rmqha.errors import RmqhaError
 from tests.e2e.processes import Broker, Ports, RmqhaBroker, free_ports, give_back
 
 
@@ -96,3 +98,23 @@ class BrokerGroup:
         for broker in self.brokers.values():
             broker.reap()
             give_back(broker.ports)
+
+
+class Reader:
+    """Reads on, whatever happens to brokers, and notes what it got of each queue."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self.seen: dict[int, list[int]] = {}
+        self.numbers: set[int] = set()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                messages = await self._consumer.poll(timeout_s=1)
+            except RmqhaError:
+                await trio.sleep(0.05)
+                continue
+            for message in messages:
+                self.seen.setdefault(message.queue.queue_id, []).append(message.queue_offset)
+                self.numbers.add(int(message.body))

@@ -2,32 +2,21 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import trio
 
-from rmqha.client.consumer import Consumer, open_consumer
+from rmqha.client.consumer import open_consumer
 from rmqha.client.message import Message
 from rmqha.client.producer import Producer, open_producer
 from rmqha.errors import RmqhaError
 from tests.e2e.commands import rmqha, wait_status
-from tests.e2e.dledger_brokers import BrokerGroup
+from tests.e2e.dledger_brokers import BrokerGroup, Reader
 
 KILLS = int(os.environ.get("RMQHA_KILL_CYCLES", "3"))
 MESSAGES_A_KILL = 200
 TOPIC = "orders"
 pytestmark = pytest.mark.timeout(300 + 60 * KILLS)
-
-
-@pytest.fixture
-def group(tmp_path: Path) -> Iterator[BrokerGroup]:
-    group = BrokerGroup(tmp_path)
-    try:
-        yield group
-    finally:
-        group.close()
 
 
 class Sender:
@@ -54,26 +43,6 @@ class Sender:
         with trio.fail_after(120):
             while len(self.acknowledged) < count:  # noqa: ASYNC110 - it tells nobody
                 await trio.sleep(0.01)
-
-
-class Reader:
-    """Reads on, whatever happens to brokers, and notes what it got of each queue."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-        self.seen: dict[int, list[int]] = {}
-        self.numbers: set[int] = set()
-
-    async def run(self) -> None:
-        while True:
-            try:
-                messages = await self._consumer.poll(timeout_s=1)
-            except RmqhaError:
-                await trio.sleep(0.05)
-                continue
-            for message in messages:
-                self.seen.setdefault(message.queue.queue_id, []).append(message.queue_offset)
-                self.numbers.add(int(message.body))
 
 
 async def test_leaders_are_killed_and_nothing_acknowledged_is_lost(group: BrokerGroup) -> None:

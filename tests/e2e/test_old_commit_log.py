@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,23 +12,13 @@ from rmqha.client.message import Message
 from rmqha.client.producer import ProducerOptions, open_producer
 from rmqha.spark import ReadOptions, iter_batches
 from tests.e2e.commands import rmqha
-from tests.e2e.dledger_brokers import BrokerGroup
+from tests.e2e.dledger_brokers import BrokerGroup, Reader
 from tests.e2e.processes import RmqhaBroker, reaping
-from tests.e2e.test_dledger_brokers import Reader
 
 TOPIC = "orders"
 OLD, NEW = 1000, 200
 PADDING = b" " * 1500
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture
-def group(tmp_path: Path) -> Iterator[BrokerGroup]:
-    group = BrokerGroup(tmp_path)
-    try:
-        yield group
-    finally:
-        group.close()
 
 
 async def send(addresses: str, numbers: range) -> None:
