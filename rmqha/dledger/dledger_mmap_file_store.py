@@ -91,6 +91,7 @@ class DLedgerMmapFileStore:
         self.on_cut: Callable[[int], None] = lambda _end: None
         """Called with the log's end when its tail was cut, before anything else comes in its place; 0: all went."""
         self._cuts = 0
+        """And failures, and ends: a flush that is under way then counts for nothing."""
         self._flushing: Final = trio.Lock()
 
     def startup(self) -> None:
@@ -340,6 +341,7 @@ class DLedgerMmapFileStore:
         """From now on nothing is stored, and nothing that was not durable before ever will be. Said once."""
         if self.write_error is None:
             self.write_error = error
+            self._cuts += 1  # of two fdatasyncs the kernel may tell only one what it has lost
             logger.error("dledger_store.write_failed", reason=str(error), errno=error.errno)
             self.on_appended()
 
@@ -365,12 +367,11 @@ class DLedgerMmapFileStore:
             if cuts == self._cuts:
                 self.index.write_waiting(end + 1)
                 await self.index_file_list.flush_in_thread()
+            if cuts == self._cuts:
+                self.flushed_index = max(self.flushed_index, end)
         except (StoreWriteError, StoreReadError) as error:
             self._disk_error(error)
-            return self.write_error is None
-        if cuts == self._cuts:
-            self.flushed_index = max(self.flushed_index, end)
-        return True
+        return self.write_error is None
 
     async def persist_check_point_in_thread(self) -> None:
         """Note how far the log goes, and how much of it is committed and durable. Raises StoreWriteError."""

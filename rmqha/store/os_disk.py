@@ -6,6 +6,7 @@ import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from threading import Lock
 from typing import Final
 
 from rmqha.errors import StoreLockedError, StoreWriteError
@@ -43,6 +44,8 @@ class OsDataFile:
         self._syncs = 0
         """Under way in threads."""
         self._closes_after_syncs = False
+        self._syncing: Final = Lock()
+        self._sync_error: OSError | None = None
 
     def __del__(self) -> None:
         self.close()
@@ -102,7 +105,7 @@ class OsDataFile:
                     seen = os.pread(self._fd, len(zeros), position)
                     if seen != zeros or not device.is_zero(position, position + len(zeros)):
                         self._pwrite_slowly(zeros, position)
-            os.fdatasync(self._fd)
+            self._fdatasync()
 
     def _extents(self, at: int) -> Iterator[tuple[int, int]]:
         """The ranges behind ``at`` that may hold anything but zeros."""
@@ -119,7 +122,18 @@ class OsDataFile:
     def sync(self) -> None:
         """``os.fdatasync`` releases the GIL, ``mmap.flush`` would not."""
         with writing("fdatasync", self.path):
-            os.fdatasync(self._fd)
+            self._fdatasync()
+
+    def _fdatasync(self) -> None:
+        """One at a time, and none succeeds after one that failed: the kernel says only once what it has lost."""
+        with self._syncing:
+            if self._sync_error is not None:
+                raise OSError(self._sync_error.errno, f"an earlier one failed: {self._sync_error.strerror}")
+            try:
+                os.fdatasync(self._fd)
+            except OSError as error:
+                self._sync_error = error
+                raise
 
     async def sync_in_thread(self) -> None:
         """One worker thread for the time of the call."""

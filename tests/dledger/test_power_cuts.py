@@ -8,8 +8,11 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import combinations
 
 import pytest
+import trio
+import trio.testing
 
 from rmqha.codec.dledger_entry import DLedgerEntry
+from rmqha.dledger.dledger_exception import DLedgerException
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from tests.dledger.members import all_of, cut_to, follow, lead, leader, opened, put
 from tests.sim.journal import NodeDied
@@ -203,6 +206,25 @@ async def test_what_a_failed_flush_left_in_memory_only_is_written_again() -> Non
     last = opened(disk.mount(), **SIZES)
     assert all_of(last) == found
     last.close()
+
+
+@pytest.mark.parametrize("fails_at_s", [0.0005, 0.0015], ids=["data", "index"])
+async def test_a_flush_beside_one_that_failed_counts_for_nothing(
+    autojump_clock: trio.testing.MockClock, fails_at_s: float
+) -> None:
+    """The kernel tells one of two fdatasyncs of a file what it has lost; the other one succeeds (seed 11229)."""
+    disk = SimDisk(random.Random(3), latency_s=(0.001, 0.001))
+    store = leader(disk.mount(), **SIZES)
+    put(store, b"one" * 500)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.flush_in_thread)
+        await trio.sleep(fails_at_s)
+        disk.faults.sync_errors = 1
+        with pytest.raises(DLedgerException, match="fdatasync failed"):
+            put(store, b"two" * 500, b"three" * 300)
+    assert store.flushed_index == -1
+    disk.lose_power(lambda path, number, old, new: old)
+    assert opened(disk.mount(), **SIZES).ledger_end_index <= 0
 
 
 @pytest.mark.parametrize("seed", range(6))

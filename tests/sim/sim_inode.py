@@ -104,6 +104,8 @@ class DiskFaults:
 
     sync_errors: int = 0
     """So many of the next fdatasync calls fail with EIO, each reporting once."""
+    is_told_once: bool = False
+    """The next fdatasync that finds another of its file under way fails for both: that one hears nothing of it."""
     write_errors: int = 0
     """So many of the next writes stop short: some of the bytes, then EIO."""
     full: bool = False
@@ -119,5 +121,6 @@ class DiskFaults:
     def heal(self) -> None:
         """Repair everything, but for a device that hangs: it comes back by itself, when its time is over."""
         self.sync_errors = self.write_errors = 0
+        self.is_told_once = False
         self.full = self.root_full = self.crowded = self.read_only = False
         self.slowness = 1.0

@@ -329,8 +329,11 @@ class SimDataFile:
 
     def sync(self) -> None:
         """At once, without latency."""
+        faults = self._disk.faults
         self._mount.enter("fdatasync", self.path)
         self._mount.crash_point()
+        if faults.is_told_once and self._inode.in_flight:
+            faults.is_told_once, faults.sync_errors = False, 1
         self._finish_sync("fdatasync", self._inode.snapshot())
 
     async def sync_in_thread(self) -> None:

@@ -4,7 +4,9 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -36,6 +38,32 @@ def test_a_replaced_file_is_synced_with_all_its_bytes(
     monkeypatch.setattr(os, "fsync", note_size)
     disk.replace_bytes(str(tmp_path / "a"), b"content")
     assert sizes[0] == len(b"content")
+
+
+def test_no_fdatasync_succeeds_beside_or_after_one_that_failed(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel tells one of those who ask what it has lost, whichever comes first; the next one succeeds."""
+    file = disk.create(str(tmp_path / "a"), 8192)
+    begun, may_fail = Event(), Event()
+
+    def lose_once(_descriptor: int) -> None:
+        monkeypatch.setattr(os, "fdatasync", lambda _descriptor: None)
+        begun.set()
+        assert may_fail.wait(5)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", lose_once)
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(file.sync)
+        assert begun.wait(5)
+        second = threads.submit(file.sync)
+        with pytest.raises(TimeoutError):
+            second.result(timeout=0.05)
+        may_fail.set()
+        for sync in (first.result, second.result, file.sync, lambda: file.zero_tail(0)):
+            with pytest.raises(StoreWriteError, match=r"errno 5"):
+                sync()
 
 
 def test_zeros_that_only_the_page_cache_has_are_written_and_synced(

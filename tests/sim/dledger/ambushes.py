@@ -29,6 +29,8 @@ _AMBUSHED: Final = 0.8
 _OF_THE_LEADER: Final = ("leader", "follower")
 KINDS: Final = ("stale_read", "late_truncate", "cut_point", "torn")
 _LOSING: Final = {"cut_point", "torn"}
+_TOLD_ONCE: Final = 0.1
+_REPAIRED_S: Final = 4.0
 
 
 def draw_ambush(seed: int, swarm: "Swarm", *, until: float) -> list[Fault]:
@@ -38,7 +40,10 @@ def draw_ambush(seed: int, swarm: "Swarm", *, until: float) -> list[Fault]:
     at = random.uniform(1.5, until - 4.0)
     node, other = random.choice((("leader", "follower"), ("follower", "leader"))) if kind == "torn" else _OF_THE_LEADER
     value = 3 * swarm.heart_beat_s + random.choice(_ELECTED_S)
-    return [Fault(at, kind, node, other, value=value)] if random.random() < _AMBUSHED else []
+    ambushes = [Fault(at, kind, node, other, value=value)] if random.random() < _AMBUSHED else []
+    if swarm.acks_flushed and stream(seed, "dledger/told once").random() < _TOLD_ONCE:
+        ambushes.append(Fault(at, "told_once", "follower", value=_REPAIRED_S))
+    return ambushes
 
 
 class Ambushes:

@@ -136,6 +136,10 @@ class Nemesis:
             case "sync_error":
                 faults.sync_errors = 1
                 world.later(lasts_s, lambda: self._repair(fault, node))
+            case "told_once":  # and the flush that hears nothing takes long enough to have another one beside it
+                faults.is_told_once = True
+                faults.hung_until = max(faults.hung_until, trio.current_time() + lasts_s / 4)
+                world.later(lasts_s, lambda: self._repair(fault, node))
             case "write_error":
                 faults.write_errors = 1
                 world.later(lasts_s, lambda: self._repair(fault, node))
@@ -207,7 +211,7 @@ class Nemesis:
     def _repair(self, fault: Fault, node: "Machine") -> None:
         """The operator restarts a member whose disk failed; often the machine went down as well."""
         faults = node.disk.faults
-        faults.read_only = faults.full = False
+        faults.read_only = faults.full = faults.is_told_once = False
         faults.sync_errors = faults.write_errors = 0
         if node.is_broken:
             if int(fault.at * 1000) % 2:

@@ -138,7 +138,7 @@ async def _flush_forgives(self: Any) -> bool:
     except StoreWriteError:
         self.data_file_list.mapped_files[-1].note_flushed()
     if cuts == self._cuts:
-        self._index.write_waiting(end + 1)
+        self.index.write_waiting(end + 1)
         await self.index_file_list.flush_in_thread()
         self.flushed_index = max(self.flushed_index, end)
     return True
@@ -147,9 +147,14 @@ async def _flush_forgives(self: Any) -> bool:
 async def _flush_that_counts_what_came_meanwhile(self: Any) -> bool:
     is_good = await _flush_in_thread(self)
     if is_good and self.write_error is None:
-        self._index.write_waiting(self.ledger_end_index + 1)
+        self.index.write_waiting(self.ledger_end_index + 1)
         self.flushed_index = self.ledger_end_index
     return bool(is_good)
+
+
+def _fail_alone(self: Any, error: StoreWriteError) -> None:
+    self.write_error = self.write_error or error
+    self.on_appended()
 
 
 def _cut_in_memory(self: Any, position: int) -> None:
@@ -227,6 +232,7 @@ def plant() -> None:
         "#2706",
         (Store, "flush_in_thread", _flush_that_counts_what_came_meanwhile),
     )
+    planted("a flush counts beside one that failed", "seed 11229", (Store, "fail", _fail_alone))
     planted("the tail is cut in memory only", "W6", (File, "cut", _cut_in_memory))
     planted("a unit is written with its entry", "W8", (Index, "put", _unit_with_its_entry))
     planted("recovery takes what was never durable", "W8", (ledger_recovery._Scan, "_takes", _takes_what_has_no_unit))

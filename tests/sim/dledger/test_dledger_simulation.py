@@ -28,6 +28,7 @@ AMBUSHED = {
     "a heartbeat before the read proves it": "stale_read",
     "the tail is cut in memory only": "cut_point",
     "a unit is written with its entry": "torn",
+    "a flush counts beside one that failed": "told_once",
 }
 
 
@@ -68,7 +69,10 @@ def test_a_bug_that_is_planted_into_a_group_is_found(name: str) -> None:
 def test_an_ambush_alone_finds_what_chance_does_not(name: str, kind: str) -> None:
     def run(seed: int, *, is_last: bool = False) -> Outcome:
         swarm = replace(draw(seed), body_size_max=700, heart_beat_s=0.5, network="fast", acks_flushed=True, calm=False)
-        plan = [Fault(at, kind, LEADER, FOLLOWER, value=3.0) for at in (2.0, 7.0)]
+        if kind == "told_once":
+            swarm = replace(swarm, data_size=1024)
+        node = FOLLOWER if kind == "told_once" else LEADER
+        plan = [Fault(at, kind, node, FOLLOWER, value=3.0) for at in (2.0, 7.0)]
         return simulate(seed, swarm=swarm, plan=plan, is_last=is_last)
 
     assert campaign.first_failure(PLANTED[name], range(5), run=run)[0] is not None
