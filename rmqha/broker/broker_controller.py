@@ -13,22 +13,28 @@ import trio
 from rmqha.broker import options
 from rmqha.broker.broker_status import BrokerStatus
 from rmqha.broker.config_files import ConfigFiles
+from rmqha.broker.consumer_ids_change_listener import ConsumerIdsChangeListener
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.durability import Durability, FlushPromise
 from rmqha.broker.metadata import MetadataService
+from rmqha.broker.processors.client_list_processor import ClientListProcessor
 from rmqha.broker.processors.client_manage_processor import ClientManageProcessor
+from rmqha.broker.processors.consumer_manage_processor import ConsumerManageProcessor
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
 from rmqha.broker.processors.pull_message_processor import PullMessageProcessor, PullRules
 from rmqha.broker.processors.query_processor import QueryProcessor
 from rmqha.broker.processors.runtime_info_processor import RuntimeInfoProcessor
 from rmqha.broker.processors.send_message_processor import SendMessageProcessor
+from rmqha.broker.processors.subscription_group_processor import SubscriptionGroupProcessor
+from rmqha.broker.producer_manager import ProducerManager
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.put_service import PutMessageService
 from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.replication import Replication
 from rmqha.broker.sent_records import SendRules
 from rmqha.broker.starting import Starting
+from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.broker.tuning import Tuning
 from rmqha.choices import FlushDiskType
@@ -94,17 +100,22 @@ class BrokerController:
         self.store: Final = store
         self.topics: Final = TopicConfigManager(options.topic_rules(config), now_ms=now_ms)
         self.offsets: Final = ConsumerOffsetManager()
+        self.groups: Final = SubscriptionGroupManager(
+            self.role, auto_create=config.auto_create_subscription_group, now_ms=now_ms
+        )
         self.queue_ends: Final = QueueEnds(self.store)
         self.metadata: Final = MetadataService(
             ConfigFiles(store.disk, config.store_path_root_dir),
             self.topics,
             self.offsets,
+            self.groups,
             self.queue_ends,
             interval_s=config.flush_consumer_offset_interval_s,
         )
         self.holds: Final = PullRequestHoldService()
         self.fence: Final = Fence()
         self.consumers: Final = ConsumerManager()
+        self.producers: Final = ProducerManager()
         self.replication: Final = replicate(self.metadata)
         self.store.connect_replication(
             confirmed=self.replication.confirmed_offset,
@@ -251,11 +262,13 @@ class BrokerController:
             long_polling_enable=config.long_polling_enable,
             short_polling_s=config.short_polling_time_s,
         )
-        pull = PullMessageProcessor(self.store, self.topics, self.consumers, self.offsets, self.holds, rules=pull_rules)
-        pull.register(dispatcher)
+        PullMessageProcessor(
+            self.store, self.topics, self.groups, self.consumers, self.offsets, self.holds, rules=pull_rules
+        ).register(dispatcher)
         QueryProcessor(self.store, self.offsets).register(dispatcher)
-        ClientManageProcessor(self.consumers, self.topics, broker=self._broker_data).register(dispatcher)
-        MetadataProcessor(self.metadata).register(dispatcher)
+        self._register_client_processors(dispatcher, nursery)
+        MetadataProcessor(self.metadata, self.producers).register(dispatcher)
+        SubscriptionGroupProcessor(self.metadata, self.role).register(dispatcher)
         status = BrokerStatus(
             config,
             self.store,
@@ -266,6 +279,24 @@ class BrokerController:
             now_ms=self._now_ms,
         )
         RuntimeInfoProcessor(status, self.replication.group, clock=trio.current_time).register(dispatcher)
+
+    def _register_client_processors(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
+        """Who is connected, in which groups, and who is told of it."""
+        is_told = self.config.notify_consumer_ids_changed_enable
+        nursery.start_soon(ConsumerIdsChangeListener(self.consumers, self.groups, is_enabled=is_told).run)
+        clients = ClientManageProcessor(
+            self.consumers,
+            self.producers,
+            self.groups,
+            self.topics,
+            role=self.role,
+            broker=self._broker_data,
+            now_ms=self._now_ms,
+        )
+        clients.register(dispatcher)
+        nursery.start_soon(clients.housekeeping.run)
+        ConsumerManageProcessor(self.consumers).register(dispatcher)
+        ClientListProcessor(self.consumers, self.producers).register(dispatcher)
 
     def _broker_data(self) -> BrokerData:
         replication = self.replication

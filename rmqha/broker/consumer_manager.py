@@ -1,31 +1,62 @@
-"""ConsumerManager: what the members of each group said in their last heartbeat that they subscribe to."""
+"""ConsumerManager: who consumes in which group, and what the members' heartbeats said that they subscribe to.
 
-from collections.abc import Iterable
+Source: spec: remoting §2.4 (34), §6 rows 11 and 13; rocketmq-all-4.9.8 ConsumerManager.java, ConsumerGroupInfo.java.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from rmqha.broker.shares import Shares
-from rmqha.codec.heartbeat import SubscriptionData
+from rmqha.broker.client_channel_info import ClientChannelInfo
+from rmqha.broker.heartbeat_room import HeartbeatRoom, text_size
+from rmqha.codec import java_json
+from rmqha.codec.heartbeat import ConsumerData, SubscriptionData
 from rmqha.codec.host import host_of
-from rmqha.errors import RemoteProtocolError
+from rmqha.remoting.connection import Connection
 
-SIZE_MAX: Final = 64 * 1024 * 1024
-"""Bytes, more or less, of all that heartbeats said and that is kept."""
-_ENTRY_SIZE: Final = 256
-"""What an object costs beside its text."""
 _CODE_SIZE: Final = 128
 """A tag's code in its set; a client may name others than its tags have, and as many as it likes."""
 
 
 @dataclass(slots=True)
-class _Group:
-    members: dict[object, tuple[str, int]] = field(default_factory=dict)
-    """Each with its host, and about how many bytes it takes."""
+class ConsumerGroupInfo:
+    """A group that has members, and what the last heartbeat of one of them said of it.
+
+    Attributes:
+        members: by connection: two of them may have one clientId, and one client may have two connections.
+        subscriptions: by topic; of two that members tell of one topic the newer one.
+        size: bytes, more or less, of the name and the subscriptions; the members come on top.
+        host: of the member that said so.
+    """
+
+    consume_type: str = ""
+    message_model: str = ""
+    consume_from_where: str = ""
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    members: dict[Connection, ClientChannelInfo] = field(default_factory=dict)
     size: int = 0
-    """Bytes, more or less, of the name and the subscriptions; the members come on top."""
     host: str = ""
-    """Of the member that said so last."""
+    _client_ids: bytes = b""
+
+    @property
+    def client_ids(self) -> bytes:
+        """The body that answers 38: each id once, or a client with two connections would be given queues twice."""
+        if not self._client_ids:
+            ids = list(dict.fromkeys(member.client_id for member in self.members.values()))
+            self._client_ids = java_json.dumps({"consumerIdList": ids}).encode()
+        return self._client_ids
+
+    def forget_client_ids(self) -> None:
+        """Members have come or gone."""
+        self._client_ids = b""
+
+    def merged(self, said: Iterable[SubscriptionData]) -> dict[str, SubscriptionData]:
+        """The subscriptions after a heartbeat that said these: new topics come, others go, newer versions win."""
+        merged: dict[str, SubscriptionData] = {}
+        for one in said:
+            known = merged.get(one.topic) or self.subscriptions.get(one.topic)
+            merged[one.topic] = one if known is None or one.sub_version > known.sub_version else known
+        return merged
 
 
 class ConsumerManager:
@@ -33,85 +64,75 @@ class ConsumerManager:
 
     A heartbeat costs the same however many members its group has.
 
-    Invariant: ``_size``, the sum of the groups' sizes and of their members', is at most :data:`SIZE_MAX`: no client
-    fills the memory.
+    Attributes:
+        on_changed: told the name of a group when its members have changed, or the topics that it subscribes to.
     """
 
     def __init__(self) -> None:
-        self._groups: dict[str, _Group] = {}
-        self._groups_of: dict[object, dict[str, None]] = {}
-        self._size = 0
-        self._shares = Shares()
+        self.on_changed: Callable[[str], None] = lambda _group: None
+        self._groups: dict[str, ConsumerGroupInfo] = {}
+        self._groups_of: dict[Connection, dict[str, None]] = {}
+        self._room: Final = HeartbeatRoom("what groups subscribe to")
 
-    def register(
-        self, group: str, member: object, *, client_id: str, subscriptions: Iterable[SubscriptionData], peer: str = ""
-    ) -> None:
-        """A member's heartbeat: it is alive, and the group's subscriptions are these.
+    def register(self, consumer: ConsumerData, client: ClientChannelInfo) -> None:
+        """A member's heartbeat: it is alive, and its group subscribes to this.
 
         Raises:
-            RemoteProtocolError: there is no room for that, or clients of the host of ``peer`` fill too much of it;
-                nothing has changed.
+            RemoteProtocolError: there is no room for that; nothing has changed.
         """
-        entry, host = self._groups.get(group) or _Group(), host_of(peer)
-        said = {one.topic: one for one in subscriptions}
-        said_size = _ENTRY_SIZE + _text_size(group) + sum(map(_size, said.values()))
-        former_host, former_size = entry.members.get(member, (host, 0))
-        member_size = _text_size(client_id)
-        self._check_room(group, host, growth=said_size - entry.size + member_size - former_size)
-        for whose, change in (
-            (entry.host, -entry.size), (host, said_size), (former_host, -former_size), (host, member_size)
-        ):  # fmt: skip
-            self._add(whose, change)
-        entry.subscriptions, entry.size, entry.host = said, said_size, host
-        entry.members[member] = host, member_size
-        self._groups[group] = entry
-        self._groups_of.setdefault(member, {})[group] = None
+        name, host = consumer.group_name, host_of(client.peer)
+        group = self._groups.get(name) or ConsumerGroupInfo()
+        merged, former = group.merged(consumer.subscription_data_set), group.members.get(client.connection)
+        size = text_size(name) + sum(map(_size, merged.values()))
+        member_size, former_size = text_size(client.client_id), text_size(former.client_id) if former else 0
+        self._room.check(name, host, growth=size - group.size + member_size - former_size)
+        for whose, change in ((group.host, -group.size), (host, size), (host, member_size - former_size)):
+            self._room.add(whose, change)
+        is_known = former is not None and former.client_id == client.client_id
+        has_changed = not is_known or merged.keys() != group.subscriptions.keys()
+        group.consume_type, group.message_model = consumer.consume_type, consumer.message_model
+        group.consume_from_where = consumer.consume_from_where
+        group.subscriptions, group.size, group.host = merged, size, host
+        group.members[client.connection] = client
+        self._groups[name] = group
+        self._groups_of.setdefault(client.connection, {})[name] = None
+        if not is_known:
+            group.forget_client_ids()
+        if has_changed:
+            self.on_changed(name)
 
-    def _check_room(self, group: str, host: str, *, growth: int) -> None:
-        free = SIZE_MAX - self._size
-        if growth <= 0 or self._shares.has_room(host, growth, free=free):
-            return
-        why = f"what groups subscribe to fills {SIZE_MAX} bytes"
-        if growth <= free:
-            taken = self._shares.of(host)
-            why = f"what clients of {host} subscribe to fills {taken} bytes, and all others have room for {free}"
-        raise RemoteProtocolError(f"group {group[:80]} is not taken: {why}")
-
-    def _add(self, host: str, size: int) -> None:
-        self._size += size
-        self._shares.add(host, size)
-
-    def unregister(self, group: str, member: object) -> None:
+    def unregister(self, name: str, connection: Connection) -> None:
         """A member leaves its group."""
-        groups = self._groups_of.get(member, {})
-        if group not in groups:
+        groups = self._groups_of.get(connection, {})
+        if name not in groups:
             return
-        del groups[group]
+        del groups[name]
         if not groups:
-            del self._groups_of[member]
-        entry = self._groups[group]
-        host, member_size = entry.members.pop(member)
-        self._add(host, -member_size)
-        if not entry.members:
-            self._add(entry.host, -entry.size)
-            del self._groups[group]
+            del self._groups_of[connection]
+        group = self._groups[name]
+        member = group.members.pop(connection)
+        group.forget_client_ids()
+        self._room.add(host_of(member.peer), -text_size(member.client_id))
+        if not group.members:
+            self._room.add(group.host, -group.size)
+            del self._groups[name]
+        self.on_changed(name)
 
-    def forget_member(self, member: object) -> None:
+    def forget_member(self, connection: Connection) -> None:
         """A connection closed."""
-        for group in list(self._groups_of.get(member, ())):
-            self.unregister(group, member)
+        for name in list(self._groups_of.get(connection, ())):
+            self.unregister(name, connection)
 
-    def find_subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What the group wants of a topic, or None if no member subscribes to it."""
-        entry = self._groups.get(group)
-        return entry.subscriptions.get(topic) if entry is not None else None
+    def is_member(self, connection: Connection) -> bool:
+        """Whether it is in any group."""
+        return connection in self._groups_of
 
-
-def _text_size(text: str) -> int:
-    return _ENTRY_SIZE + 4 * len(text)
+    def find_group(self, name: str) -> ConsumerGroupInfo | None:
+        """The group, or None if it has no member."""
+        return self._groups.get(name)
 
 
 def _size(subscription: SubscriptionData) -> int:
-    tags = sum(map(_text_size, subscription.tags_set))
+    tags = sum(map(text_size, subscription.tags_set))
     codes = _CODE_SIZE * len(subscription.code_set or ())
-    return _text_size(subscription.topic) + _text_size(subscription.sub_string) + tags + codes
+    return text_size(subscription.topic) + text_size(subscription.sub_string) + tags + codes

@@ -90,6 +90,15 @@ class ConsumerOffsetManager:
         """Where ``group`` goes on, or None if it never committed."""
         return self._table.get(topic + TOPIC_GROUP_SEPARATOR + group, {}).get(queue_id)
 
+    def remove_offset(self, group: str) -> None:
+        """Forget how far ``group`` is, in all topics. What slaves know of it they keep."""
+        gone = [key for key in self._table if key.endswith(TOPIC_GROUP_SEPARATOR + group)]
+        for key in gone:
+            queues = self._table.pop(key)
+            self._entries -= len(queues)
+            self._size -= _QUEUE_SIZE * len(queues) + _size_of_key(key)
+        self.dirty = self.dirty or bool(gone)
+
     def to_json(self) -> dict[str, Any]:
         """The table itself, as ``consumerOffset.json`` and the answer to request 43 hold it: queue ids are integers."""
         return {"offsetTable": self._table}

@@ -1,21 +1,18 @@
-"""KeptTables: what RocketMQ's brokers go by and rmqha does not: how far delayed messages are, what groups are allowed.
+"""KeptTables: what RocketMQ's brokers go by and rmqha does not: how far delayed messages are.
 
-Both are kept as a master of RocketMQ's tells them, or as a store brought them, and handed on as they are: a broker of
-RocketMQ's that leads later goes on with them. Without them it would deliver every delayed message of its log again.
+It is kept as a master of RocketMQ's tells it, or as a store brought it, and handed on as it is: a broker of
+RocketMQ's that leads later goes on with it. Without it it would deliver every delayed message of its log again.
 
-Source: spec: remoting §2.6 (45, 201); rocketmq-all-4.9.8 SlaveSynchronize.java.
+Source: spec: remoting §2.6 (45); rocketmq-all-4.9.8 SlaveSynchronize.java.
 """
 
 from typing import Any, Final
 
-from rmqha.broker.config_files import DELAY_OFFSET, SUBSCRIPTION_GROUP, ConfigFiles
+from rmqha.broker.config_files import DELAY_OFFSET, ConfigFiles
 from rmqha.codec.codes import RequestCode
 
-_MEMBERS: Final = {DELAY_OFFSET: "offsetTable", SUBSCRIPTION_GROUP: "subscriptionGroupTable"}
-CODES: Final = {
-    RequestCode.GET_ALL_DELAY_OFFSET: DELAY_OFFSET,
-    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: SUBSCRIPTION_GROUP,
-}
+_MEMBERS: Final = {DELAY_OFFSET: "offsetTable"}
+CODES: Final = {RequestCode.GET_ALL_DELAY_OFFSET: DELAY_OFFSET}
 """By what each is asked for, and its file."""
 
 

@@ -14,6 +14,7 @@ from rmqha.broker.consumer_offset_manager import decode_offsets
 from rmqha.broker.group import ReplicationGroup, member_of
 from rmqha.broker.kept_tables import CODES
 from rmqha.broker.metadata import MetadataService
+from rmqha.broker.subscription_group_manager import SubscriptionGroupTable
 from rmqha.broker.topic_config_manager import TopicTable
 from rmqha.codec import java_json
 from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
@@ -64,6 +65,7 @@ class MasterLink:
         self._config = config
         self._topics = metadata.topics
         self._offsets = metadata.offsets
+        self._groups = metadata.groups
         self._kept = metadata.kept
         self.failure = ""
 
@@ -145,7 +147,7 @@ class MasterLink:
         try:
             async with open_link(self._network, address) as client:
                 is_ours = await self.check_group(client)
-                of_all = (self._take_over_topics, self._take_over_offsets)
+                of_all = (self._take_over_topics, self._take_over_offsets, self._take_over_groups)
                 for take_over in of_all if is_ours else (*of_all, self._take_over_kept):
                     try:
                         await take_over(client)
@@ -165,6 +167,10 @@ class MasterLink:
     async def _take_over_offsets(self, client: RemotingClient) -> None:
         offsets = await _ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
         await self._offsets.merge_from_master(offsets)
+
+    async def _take_over_groups(self, client: RemotingClient) -> None:
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        self._groups.replace(await _ask_table(client, code, SubscriptionGroupTable.from_json))
 
     async def _take_over_kept(self, client: RemotingClient) -> None:
         for code, name in CODES.items():

@@ -8,10 +8,11 @@ from typing import Any, Final, Protocol
 import structlog
 import trio
 
-from rmqha.broker.config_files import CONSUMER_OFFSET, QUEUE_ENDS, TOPICS, ConfigFiles
+from rmqha.broker.config_files import CONSUMER_OFFSET, QUEUE_ENDS, SUBSCRIPTION_GROUP, TOPICS, ConfigFiles
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.kept_tables import KeptTables
 from rmqha.broker.queue_ends import QueueEnds
+from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.waiting import DeadlineService
@@ -36,12 +37,13 @@ class SavedTable(Protocol):
 
 
 class MetadataService:
-    """Topics and consumer offsets on disk, and the ends of queues without messages.
+    """Topics, consumer groups and consumer offsets on disk, and the ends of queues without messages.
 
     Attributes:
         kept: tables that only brokers of RocketMQ go by.
         topics: which there are, with how many queues.
         offsets: how far consumer groups are.
+        groups: which groups of consumers there are, and what each is allowed.
         queue_ends: where queues end that hold no message.
     """
 
@@ -50,6 +52,7 @@ class MetadataService:
         files: ConfigFiles,
         topics: TopicConfigManager,
         offsets: ConsumerOffsetManager,
+        groups: SubscriptionGroupManager,
         queue_ends: QueueEnds,
         *,
         interval_s: float,
@@ -58,6 +61,7 @@ class MetadataService:
         self.kept: Final = KeptTables(files)
         self.topics: Final = topics
         self.offsets: Final = offsets
+        self.groups: Final = groups
         self.queue_ends: Final = queue_ends
         self._interval_s = interval_s
         self._not_saved = ""
@@ -73,6 +77,7 @@ class MetadataService:
         """Read what was saved; a file that is missing or broken costs nothing that the log does not give back."""
         self.files.load(TOPICS, self.topics.replace_from_json)
         self.files.load(CONSUMER_OFFSET, self.offsets.replace_from_json)
+        self.files.load(SUBSCRIPTION_GROUP, self.groups.replace_from_json)
         self.files.load(QUEUE_ENDS, self.queue_ends.merge_from_json)
 
     async def run(self) -> None:
@@ -99,6 +104,7 @@ class MetadataService:
                 await self.queue_ends.note_gone()
                 await self._save_if_dirty(self.queue_ends, QUEUE_ENDS)
                 await self._save_if_dirty(self.offsets, CONSUMER_OFFSET)
+                await self._save_if_dirty(self.groups, SUBSCRIPTION_GROUP)
         except (StoreWriteError, StoreReadError) as error:
             if self._not_saved != str(error):
                 self._not_saved = str(error)

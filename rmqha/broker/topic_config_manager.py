@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rmqha.codec.limits import TABLE_SIZE_MAX
+from rmqha.codec.limits import TABLE_SIZE_MAX, topic_problem
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.codec.route import AUTO_CREATE_TOPIC_KEY_TOPIC, PERM_INHERIT, PERM_READ, PERM_WRITE
 from rmqha.errors import RemoteProtocolError
@@ -181,12 +181,30 @@ class TopicConfigManager:
         if template is None or not template.perm & PERM_INHERIT:
             return None
         queue_nums = max(1, min(client_default_topic_queue_nums, template.write_queue_nums))
-        if self._queues + queue_nums > self._queues_max:
+        return self._create(TopicConfig(topic, queue_nums, queue_nums, template.perm & ~PERM_INHERIT))
+
+    def create_topic_in_send_message_back_method(
+        self, topic: str, *, queue_nums: int, topic_sys_flag: int = 0
+    ) -> TopicConfig:
+        """The topic's configuration, created on first use whatever ``autoCreateTopicEnable`` says: a group's own topic.
+
+        Raises:
+            RemoteProtocolError: it is no topic, or there is no room for it, as above.
+        """
+        known = self._table.get(topic)
+        if known is not None:
+            return known
+        if problem := topic_problem(topic):
+            raise RemoteProtocolError(f"topic {topic[:80]} is not made: {problem}")
+        return self._create(TopicConfig(topic, queue_nums, queue_nums, topic_sys_flag=topic_sys_flag))
+
+    def _create(self, created: TopicConfig) -> TopicConfig:
+        topic = created.topic_name
+        if self._queues + created.queue_nums > self._queues_max:
             raise RemoteProtocolError(
-                f"topic {topic} is not made: with its {queue_nums} queues there would be more than maxQueues allows "
-                f"({self._rules.max_queues} besides the built-in topics')"
+                f"topic {topic} is not made: with its {created.queue_nums} queues there would be more than maxQueues "
+                f"allows ({self._rules.max_queues} besides the built-in topics')"
             )
-        created = TopicConfig(topic, queue_nums, queue_nums, template.perm & ~PERM_INHERIT)
         if self._size + created.json_size > TABLE_SIZE_MAX:
             raise RemoteProtocolError(
                 f"topic {topic} is not made: the table of topics that slaves can fetch has {TABLE_SIZE_MAX} bytes, "

@@ -26,7 +26,7 @@ SUBSCRIBE_ALL: Final = "*"
 HEARTBEAT_SIZE_MAX: Final = 256 * 1024
 """A thousand topics with some tags each. To read a larger one would keep everybody else waiting."""
 SUBSCRIPTIONS_MAX: Final = 2048
-"""Consumer groups and subscriptions of one heartbeat together: as Java writes them no more fit into one."""
+"""Groups and subscriptions of one heartbeat together: as Java writes them no more fit into one."""
 TAGS_MAX: Final = 16_384
 """Tags of one heartbeat, and their codes: Java's clients write each tag as both."""
 TAGS_SIZE_MAX: Final = PROPERTIES_SIZE_MAX
@@ -47,6 +47,11 @@ class SubscriptionData:
     code_set: frozenset[int] | None = None
     sub_version: int = 0
     expression_type: str = "TAG"
+
+    @property
+    def is_tag_type(self) -> bool:
+        """Whether it is one that brokers of ours filter by."""
+        return self.expression_type == "TAG"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +107,25 @@ def decode_heartbeat(body: bytes | memoryview) -> HeartbeatData:
         )
     value = java_json.loads(body, java_keys=False)
     try:
-        consumers = value.get("consumerDataSet") or ()
-        _check_counts(consumers)
+        consumers, producers = value.get("consumerDataSet") or (), value.get("producerDataSet") or ()
+        _check_counts(consumers, len(producers))
         return HeartbeatData(
             _text(value["clientID"]),
-            tuple(_text(entry["groupName"]) for entry in value.get("producerDataSet") or ()),
+            tuple(_text(entry["groupName"]) for entry in producers),
             tuple(_consumer(entry) for entry in consumers),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RemoteProtocolError(f"heartbeat does not parse: {error!r}") from None
 
 
-def _check_counts(consumers: Sequence[dict[str, Any]]) -> None:
+def _check_counts(consumers: Sequence[dict[str, Any]], producers: int) -> None:
     """Raises RemoteProtocolError if it would take too long to go through all that is named."""
     subscriptions = [subscription for consumer in consumers for subscription in _subscriptions_of(consumer)]
     tags = sum(
         str(subscription.get("subString")).count("||") + len(subscription.get("codeSet") or ())
         for subscription in subscriptions
     )
-    count = len(consumers) + len(subscriptions)
+    count = len(consumers) + producers + len(subscriptions)
     if count > SUBSCRIPTIONS_MAX or tags > TAGS_MAX:
         raise RemoteProtocolError(
             f"a heartbeat of {count} groups and subscriptions, with {tags} tags and codes: at most {SUBSCRIPTIONS_MAX} "
@@ -178,6 +183,23 @@ def decode_subscription(entry: dict[str, Any]) -> SubscriptionData:
     if derived.sub_string == SUBSCRIBE_ALL or not codes:
         return derived
     return SubscriptionData(topic, sub_string, derived.tags_set, codes, sub_version)
+
+
+def decode_checked_subscription(body: bytes) -> SubscriptionData | None:
+    """The subscription that 46 asks about, ``{"clientId":S,"group":S,"subscriptionData":SubscriptionData}``, if any.
+
+    Raises:
+        RemoteProtocolError: it is none, or too large.
+    """
+    if not body:
+        return None
+    if len(body) > HEARTBEAT_SIZE_MAX:
+        raise RemoteProtocolError(f"a subscription of {len(body)} bytes: at most {HEARTBEAT_SIZE_MAX} are taken")
+    try:
+        entry = java_json.loads(body, java_keys=False).get("subscriptionData")
+        return decode_subscription(entry) if entry else None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise RemoteProtocolError(f"the subscription does not parse: {error!r:.200}") from None
 
 
 def encode_heartbeat(heartbeat: HeartbeatData) -> bytes:

@@ -122,6 +122,19 @@ class BrokerConfig(StoreConfig, HAConfig, TlsConfig, DLedgerBrokerConfig):
         meaning="Most queues, of all topics together, that sends may make: each costs some memory, a file, and its "
         "share of a start's time. Topics beyond it are not made; those there are go on.",
     )
+    auto_create_subscription_group: bool = key(
+        "autoCreateSubscriptionGroup",
+        BOOLEAN,
+        "true",
+        meaning="Make a group of consumers at the first heartbeat of a member. Without it, pulls of groups that nobody "
+        "made (mqadmin updateSubGroup) are refused.",
+    )
+    notify_consumer_ids_changed_enable: bool = key(
+        "notifyConsumerIdsChangedEnable",
+        BOOLEAN,
+        "true",
+        meaning="Tell consumers at once when members of their group come and go; otherwise they find out within 20 s.",
+    )
     slave_read_enable: bool = key(
         "slaveReadEnable",
         BOOLEAN,

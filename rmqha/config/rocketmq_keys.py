@@ -18,7 +18,7 @@ _FORMER: Final = frozenset(
 
 UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     """
-    adminBrokerThreadPoolNums autoCreateSubscriptionGroup autoDeleteUnusedStats bitMapLengthConsumeQueueExt
+    adminBrokerThreadPoolNums autoDeleteUnusedStats bitMapLengthConsumeQueueExt
     brokerFastFailureEnable brokerTopicEnable channelNotActiveInterval clientAsyncSemaphoreValue
     clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
     clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums clientOnewaySemaphoreValue
@@ -38,7 +38,7 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     maxErrorRateOfBloomFilter maxHashSlotNum maxIndexNum maxLmqConsumeQueueNum maxMsgsNumBatch
     maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
     maxTransferCountOnMessageInMemory messageIndexEnable messageIndexSafe msgTraceTopicName
-    notifyConsumerIdsChangedEnable offsetCheckInSlave osPageCacheBusyTimeOutMills
+    offsetCheckInSlave osPageCacheBusyTimeOutMills
     processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
     queryThreadPoolQueueCapacity redeleteHangedFileInterval regionId registerBrokerTimeoutMills

@@ -9,7 +9,7 @@ import trio
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rmqha.codec.usual.decoder import RequestDecoder
 from rmqha.codec.usual.sends import Request
-from rmqha.errors import RemotingSendRequestError, forget_locals
+from rmqha.errors import RemotingSendRequestError, RemotingTimeoutError, forget_locals
 from rmqha.memory import BytesLike
 from rmqha.remoting.fence import Fence, Guard
 from rmqha.remoting.in_flight import LET_GO, InFlight
@@ -27,6 +27,7 @@ _CRUMB_BYTES_MAX: Final = 64
 _CRUMBS_MAX: Final = 16
 """Who sends so many, one after the other and no whole request, is read only now and then: each costs as a request."""
 _CRUMBS_GATHERED_S: Final = 0.25
+_ASKED_MAX: Final = 64
 
 
 class Connection:
@@ -57,7 +58,6 @@ class Connection:
         self._fence = fence
         self._outgoing = OutgoingQueue(stream, write_timeout_s=limits.write_timeout_s, account=capacity.outgoing)
         self._responses = ResponseTable(stream.peer)
-        self._expires = False
         self._heard_at = inf
         self._frame_begun_at = inf
         self._turn_ends_at = inf
@@ -138,26 +138,26 @@ class Connection:
         """Answer ``request`` with SYSTEM_ERROR; what is no error of ours is a bug, and is told of."""
         self._fence.refuse(self, request, error)
 
-    def send_oneway(self, request: RemotingCommand) -> None:
-        """Tell the client something that it does not answer."""
-        request.opaque = self._responses.add(0.0, lambda _outcome: None)
-        self._responses.discard(request.opaque)
-        request.flag = FLAG_ONEWAY
+    def notify(self, request: RemotingCommand) -> bool:
+        """Tell the client something that it does not answer. False: it is not told, as it takes no answers now."""
+        if not self.takes_answers:
+            return False
+        request.opaque, request.flag = self._responses.next_opaque(), FLAG_ONEWAY
         self._outgoing.put(request.encode())
+        return True
 
     async def invoke(self, request: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
         """Ask the client something.
 
         Raises:
             RemotingTimeoutError: no answer in time.
-            RemotingSendRequestError: the connection ended first.
+            RemotingSendRequestError: the connection ended first, or the client has too much to take or to answer.
         """
-        if self.closed:
-            raise RemotingSendRequestError(self.peer, "the client's connection ended")
-        if not self._expires:
-            self._expires = True
-            self.start_soon(self._responses.expire)
-        return await invoke(self._responses, self._outgoing, request, timeout_s=timeout_s)
+        if not self.takes_answers or len(self._responses) >= _ASKED_MAX:
+            raise RemotingSendRequestError(self.peer, "the client's connection ended, or it takes no requests now")
+        with trio.move_on_after(timeout_s):
+            return await invoke(self._responses, self._outgoing, request, timeout_s=inf)
+        raise RemotingTimeoutError(self.peer, "no answer in time")
 
     def start_soon(self, async_fn: Callable[[*Arguments], Awaitable[object]], *args: *Arguments) -> None:
         """Run a task that ends, at the latest, with this connection."""

@@ -41,9 +41,14 @@ class ResponseTable:
 
     def add(self, deadline: float, on_outcome: OnOutcome) -> int:
         """Await an answer; returns the opaque to ask with. ``deadline`` is on trio's clock."""
-        opaque = self._opaque = self._opaque + 1 & 0x7FFFFFFF
+        opaque = self.next_opaque()
         self._pending[opaque] = _Pending(on_outcome, self._deadlines.add(deadline, partial(self._expire, opaque)))
         return opaque
+
+    def next_opaque(self) -> int:
+        """The opaque of the next request, which nobody needs to await."""
+        self._opaque = self._opaque + 1 & 0x7FFFFFFF
+        return self._opaque
 
     def _take(self, opaque: int) -> OnOutcome | None:
         pending = self._pending.pop(opaque, None)

@@ -2,7 +2,7 @@
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from sys import getsizeof, setprofile
@@ -14,13 +14,15 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker import consumer_offset_manager, pull_request_hold_service
-from rmqha.broker.consumer_manager import SIZE_MAX, ConsumerManager
+from rmqha.broker.client_channel_info import ClientChannelInfo
+from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.heartbeat_room import SIZE_MAX
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
-from rmqha.codec.heartbeat import SubscriptionData, build_subscription_data, decode_subscription
+from rmqha.codec.heartbeat import ConsumerData, SubscriptionData, build_subscription_data, decode_subscription
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemoteProtocolError
 from rmqha.transport import join_address
@@ -173,12 +175,25 @@ def subscription(topic: str, size: int = 0) -> SubscriptionData:
     return build_subscription_data(topic, "a" * size or "*")
 
 
-def fill(consumers: ConsumerManager, members: list[object]) -> int:
+def register(
+    consumers: ConsumerManager,
+    group: str,
+    member: Any,
+    *,
+    subscriptions: Sequence[SubscriptionData] = (),
+    client_id: str = "c",
+    peer: str = "",
+) -> None:
+    consumer = ConsumerData(group, subscription_data_set=tuple(subscriptions))
+    consumers.register(consumer, ClientChannelInfo(member, client_id, peer))
+
+
+def fill(consumers: ConsumerManager, members: list[Any]) -> int:
     """How many subscriptions were taken before one was refused."""
     for number in range(10_000):
         subscriptions = [subscription("t", 30_000)]
         try:
-            consumers.register(f"g{number}", members[number % len(members)], client_id="c", subscriptions=subscriptions)
+            register(consumers, f"g{number}", members[number % len(members)], subscriptions=subscriptions)
         except RemoteProtocolError:
             return number
     return 10_000
@@ -186,14 +201,14 @@ def fill(consumers: ConsumerManager, members: list[object]) -> int:
 
 def test_what_heartbeats_say_is_bounded() -> None:
     consumers = ConsumerManager()
-    members = [object() for _ in range(8)]
+    members: list[Any] = [object() for _ in range(8)]
     taken = fill(consumers, members)
     assert 20 < taken < SIZE_MAX // 120_000
-    assert consumers.find_subscription(f"g{taken}", "t") is None
+    assert consumers.find_group(f"g{taken}") is None
     for _ in range(1000):  # the same one again is no growth
-        consumers.register("g1", members[1], client_id="c", subscriptions=[subscription("t", 30_000)])
+        register(consumers, "g1", members[1], subscriptions=[subscription("t", 30_000)])
     consumers.forget_member(members[0])
-    consumers.register("late", members[1], client_id="c", subscriptions=[subscription("t", 30_000)])
+    register(consumers, "late", members[1], subscriptions=[subscription("t", 30_000)])
 
 
 def test_no_host_fills_what_others_subscribe_to() -> None:
@@ -203,21 +218,22 @@ def test_no_host_fills_what_others_subscribe_to() -> None:
     def add(host: str, number: int) -> None:
         group = f"{host}-{number}"
         peer = f"{host}:{40_000 + number}"
-        consumers.register(group, (group,), client_id="c", subscriptions=subscriptions, peer=peer)
+        register(consumers, group, (group,), subscriptions=subscriptions, peer=peer)
 
     taken = []
     for host in ("10.0.0.1", "10.0.0.2"):
         added, reason = until_refused(partial(add, host))
-        assert f"what clients of {host} subscribe to" in reason
+        assert f"what groups subscribe to of clients of {host} fills" in reason
         taken.append(added)
     assert taken[0] > 2 * taken[1] - 10 > 20
-    consumers.register("honest", object(), client_id="c", subscriptions=subscriptions, peer="10.0.0.3:1")
+    register(consumers, "honest", object(), subscriptions=subscriptions, peer="10.0.0.3:1")
     add("10.0.0.1", 0)
     for host, count in zip(("10.0.0.1", "10.0.0.2"), taken, strict=True):
         for number in range(count):
-            consumers.forget_member((f"{host}-{number}",))
+            forgotten: Any = (f"{host}-{number}",)
+            consumers.forget_member(forgotten)
     for number in range(taken[0]):
-        consumers.register(f"g{number}", object(), client_id="c", subscriptions=subscriptions, peer="10.0.0.1:1")
+        register(consumers, f"g{number}", object(), subscriptions=subscriptions, peer="10.0.0.1:1")
 
 
 def test_codes_that_are_no_tags_count_as_well() -> None:
@@ -227,7 +243,7 @@ def test_codes_that_are_no_tags_count_as_well() -> None:
         subscription = {"topic": "t", "subString": "a", "codeSet": codes}
         kept = decode_subscription(subscription)
         try:
-            consumers.register(f"g{number}", object(), client_id="c", subscriptions=(kept,))
+            register(consumers, f"g{number}", object(), subscriptions=(kept,))
         except RemoteProtocolError:
             break
     assert kept.code_set
@@ -237,16 +253,16 @@ def test_codes_that_are_no_tags_count_as_well() -> None:
 
 def test_the_account_of_heartbeats_is_even_when_all_have_left() -> None:
     consumers = ConsumerManager()
-    members = [object() for _ in range(5)]
+    members: list[Any] = [object() for _ in range(5)]
     for number, member in enumerate(members * 3):
         for group in ("a", "b" * number):
             subscriptions = [subscription(f"t{number % 2}", number)]
-            consumers.register(group, member, client_id="c" * number, subscriptions=subscriptions)
+            register(consumers, group, member, client_id="c" * number, subscriptions=subscriptions)
     consumers.unregister("a", members[0])
     consumers.unregister("a", members[0])
     for member in members:
         consumers.forget_member(member)
-    assert consumers.find_subscription("a", "t0") is None
+    assert consumers.find_group("a") is None
     assert count_entries(consumers) == count_entries(ConsumerManager())
     assert fill(consumers, members) == fill(ConsumerManager(), members)
 
@@ -481,15 +497,16 @@ def cost_of_heartbeats(*, others: int) -> tuple[int, int]:
     tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy does not count allocations")
     consumers = ConsumerManager()
     for number in range(others):
-        consumers.register("g", object(), client_id=f"c{number}", subscriptions=[subscription("t")])
-        consumers.register(f"g{number}", f"c{number}", client_id="c", subscriptions=[])
-    member, said = object(), [subscription("t"), subscription("u", 10)]
+        register(consumers, "g", object(), client_id=f"c{number}", subscriptions=[subscription("t")])
+        register(consumers, f"g{number}", f"c{number}")
+    member: Any = object()
+    said = [subscription("t"), subscription("u", 10)]
     calls: list[object] = []
     gc.disable()  # who watches the collector (Hypothesis) is called by it
     tracemalloc.start()
     setprofile(lambda _frame, event, _what: calls.append(event))
     for _ in range(3):
-        consumers.register("g", member, client_id="me", subscriptions=said)
+        register(consumers, "g", member, client_id="me", subscriptions=said)
     consumers.forget_member(member)
     setprofile(None)
     gc.enable()

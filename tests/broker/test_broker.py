@@ -8,10 +8,11 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.client_channel_info import ClientChannelInfo
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueRequestHeader, SearchOffsetRequestHeader, ViewMessageRequestHeader, encode_header
-from rmqha.codec.heartbeat import build_subscription_data
+from rmqha.codec.heartbeat import ConsumerData, build_subscription_data
 from rmqha.codec.message_id import decode_message_id
 from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.codec.remoting import RemotingCommand
@@ -380,10 +381,11 @@ async def test_a_consumer_that_left_subscribes_to_nothing(machine: Machine, auto
             assert broker.server is not None
             (connection,) = broker.server.connections
             subscriptions = [build_subscription_data("t", "*")]
-            broker.consumers.register("g", connection, client_id="c", subscriptions=subscriptions)
-            assert broker.consumers.find_subscription("g", "t") is not None
+            consumer = ConsumerData("g", subscription_data_set=tuple(subscriptions))
+            broker.consumers.register(consumer, ClientChannelInfo(connection, "c"))
+            assert broker.consumers.find_group("g") is not None
         await trio.sleep(1)
-        assert broker.consumers.find_subscription("g", "t") is None
+        assert broker.consumers.find_group("g") is None
 
 
 async def test_nobody_is_sent_back_from_what_is_given_out_and_not_visible_yet(

@@ -14,11 +14,13 @@ from rmqha.broker.config_files import ConfigFiles
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.queue_ends import QueueEnds
+from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
+from rmqha.replication.role import Role
 from tests.broker.machines import Machine, ask, send_request
 from tests.settings import topic_rules
 from tests.sim.sim_disk import SimDisk
@@ -28,6 +30,10 @@ from tests.store.helpers import Clock, make_store, options
 
 def queue_ends() -> QueueEnds:
     return QueueEnds(make_store(options(), SimDisk().mount(), now_ms=Clock()))
+
+
+def groups() -> SubscriptionGroupManager:
+    return SubscriptionGroupManager(Role(), auto_create=True, now_ms=lambda: 0)
 
 
 TOPICS_JSON = "/store/config/topics.json"
@@ -40,7 +46,7 @@ async def test_a_new_topic_is_saved_long_before_the_next_interval(
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
     files = ConfigFiles(disk.mount(), "/store")
-    service = MetadataService(files, topics, ConsumerOffsetManager(), queue_ends(), interval_s=1_000_000)
+    service = MetadataService(files, topics, ConsumerOffsetManager(), groups(), queue_ends(), interval_s=1_000_000)
     nursery.start_soon(service.run)
     for topic in ("orders", "payments"):
         topics.create_topic_in_send_message_method(topic, default_topic="TBW102", client_default_topic_queue_nums=4)
@@ -165,7 +171,7 @@ async def test_a_save_that_is_cut_short_is_made_up_for(autojump_clock: MockClock
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
     service = MetadataService(
-        ConfigFiles(disk.mount(), "/store"), topics, ConsumerOffsetManager(), queue_ends(), interval_s=1
+        ConfigFiles(disk.mount(), "/store"), topics, ConsumerOffsetManager(), groups(), queue_ends(), interval_s=1
     )
     topics.dirty = True
     await service.save()
@@ -183,7 +189,7 @@ async def test_a_topic_made_during_a_save_counts_only_with_the_next(
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk(latency_s=(0.5, 0.5))
     files = ConfigFiles(disk.mount(), "/store")
-    service = MetadataService(files, topics, ConsumerOffsetManager(), queue_ends(), interval_s=1_000_000)
+    service = MetadataService(files, topics, ConsumerOffsetManager(), groups(), queue_ends(), interval_s=1_000_000)
     durable_when_told: dict[str, bool] = {}
 
     def make(topic: str) -> None:
@@ -223,7 +229,12 @@ async def test_each_reason_for_not_saving_is_told_once_until_a_save_succeeds(aut
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
     service = MetadataService(
-        ConfigFiles(disk.mount(), "/store"), topics, ConsumerOffsetManager(), queue_ends(), interval_s=1_000_000
+        ConfigFiles(disk.mount(), "/store"),
+        topics,
+        ConsumerOffsetManager(),
+        groups(),
+        queue_ends(),
+        interval_s=1_000_000,
     )
     await service.save()
     topics.create_topic_in_send_message_method("orders", default_topic="TBW102", client_default_topic_queue_nums=4)

@@ -171,7 +171,7 @@ async def test_a_broker_that_asks_is_told_that_we_serve_nothing(autojump_clock: 
         answers: list[RemotingCommand] = []
 
         async def ask(connection: Connection) -> None:
-            connection.send_oneway(RemotingCommand(40))
+            connection.notify(RemotingCommand(40))
             answers.append(await connection.invoke(RemotingCommand(307), timeout_s=3))
 
         client.invoke_nowait(RemotingCommand(2), deadline=10, on_outcome=lambda _: None)

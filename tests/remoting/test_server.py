@@ -615,14 +615,14 @@ async def test_a_push_is_one_way_and_answers_after_the_end_go_nowhere(autojump_c
         await client.send(request(2))
         await trio.testing.wait_all_tasks_blocked()
         ((connection, held),) = echo.held
-        connection.send_oneway(RemotingCommand(40, ext_fields={"consumerGroup": "g"}))
+        assert connection.notify(RemotingCommand(40, ext_fields={"consumerGroup": "g"}))
         (push,) = await client.receive()
         assert (push.code, push.is_oneway) == (40, True)
         client.stream.reset()
         await trio.testing.wait_all_tasks_blocked()
         assert connection.closed
         connection.respond(held, 0)
-        connection.send_oneway(RemotingCommand(40))
+        assert not connection.notify(RemotingCommand(40))
         connection.start_soon(trio.sleep_forever)
         with pytest.raises(RemotingSendRequestError):
             await connection.invoke(RemotingCommand(307), timeout_s=3)

@@ -1,4 +1,4 @@
-"""MetadataProcessor: hands the broker's tables to slaves (requests 21, 43, 45, 201, 21021).
+"""MetadataProcessor: hands the broker's tables to slaves (requests 21, 43, 45, 201, 21021), and 328 to operators.
 
 Source: spec: ha §12, remoting §2.6; rocketmq-all-4.9.8 SlaveSynchronize.java, AdminBrokerProcessor.java.
 """
@@ -12,6 +12,7 @@ import trio
 from rmqha.broker.config_files import encode_in_turns
 from rmqha.broker.kept_tables import CODES
 from rmqha.broker.metadata import MetadataService
+from rmqha.broker.producer_manager import ProducerManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueEndsRequestHeader, decode_header
 from rmqha.codec.host import host_of
@@ -28,8 +29,9 @@ _SENT_AT_ONCE: Final = 32
 class MetadataProcessor:
     """Answers with whole tables, as their files hold them, and with the ends of queues by the page."""
 
-    def __init__(self, metadata: MetadataService) -> None:
+    def __init__(self, metadata: MetadataService, producers: ProducerManager) -> None:
         self._metadata = metadata
+        self._producers = producers
         self._asking: dict[Connection, RemotingCommand] = {}
         self._making = trio.Lock()
         self._paging = FairLock()
@@ -38,6 +40,8 @@ class MetadataProcessor:
         """Take the codes by which slaves ask for the tables."""
         dispatcher.register(RequestCode.GET_ALL_TOPIC_CONFIG, self.get_all_topic_config)
         dispatcher.register(RequestCode.GET_ALL_CONSUMER_OFFSET, self.get_all_consumer_offset)
+        dispatcher.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.get_all_subscription_group)
+        dispatcher.register(RequestCode.GET_ALL_PRODUCER_INFO, self.get_all_producer_info)
         for code in CODES:
             dispatcher.register(code, self.get_kept)
         dispatcher.register(RequestCode.GET_QUEUE_ENDS, self.get_queue_ends)
@@ -50,10 +54,18 @@ class MetadataProcessor:
         """43: how far consumer groups are."""
         self._answer_table(connection, request, self._metadata.offsets.to_json_in_turns)
 
-    def get_kept(self, connection: Connection, request: RemotingCommand) -> None:
-        """45 and 201: how far delayed messages are delivered, and the settings of consumer groups, if they are known.
+    def get_all_subscription_group(self, connection: Connection, request: RemotingCommand) -> None:
+        """201: what consumer groups there are, and what each is allowed."""
+        self._answer_table(connection, request, self._metadata.groups.to_json_in_turns)
 
-        Who was told that there are none would drop its own.
+    def get_all_producer_info(self, connection: Connection, request: RemotingCommand) -> None:
+        """328: the producers of all groups."""
+        self._answer_table(connection, request, self._producers.to_json_in_turns)
+
+    def get_kept(self, connection: Connection, request: RemotingCommand) -> None:
+        """45: how far delayed messages are delivered, if that is known.
+
+        Who was told that nothing is would drop its own.
         """
         name = CODES[RequestCode(request.code)]
         self._answer_table(connection, request, partial(self._metadata.kept.load, name))

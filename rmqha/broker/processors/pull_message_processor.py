@@ -13,6 +13,7 @@ import trio
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.pull_request_hold_service import SUSPEND_S_MAX, PullRequestHoldService
+from rmqha.broker.subscription_group_manager import SubscriptionGroupConfig, SubscriptionGroupManager
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (
@@ -40,7 +41,7 @@ _CODE_OF_STATUS: Final = {
     GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
-_SLAVE_ID: Final = 1
+_BROADCASTING: Final = "BROADCASTING"
 
 
 class PullRefusedError(RemoteProtocolError):
@@ -66,10 +67,11 @@ class PullRules:
 class PullMessageProcessor:
     """Handles codes 11 and 361."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the parts it brings together
         self,
         store: DefaultMessageStore,
         topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
         offsets: ConsumerOffsetManager,
         holds: PullRequestHoldService,
@@ -79,6 +81,7 @@ class PullMessageProcessor:
         self._store = store
         self._role = store.role
         self._topics = topics
+        self._groups = groups
         self._consumers = consumers
         self._offsets = offsets
         self._holds = holds
@@ -94,8 +97,8 @@ class PullMessageProcessor:
         """Answer a pull now, or hold it."""
         header = decode_header(PullMessageRequestHeader, request)
         try:
-            self._check(header)
-            subscription = self._subscription_of(header)
+            group = self._check(header)
+            subscription = self._subscription_of(header, group)
         except PullRefusedError as error:
             connection.respond(request, error.code, remark=str(error))
             return
@@ -113,11 +116,21 @@ class PullMessageProcessor:
             asked_s = min(header.suspend_timeout_millis / 1000, SUSPEND_S_MAX)
             held_s = asked_s if self._rules.long_polling_enable else self._rules.short_polling_s
             deadline = trio.current_time() + held_s
-        self._pull(connection, request, header, subscription=subscription, deadline=deadline)
+        self._pull(connection, request, header, group=group, subscription=subscription, deadline=deadline)
 
-    def _check(self, header: PullMessageRequestHeader) -> None:
+    def _check(self, header: PullMessageRequestHeader) -> SubscriptionGroupConfig:
         if not self._rules.readable:
             raise PullRefusedError(ResponseCode.NO_PERMISSION, "brokerPermission does not allow pulls")
+        group = self._groups.select(header.consumer_group)
+        if group is None:
+            raise PullRefusedError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist, and autoCreateSubscriptionGroup is off",
+            )
+        if not group.consume_enable:
+            raise PullRefusedError(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}"
+            )
         topic = self._topics.select(header.topic)
         if topic is None:
             raise PullRefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist")
@@ -132,14 +145,21 @@ class PullMessageProcessor:
             raise PullRefusedError(
                 ResponseCode.SYSTEM_ERROR, f"the broker filters by TAG only, not by {header.expression_type}"
             )
+        return group
 
-    def _subscription_of(self, header: PullMessageRequestHeader) -> SubscriptionData:
+    def _subscription_of(self, header: PullMessageRequestHeader, config: SubscriptionGroupConfig) -> SubscriptionData:
         if header.sys_flag & PullSysFlag.SUBSCRIPTION:
             try:
                 return build_subscription_data(header.topic, header.subscription)
             except RemoteProtocolError as error:
                 raise PullRefusedError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
-        known = self._consumers.find_subscription(header.consumer_group, header.topic)
+        group = self._consumers.find_group(header.consumer_group)
+        if group and group.message_model == _BROADCASTING and not config.consume_broadcast_enable:
+            raise PullRefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
+        known = group.subscriptions.get(header.topic) if group else None
         if known is None:
             raise PullRefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -150,6 +170,10 @@ class PullMessageProcessor:
             raise PullRefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription is newer than its last heartbeat"
             )
+        if not known.is_tag_type:
+            raise PullRefusedError(
+                ResponseCode.SYSTEM_ERROR, f"the broker filters by TAG only, not by {known.expression_type}"
+            )
         return known
 
     def _pull(
@@ -158,6 +182,7 @@ class PullMessageProcessor:
         request: RemotingCommand,
         header: PullMessageRequestHeader,
         *,
+        group: SubscriptionGroupConfig,
         subscription: SubscriptionData,
         deadline: float | None,
     ) -> None:
@@ -175,21 +200,22 @@ class PullMessageProcessor:
         if code == ResponseCode.PULL_OFFSET_MOVED and result.max_offset < header.queue_offset:
             code, result = self._beyond_the_end(header, result)
         if deadline is None or code not in {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY}:
-            self._answer(connection, request, header, result=result, code=code)
+            self._answer(connection, request, header, group=group, result=result, code=code)
             return
         if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
             is_at_end = result.next_begin_offset >= result.max_offset
             if result.status is not GetMessageStatus.NO_MATCHED_MESSAGE or not is_at_end:
-                self._answer(connection, request, header, result=result, code=code)
+                self._answer(connection, request, header, group=group, result=result, code=code)
                 return
             header = replace(header, queue_offset=result.next_begin_offset)
-        self._hold(connection, request, header, subscription, deadline, result.max_offset)
+        self._hold(connection, request, header, group, subscription, deadline, result.max_offset)
 
     def _hold(  # noqa: PLR0917 - what a held pull needs, passed on once
         self,
         connection: Connection,
         request: RemotingCommand,
         header: PullMessageRequestHeader,
+        group: SubscriptionGroupConfig,
         subscription: SubscriptionData,
         deadline: float,
         queue_end: int,
@@ -204,7 +230,7 @@ class PullMessageProcessor:
             if not connection.closed:
                 again = deadline if arrived else None
                 with connection.fenced(request):
-                    self._pull(connection, request, header, subscription=subscription, deadline=again)
+                    self._pull(connection, request, header, group=group, subscription=subscription, deadline=again)
 
         self._holds.suspend_pull_request(
             header.topic,
@@ -255,6 +281,7 @@ class PullMessageProcessor:
         request: RemotingCommand,
         header: PullMessageRequestHeader,
         *,
+        group: SubscriptionGroupConfig,
         result: GetMessageResult,
         code: ResponseCode,
     ) -> None:
@@ -267,7 +294,7 @@ class PullMessageProcessor:
             # A slave may be behind the consumer: it never sends anybody back (spec: remoting §6, trap 33).
             code, next_begin_offset = ResponseCode.PULL_RETRY_IMMEDIATELY, header.queue_offset
         fields = PullMessageResponseHeader(
-            self._suggest_which_broker_id(result), next_begin_offset, result.min_offset, result.max_offset
+            self._suggest_which_broker_id(result, group), next_begin_offset, result.min_offset, result.max_offset
         )
         response = RemotingCommand(
             code,
@@ -281,12 +308,14 @@ class PullMessageProcessor:
         size = result.size_bytes if code == ResponseCode.SUCCESS else 0
         connection.send_response(response.encode_header(size), *body, was_let_go=request.size == LET_GO)
 
-    def _suggest_which_broker_id(self, result: GetMessageResult) -> int:
+    def _suggest_which_broker_id(self, result: GetMessageResult, group: SubscriptionGroupConfig) -> int:
         rules = self._rules
-        if not rules.slave_read_enable or not result.views:
+        if not rules.slave_read_enable:
             return MASTER_ID
+        if not result.views:
+            return group.broker_id
         behind = self._store.max_offset - self._store.physical_offset_of(result.views[-1])
-        return _SLAVE_ID if behind > rules.far_behind_bytes else MASTER_ID
+        return group.which_broker_when_consume_slowly if behind > rules.far_behind_bytes else group.broker_id
 
 
 def _code_of(result: GetMessageResult, queue_offset: int) -> ResponseCode:

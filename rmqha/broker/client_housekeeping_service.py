@@ -1,0 +1,54 @@
+"""ClientHousekeepingService: whose heartbeats no longer come is no member of any group any more.
+
+Source: spec: remoting §1.8; rocketmq-all-4.9.8 ClientHousekeepingService.java, ConsumerManager.java.
+"""
+
+from typing import Final
+
+import trio
+
+from rmqha.broker.consumer_manager import ConsumerManager
+from rmqha.broker.producer_manager import ProducerManager
+from rmqha.remoting.connection import Connection
+
+CHANNEL_EXPIRED_S: Final = 120.0
+SCAN_EVERY_S: Final = 10.0
+_AT_ONCE: Final = 100
+
+
+class ClientHousekeepingService:
+    """Invariant: connections are in the order of their last heartbeats, so those overdue are the first."""
+
+    def __init__(self, consumers: ConsumerManager, producers: ProducerManager) -> None:
+        self._managers: Final = (consumers, producers)
+        self._heard: Final[dict[Connection, float]] = {}
+
+    def note_heartbeat(self, connection: Connection) -> None:
+        """One has just come."""
+        self._heard.pop(connection, None)
+        self._heard[connection] = trio.current_time()
+
+    def forget(self, connection: Connection) -> None:
+        """A connection closed."""
+        self._heard.pop(connection, None)
+        for manager in self._managers:
+            manager.forget_member(connection)
+
+    async def run(self) -> None:
+        """End the connections of members that have been silent for too long, until cancelled."""
+        while True:
+            await trio.sleep(SCAN_EVERY_S)
+            while self._end_overdue():
+                await trio.lowlevel.checkpoint()
+
+    def _end_overdue(self) -> bool:
+        """End some; returns whether there may be more. Who has left its groups may stay connected."""
+        due = trio.current_time() - CHANNEL_EXPIRED_S
+        for _ in range(_AT_ONCE):
+            connection, heard_at = next(iter(self._heard.items()), (None, due))
+            if connection is None or heard_at >= due:
+                return False
+            if any(manager.is_member(connection) for manager in self._managers):
+                connection.close(f"no heartbeat for {CHANNEL_EXPIRED_S:g} s")
+            self.forget(connection)
+        return True

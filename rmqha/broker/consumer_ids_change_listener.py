@@ -1,0 +1,62 @@
+"""ConsumerIdsChangeListener: tells the members of a group at once that others have come or gone (request 40).
+
+Each then shares out the queues anew; without it they would do so every 20 s. What changes while members are being told
+is told once more, to all, and not once for each change: a thousand members that come together are not told a million
+times.
+
+Source: spec: remoting §2.8, §6 row 12; rocketmq-all-4.9.8 DefaultConsumerIdsChangeListener.java, Broker2Client.java.
+"""
+
+from typing import Final
+
+import trio
+
+from rmqha.broker.consumer_manager import ConsumerManager
+from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
+from rmqha.codec.codes import RequestCode
+from rmqha.codec.group_headers import ConsumerGroupRequestHeader
+from rmqha.codec.headers import encode_header
+from rmqha.codec.remoting import RemotingCommand
+
+_AT_ONCE: Final = 32
+"""Members that are told before everybody else has a turn."""
+_PAUSE_SHARE: Final = 3
+"""After a group was told a pause so many times as long: no coming and going takes more than a quarter of the time."""
+
+
+class ConsumerIdsChangeListener:
+    """One task; a member that takes no answers is not told, and will find out within 20 s."""
+
+    def __init__(self, consumers: ConsumerManager, groups: SubscriptionGroupManager, *, is_enabled: bool) -> None:
+        self._consumers: Final = consumers
+        self._groups: Final = groups
+        self._changed: Final[dict[str, None]] = {}
+        self._has_changed = trio.Event()
+        if is_enabled:
+            consumers.on_changed = self._on_changed
+
+    def _on_changed(self, group: str) -> None:
+        self._changed[group] = None
+        self._has_changed.set()
+
+    async def run(self) -> None:
+        """Tell whom it concerns, until cancelled."""
+        while True:
+            await self._has_changed.wait()
+            self._has_changed = trio.Event()
+            while self._changed:
+                begun_at = trio.current_time()
+                group = next(iter(self._changed))
+                del self._changed[group]
+                await self._tell(group)
+                await trio.sleep(_PAUSE_SHARE * (trio.current_time() - begun_at))
+
+    async def _tell(self, name: str) -> None:
+        group, config = self._consumers.find_group(name), self._groups.select(name)
+        if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):
+            return
+        fields = encode_header(ConsumerGroupRequestHeader(name))
+        for told, connection in enumerate(list(group.members), start=1):
+            connection.notify(RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext_fields=fields))
+            if told % _AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()

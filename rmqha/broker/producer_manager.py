@@ -1,0 +1,97 @@
+"""ProducerManager: who produces in which group; one of a group's members is asked what became of a transaction.
+
+Source: spec: remoting §2.4 (34), §2.8 (39); rocketmq-all-4.9.8 ProducerManager.java.
+"""
+
+from collections import OrderedDict
+from itertools import islice
+from typing import Any, Final
+
+from rmqha.broker.client_channel_info import ClientChannelInfo
+from rmqha.broker.heartbeat_room import HeartbeatRoom, text_size
+from rmqha.codec.host import host_of
+from rmqha.remoting.connection import Connection
+
+_TRIED_MAX: Final = 3
+"""Members that take no answers now are passed over. Source: ProducerManager.java, getAvailableChannel."""
+
+
+class _Group:
+    """Its members, in the order in which they are asked next."""
+
+    def __init__(self) -> None:
+        self.members: Final = OrderedDict[Connection, ClientChannelInfo]()
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [client.producer_json() for client in self.members.values()]
+
+
+class ProducerManager:
+    """Groups by name; a member is a connection, which takes its place along when it closes."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Group] = {}
+        self._groups_of: dict[Connection, dict[str, None]] = {}
+        self._room: Final = HeartbeatRoom("what groups produce")
+
+    def register(self, name: str, client: ClientChannelInfo) -> None:
+        """A member's heartbeat.
+
+        Raises:
+            RemoteProtocolError: there is no room for it; nothing has changed.
+        """
+        group = self._groups.get(name) or _Group()
+        former = group.members.get(client.connection)
+        size = _size(name, client) - (_size(name, former) if former else 0)
+        self._room.check(name, host_of(client.peer), growth=size)
+        self._room.add(host_of(client.peer), size)
+        group.members[client.connection] = client
+        self._groups[name] = group
+        self._groups_of.setdefault(client.connection, {})[name] = None
+
+    def unregister(self, name: str, connection: Connection) -> None:
+        """A member leaves its group."""
+        groups = self._groups_of.get(connection, {})
+        if name not in groups:
+            return
+        del groups[name]
+        if not groups:
+            del self._groups_of[connection]
+        members = self._groups[name].members
+        client = members.pop(connection)
+        self._room.add(host_of(client.peer), -_size(name, client))
+        if not members:
+            del self._groups[name]
+
+    def forget_member(self, connection: Connection) -> None:
+        """A connection closed."""
+        for name in list(self._groups_of.get(connection, ())):
+            self.unregister(name, connection)
+
+    def is_member(self, connection: Connection) -> bool:
+        """Whether it is in any group."""
+        return connection in self._groups_of
+
+    def members(self, name: str) -> list[ClientChannelInfo]:
+        """Those of a group; empty if it is not known."""
+        group = self._groups.get(name)
+        return list(group.members.values()) if group is not None else []
+
+    def any_connection(self, name: str) -> Connection | None:
+        """One of a group's, each in its turn; of the next few one that takes answers. None: the group has none."""
+        group = self._groups.get(name)
+        if group is None:
+            return None
+        members = group.members
+        tried = list(islice(members, _TRIED_MAX))
+        chosen = next((connection for connection in tried if connection.takes_answers), tried[0])
+        members.move_to_end(chosen)
+        return chosen
+
+    async def to_json_in_turns(self) -> dict[str, Any]:
+        """All members by group, as the answer to 328 holds them."""
+        return {"data": dict(self._groups)}
+
+
+def _size(name: str, client: ClientChannelInfo) -> int:
+    return text_size(name) + text_size(client.client_id)
