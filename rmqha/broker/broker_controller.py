@@ -17,6 +17,7 @@ from rmqha.broker.consumer_ids_change_listener import ConsumerIdsChangeListener
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.durability import Durability, FlushPromise
+from rmqha.broker.internal_puts import InternalPuts
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.processors.client_list_processor import ClientListProcessor
 from rmqha.broker.processors.client_manage_processor import ClientManageProcessor
@@ -36,6 +37,7 @@ from rmqha.broker.sent_records import SendRules
 from rmqha.broker.starting import Starting
 from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.transaction.transactions import Transactions
 from rmqha.broker.tuning import Tuning
 from rmqha.choices import FlushDiskType
 from rmqha.codec.host import parse_host
@@ -253,8 +255,21 @@ class BrokerController:
             parse_host(self.address),
             config.max_message_size,
             writable=bool(config.broker_permission & PERM_WRITE),
+            rejects_transactions=config.reject_transaction_message,
         )
         SendMessageProcessor(puts, self.topics, rules=send_rules).register(dispatcher)
+        transactions = Transactions(
+            self.store,
+            self.offsets,
+            puts,
+            InternalPuts(puts, fence=self.fence),
+            any_producer=self.producers.any_connection,
+            rules=options.transaction_rules(config),
+            store_host=send_rules.store_host,
+            now_ms=self._now_ms,
+        )
+        transactions.register(dispatcher)
+        nursery.start_soon(transactions.run)
         pull_rules = PullRules(
             readable=bool(config.broker_permission & PERM_READ),
             slave_read_enable=config.slave_read_enable,

@@ -4,6 +4,7 @@ import os
 from typing import Final
 
 from rmqha.broker.topic_config_manager import TopicRules
+from rmqha.broker.transaction.rules import TransactionRules
 from rmqha.broker.tuning import Tuning
 from rmqha.choices import BrokerRole, FlushDiskType, HaCatchUp, TlsMode
 from rmqha.config import BrokerConfig
@@ -59,6 +60,11 @@ def remoting_limits(config: BrokerConfig, tuning: Tuning) -> RemotingLimits:
 def topic_rules(config: BrokerConfig) -> TopicRules:
     """What topics may be made here."""
     return same_settings(TopicRules, config)
+
+
+def transaction_rules(config: BrokerConfig) -> TransactionRules:
+    """When producers are asked about their transactions."""
+    return same_settings(TransactionRules, config)
 
 
 def peers_to_ask(config: BrokerConfig) -> tuple[str, ...]:

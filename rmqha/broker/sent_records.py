@@ -45,6 +45,8 @@ class SendRules:
     message_size_max: int
     writable: bool = True
     """brokerPermission has the write bit."""
+    rejects_transactions: bool = False
+    """rejectTransactionMessage."""
 
 
 def records_of(

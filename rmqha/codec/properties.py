@@ -71,6 +71,16 @@ def format_properties(properties: Mapping[str, str]) -> str:
     return text
 
 
+def pairs_of(raw: bytes) -> dict[bytes, bytes]:
+    """Name to the whole pair, of every well-formed one; U+0002 joins the values to a text again."""
+    pairs = {}
+    for pair in raw.split(b"\x02"):
+        name, _, value = pair.partition(b"\x01")
+        if name and value:
+            pairs[name] = pair
+    return pairs
+
+
 def find_property(raw: bytes, name: bytes) -> bytes | None:
     """The value of one property without parsing the others. Hot path: once per dispatched record."""
     mark = b"\x02" + name + b"\x01"

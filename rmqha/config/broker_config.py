@@ -10,10 +10,11 @@ from rmqha.config.key import MASTER, key
 from rmqha.config.kinds import BOOLEAN, BYTES, INTEGER, MILLISECONDS, NETWORKS, PERCENT, SECONDS, TEXT
 from rmqha.config.store_config import StoreConfig
 from rmqha.config.tls_config import TlsConfig
+from rmqha.config.transaction_config import TransactionConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfig(StoreConfig, HAConfig, TlsConfig, DLedgerBrokerConfig):
+class BrokerConfig(StoreConfig, HAConfig, TlsConfig, DLedgerBrokerConfig, TransactionConfig):
     """Everything an operator can decide, checked. Made by :func:`rmqha.config.load_config` alone.
 
     Source: spec commitlog §14; rocketmq-all-4.9.8 BrokerConfig.java and NettyServerConfig.java.

@@ -15,6 +15,7 @@ from rmqha.config.relations import check_relations
 from rmqha.config.rocketmq_keys import KNOWN, REFUSED
 from rmqha.config.store_config import StoreConfig
 from rmqha.config.tls_config import TlsConfig
+from rmqha.config.transaction_config import TransactionConfig
 from rmqha.errors import ConfigError
 
 COMMAND_LINE: Final = "command line"
@@ -26,6 +27,7 @@ def _table() -> dict[str, Key]:
         ("Replication", HAConfig),
         ("TLS", TlsConfig),
         ("DLedger", DLedgerBrokerConfig),
+        ("Transactions", TransactionConfig),
         ("Broker", BrokerConfig),
     )
     table: dict[str, Key] = {}

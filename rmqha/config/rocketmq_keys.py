@@ -42,14 +42,14 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
     queryThreadPoolQueueCapacity redeleteHangedFileInterval regionId registerBrokerTimeoutMills
-    registerNameServerPeriod rejectTransactionMessage replyThreadPoolQueueCapacity rmqAddressServerDomain
+    registerNameServerPeriod replyThreadPoolQueueCapacity rmqAddressServerDomain
     rmqAddressServerSubGroup rocketmqHome scheduleAsyncDeliverMaxPendingLimit
     scheduleAsyncDeliverMaxResendNum2Blocked sendMessageThreadPoolNums sendThreadPoolQueueCapacity
     serverAsyncSemaphoreValue serverCallbackExecutorThreads serverOnewaySemaphoreValue
     serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
     serverSocketSndBufSize serverWorkerThreads startAcceptSendRequestTimeStamp
-    storeReplyMessageEnable traceOn traceTopicEnable transactionCheckInterval transactionCheckMax
-    transactionTimeOut transferMsgByHeap transientStorePoolEnable transientStorePoolSize
+    storeReplyMessageEnable traceOn traceTopicEnable
+    transferMsgByHeap transientStorePoolEnable transientStorePoolSize
     useEpollNativeSelector useReentrantLockWhenPutMessage waitTimeMillsInHeartbeatQueue
     waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue warmMapedFileEnable
     writeBufferHighWaterMark writeBufferLowWaterMark

@@ -12,8 +12,9 @@ from typing import Final
 from rmqha.broker.durability import Answer
 from rmqha.broker.put_service import Put, PutMessageService
 from rmqha.broker.sent_records import LARGE_BYTES, Asked, SendRules, SentBatch, born_host_of, records_of
-from rmqha.broker.stored_properties import SendRefusedError, StoredProperties
+from rmqha.broker.stored_properties import SendRefusedError, StoredProperties, is_transactional
 from rmqha.broker.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
+from rmqha.broker.transaction.half_send import half_of
 from rmqha.broker.usual_puts import UsualPuts
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.limits import topic_problem
@@ -147,15 +148,19 @@ class SendMessageProcessor:
         """
         header = self._decoder.decode(request)
         queue_id = self._check_destination(header)
-        if header.sys_flag & SysFlag.TRANSACTION_TYPE:
+        is_half = not header.batch and is_transactional(header.properties)
+        if header.sys_flag & SysFlag.TRANSACTION_TYPE and not is_half:
             raise SendRefusedError(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"sysFlag {header.sys_flag} is that of a transactional message: not supported by this version of rmqha",
+                f"sysFlag {header.sys_flag} is that of a transactional message, and TRAN_MSG is not true",
             )
-        stored, wait = self._stored_properties.make(header.properties, batch=header.batch)
+        if is_half:
+            stored, wait = self._stored_properties.make_half(header.properties)
+        else:
+            stored, wait = self._stored_properties.make(header.properties, batch=header.batch)
         born_host = born_host_of(connection.peer)
         try:
-            records = records_of(
+            records = (half_of if is_half else records_of)(
                 header, request.body, rules=self._rules, born_host=born_host, queue_id=queue_id, properties=stored
             )
         except LocalProtocolError as error:

@@ -1,0 +1,174 @@
+"""EndTransactionProcessor: producers say what became of their transactions.
+
+Source: spec: remoting §2.4 (37); rocketmq-all-4.9.8 EndTransactionProcessor.java.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+import trio
+
+from rmqha.broker.durability import Answer
+from rmqha.broker.put_service import Put, PutMessageService
+from rmqha.broker.transaction.fates import Fates
+from rmqha.broker.transaction.half_message import committed, removal_mark, text_property
+from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
+from rmqha.broker.transaction.transactional_message_service import TransactionalMessageService
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import decode_header
+from rmqha.codec.properties import PGROUP
+from rmqha.codec.record.encoder import PreparedRecord
+from rmqha.codec.record.layout import SysFlag
+from rmqha.codec.record.message import StoredMessage
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.transaction_headers import EndTransactionRequestHeader
+from rmqha.errors import RemoteProtocolError
+from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.fence import Guard
+from rmqha.replication.role import Role
+from rmqha.store.status import AppendResult, PutMessageStatus
+
+_VISIBLE_S: Final = 5.0
+"""A half message is visible some milliseconds after its SEND_OK, unless replication is in trouble."""
+
+
+class EndTransactionProcessor:
+    """Handles code 37: commits write the message that consumers see, and then, as rollbacks, a mark.
+
+    The half message is read from its queue, and nowhere else: what a client says of the log is not believed.
+    """
+
+    def __init__(
+        self,
+        service: TransactionalMessageService,
+        bridge: TransactionalMessageBridge,
+        puts: PutMessageService,
+        *,
+        role: Role,
+        store_host: bytes,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._service: Final = service
+        self._bridge: Final = bridge
+        self._puts: Final = puts
+        self._role: Final = role
+        self._store_host: Final = store_host
+        self._now_ms: Final = now_ms
+
+    def register(self, dispatcher: RequestDispatcher) -> None:
+        """Take the code this processor answers."""
+        dispatcher.register(RequestCode.END_TRANSACTION, self.end_transaction)
+
+    def end_transaction(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """37: of a transaction whose state is unknown there is nothing to do; its producer will be asked."""
+        header = decode_header(EndTransactionRequestHeader, request)
+        if header.commit_or_rollback not in (SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK):
+            return RemotingCommand(ResponseCode.SUCCESS)
+        if not self._role.is_master:
+            return RemotingCommand(ResponseCode.SLAVE_NOT_AVAILABLE, remark=self._role.refusal())
+        if refusal := self._puts.refusal():
+            return RemotingCommand(ResponseCode.SERVICE_NOT_AVAILABLE, remark=refusal)
+        if not self._bridge.was_given_out(header.tran_state_table_offset):
+            raise RemoteProtocolError(f"there is no half message {header.tran_state_table_offset}")
+        let_go = connection.let_go(request)
+        deadline = trio.current_time() + _VISIBLE_S
+        end = partial(self._end_visible, connection, let_go, header)
+        self._bridge.when_visible(header.tran_state_table_offset, deadline, end)
+        return None
+
+    def _end_visible(
+        self,
+        connection: Connection,
+        let_go: RemotingCommand,
+        header: EndTransactionRequestHeader,
+        is_visible: bool,
+        _queue_end: int,
+    ) -> None:
+        with connection.fenced(let_go):
+            if not is_visible:
+                raise RemoteProtocolError(f"half message {header.tran_state_table_offset} cannot be read yet")
+            half = self._find(header)
+            records = [committed(half, store_host=self._store_host)] if _commits(header) else []
+            fates = self._service.fates
+            places = fates.end(half.queue_offset)
+            if not places:  # who was asked, and has answered before, may do so again
+                connection.respond(let_go, ResponseCode.SUCCESS)
+                return
+            first, *others = records + [self._mark(place) for place in places]
+            ending = _Ending(let_go, places, [_put_of(None, record) for record in others])
+            self._puts.put([_put_of(ending, first)], _Producer(connection, self._puts, fates))
+
+    def _find(self, header: EndTransactionRequestHeader) -> StoredMessage:
+        """The half message that is meant.
+
+        Raises:
+            RemoteProtocolError: it is not the one that this producer was told of.
+            StoreReadError: it cannot be read at present.
+        """
+        half = self._bridge.half_message_at(header.tran_state_table_offset)
+        if half is None:
+            raise RemoteProtocolError(f"half message {header.tran_state_table_offset} is gone")
+        if half.physical_offset != header.commit_log_offset:
+            raise RemoteProtocolError(
+                f"half message {header.tran_state_table_offset} does not lie at {header.commit_log_offset} in the log"
+            )
+        if text_property(half, PGROUP) != header.producer_group:
+            raise RemoteProtocolError(f"half message {header.tran_state_table_offset} is another group's")
+        return half
+
+    def _mark(self, place: int) -> PreparedRecord:
+        return removal_mark(place, store_host=self._store_host, born_timestamp_ms=self._now_ms())
+
+
+def _commits(header: EndTransactionRequestHeader) -> bool:
+    return header.commit_or_rollback == SysFlag.TRANSACTION_COMMIT
+
+
+class _Ending(NamedTuple):
+    """What the first record of one transaction's end asks for; the others ask for nothing."""
+
+    request: RemotingCommand
+    places: list[int]
+    """Of the half message."""
+    others: "list[Put[_Ending | None]]"
+    """They follow in the log once the first is there: no crash leaves a mark of a message that is not committed."""
+
+
+def _put_of(asked: _Ending | None, record: PreparedRecord) -> Put[_Ending | None]:
+    """Nobody waits for disk and replicas: what is lost with the end of the log is asked about again."""
+    return Put(asked, record, wait=False, oneway=False)
+
+
+class _Producer:
+    """A :class:`~rmqha.broker.put_service.PutCaller`: one connection that ends transactions."""
+
+    def __init__(self, connection: Connection, puts: PutMessageService, fates: Fates) -> None:
+        self._connection: Final = connection
+        self._puts: Final = puts
+        self._fates: Final = fates
+
+    def fenced(self) -> Guard:
+        return self._connection.fenced()
+
+    def refuse(self, asked: _Ending | None, result: AppendResult) -> None:
+        """A mark that is missing costs nothing while this process lives: what has ended is remembered."""
+        if asked is not None:
+            self._fates.take_back(asked.places)
+            remark = result.remark or result.status.value
+            self._connection.respond(asked.request, ResponseCode.SYSTEM_ERROR, remark=remark)
+
+    def finish_oneway(self, puts: int) -> None:
+        """None of the puts is."""
+
+    def prepare_answers(self, stored: list[tuple[_Ending | None, AppendResult]]) -> Answer:
+        endings = [asked for asked, _ in stored if asked is not None]
+        for ending in endings:
+            self._puts.put(ending.others, self)
+
+        def send_answers(_statuses: list[PutMessageStatus]) -> None:
+            for ending in endings:
+                self._connection.respond(ending.request, ResponseCode.SUCCESS)
+
+        return send_answers

@@ -1,0 +1,60 @@
+"""Fates: what became lately of half messages, so that none is committed twice and none asked about that has ended."""
+
+from collections import OrderedDict
+from typing import Final
+
+KEPT_MAX: Final = 131_072
+"""Half messages that are remembered: some 20 MB. Of one that is forgotten only its mark in the log tells."""
+_ENDED: Final = -1
+
+
+class Fates:
+    """By places in the queue of half messages. A half message may be written again and then has several of them.
+
+    RocketMQ remembers none of this: there a producer that commits while its half message is being written again is
+    asked once more, and commits the message twice.
+    """
+
+    def __init__(self, *, kept_max: int = KEPT_MAX) -> None:
+        self._kept_max = kept_max
+        self._fates = OrderedDict[int, int]()
+        """Where it was written again, or that it has ended."""
+
+    def note_renewed(self, offset: int, renewed_offset: int) -> bool:
+        """The half message at ``offset`` lies at ``renewed_offset`` as well; False if it has ended meanwhile."""
+        if self.has_ended(offset):
+            self._note(renewed_offset, _ENDED)
+            return False
+        self._note(offset, renewed_offset)
+        return True
+
+    def end(self, offset: int) -> list[int]:
+        """The half message at ``offset`` has ended.
+
+        Returns:
+            This and its later places, each of which has ended now; empty if it had ended before.
+        """
+        places = [offset]
+        while (fate := self._fates.get(places[-1])) is not None and fate > places[-1]:
+            places.append(fate)
+        if fate == _ENDED:
+            return []
+        self._note(places[-1], _ENDED)
+        return places
+
+    def take_back(self, places: list[int]) -> None:
+        """It has not ended after all: what ends it could not be stored."""
+        if self._fates.get(places[-1]) == _ENDED:
+            del self._fates[places[-1]]
+
+    def has_ended(self, offset: int) -> bool:
+        """Whether the half message at ``offset``, or at a later place of it, is known to have ended."""
+        fate: int | None = offset
+        while fate is not None and fate != _ENDED:
+            fate = self._fates.get(fate)
+        return fate == _ENDED
+
+    def _note(self, offset: int, fate: int) -> None:
+        self._fates[offset] = fate
+        if len(self._fates) > self._kept_max:
+            self._fates.popitem(last=False)

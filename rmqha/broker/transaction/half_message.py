@@ -1,0 +1,181 @@
+"""Half messages, and the records that come of one.
+
+A half message is a producer's message in a topic that nobody subscribes to, with its own destination among its
+properties. A commit writes it once more, to its destination; commit and rollback alike write a mark into a second
+topic, whose body is the half message's place in its queue. All of this is read by RocketMQ's brokers, too, which may
+go on with a store of ours, or have left one.
+
+Source: spec: remoting §2.4, commitlog §2.5, §3; rocketmq-all-4.9.8 TransactionalMessageBridge.java,
+EndTransactionProcessor.java, DefaultTransactionalMessageCheckListener.java.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from rmqha.codec.properties import REAL_QID, REAL_TOPIC, TRANSACTION_CHECK_TIMES, find_property, pairs_of
+from rmqha.codec.record.encoder import PreparedRecord, prepare
+from rmqha.codec.record.layout import SysFlag
+from rmqha.codec.record.message import StoredMessage
+from rmqha.errors import RemoteProtocolError
+from rmqha.store.status import AppendResult
+
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+"""Of half messages about which producers were asked for too long."""
+CONSUMER_GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""As which the broker itself reads the first two; how far it is stands in consumerOffset.json."""
+QUEUE_ID: Final = 0
+"""Each of these topics has one queue."""
+CHECK_IMMUNITY_TIME: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+
+_MARK_PROPERTIES: Final = b"WAIT\x01true\x02TAGS\x01d"
+_NO_TRANSACTION: Final = ~SysFlag.TRANSACTION_TYPE
+_DIGITS_MAX: Final = 18
+"""Any number of so many is an int64."""
+
+
+def half_properties(stored: bytes, *, topic: str, queue_id: int) -> bytes:
+    """The properties of a half message whose own are ``stored``, and whose destination is this."""
+    stored = set_property(stored, REAL_TOPIC, topic)
+    return set_property(stored, REAL_QID, str(queue_id))
+
+
+def real_destination(half: StoredMessage) -> tuple[str, int]:
+    """Topic and queue of a half message.
+
+    Raises:
+        RemoteProtocolError: it does not say.
+    """
+    topic, queue_id = text_property(half, REAL_TOPIC), number_property(half, REAL_QID)
+    if not topic or queue_id is None or queue_id >= 1 << 31:
+        raise RemoteProtocolError("the half message does not say where it belongs")
+    return topic, queue_id
+
+
+def committed(half: StoredMessage, *, store_host: bytes) -> PreparedRecord:
+    """The message that consumers see. Its properties are those of the half message, as in RocketMQ.
+
+    Raises:
+        RemoteProtocolError: it does not say where it belongs.
+        LocalProtocolError: it cannot be stored there.
+    """
+    topic, queue_id = real_destination(half)
+    return _copy(
+        half,
+        topic,
+        queue_id=queue_id,
+        properties=half.properties_raw,
+        store_host=store_host,
+        sys_flag=half.sys_flag & _NO_TRANSACTION | SysFlag.TRANSACTION_COMMIT,
+        prepared_transaction_offset=half.physical_offset,
+    )
+
+
+def checked_once_more(half: StoredMessage, *, store_host: bytes) -> PreparedRecord:
+    """The half message as it is written again before its producer is asked, which is then counted."""
+    times = str(check_times(half) + 1)
+    return _half_again(half, set_property(half.properties_raw, TRANSACTION_CHECK_TIMES, times), store_host=store_host)
+
+
+def put_off(half: StoredMessage, *, store_host: bytes) -> PreparedRecord:
+    """The half message as it is written again while its producer is not to be asked, who knows its first place."""
+    first = number_property(half, PREPARED_QUEUE_OFFSET)
+    place = str(half.queue_offset if first is None else first)
+    return _half_again(half, set_property(half.properties_raw, PREPARED_QUEUE_OFFSET, place), store_host=store_host)
+
+
+def moved(half: StoredMessage, record: PreparedRecord, result: AppendResult) -> StoredMessage:
+    """The half message as it was written again in ``record``, and where that is."""
+    return replace(
+        half,
+        physical_offset=result.wrote_offset,
+        queue_offset=result.queue_offset,
+        store_size=record.size,
+        store_host_raw=record.store_host_raw,
+        sys_flag=record.sys_flag,
+        properties_raw=record.tail[1 + len(HALF_TOPIC) + 2 :],
+    )
+
+
+def discarded(half: StoredMessage, *, store_host: bytes) -> PreparedRecord:
+    """The half message where nobody asks about it any more."""
+    return _copy(half, CHECK_MAX_TIME_TOPIC, queue_id=QUEUE_ID, properties=half.properties_raw, store_host=store_host)
+
+
+def removal_mark(queue_offset: int, *, store_host: bytes, born_timestamp_ms: int) -> PreparedRecord:
+    """Byte for byte what RocketMQ writes when the half message at ``queue_offset`` is done with."""
+    return prepare(
+        OP_TOPIC,
+        b"%d" % queue_offset,
+        queue_id=QUEUE_ID,
+        born_timestamp_ms=born_timestamp_ms,
+        born_host_raw=store_host,
+        store_host_raw=store_host,
+        properties_raw=_MARK_PROPERTIES,
+    )
+
+
+def marked_offsets(mark: StoredMessage) -> list[int]:
+    """Places of the half messages that are done with; RocketMQ 5 marks several at once, with commas between them."""
+    if find_property(mark.properties_raw, b"TAGS") != b"d":
+        return []
+    return [int(text) for text in mark.body.split(b",") if _is_number(text)]
+
+
+def check_times(half: StoredMessage) -> int:
+    """How often the producer was asked about it."""
+    return number_property(half, TRANSACTION_CHECK_TIMES) or 0
+
+
+def text_property(half: StoredMessage, name: str) -> str:
+    """Empty if it is not there."""
+    return str(find_property(half.properties_raw, name.encode()) or b"", "utf-8", "replace")
+
+
+def number_property(half: StoredMessage, name: str) -> int | None:
+    """None if there is none, or no int64 that is 0 or more."""
+    raw = find_property(half.properties_raw, name.encode()) or b""
+    return int(raw) if _is_number(raw) else None
+
+
+def _is_number(text: bytes) -> bool:
+    return text.isdigit() and len(text) <= _DIGITS_MAX
+
+
+def set_property(raw: bytes, name: str, value: str) -> bytes:
+    """Properties in which ``name`` has this value; malformed pairs are left out, all others stay as they are."""
+    pairs = pairs_of(raw)
+    pairs[name.encode()] = f"{name}\x01{value}".encode()
+    return b"\x02".join(pairs.values())
+
+
+def _half_again(half: StoredMessage, properties: bytes, *, store_host: bytes) -> PreparedRecord:
+    """RocketMQ forgets FLAG and RECONSUMETIMES here; the committed message is to have what its producer gave it."""
+    return _copy(half, HALF_TOPIC, queue_id=half.queue_id, properties=properties, store_host=store_host)
+
+
+def _copy(
+    half: StoredMessage,
+    topic: str,
+    *,
+    queue_id: int,
+    properties: bytes,
+    store_host: bytes,
+    sys_flag: int | None = None,
+    prepared_transaction_offset: int = 0,
+) -> PreparedRecord:
+    return prepare(
+        topic,
+        half.body,
+        queue_id=queue_id,
+        born_timestamp_ms=half.born_timestamp_ms,
+        born_host_raw=half.born_host_raw,
+        store_host_raw=store_host,
+        properties_raw=properties,
+        flag=half.flag,
+        sys_flag=half.sys_flag if sys_flag is None else sys_flag,
+        reconsume_times=half.reconsume_times,
+        prepared_transaction_offset=prepared_transaction_offset,
+    )

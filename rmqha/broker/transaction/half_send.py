@@ -1,0 +1,56 @@
+"""What the log is to take of a transactional send: a half message.
+
+Source: spec: remoting §2.4; rocketmq-all-4.9.8 SendMessageProcessor.java, TransactionalMessageBridge.java.
+"""
+
+from typing import Final
+
+from rmqha.broker.sent_records import SendRules
+from rmqha.broker.stored_properties import SendRefusedError
+from rmqha.broker.transaction.half_message import HALF_TOPIC, QUEUE_ID, half_properties
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.record.encoder import PreparedRecord, prepare
+from rmqha.codec.record.layout import PROPERTIES_SIZE_MAX, SysFlag
+from rmqha.codec.send_headers import SendMessageRequestHeader
+
+_PROPERTIES_SIZE_MAX: Final = PROPERTIES_SIZE_MAX - 128
+"""There is room for what is noted of it later: how often its producer was asked, and where it lay first."""
+
+
+def half_of(
+    header: SendMessageRequestHeader,
+    body: bytes,
+    *,
+    rules: SendRules,
+    born_host: bytes,
+    queue_id: int,
+    properties: bytes,
+) -> PreparedRecord:
+    """As :func:`~rmqha.broker.sent_records.records_of`, of a message that is to be seen only after a commit.
+
+    Raises:
+        SendRefusedError: this broker takes none, or it leaves no room for what is noted of it later.
+        LocalProtocolError: it does not fit its record.
+    """
+    if rules.rejects_transactions:
+        raise SendRefusedError(
+            ResponseCode.NO_PERMISSION, "this broker takes no transactional messages: rejectTransactionMessage is true"
+        )
+    kept = half_properties(properties, topic=header.topic, queue_id=queue_id)
+    if len(kept) > _PROPERTIES_SIZE_MAX:
+        raise SendRefusedError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"properties of {len(kept)} bytes, a transactional message may have {_PROPERTIES_SIZE_MAX}",
+        )
+    return prepare(
+        HALF_TOPIC,
+        body,
+        queue_id=QUEUE_ID,
+        born_timestamp_ms=header.born_timestamp_ms,
+        born_host_raw=born_host,
+        store_host_raw=rules.store_host,
+        properties_raw=kept,
+        flag=header.flag,
+        sys_flag=header.sys_flag & ~SysFlag.TRANSACTION_TYPE,
+        reconsume_times=header.reconsume_times,
+    )

@@ -1,0 +1,120 @@
+"""TransactionalMessageBridge: what transactions read of the store, and where they left off.
+
+Source: rocketmq-all-4.9.8 TransactionalMessageBridge.java.
+"""
+
+from typing import Final, NamedTuple
+
+import trio
+
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, QUEUE_ID
+from rmqha.codec.record.message import StoredMessage, decode_message
+from rmqha.errors import CorruptLogError
+from rmqha.replication.watermark import Complete, Watermark
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.waiting import DeadlineService
+
+_LOOKS_AGAIN_S: Final = 0.01
+_TOLD_AT_ONCE: Final = 32
+"""Each of them may store something."""
+
+
+class Portion(NamedTuple):
+    """Messages of a queue."""
+
+    messages: list[StoredMessage]
+    next_offset: int
+    """Where to go on in the queue; where this began, if nothing more can be seen yet."""
+
+
+class TransactionalMessageBridge:
+    """Reads the queues of half messages and marks as the consumer that RocketMQ's brokers are to themselves.
+
+    Attributes:
+        visible: where the queue of half messages ends, as far as it is dispatched.
+    """
+
+    def __init__(self, store: DefaultMessageStore, offsets: ConsumerOffsetManager) -> None:
+        self._store: Final = store
+        self._offsets: Final = offsets
+        self.visible: Final = Watermark(store.get_max_offset_in_queue(HALF_TOPIC, QUEUE_ID))
+        self._queue_end = self.visible.value
+        self._arrived = trio.Event()
+        store.queues.on_arrival.append(self._on_arrival)
+
+    def _on_arrival(self, topic: str, _queue_id: int, queue_end: int) -> None:
+        if topic == HALF_TOPIC:
+            self._queue_end = queue_end
+            self._arrived.set()
+
+    async def run(self) -> None:
+        """Tell those who wait for half messages, in turns, that they are there, or that their time is over."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(DeadlineService(self.visible.deadlines).run)
+            while True:
+                await self._arrived.wait()
+                self._arrived = trio.Event()
+                self.visible.advance(self._queue_end, at_most=_TOLD_AT_ONCE)
+                while self.visible.answer(_TOLD_AT_ONCE):
+                    await trio.lowlevel.checkpoint()
+
+    def fetch_consume_offset(self, topic: str) -> int:
+        """Where to go on reading; within what was ever given out, and not before what is still there."""
+        saved = self._offsets.query_offset(CONSUMER_GROUP, topic, QUEUE_ID) or 0
+        end = self._store.next_queue_offset(topic, QUEUE_ID)
+        return max(min(saved, end), self._store.get_min_offset_in_queue(topic, QUEUE_ID))
+
+    def update_consume_offset(self, topic: str, offset: int) -> None:
+        """From here on a broker that comes after this one goes on."""
+        if self._offsets.query_offset(CONSUMER_GROUP, topic, QUEUE_ID) != offset:
+            self._offsets.commit_offset(CONSUMER_GROUP, topic, QUEUE_ID, offset=offset)
+
+    def read(self, topic: str, offset: int, *, count: int) -> Portion:
+        """Messages from ``offset`` on, at most ``count``; none of what can no longer be read, only where to go on.
+
+        Raises:
+            StoreReadError: nothing can be read at present.
+        """
+        result = self._store.get_message(topic, QUEUE_ID, offset, max_msg_nums=count)
+        messages = []
+        for view in result.views:
+            try:
+                messages.append(decode_message(view))
+            except CorruptLogError:
+                continue
+        next_offset = result.next_begin_offset if result.max_offset > offset else offset
+        return Portion(messages, next_offset)
+
+    def half_message_at(self, offset: int) -> StoredMessage | None:
+        """The half message at a place of its queue; None if it is not there any more, or not there yet.
+
+        Raises:
+            StoreReadError: nothing can be read at present.
+        """
+        messages = self.read(HALF_TOPIC, offset, count=1).messages
+        return messages[0] if messages and messages[0].queue_offset == offset else None
+
+    def was_given_out(self, offset: int) -> bool:
+        """Whether a half message has, or had, this place in its queue."""
+        return 0 <= offset < self._store.next_queue_offset(HALF_TOPIC, QUEUE_ID)
+
+    def when_visible(self, offset: int, deadline: float, complete: Complete) -> None:
+        """Be told when the half message at ``offset`` can be read, or that it cannot by ``deadline``."""
+        self.visible.add(offset + 1, deadline, complete)
+
+    async def wait_safe(self, *, timeout_s: float) -> bool:
+        """Wait until all that is written now stays, whatever happens; False if it does not in time.
+
+        Then it is on the disk, and on as many replicas as have to have it before it may be seen.
+
+        Raises:
+            StoreError: the disk failed, or the log was cut.
+        """
+        end = self._store.max_offset
+        with trio.move_on_after(timeout_s):
+            await self._store.flush_now(end)
+            while self._store.reput_from_offset < end:  # noqa: ASYNC110 - dispatch tells nobody how far it is
+                await trio.sleep(_LOOKS_AGAIN_S)
+            return True
+        return False

@@ -1,0 +1,214 @@
+"""TransactionalMessageService: goes through the half messages, and has producers asked about those that nobody ended.
+
+Each round goes on where the last one ended. A half message that was ended is passed; about any other that is old enough
+its producer is asked, after it was written again at the end of the queue, so that the queue can be passed in order; one
+that is asked about for too long is put aside. RocketMQ's rules, apart from three: an offset is saved only when what
+was written again is safe, a half message stays until it really lies where it was put aside, and what has ended is
+known at once (:class:`~rmqha.broker.transaction.fates.Fates`).
+
+Source: spec: remoting §2.8 (39); rocketmq-all-4.9.8 TransactionalMessageServiceImpl.java.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.broker.internal_puts import InternalPuts
+from rmqha.broker.transaction.check_listener import DefaultTransactionalMessageCheckListener
+from rmqha.broker.transaction.fates import Fates
+from rmqha.broker.transaction.half_message import (
+    CHECK_IMMUNITY_TIME,
+    HALF_TOPIC,
+    OP_TOPIC,
+    PREPARED_QUEUE_OFFSET,
+    check_times,
+    checked_once_more,
+    discarded,
+    marked_offsets,
+    moved,
+    number_property,
+    put_off,
+    removal_mark,
+)
+from rmqha.broker.transaction.rules import TransactionRules
+from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
+from rmqha.codec.record.encoder import PreparedRecord
+from rmqha.codec.record.message import StoredMessage
+from rmqha.errors import LocalProtocolError, ProtocolError, StoreError
+from rmqha.log_limit import LogLimit
+from rmqha.replication.role import Role
+from rmqha.store.status import PutMessageStatus
+
+logger = structlog.get_logger()
+
+_MARKS_AT_ONCE: Final = 32
+_SAFE_S: Final = 10.0
+"""A round waits so long for what is written to be safe; otherwise the next one saves how far both are."""
+
+
+class _Mastership:
+    """How far the rounds of one mastership are."""
+
+    def __init__(self, term: int, *, half_offset: int, op_offset: int) -> None:
+        self.term: Final = term
+        self.half_offset = half_offset
+        """Every half message before it is done with, or written again behind it."""
+        self.op_offset = op_offset
+        """The next mark to be read."""
+        self.marks = dict[int, int]()
+        """The marks read of half messages from ``half_offset`` on: place of the half message to that of the mark."""
+        self.fates: Final = Fates()
+
+    @property
+    def op_offset_done(self) -> int:
+        """All marks before it are of half messages that are passed. Marks are read, and so kept, in order."""
+        return next(iter(self.marks.values()), self.op_offset)
+
+
+class TransactionalMessageService:
+    """Rounds over the half messages, and the memory of what became of them."""
+
+    def __init__(
+        self,
+        bridge: TransactionalMessageBridge,
+        listener: DefaultTransactionalMessageCheckListener,
+        *,
+        puts: InternalPuts,
+        role: Role,
+        rules: TransactionRules,
+        store_host: bytes,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._bridge: Final = bridge
+        self._listener: Final = listener
+        self._puts: Final = puts
+        self._role: Final = role
+        self._rules: Final = rules
+        self._store_host: Final = store_host
+        self._now_ms: Final = now_ms
+        self._mastership: _Mastership | None = None
+        self._lines: Final = LogLimit()
+
+    @property
+    def fates(self) -> Fates:
+        """Of the half messages since this broker became master."""
+        return self._present().fates
+
+    def _present(self) -> _Mastership:
+        """What another master did in between is in the log, and in the saved offsets."""
+        if self._mastership is None or self._mastership.term != self._role.term:
+            half_offset, op_offset = map(self._bridge.fetch_consume_offset, (HALF_TOPIC, OP_TOPIC))
+            self._mastership = _Mastership(self._role.term, half_offset=half_offset, op_offset=op_offset)
+        return self._mastership
+
+    async def check(self) -> None:
+        """One round; what cannot be done now the next one does. Nothing is done unless this broker is master."""
+        if not self._role.is_master:
+            return
+        mastership, begun_ms = self._present(), self._now_ms()
+        try:
+            await self._read_marks(mastership)
+            while self._is_present(mastership) and await self._pass_next(mastership, begun_ms):
+                await trio.lowlevel.checkpoint()
+            await self._save(mastership)
+        except (StoreError, ProtocolError) as error:
+            self._lines.log(logger.warning, "transaction.round_failed", reason=str(error))
+
+    def _is_present(self, mastership: _Mastership) -> bool:
+        return self._role.is_master and self._role.term == mastership.term
+
+    async def _read_marks(self, mastership: _Mastership) -> None:
+        """All that are there, so that nobody is asked about what has ended."""
+        while self._is_present(mastership):
+            portion = self._bridge.read(OP_TOPIC, mastership.op_offset, count=_MARKS_AT_ONCE)
+            for mark in portion.messages:
+                for half_offset in marked_offsets(mark):
+                    mastership.fates.end(half_offset)
+                    if half_offset >= mastership.half_offset:
+                        mastership.marks.setdefault(half_offset, mark.queue_offset)
+            if portion.next_offset == mastership.op_offset:
+                return
+            mastership.op_offset = portion.next_offset
+            await trio.lowlevel.checkpoint()
+
+    async def _pass_next(self, mastership: _Mastership, begun_ms: int) -> bool:
+        """Deal with one half message; False ends the round: it, and so each after it, has to wait."""
+        offset = mastership.half_offset
+        if mastership.marks.pop(offset, None) is None and not mastership.fates.has_ended(offset):
+            portion = self._bridge.read(HALF_TOPIC, offset, count=1)
+            if not portion.messages:
+                mastership.half_offset = portion.next_offset
+                return portion.next_offset > offset
+            if not await self._resolve(portion.messages[0], mastership, begun_ms):
+                return False
+        mastership.half_offset = offset + 1
+        return True
+
+    async def _resolve(self, half: StoredMessage, mastership: _Mastership, begun_ms: int) -> bool:
+        """Deal with one that is not known to have ended; False if that is not yet to be done, or cannot be."""
+        first_offset = number_property(half, PREPARED_QUEUE_OFFSET)
+        if first_offset is not None and mastership.fates.has_ended(first_offset):
+            return True
+        age_s = (self._now_ms() - half.born_timestamp_ms) / 1000
+        if reason := self._discard_reason(half, age_s):
+            return await self._discard(half, reason)
+        if half.store_timestamp_ms >= begun_ms:
+            return False
+        immunity_s = number_property(half, CHECK_IMMUNITY_TIME)
+        if immunity_s is None and 0 <= age_s < self._rules.transaction_time_out_s:
+            return False
+        return await self._renew(half, mastership, asks=immunity_s is None or age_s >= immunity_s)
+
+    def _discard_reason(self, half: StoredMessage, age_s: float) -> str:
+        if check_times(half) >= self._rules.transaction_check_max:
+            return f"its producer was asked {self._rules.transaction_check_max} times (transactionCheckMax)"
+        if age_s > self._rules.file_reserved_time_s:
+            return "it is older than fileReservedTime"
+        return ""
+
+    async def _discard(self, half: StoredMessage, reason: str) -> bool:
+        result = await self._puts.put(discarded(half, store_host=self._store_host), wait=False)
+        is_done = result.is_stored or result.status is PutMessageStatus.MESSAGE_ILLEGAL
+        if is_done:
+            self._listener.tell_discarded(half, reason=reason, not_kept=result.append.remark)
+        return is_done
+
+    async def _renew(self, half: StoredMessage, mastership: _Mastership, *, asks: bool) -> bool:
+        """Write it again, so that the queue can be passed, and ask about it if it is time to."""
+        try:
+            again = await self._write_again(half, checked_once_more if asks else put_off, mastership)
+        except LocalProtocolError as error:
+            return await self._discard(half, f"it cannot be written again: {error}")
+        if again is not None and asks and not mastership.fates.has_ended(again.queue_offset):
+            self._listener.resolve_half_msg(again)
+        return again is not None
+
+    async def _write_again(
+        self, half: StoredMessage, copy: Callable[..., PreparedRecord], mastership: _Mastership
+    ) -> StoredMessage | None:
+        """The half message at its new place, where an answer is to find it; None if it cannot be stored now.
+
+        Raises:
+            LocalProtocolError: it can never be.
+        """
+        record = copy(half, store_host=self._store_host)
+        result = await self._puts.put(record, wait=False)
+        append = result.append
+        if not result.is_stored:
+            facts = {"half_offset": half.queue_offset, "status": result.status.value, "reason": append.remark}
+            self._lines.log(logger.warning, "transaction.not_written_again", **facts)
+            return None
+        if not mastership.fates.note_renewed(half.queue_offset, append.queue_offset):
+            born_ms = append.store_timestamp_ms
+            mark = removal_mark(append.queue_offset, store_host=self._store_host, born_timestamp_ms=born_ms)
+            await self._puts.put(mark, wait=False)
+        return moved(half, record, append)
+
+    async def _save(self, mastership: _Mastership) -> None:
+        """Others may go on from here, once no crash can take away what ended half messages, or was written again."""
+        if not await self._bridge.wait_safe(timeout_s=_SAFE_S) or not self._is_present(mastership):
+            return
+        self._bridge.update_consume_offset(HALF_TOPIC, mastership.half_offset)
+        self._bridge.update_consume_offset(OP_TOPIC, mastership.op_offset_done)

@@ -1,0 +1,72 @@
+"""Transactions: the parts that transactional messages need, made and run together."""
+
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.internal_puts import InternalPuts
+from rmqha.broker.processors.end_transaction_processor import EndTransactionProcessor
+from rmqha.broker.put_service import PutMessageService
+from rmqha.broker.transaction.check_listener import DefaultTransactionalMessageCheckListener
+from rmqha.broker.transaction.check_service import TransactionalMessageCheckService
+from rmqha.broker.transaction.rules import TransactionRules
+from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
+from rmqha.broker.transaction.transactional_message_service import TransactionalMessageService
+from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.store.message_store import DefaultMessageStore
+
+
+class Transactions:
+    """What a broker has of them: the processor of 37, and the service that asks producers."""
+
+    def __init__(
+        self,
+        store: DefaultMessageStore,
+        offsets: ConsumerOffsetManager,
+        puts: PutMessageService,
+        internal_puts: InternalPuts,
+        *,
+        any_producer: Callable[[str], Connection | None],
+        rules: TransactionRules,
+        store_host: bytes,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Make them for one life.
+
+        Args:
+            store: with the queues of half messages and marks.
+            offsets: where they are saved up to which all is done.
+            puts: for what clients ask for.
+            internal_puts: for what the broker itself writes.
+            any_producer: a connection of a group of producers, if there is one.
+            rules: the operator's.
+            store_host: the address of this broker, as records have it.
+            now_ms: the door to wall-clock time.
+        """
+        self._bridge: Final = TransactionalMessageBridge(store, offsets)
+        service = TransactionalMessageService(
+            self._bridge,
+            DefaultTransactionalMessageCheckListener(any_producer),
+            puts=internal_puts,
+            role=store.role,
+            rules=rules,
+            store_host=store_host,
+            now_ms=now_ms,
+        )
+        self._checks: Final = TransactionalMessageCheckService(service, interval_s=rules.transaction_check_interval_s)
+        self._processor: Final = EndTransactionProcessor(
+            service, self._bridge, puts, role=store.role, store_host=store_host, now_ms=now_ms
+        )
+
+    def register(self, dispatcher: RequestDispatcher) -> None:
+        """Take the codes of transactions."""
+        self._processor.register(dispatcher)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._bridge.run)
+            nursery.start_soon(self._checks.run)

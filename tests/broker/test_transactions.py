@@ -1,0 +1,246 @@
+"""Transactional messages: invariant I14 and traps 30 and 31 of the remoting spec, and what no crash may cost."""
+
+import pytest
+import trio
+import trio.lowlevel
+from trio.testing import MockClock
+
+from rmqha.broker.transaction.half_message import CHECK_MAX_TIME_TOPIC, CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.record.layout import SysFlag
+from tests.broker.machines import Machine, ask, send_request
+from tests.broker.producers import COMMIT, ROLLBACK, UNKNOWN, Half, half_request, producer_of, seen
+from tests.sim.sim_net import SimNet
+
+TIMES = {"transactionCheckInterval": "4000", "transactionTimeOut": "3000"}
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(SimNet(), "10.0.0.1", TIMES)
+
+
+async def test_i14_a_half_message_is_seen_once_if_it_is_committed(machine: Machine, autojump_clock: MockClock) -> None:
+    """Java's producers end a transaction one-way, right behind SEND_OK."""
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        half = await producer.prepare(b"money", h="7", e="2")
+        assert await seen(broker, queue_id=2) == []
+        await producer.end(half, COMMIT, waits=False)
+        await producer.prepare(b"other")  # it is answered when the commit is dealt with
+        await trio.sleep(0)
+        (message,) = await seen(broker, queue_id=2)
+        assert (message.body, message.topic, message.queue_id, message.flag) == (b"money", "t", 2, 7)
+        assert message.sys_flag & SysFlag.TRANSACTION_TYPE == SysFlag.TRANSACTION_COMMIT
+        assert message.prepared_transaction_offset == half.log_offset
+        kept = {"TRAN_MSG": "true", "REAL_TOPIC": "t", "REAL_QID": "2", "PGROUP": "PG", "WAIT": "true"}
+        assert kept.items() <= message.properties.items()
+        assert [mark.body for mark in await seen(broker, topic=OP_TOPIC)] == [b"0"]
+
+
+async def test_i14_a_half_message_that_is_rolled_back_is_never_seen(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        half = await producer.prepare(b"money")
+        await producer.end(half, ROLLBACK)
+        await producer.end(half, COMMIT)
+        await trio.sleep(20)
+        assert producer.asked == []
+        assert await seen(broker) == []
+
+
+async def test_i14_who_commits_twice_is_seen_once(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        half = await producer.prepare(b"money")
+        for _ in range(3):
+            await producer.end(half, COMMIT, waits=False)
+        await producer.end(half, ROLLBACK)  # it is answered when the others are dealt with
+        assert len(await seen(broker)) == 1
+        assert len(await seen(broker, topic=OP_TOPIC)) == 1
+
+
+async def test_trap_30_a_producer_is_told_where_the_half_message_lies(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """With the real topic's offset its commit would match no half message."""
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        for _ in range(3):
+            await producer.ask(send_request(b"seen at once", queue_id=1))
+        half = await producer.prepare(b"money", e="1")
+        assert (half.queue_offset, half.queue_id) == (0, 1)
+        (stored,) = await seen(broker, topic=HALF_TOPIC)
+        assert (stored.queue_offset, stored.physical_offset, stored.queue_id) == (0, half.log_offset, 0)
+        assert stored.sys_flag & SysFlag.TRANSACTION_TYPE == 0
+
+
+async def test_trap_31_a_producer_is_asked_about_the_place_where_the_half_message_lies_now(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        first = await producer.prepare(b"money", e="3", h="7")
+        await producer.end(first, UNKNOWN)
+        asked, message = await producer.wait_asked(1)
+        assert (asked.queue_offset, first.queue_offset) == (1, 0)
+        assert asked.log_offset > first.log_offset
+        assert (message.topic, message.queue_id, message.body, message.flag) == ("t", 3, b"money", 7)
+        assert (message.queue_offset, message.physical_offset) == (asked.queue_offset, asked.log_offset)
+        assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
+        again, message = await producer.wait_asked(2)
+        assert (again.queue_offset, message.properties["TRANSACTION_CHECK_TIMES"]) == (2, "2")
+        await producer.end(again, COMMIT)
+        (message,) = await seen(broker, queue_id=3)
+        assert (message.prepared_transaction_offset, message.flag) == (again.log_offset, 7)
+        await trio.sleep(20)
+        assert len(producer.asked) == 2
+        assert [mark.body for mark in await seen(broker, topic=OP_TOPIC)] == [b"2"]
+        offset = broker.offsets.query_offset
+        assert (offset(CONSUMER_GROUP, HALF_TOPIC, 0), offset(CONSUMER_GROUP, OP_TOPIC, 0)) == (3, 1)
+
+
+async def test_a_late_commit_of_the_first_place_ends_all_later_ones(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """In RocketMQ the producer is asked on, and may commit the message a second time."""
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        first = await producer.prepare(b"money")
+        second, _ = await producer.wait_asked(1)
+        await producer.end(first, COMMIT)
+        await producer.end(second, COMMIT)
+        await trio.sleep(20)
+        assert len(producer.asked) == 1
+        assert len(await seen(broker)) == 1
+
+
+async def test_others_are_not_asked_about_and_the_young_are_left_alone(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        await producer.end(await producer.prepare(b"done"), COMMIT)
+        await producer.prepare(b"old")
+        await trio.sleep(2)
+        born_ms = (await seen(broker, topic=HALF_TOPIC))[0].store_timestamp_ms
+        await producer.prepare(b"young", g=str(born_ms + 2000))
+        half, message = await producer.wait_asked(1)
+        assert (half.queue_offset, message.body) == (3, b"old")
+        await trio.sleep(1)
+        assert len(producer.asked) == 1
+
+
+async def test_who_asks_for_it_is_left_alone_for_longer(machine: Machine, autojump_clock: MockClock) -> None:
+    """CHECK_IMMUNITY_TIME_IN_SECONDS; meanwhile it is written again, and its first place goes on to count."""
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        await producer.prepare(b"first")
+        born = (await seen(broker, topic=HALF_TOPIC))[0].store_timestamp_ms
+        await producer.end(Half(0, 0), ROLLBACK)
+        immune = await producer.prepare(b"patient", properties="CHECK_IMMUNITY_TIME_IN_SECONDS\x0130", g=str(born))
+        await trio.sleep(20)
+        assert producer.asked == []
+        halves = await seen(broker, topic=HALF_TOPIC)
+        assert len(halves) > 3
+        assert {half.properties.get("TRAN_PREPARED_QUEUE_OFFSET") for half in halves[2:]} == {"1"}
+        await producer.end(immune, COMMIT)
+        await trio.sleep(60)
+        assert producer.asked == []
+        assert len(await seen(broker)) == 1
+
+
+async def test_after_so_many_questions_it_is_put_aside(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker(transactionCheckMax="2") as broker, producer_of(machine) as producer:
+        await producer.join()
+        await producer.prepare(b"money", h="7")
+        await trio.sleep(40)
+        assert len(producer.asked) == 2
+        (aside,) = await seen(broker, topic=CHECK_MAX_TIME_TOPIC)
+        assert (aside.body, aside.flag, aside.properties["REAL_TOPIC"]) == (b"money", 7, "t")
+        assert broker.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0) == 3
+
+
+async def test_any_producer_of_the_group_is_asked(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker() as broker, producer_of(machine) as other, producer_of(machine, group="X") as stranger:
+        await stranger.join()
+        async with producer_of(machine) as producer:
+            await producer.join()
+            await producer.prepare(b"money")
+        await other.join()
+        half, _ = await other.wait_asked(1)
+        await other.end(half, COMMIT)
+        assert len(await seen(broker)) == 1
+        assert stranger.asked == []
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_a_restart_costs_no_half_message(machine: Machine, is_killed: bool, autojump_clock: MockClock) -> None:
+    with trio.CancelScope() as life:
+        async with machine.broker(flushDiskType="SYNC_FLUSH"), producer_of(machine) as producer:
+            await producer.join()
+            rolled_back, pending = await producer.prepare(b"no"), await producer.prepare(b"yes")
+            await producer.end(rolled_back, ROLLBACK)
+            await producer.wait_asked(1)
+            if is_killed:
+                life.cancel()
+            await trio.lowlevel.checkpoint()
+    if is_killed:
+        machine.disk.power_cut()
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        half, message = await producer.wait_asked(1)
+        assert message.body == b"yes"
+        assert half.queue_offset > pending.queue_offset
+        await producer.end(half, COMMIT)
+        assert [message.body for message in await seen(broker)] == [b"yes"]
+
+
+@pytest.mark.parametrize(
+    ("half", "how", "group", "words"),
+    [
+        (Half(1, 0), COMMIT, "PG", "there is no half message 1"),
+        (Half(-1, 0), COMMIT, "PG", "there is no half message -1"),
+        (Half(0, 17), COMMIT, "PG", "does not lie at 17"),
+        (Half(0, 0), ROLLBACK, "other", "another group's"),
+    ],
+)
+async def test_nobody_ends_what_is_not_his(
+    machine: Machine, half: Half, how: int, group: str, words: str, autojump_clock: MockClock
+) -> None:
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        own = await producer.prepare(b"money")
+        answer = await producer.end(half, how, group=group)
+        assert answer is not None
+        assert (answer.code, words in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True), answer.remark
+        await producer.end(own, COMMIT)
+        assert len(await seen(broker)) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "request_", "code"),
+    [
+        ({"rejectTransactionMessage": "true"}, half_request(b"x"), ResponseCode.NO_PERMISSION),
+        ({}, half_request(b"x", properties="DELAY\x013"), ResponseCode.MESSAGE_ILLEGAL),
+        ({}, half_request(b"x", properties="K\x01" + "v" * 32_600), ResponseCode.MESSAGE_ILLEGAL),
+        ({}, half_request(b"x", e="9"), ResponseCode.SYSTEM_ERROR),
+        ({}, half_request(b"x", b=HALF_TOPIC), ResponseCode.NO_PERMISSION),
+        ({}, send_request(b"x", f="4"), ResponseCode.MESSAGE_ILLEGAL),
+        ({}, half_request(b"x", f="8"), ResponseCode.SUCCESS),
+        ({}, half_request(b"x", f="0"), ResponseCode.SUCCESS),
+    ],
+)
+async def test_what_no_half_message_can_be(
+    machine: Machine, settings: dict[str, str], request_: object, code: ResponseCode, autojump_clock: MockClock
+) -> None:
+    async with machine.broker(**settings) as broker, machine.client() as client:
+        answer = await ask(client, request_)  # type: ignore[arg-type]
+        assert answer.code == code, answer.remark
+        assert await seen(broker) == []
+
+
+async def test_a_slave_ends_nothing(autojump_clock: MockClock) -> None:
+    slave = Machine(SimNet(), "10.0.0.2", {"brokerRole": "SLAVE", "haMasterAddress": "10.0.0.1:10912", "brokerId": "1"})
+    async with slave.broker(), producer_of(slave) as producer:
+        answer = await producer.end(Half(0, 0), COMMIT)
+        assert answer is not None
+        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
