@@ -94,7 +94,7 @@ async def test_a_batch_lies_together_and_is_told_every_id(client: RemotingClient
         (send_request(bytes(65_000)), ResponseCode.MESSAGE_ILLEGAL, "body of 65000 bytes"),
         (send_request(b"x", properties="K\x01" + "v" * 33_000), ResponseCode.MESSAGE_ILLEGAL, "properties"),
         (send_request(b"x", properties="DELAY\x013"), ResponseCode.MESSAGE_ILLEGAL, "delayed"),
-        (send_request(b"x", properties="TRAN_MSG\x01true"), ResponseCode.MESSAGE_ILLEGAL, "transactions"),
+        (send_request(b"x", properties="TRAN_MSG\x01true", batch=True), ResponseCode.MESSAGE_ILLEGAL, "transactional"),
         (send_request(b"no batch", batch=True), ResponseCode.SYSTEM_ERROR, "batch entry 0"),
         (send_request(b"", batch=True), ResponseCode.MESSAGE_ILLEGAL, "batch is empty"),
         (send_request(b"x", g="yesterday"), ResponseCode.SYSTEM_ERROR, "no number"),

@@ -27,7 +27,7 @@ async def test_i14_a_half_message_is_seen_once_if_it_is_committed(machine: Machi
         assert await seen(broker, queue_id=2) == []
         await producer.end(half, COMMIT, waits=False)
         await producer.prepare(b"other")  # it is answered when the commit is dealt with
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         (message,) = await seen(broker, queue_id=2)
         assert (message.body, message.topic, message.queue_id, message.flag) == (b"money", "t", 2, 7)
         assert message.sys_flag & SysFlag.TRANSACTION_TYPE == SysFlag.TRANSACTION_COMMIT
