@@ -1,0 +1,148 @@
+"""RocketMQ's consumers of every kind share out the queues of a broker of rmqha's, and go on when others go."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import trio
+
+from rmqha.codec import java_json
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
+from tests.broker.machines import send_request
+from tests.e2e.processes import Child, RmqhaBroker, reaping
+from tests.interop.dledger_groups import java_argv
+from tests.interop.test_tables import ask
+
+pytestmark = pytest.mark.timeout(600)
+
+QUEUES = 8
+CLUSTERING = ("concurrent", "orderly", "lite")
+KINDS = (*CLUSTERING, "broadcast")
+TOLD_S = 12.0
+"""Within so long members have shared out queues anew that were told; they look by themselves every 20 s."""
+LOCKED_S = 90.0
+"""A queue of an orderly consumer that was killed stays locked for 60 s, and is asked for every 20 s."""
+
+
+class Consumers:
+    """``Consumers.java``: one of each kind."""
+
+    def __init__(self, directory: Path, name_server: str, name: str) -> None:
+        (home := directory / name).mkdir()
+        argv = java_argv("Consumers.java", name_server, "orders", name, directory=home)
+        argv.insert(1, f"-Duser.home={home}")
+        self.running = Child(argv, log=home / f"{name}.log")
+
+    def got(self, kind: str) -> list[tuple[int, int, str]]:
+        """Queue, offset and body of all that this kind consumed, in that order."""
+        found = re.findall(rf"^got {kind} (\d+) (\d+) (\S+)$", self.running.output(), re.MULTILINE)
+        return [(int(queue), int(offset), body) for queue, offset, body in found]
+
+
+class Rounds:
+    """Sends a message to each queue, round by round, and sees who consumes them."""
+
+    def __init__(self, broker: RmqhaBroker) -> None:
+        self._broker = broker
+        self._number = 0
+
+    async def send(self) -> set[str]:
+        """The bodies."""
+        self._number += 1
+        bodies = [f"{self._number}-{queue}" for queue in range(QUEUES)]
+        for queue, body in enumerate(bodies):
+            request = send_request(body.encode(), topic="orders", queue_id=queue, d=str(QUEUES))
+            assert (await ask(self._broker, request)).code == ResponseCode.SUCCESS
+        return set(bodies)
+
+    async def wait_all(self, *consumers: Consumers, kinds: tuple[str, ...] = KINDS, within_s: float = 60) -> None:
+        """Each kind consumes all of a round: together, or each of them if it broadcasts."""
+        bodies = await self.send()
+        with trio.fail_after(within_s):
+            for kind in kinds:
+                while not self._has_all(kind, bodies, consumers):  # noqa: ASYNC110 - another process
+                    await trio.sleep(0.1)
+
+    @staticmethod
+    def _has_all(kind: str, bodies: set[str], consumers: tuple[Consumers, ...]) -> bool:
+        got = [{body for _, _, body in one.got(kind)} for one in consumers]
+        return all(bodies <= one for one in got) if kind == "broadcast" else bodies <= set().union(*got)
+
+    async def wait_shared(self, kind: str, *consumers: Consumers, within_s: float) -> None:
+        """Each consumes from as many queues as the others, and none from one of another's."""
+        with trio.fail_after(within_s):
+            while True:
+                bodies = await self.send()
+                await trio.sleep(1)
+                got = [[body for _, _, body in one.got(kind) if body in bodies] for one in consumers]
+                if [len(one) for one in got] == [QUEUES // len(consumers)] * len(consumers):
+                    assert set().union(*got) == bodies
+                    return
+
+
+def check_order(one: Consumers) -> None:
+    """An orderly consumer gets each queue's messages in order, each once."""
+    by_queue: dict[int, list[int]] = {}
+    for queue, offset, _ in one.got("orderly"):
+        by_queue.setdefault(queue, []).append(offset)
+    assert by_queue
+    for offsets in by_queue.values():
+        assert all(former < latter for former, latter in pairwise(offsets)), offsets
+
+
+@contextmanager
+def ending(*started: Consumers) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for one in started:
+            one.running.reap()
+
+
+async def clients_of(broker: RmqhaBroker, kind: str) -> list[str]:
+    fields = {"consumerGroup": f"group-{kind}"}
+    answer = await ask(broker, RemotingCommand(RequestCode.GET_CONSUMER_CONNECTION_LIST, ext_fields=fields))
+    assert answer.code == ResponseCode.SUCCESS
+    shown = java_json.loads(answer.body)
+    assert set(shown["subscriptionTable"]) >= {"orders"}
+    assert shown["messageModel"] == ("BROADCASTING" if kind == "broadcast" else "CLUSTERING")
+    return sorted(one["clientId"].split("@")[1] for one in shown["connectionSet"])
+
+
+async def test_java_consumers_share_out_queues_and_go_on_when_others_go(tmp_path: Path) -> None:
+    """The broker itself is their name server."""
+    broker = RmqhaBroker(tmp_path / "broker", {"brokerRole": "ASYNC_MASTER"})
+    with reaping(broker):
+        await broker.start()
+        rounds = Rounds(broker)
+        await rounds.send()
+        a = Consumers(tmp_path, broker.address, "a")
+        with ending(a):
+            await rounds.wait_all(a)
+            b = Consumers(tmp_path, broker.address, "b")
+            with ending(b):
+                await others_come_and_go(broker, rounds, a, b)
+
+
+async def others_come_and_go(broker: RmqhaBroker, rounds: Rounds, a: Consumers, b: Consumers) -> None:
+    await b.running.wait_output("started")
+    for kind in ("concurrent", "lite"):
+        await rounds.wait_shared(kind, a, b, within_s=TOLD_S)
+    await rounds.wait_shared("orderly", a, b, within_s=LOCKED_S)
+    await rounds.wait_all(a, b)
+    for kind in KINDS:
+        assert await clients_of(broker, kind) == [f"a-{kind}", f"b-{kind}"]
+    await a.running.kill()
+    await rounds.wait_all(b, kinds=("concurrent", "lite", "broadcast"), within_s=TOLD_S)
+    await rounds.wait_all(b, kinds=("orderly",), within_s=LOCKED_S)
+    for kind in KINDS:
+        assert await clients_of(broker, kind) == [f"b-{kind}"]
+    await broker.kill()
+    await broker.start()
+    await rounds.wait_all(b, within_s=LOCKED_S)
+    check_order(a)
+    check_order(b)
