@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, decode_offsets
+from rmqha.broker.subscription_group_manager import SubscriptionGroupTable
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.hashing import tags_code
@@ -15,9 +16,11 @@ from rmqha.codec.heartbeat import (
     TAGS_MAX,
     TAGS_SIZE_MAX,
     build_subscription_data,
+    decode_checked_subscription,
     decode_heartbeat,
 )
 from rmqha.codec.host import parse_host
+from rmqha.codec.lock_batch import decode_lock_batch
 from rmqha.codec.properties import find_property
 from rmqha.codec.record.dispatch import queue_tags_code, read_dispatch
 from rmqha.codec.record.encoder import prepare
@@ -51,6 +54,18 @@ def route(text: str) -> object:
     return decode_route(text.encode())
 
 
+def checked_subscription(text: str) -> object:
+    return decode_checked_subscription(text.encode())
+
+
+def lock_batch(text: str) -> object:
+    return decode_lock_batch(text.encode())
+
+
+def groups(table: Any) -> object:
+    return SubscriptionGroupTable.from_json(table)
+
+
 def topics(table: Any) -> None:
     TopicConfigManager(topic_rules("c", "b"), now_ms=lambda: 1).replace_from_json(table)
 
@@ -75,6 +90,14 @@ READERS: list[tuple[Callable[[str], object], str]] = [
         heartbeat,
         '{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"t","codeSet":[%s]}]}]}',
     ),
+    (checked_subscription, '{"clientId":"c","group":"g","subscriptionData":{"topic":"t","expressionType":%s}}'),
+    (checked_subscription, '{"clientId":"c","group":"g","subscriptionData":%s}'),
+    (lock_batch, '{"clientId":%s,"consumerGroup":%s,"mqSet":%s}'),
+    (lock_batch, '{"clientId":"c","consumerGroup":"g","mqSet":[{"brokerName":%s,"queueId":1,"topic":"t"}]}'),
+    (lock_batch, '{"clientId":"c","consumerGroup":"g","mqSet":[{"brokerName":"b","queueId":%s,"topic":"t"}]}'),
+    (lambda text: groups(java_json.loads(text)), '{"dataVersion":%s,"subscriptionGroupTable":{"g":{}}}'),
+    (lambda text: groups(java_json.loads(text)), '{"subscriptionGroupTable":{"g":{"retryMaxTimes":%s,"brokerId":%s}}}'),
+    (lambda text: groups(java_json.loads(text)), '{"subscriptionGroupTable":{%s:{}}}'),
     (route, '{"brokerDatas":[],"queueDatas":[{"brokerName":"a","readQueueNums":%s,"writeQueueNums":1}]}'),
     (route, '{"brokerDatas":[{"brokerName":%s,"brokerAddrs":{"0":%s}}],"queueDatas":[]}'),
     (route, '{"brokerDatas":[{"brokerName":"b","brokerAddrs":{%s:"a"}}],"queueDatas":[]}'),

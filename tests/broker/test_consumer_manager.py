@@ -1,0 +1,91 @@
+"""ConsumerManager: whose subscription counts, and who is a member."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rmqha.broker.client_channel_info import ClientChannelInfo
+from rmqha.broker.consumer_manager import ConsumerManager
+from rmqha.codec.heartbeat import ConsumerData, SubscriptionData
+
+
+class Heartbeats:
+    """Members by name, and the groups that changed."""
+
+    def __init__(self) -> None:
+        self.consumers = ConsumerManager()
+        self.changed: list[str] = []
+        self.consumers.on_changed = self.changed.append
+
+    def hear(self, member: Any, *subscriptions: SubscriptionData, client_id: str = "c") -> None:
+        consumer = ConsumerData("g", subscription_data_set=subscriptions)
+        self.consumers.register(consumer, ClientChannelInfo(member, client_id))
+
+    def subscriptions(self) -> dict[str, str]:
+        group = self.consumers.find_group("g")
+        assert group is not None
+        return {topic: one.sub_string for topic, one in group.subscriptions.items()}
+
+
+@pytest.fixture
+def heartbeats() -> Heartbeats:
+    return Heartbeats()
+
+
+def test_of_two_subscriptions_the_newer_one_counts(heartbeats: Heartbeats) -> None:
+    """Trap 26: versions are int64, and those of Go's clients nanoseconds."""
+    heartbeats.hear("a", SubscriptionData("t", "new", sub_version=1_700_000_000_000_000_001))
+    heartbeats.hear("b", SubscriptionData("t", "old", sub_version=1_700_000_000_000_000_000))
+    assert heartbeats.subscriptions() == {"t": "new"}
+    heartbeats.hear("b", SubscriptionData("t", "newest", sub_version=1_700_000_000_000_000_002))
+    assert heartbeats.subscriptions() == {"t": "newest"}
+
+
+def test_a_heartbeat_brings_topics_and_takes_others_away(heartbeats: Heartbeats) -> None:
+    heartbeats.hear("a", SubscriptionData("t"), SubscriptionData("u"))
+    heartbeats.hear("a", SubscriptionData("u"), SubscriptionData("v"))
+    assert heartbeats.subscriptions() == {"u": "*", "v": "*"}
+    heartbeats.hear("a")
+    assert heartbeats.subscriptions() == {}
+
+
+def test_of_one_topic_named_twice_the_newer_one_counts(heartbeats: Heartbeats) -> None:
+    heartbeats.hear("a", SubscriptionData("t", "2", sub_version=2), SubscriptionData("t", "1", sub_version=1))
+    assert heartbeats.subscriptions() == {"t": "2"}
+
+
+def test_only_changes_are_told(heartbeats: Heartbeats) -> None:
+    told = []
+    steps: tuple[Callable[[], None], ...] = (
+        lambda: heartbeats.hear("a", SubscriptionData("t")),
+        lambda: heartbeats.hear("a", SubscriptionData("t")),
+        lambda: heartbeats.hear("a", SubscriptionData("t", "newer", sub_version=1)),
+        lambda: heartbeats.hear("a", SubscriptionData("u")),
+        lambda: heartbeats.hear("a", SubscriptionData("u"), client_id="renamed"),
+        lambda: heartbeats.hear("b", SubscriptionData("u")),
+        lambda: heartbeats.consumers.unregister("g", stranger),
+        lambda: heartbeats.consumers.forget_member(stranger),
+    )
+    for step in steps:
+        before = len(heartbeats.changed)
+        step()
+        told.append(len(heartbeats.changed) > before)
+    assert told == [True, False, False, True, True, True, False, False]
+
+
+stranger: Any = "stranger"
+
+
+def test_trap_13_a_member_is_a_connection(heartbeats: Heartbeats) -> None:
+    """Of two with one id one may go, and the client stays."""
+    members: list[Any] = ["main", "vip"]
+    for member in members:
+        heartbeats.hear(member, client_id="same")
+    group = heartbeats.consumers.find_group("g")
+    assert group is not None
+    assert group.client_ids == b'{"consumerIdList":["same"]}'
+    heartbeats.consumers.forget_member(members[0])
+    assert group.client_ids == b'{"consumerIdList":["same"]}'
+    heartbeats.consumers.forget_member(members[1])
+    assert heartbeats.consumers.find_group("g") is None

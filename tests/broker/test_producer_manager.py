@@ -1,0 +1,67 @@
+"""ProducerManager: who is asked for a group."""
+
+from typing import Any
+
+import pytest
+
+from rmqha.broker.client_channel_info import ClientChannelInfo
+from rmqha.broker.producer_manager import ProducerManager
+from rmqha.errors import RemoteProtocolError
+from tests.reachable import count_entries
+
+
+class Member:
+    def __init__(self, *, takes_answers: bool = True) -> None:
+        self.takes_answers = takes_answers
+
+
+def register(producers: ProducerManager, group: str, member: Any, *, peer: str = "") -> None:
+    producers.register(group, ClientChannelInfo(member, "c", peer))
+
+
+def test_members_are_asked_in_their_turn() -> None:
+    producers = ProducerManager()
+    members: list[Any] = [Member() for _ in range(3)]
+    for member in members:
+        register(producers, "g", member)
+    asked = [producers.any_connection("g") for _ in range(7)]
+    assert asked == [*members, *members, members[0]]
+    assert producers.any_connection("other") is None
+
+
+def test_who_takes_no_answers_is_passed_over() -> None:
+    producers = ProducerManager()
+    deaf: Any = Member(takes_answers=False)
+    member: Any = Member()
+    register(producers, "g", deaf)
+    assert producers.any_connection("g") is deaf, "there is nobody else"
+    register(producers, "g", member)
+    assert [producers.any_connection("g") for _ in range(3)] == [member] * 3
+
+
+def test_nothing_is_left_of_who_has_left() -> None:
+    producers = ProducerManager()
+    members: list[Any] = [Member() for _ in range(3)]
+    for member in members * 2:
+        for group in ("g", "h"):
+            register(producers, group, member, peer="10.0.0.1:1")
+    producers.unregister("g", members[0])
+    producers.unregister("g", members[0])
+    assert (len(producers.members("g")), len(producers.members("h"))) == (2, 3)
+    for member in members:
+        producers.forget_member(member)
+    assert not any(map(producers.is_member, members))
+    assert count_entries(producers) == count_entries(ProducerManager())
+
+
+def fill(producers: ProducerManager, name: str) -> None:
+    for number in range(10_000):
+        register(producers, f"{name}{number}", Member(), peer="10.0.0.1:1")
+
+
+def test_no_host_fills_the_table_of_producers() -> None:
+    producers = ProducerManager()
+    name = "g" * 10_000
+    with pytest.raises(RemoteProtocolError, match=r"what groups produce of clients of 10\.0\.0\.1 fills"):
+        fill(producers, name)
+    register(producers, name, Member(), peer="10.0.0.2:1")
