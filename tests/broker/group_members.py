@@ -11,6 +11,9 @@ from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand, decode_frames
 from rmqha.transport import Stream
 from tests.broker.machines import TIMEOUT_S, Machine
 
+OF_SQL92 = 232
+"""Trap 10: consumers take a broker that answers with less for one that is too old."""
+
 
 class Member:
     """One connection of a client.
@@ -69,6 +72,7 @@ class Member:
         body = encode_heartbeat(HeartbeatData(self.client_id, producers, consumers))
         answer = await self.ask(RemotingCommand(RequestCode.HEART_BEAT, body=body, version=version))
         assert answer.code == ResponseCode.SUCCESS
+        assert answer.version >= OF_SQL92
         return answer
 
 

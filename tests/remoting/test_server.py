@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -606,6 +607,34 @@ async def test_the_server_asks_its_client(autojump_clock: MockClock) -> None:
     assert outcomes[0].body == b"state"
     assert isinstance(outcomes[1], RemotingTimeoutError)
     assert isinstance(outcomes[2], RemotingSendRequestError)
+
+
+async def test_who_takes_nothing_is_told_and_asked_no_more(autojump_clock: MockClock) -> None:
+    """Whatever happens to its group, a deaf member fills no memory; nor do questions that it leaves open."""
+    echo = Echo()
+    async with (
+        serving(echo, capacity=4096, outgoing_share_bytes=3_000) as (server, connect),
+        trio.open_nursery() as asking,
+    ):
+        deaf, silent = await connect(), await connect()
+        for client in (deaf, silent):
+            await client.send(request(2))
+            await trio.testing.wait_all_tasks_blocked()
+        told = 0
+        while echo.held[0][0].notify(RemotingCommand(40)):
+            told += 1
+            await trio.testing.wait_all_tasks_blocked()
+        assert 30 < told < 150
+        assert server.capacity.outgoing.size < 3_200
+        with pytest.raises(RemotingSendRequestError):
+            await echo.held[0][0].invoke(RemotingCommand(307), timeout_s=3)
+        for number in range(64):
+            asking.start_soon(partial(echo.held[1][0].invoke, RemotingCommand(307), timeout_s=60))
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(await silent.receive()) == 1, number
+        with pytest.raises(RemotingSendRequestError):
+            await echo.held[1][0].invoke(RemotingCommand(307), timeout_s=3)
+        asking.cancel_scope.cancel()
 
 
 async def test_a_push_is_one_way_and_answers_after_the_end_go_nowhere(autojump_clock: MockClock) -> None:
