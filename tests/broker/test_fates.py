@@ -1,0 +1,43 @@
+"""What is remembered of half messages that ended, or were written again."""
+
+from rmqha.broker.transaction.fates import Fates
+
+
+def test_what_has_ended_ends_no_second_time() -> None:
+    fates = Fates()
+    assert not fates.has_ended(3)
+    assert fates.end(3) == [3]
+    assert fates.has_ended(3)
+    assert fates.end(3) == []
+
+
+def test_all_places_of_a_half_message_end_together() -> None:
+    fates = Fates()
+    assert fates.note_renewed(3, 7)
+    assert fates.note_renewed(7, 9)
+    assert fates.end(7) == [7, 9]
+    assert [fates.has_ended(offset) for offset in (3, 7, 9, 8)] == [True, True, True, False]
+    assert fates.end(3) == []
+
+
+def test_what_ended_while_it_was_written_again_has_ended_there_too() -> None:
+    fates = Fates()
+    fates.end(3)
+    assert not fates.note_renewed(3, 7)
+    assert fates.has_ended(7)
+
+
+def test_an_end_that_could_not_be_stored_is_taken_back() -> None:
+    fates = Fates()
+    fates.note_renewed(3, 7)
+    places = fates.end(3)
+    fates.take_back(places)
+    assert not fates.has_ended(3)
+    assert fates.end(3) == [3, 7]
+
+
+def test_no_producer_fills_the_memory() -> None:
+    fates = Fates(kept_max=10)
+    for offset in range(100):
+        fates.end(offset)
+    assert [fates.has_ended(offset) for offset in (0, 89, 90, 99)] == [False, False, True, True]

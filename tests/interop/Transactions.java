@@ -1,0 +1,77 @@
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.producer.TransactionSendResult;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/**
+ * RocketMQ's transactional producer, or a consumer. Args: name servers, topic, then "consume", or the keys of messages to be sent:
+ * what happens to each stands before the first dash (commit, rollback, later_commit, later_rollback, never); no key: it only answers.
+ */
+public class Transactions {
+    public static void main(String[] args) throws Exception {
+        if (args.length > 2 && args[2].equals("consume")) {
+            consume(args[0], args[1]);
+            return;
+        }
+        TransactionMQProducer producer = new TransactionMQProducer("transactors");
+        producer.setNamesrvAddr(args[0]);
+        producer.setPollNameServerInterval(500);
+        producer.setHeartbeatBrokerInterval(500);
+        producer.setSendMsgTimeout(30_000);
+        producer.setTransactionListener(new TransactionListener() {
+            public LocalTransactionState executeLocalTransaction(Message message, Object arg) {
+                return stateOf(message.getKeys());
+            }
+
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                String key = message.getKeys();
+                System.out.println("asked " + key + " " + message.getProperty("TRANSACTION_CHECK_TIMES") + " " + message.getTopic() + " "
+                    + message.getQueueId() + " " + message.getTransactionId().equals(message.getProperty("UNIQ_KEY")) + " " + new String(message.getBody()).length());
+                return key.startsWith("later_") ? stateOf(key.substring(6)) : LocalTransactionState.UNKNOW;
+            }
+        });
+        producer.start();
+        for (int number = 2; number < args.length; number++) {
+            String key = args[number];
+            Message message = new Message(args[1], "tag", key, (key + " ").repeat(key.endsWith("big") ? 3000 : 1).getBytes());
+            message.setFlag(7);
+            message.putUserProperty("mine", key);
+            TransactionSendResult result = producer.sendMessageInTransaction(message, null);
+            System.out.println("sent " + key + " " + result.getSendStatus() + " " + result.getLocalTransactionState());
+        }
+        System.out.println("ready");
+        Thread.sleep(600_000);
+    }
+
+    private static LocalTransactionState stateOf(String key) {
+        switch (key.split("-")[0]) {
+            case "commit": return LocalTransactionState.COMMIT_MESSAGE;
+            case "rollback": return LocalTransactionState.ROLLBACK_MESSAGE;
+            default: return LocalTransactionState.UNKNOW;
+        }
+    }
+
+    private static void consume(String nameServers, String topic) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("readers");
+        consumer.setNamesrvAddr(nameServers);
+        consumer.setPollNameServerInterval(500);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "tag");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                System.out.println("got " + message.getKeys() + " " + message.getTransactionId().equals(message.getMsgId()) + " " + message.getFlag()
+                    + " " + message.getProperty("mine") + " " + new String(message.getBody()).trim().split(" ").length);
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        System.out.println("ready");
+        Thread.sleep(600_000);
+    }
+}
