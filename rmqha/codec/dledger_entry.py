@@ -80,7 +80,11 @@ class EntryHeader:
 
 @dataclass(slots=True)
 class DLedgerEntry:
-    """One entry. Two are equal where DLedger takes them for equal: it does not look at the CRCs."""
+    """One entry. Two are equal where DLedger takes them for equal: it does not look at the CRCs.
+
+    Attributes:
+        json: as it travels, once it has been written so; an entry that was pushed is not changed any more.
+    """
 
     body: bytes
     index: int = -1
@@ -91,6 +95,7 @@ class DLedgerEntry:
     channel: int = 0
     chain_crc: int = field(default=0, compare=False)
     body_crc: int = field(default=0, compare=False)
+    json: bytes = field(default=b"", init=False, compare=False, repr=False)
 
     def compute_size_in_bytes(self) -> int:
         """What :attr:`size` has to be."""

@@ -187,6 +187,7 @@ def _read_fields(kind: Any) -> tuple[Field, ...]:
             _default_of(hints[field.name]) if field.default is MISSING else field.default,
         )
         for field in fields(kind)
+        if field.init
     )
 
 

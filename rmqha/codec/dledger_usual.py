@@ -56,7 +56,9 @@ _ENTRY_TAIL: Final = Template(
 
 
 def write_entry(entry: DLedgerEntry) -> bytes:
-    """An entry as JSON."""
+    """An entry as JSON; it is made once, and sent to every follower."""
+    if entry.json:
+        return entry.json
     tail = _ENTRY_TAIL.write(
         entry.body_crc,
         entry.chain_crc,
@@ -67,7 +69,8 @@ def write_entry(entry: DLedgerEntry) -> bytes:
         entry.size,
         entry.term,
     )
-    return b"".join((_BODY, b2a_base64(entry.body, newline=False), tail))
+    entry.json = b"".join((_BODY, b2a_base64(entry.body, newline=False), tail))
+    return entry.json
 
 
 def read_entry(raw: bytes, at: int) -> tuple[DLedgerEntry, int] | None:

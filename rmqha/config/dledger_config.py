@@ -142,15 +142,18 @@ class DLedgerSettings:
         "peerPushQuota", BYTES, str(20 << 20), low=1, high=1 << 40, meaning="Bytes a second for a follower far behind."
     )
     is_enable_batch_push: bool = key(
-        "isEnableBatchPush", BOOLEAN, "false", meaning="Push several small entries in one request."
+        "isEnableBatchPush",
+        BOOLEAN,
+        "true",
+        meaning="Push entries that wait together in one request (DLedger: `false`).",
     )
     max_batch_push_size: int = key(
         "maxBatchPushSize",
         BYTES,
-        "4096",
+        str(64 << 10),
         low=1,
         high=4 << 20,
-        meaning="Bytes of entries at which such a request is sent.",
+        meaning="Bytes of entries at which such a request is full (DLedger: 4,096).",
     )
     mapped_file_size_for_entry_data: int = key(
         "mappedFileSizeForEntryData",

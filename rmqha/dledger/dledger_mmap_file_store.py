@@ -40,6 +40,7 @@ from rmqha.dledger.ledger_files import make_data_file_list, make_index_file_list
 from rmqha.dledger.ledger_index import LedgerIndex
 from rmqha.dledger.ledger_recovery import first_index, recover_ledger
 from rmqha.dledger.member_state import MemberState
+from rmqha.dledger.recent_entries import RecentEntries
 from rmqha.dledger.room import Room
 from rmqha.errors import CorruptLogError, StoreError, StoreReadError, StoreWriteError
 from rmqha.store.disk import Closable, Disk
@@ -74,7 +75,8 @@ class DLedgerMmapFileStore:
             config, disk, open_files=open_files, full_store_paths=lambda: self.full_store_paths
         )
         self.index_file_list: Final = make_index_file_list(config, disk, open_files=open_files)
-        self.index: Final = LedgerIndex(self.index_file_list, waits_for_flush=config.acks_flushed)
+        self.index: Final = LedgerIndex(self.index_file_list)
+        self.recent: Final = RecentEntries()
         self._checkpoint: Final = CheckPointFile(disk, config.default_path)
         self._lock: Closable | None = None
         self.append_hooks: Final[list[AppendHook]] = []
@@ -89,7 +91,7 @@ class DLedgerMmapFileStore:
         self.on_appended: Callable[[], None] = lambda: None
         """Called when there is something to flush."""
         self.on_cut: Callable[[int], None] = lambda _end: None
-        """Called with the log's end when its tail was cut, before anything else comes in its place; 0: all went."""
+        """Called with the log's end when its tail was cut, at once; 0: all went."""
         self._cuts = 0
         """And failures, and ends: a flush that is under way then counts for nothing."""
         self._flushing: Final = trio.Lock()
@@ -165,10 +167,11 @@ class DLedgerMmapFileStore:
         entry.index, entry.term, entry.magic, entry.pos = self.ledger_end_index + 1, state.curr_term, CURRENT_MAGIC, -1
         try:
             self._make_room(entry)
-            data = encode_header(entry) + entry.body
-            self._store(entry, hooked(self.append_hooks, entry, data))
+            self._store(entry, hooked(self.append_hooks, entry, encode_header(entry) + entry.body))
         except (StoreWriteError, StoreReadError, CorruptLogError) as error:
             raise self._disk_error(error) from error
+        if not self.append_hooks:
+            self.recent.put(entry)
         return entry
 
     def _make_room(self, entry: DLedgerEntry) -> None:
@@ -241,6 +244,7 @@ class DLedgerMmapFileStore:
         try:
             plan = plan_cut(self, entry)
             self._cuts += 1
+            self.recent.clear()
             self.flushed_index = min(self.flushed_index, entry.index if plan is Cut.BEHIND else entry.index - 1)
             if plan is Cut.BEHIND:
                 self._cut(entry.index + 1, entry.pos + entry.size)
@@ -290,17 +294,13 @@ class DLedgerMmapFileStore:
             data = self.data_file_list.get_data(pos, size)
         except (StoreReadError, CorruptLogError) as error:
             raise self._disk_error(error) from error
-        entry = None if data is None else decode_entry(data)
+        entry = decode_entry(data) if data is not None else None
         if entry is None or (entry.index, entry.pos) != (index, pos):
             raise DLedgerException(_Code.DISK_ERROR, f"the index says that entry {index} is at {pos}: it is not there")
         return entry
 
     def end_of(self, index: int) -> int:
-        """Where an entry ends; for the one before the first, where that begins.
-
-        Raises:
-            StoreReadError, CorruptLogError: the index cannot be read at present; it lacks this entry.
-        """
+        """Where an entry ends; before the first, where that begins. Raises StoreReadError, CorruptLogError."""
         if index < self.ledger_begin_index or self.ledger_begin_index == -1:
             return self.data_file_list.min_offset
         pos, size = self.index.place(index)

@@ -6,6 +6,7 @@ it is no message at all.
 Source: spec: dledger §2.2, §5; dledger-all-0.3.1.2 DLedgerRpcNettyService.java.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +29,7 @@ from rmqha.codec.dledger_wire import (
     encode,
     refuse,
 )
-from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.peer_connection import PeerConnection
@@ -51,6 +52,25 @@ _DECODERS: Final[dict[type, Callable[[bytes], tuple[Base, Any]]]] = {
 """Of what is hot."""
 
 
+class Answers:
+    """What becomes of several questions at one time; each connection's go out together."""
+
+    def __init__(self) -> None:
+        self._frames: defaultdict[Connection, list[bytes]] = defaultdict(list)
+
+    def add(self, connection: Connection, command: RemotingCommand, body: bytes) -> None:
+        """Answer with the next :meth:`send`."""
+        response = RemotingCommand(HANDLED, command.opaque, FLAG_RESPONSE, body=body, serialize=command.serialize)
+        self._frames[connection].append(response.encode())
+
+    def send(self) -> None:
+        """Send what was added."""
+        if self._frames:
+            frames_of, self._frames = self._frames, defaultdict(list)
+            for connection, frames in frames_of.items():
+                connection.send_responses(frames)
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A request that awaits its one answer, now or later.
@@ -58,12 +78,14 @@ class Question:
     Attributes:
         base: whom the request is for, and from whom.
         kind: the class of the answer.
+        answers: those that go out together.
     """
 
     connection: Connection
     command: RemotingCommand
     base: Base
     kind: type
+    answers: Answers
 
     def answer(self, message: object, base: Base) -> None:
         """Send what was asked for; ``base`` has the fields that ``message`` does not."""
@@ -74,12 +96,18 @@ class Question:
         self._send(refuse(self.kind, self.base, code=code, leader_id=leader_id))
 
     def answer_append(self, response: AppendEntryResponse) -> None:
-        """Send what has become of an append."""
-        self._send(encode_append_answer(response, group=self.base.group or ""))
+        """Say what has become of an append, with the next answers."""
+        self._add(encode_append_answer(response, group=self.base.group or ""))
 
     def answer_push(self, response: PushEntryResponse) -> None:
-        """Send what has become of a push."""
-        self._send(encode_push_answer(response, group=self.base.group or ""))
+        """Say what has become of a push, with the next answers."""
+        self._add(encode_push_answer(response, group=self.base.group or ""))
+
+    def _add(self, body: bytes) -> None:
+        if self.command.flag & FLAG_ONEWAY:
+            self._send(body)
+        else:
+            self.answers.add(self.connection, self.command, body)
 
     def _send(self, body: bytes) -> None:
         self.connection.send_reply(self.command, RemotingCommand(HANDLED, body=body))
@@ -136,6 +164,8 @@ class DLedgerRpcService:
         self._handler: Final = handler
         self.connections: Final[dict[str, PeerConnection]] = {}
         """To each other member, by its id."""
+        self.answers: Final = Answers()
+        """To appends and pushes; who says what becomes of them sends them."""
 
     @property
     def connected(self) -> frozenset[str]:
@@ -178,7 +208,7 @@ class DLedgerRpcService:
         if base.term > max(_TERM_MAX, self._handler.member_state.curr_term + _TERM_STEP_MAX):
             raise RemoteProtocolError(f"no group has come to a term of {base.term}")
         command.body = b""  # it need not be kept until the answer is there
-        question = Question(connection, command, base, kind)
+        question = Question(connection, command, base, kind, self.answers)
         if base.remote_id != self._self_id:
             question.refuse(DLedgerResponseCode.UNKNOWN_MEMBER, leader_id=self._handler.leader_id)
         elif base.group != self._group:

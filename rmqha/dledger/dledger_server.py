@@ -249,6 +249,7 @@ class DLedgerServer:
         """See :class:`~rmqha.dledger.state_maintainer.Observer`."""
         if self.pusher.end_leading():
             self.reads.step(now=trio.current_time())
+            self.rpc.answers.send()
         if is_durable:
             self.pusher.begin_leading()
             self._role_log.tell(self.store)
@@ -339,7 +340,6 @@ class DLedgerServer:
                 question.answer_append(AppendEntryResponse(error.code, self.member_state.curr_term, self._id))
             else:
                 question.refuse(error.code, leader_id=self.leader_id)
-            return
         self._push_service.wakeup()
 
     def handle_get(self, request: GetEntriesRequest, question: Question) -> None:

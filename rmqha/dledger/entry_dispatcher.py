@@ -209,7 +209,7 @@ class EntryDispatcher:
             return None
         if self._pending_bytes >= _PENDING_BYTES_MAX:
             return None
-        entry = store.get(self._write_index)
+        entry = store.recent.get(self._write_index) or store.get(self._write_index)
         if self._waits_for_quota(entry, now=now):
             return None
         self._write_index += 1

@@ -10,13 +10,13 @@ from rmqha.errors import CorruptLogError
 class LedgerIndex:
     """The units of consecutive entries: the first ones in the files, the last ones perhaps in memory only.
 
-    Where a member counts an entry as stored once it is durable, its unit is written behind its flush: then a unit
-    proves its entry, and the next start can tell an entry that a power cut tore (:mod:`rmqha.dledger.ledger_recovery`).
+    Units are written behind their entries' flush, many at a time. Where a member counts an entry as stored once it is
+    durable, a unit so proves its entry, and the next start can tell an entry that a power cut tore
+    (:mod:`rmqha.dledger.ledger_recovery`); else a start after a crash makes the last ones again from the entries.
     """
 
-    def __init__(self, files: MmapFileList, *, waits_for_flush: bool) -> None:
+    def __init__(self, files: MmapFileList) -> None:
         self.files: Final = files
-        self._waits_for_flush: Final = waits_for_flush
         self._waiting = bytearray()
 
     @property
@@ -30,11 +30,8 @@ class LedgerIndex:
             self.files.pre_append(INDEX_UNIT_SIZE, use_blank=False)
 
     def put(self, unit: bytes) -> None:
-        """Add the next unit; :meth:`prepare` was called. Raises StoreWriteError, StoreReadError."""
-        if self._waits_for_flush:
-            self._waiting += unit
-        else:
-            self.files.append(unit, use_blank=False)
+        """Add the next unit; :meth:`prepare` was called."""
+        self._waiting += unit
 
     def unit(self, index: int) -> bytes | None:
         """The unit of an entry; None if there is none. Raises StoreReadError."""

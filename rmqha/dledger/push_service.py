@@ -79,6 +79,7 @@ class PushService:
         pusher.advance(now=now)
         for one in self._waiting:
             one.step(now=now)
+        self._rpc.answers.send()
         connected = self._rpc.connected
         for peer in connected & pusher.dispatchers.keys():
             for request in pusher.dispatchers[peer].poll(now=now):

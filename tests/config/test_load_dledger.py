@@ -27,7 +27,7 @@ def test_a_default_is_said_once(kind: Any) -> None:
 
 
 def test_the_defaults_are_dledger_s() -> None:
-    """Spec: dledger §8."""
+    """Spec: dledger §8; but for what waits together, which DLedger pushes one by one."""
     options = server_options(load_dledger_settings({}), "g", "n0", peers=PEERS, store_base_dir="/s")
     assert options.store == DLedgerConfig(
         store_base_dir="/s",
@@ -46,7 +46,7 @@ def test_the_defaults_are_dledger_s() -> None:
         acks_flushed=True,
     )
     assert options.elector == ElectorOptions(2.0, 3, 0.3, 1.0, 0.03, 0.1)
-    assert options.pusher == PusherOptions(PushOptions(1.0, 300 << 20, 20 << 20, False, 4096), 2.5, 10_000, True)
+    assert options.pusher == PusherOptions(PushOptions(1.0, 300 << 20, 20 << 20, True, 64 << 10), 2.5, 10_000, True)
     assert options.transfer == TransferOptions(1000, 1.0, ())
     assert options.peers == {"n0": ("127.0.0.1", 1), "n1": ("::1", 2)}
     assert all(key.meaning for _attribute, key in DLEDGER_KEYS.values())

@@ -410,7 +410,7 @@ async def test_a_follower_far_behind_begins_anew_and_its_queues_with_it(autojump
         await ledger.commit()
         ledger.log.follow(1)
         first = leader.log.ledger.get(10)
-        ledger.log.ledger.truncate(DLedgerEntry(**{name: getattr(first, name) for name in first.__slots__}), 1, "n9")
+        ledger.log.ledger.truncate(replace(first), 1, "n9")
         for index in range(11, 20):
             ledger.log.ledger.append_as_follower(leader.log.ledger.get(index), 1, "n9")
         await ledger.commit()

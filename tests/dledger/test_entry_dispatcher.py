@@ -62,7 +62,7 @@ def kinds(requests: list[PushEntryRequest]) -> list[PushType]:
 def test_one_entry_a_request_or_several() -> None:
     """Spec: dledger §3.3, §3.4."""
     store = leader(SimDisk().mount())
-    single = Follower(store)
+    single = Follower(store, default(PushOptions, is_enable_batch_push=False))
     put(store, b"first")
     single.converge()
     put(store, *[b"x" * 100] * 10)
@@ -77,7 +77,7 @@ def test_one_entry_a_request_or_several() -> None:
 def test_much_is_pushed_in_turns() -> None:
     store = leader(SimDisk().mount(), mapped_file_size_for_entry_data=1 << 20, mapped_file_size_for_entry_index=1 << 20)
     put(store, b"first")
-    follower = Follower(store)
+    follower = Follower(store, default(PushOptions, is_enable_batch_push=False))
     follower.converge()
     put(store, *[b"x"] * 1200)
     sent = []
