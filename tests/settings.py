@@ -42,7 +42,8 @@ def remoting_limits(**changes: Any) -> RemotingLimits:
 
 def store_options(root: str, **changes: Any) -> StoreOptions:
     made = options.store_options(config(storePathRootDir=root), Tuning())
-    return replace(made, **({"in_memory_bytes": IN_MEMORY_BYTES} | changes))
+    small: dict[str, Any] = {"in_memory_bytes": IN_MEMORY_BYTES, "max_hash_slot_num": 100, "max_index_num": 400}
+    return replace(made, **(small | changes))
 
 
 def clean_options(**changes: Any) -> CleanOptions:

@@ -51,6 +51,11 @@ def expected_queues(name: str) -> dict[str, Any]:
     return dict(json.loads(_expected(name, "queues.json").read_text()))
 
 
+def expected_index(name: str) -> dict[str, list[int]]:
+    """``TOPIC#KEY -> offsets``, newest first, at most 64, before the keys are compared."""
+    return dict(json.loads(gzip.decompress(_expected(name, "index.json.gz").read_bytes())))
+
+
 def expected_messages(name: str) -> list[dict[str, Any]]:
     store, _, side = name.partition("/")
     file = GOLDEN / "stores" / f"store-{store}" / f"expected{'-' + side if side else ''}.jsonl.gz"

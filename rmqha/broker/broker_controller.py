@@ -24,6 +24,7 @@ from rmqha.broker.processors.client_manage_processor import ClientManageProcesso
 from rmqha.broker.processors.consumer_manage_processor import ConsumerManageProcessor
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
 from rmqha.broker.processors.pull_message_processor import PullMessageProcessor, PullRules
+from rmqha.broker.processors.query_message_processor import QueryMessageProcessor
 from rmqha.broker.processors.query_processor import QueryProcessor
 from rmqha.broker.processors.runtime_info_processor import RuntimeInfoProcessor
 from rmqha.broker.processors.send_message_processor import SendMessageProcessor
@@ -281,6 +282,7 @@ class BrokerController:
             self.store, self.topics, self.groups, self.consumers, self.offsets, self.holds, rules=pull_rules
         ).register(dispatcher)
         QueryProcessor(self.store, self.offsets).register(dispatcher)
+        QueryMessageProcessor(self.store).register(dispatcher)
         self._register_client_processors(dispatcher, nursery)
         MetadataProcessor(self.metadata, self.producers).register(dispatcher)
         SubscriptionGroupProcessor(self.metadata, self.role).register(dispatcher)

@@ -15,7 +15,7 @@ from rmqha.broker.sent_records import Asked, SendRules, born_host_of, records_of
 from rmqha.broker.stored_properties import SendRefusedError, StoredProperties
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.crc import crc32
-from rmqha.codec.record.dispatch import tags_code_in
+from rmqha.codec.record.dispatch import facts_in
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import PROPERTIES_SIZE_MAX, SysFlag
 from rmqha.codec.send_headers import SendMessageRequestHeader
@@ -49,6 +49,9 @@ class _Stored(NamedTuple):
     after: bytes
     wait: bool
     tags_code: int
+    uniq_key: bytes | None
+    """None: it is the key itself."""
+    keys: bytes
 
 
 class UsualPuts:
@@ -86,14 +89,14 @@ class UsualPuts:
             _, topic, queue_id, empty_size, topic_field, flag, sys_flag, reconsume_times = known
             stored = None if shape is None else shape.known or self._understand(shape)
             if stored is not None:
-                before, after, wait, tags_code = stored
-                properties = before + key + after
+                before, after, wait, tags_code, fixed_key, keys = stored
+                properties, uniq_key = before + key + after, key if fixed_key is None else fixed_key
             else:
                 made = self._make_properties(properties if shape is None else shape.before + key + shape.after)
                 if made is None:
                     return number - start
                 properties, wait = made
-                tags_code = tags_code_in(properties, 0)
+                tags_code, uniq_key, keys = facts_in(properties, 0)
             record = new(
                 PreparedRecord,
                 (
@@ -111,6 +114,8 @@ class UsualPuts:
                     reconsume_times,
                     0,
                     tags_code,
+                    uniq_key,
+                    keys,
                 ),
             )
             accepted.append(new(Put, ((opaque, layout.serialize, False, queue_id), record, wait, False)))
@@ -149,12 +154,16 @@ class UsualPuts:
         if made is None:
             return None
         stored, wait = made
-        tags_code = tags_code_in(stored, 0)  # a key is alphanumeric: it neither ends a property nor begins one
+        tags_code, uniq_key, keys = facts_in(
+            stored, 0
+        )  # a key is alphanumeric: it neither ends a property nor begins one
+        if tags_code is None:
+            return None
         if not mark:
-            shape.known = _Stored(stored, b"", wait, tags_code)
+            shape.known = _Stored(stored, b"", wait, tags_code, uniq_key, keys)
         elif stored.count(mark) == 1:
             before, _, after = stored.partition(mark)
-            shape.known = _Stored(before, after, wait, tags_code)
+            shape.known = _Stored(before, after, wait, tags_code, None if uniq_key == mark else uniq_key, keys)
         return shape.known  # type: ignore[no-any-return]
 
     def _make_properties(self, properties: bytes) -> tuple[bytes, bool] | None:

@@ -136,6 +136,36 @@ class ViewMessageRequestHeader:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryMessageRequestHeader:
+    """12 QUERY_MESSAGE: messages of a topic by their key; times in milliseconds."""
+
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
+
+
+UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
+"""Beside it: ``true`` if the key is a UNIQ_KEY."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryMessageResponseHeader:
+    """Answer to 12: of the message that is last in the index."""
+
+    index_last_update_timestamp: Int64
+    index_last_update_phyoffset: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class EarliestMsgStoretimeResponseHeader:
+    """Answer to 32: milliseconds; -1 without a message."""
+
+    timestamp: Int64
+
+
+@dataclass(frozen=True, slots=True)
 class UnregisterClientRequestHeader:
     """35 UNREGISTER_CLIENT."""
 

@@ -9,6 +9,7 @@ from rmqha.config.derive import RECORD_OVERHEAD_MAX
 from rmqha.config.dledger_relations import dledger_problems
 from rmqha.config.kinds import split_address
 from rmqha.config.problem import Problem
+from rmqha.config.store_config import INDEX_HEADER_SIZE, INT32_MAX
 
 _HERE = ("127.0.0.1", "localhost")
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - recognised here, not bound
@@ -28,6 +29,7 @@ def check_relations(config: BrokerConfig) -> list[str]:
         _replicas,
         _timers,
         _sizes,
+        _index,
         _transfer,
         _disk,
         _addresses,
@@ -81,6 +83,16 @@ def _master(config: BrokerConfig) -> Problems:
             "haMasterAddress",
             f"haMasterAddress={config.ha_master_address} is this broker's own HA port (listenPort + 1 unless "
             "haListenPort is set); name the master's",
+        )
+
+
+def _index(config: BrokerConfig) -> Problems:
+    size = INDEX_HEADER_SIZE + 4 * config.max_hash_slot_num + 20 * config.max_index_num
+    if size > INT32_MAX:
+        yield Problem(
+            "maxHashSlotNum maxIndexNum",
+            f"maxHashSlotNum={config.max_hash_slot_num} and maxIndexNum={config.max_index_num} make index files of "
+            f"{size} bytes, at most {INT32_MAX} are possible; each slot takes 4 bytes, each entry 20",
         )
 
 

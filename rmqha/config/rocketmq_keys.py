@@ -35,9 +35,9 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     filterSupportRetry flushCommitLogTimed flushConsumeQueueLeastPages flushConsumerOffsetHistoryInterval
     flushDelayOffsetInterval flushLeastPagesWhenWarmMapedFile forceRegister heartbeatThreadPoolNums
     heartbeatThreadPoolQueueCapacity highSpeedMode isolateLogEnable mappedFileSizeConsumeQueueExt maxDelayTime
-    maxErrorRateOfBloomFilter maxHashSlotNum maxIndexNum maxLmqConsumeQueueNum maxMsgsNumBatch
+    maxErrorRateOfBloomFilter maxLmqConsumeQueueNum maxMsgsNumBatch
     maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
-    maxTransferCountOnMessageInMemory messageIndexEnable messageIndexSafe msgTraceTopicName
+    maxTransferCountOnMessageInMemory messageIndexSafe msgTraceTopicName
     offsetCheckInSlave osPageCacheBusyTimeOutMills
     processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums

@@ -20,6 +20,7 @@ from rmqha.config.kinds import (
 GIB = 1 << 30
 INT32_MAX = (1 << 31) - 1
 COMMIT_LOG_FILE_SIZE_MIN = 4096
+INDEX_HEADER_SIZE = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +129,29 @@ class StoreConfig:
         BOOLEAN,
         "true",
         meaning="Check every body's CRC in the files that recovery scans.",
+    )
+    message_index_enable: bool = key(
+        "messageIndexEnable",
+        BOOLEAN,
+        "true",
+        meaning="Build the index, by which messages are found by their keys (UNIQ_KEY and KEYS).",
+    )
+    max_hash_slot_num: int = key(
+        "maxHashSlotNum",
+        INTEGER,
+        "5000000",
+        low=1,
+        high=500_000_000,
+        meaning="Hash slots of an index file; each takes 4 bytes there, and in memory while the file grows. Files of "
+        "another size are built again.",
+    )
+    max_index_num: int = key(
+        "maxIndexNum",
+        INTEGER,
+        "20000000",
+        low=2,
+        high=100_000_000,
+        meaning="Entries of an index file, one for each key of a message, of 20 bytes.",
     )
     delete_when: tuple[int, ...] = key(
         "deleteWhen",

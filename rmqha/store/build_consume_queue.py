@@ -84,7 +84,7 @@ class CommitLogDispatcherBuildConsumeQueue:
         groups: dict[QueueKey, UnitGroup] = {}
         pack = UNIT.pack
         for request in requests:
-            topic, queue_id, phy_offset, size, tags_code, _, queue_offset, sys_flag = request
+            topic, queue_id, phy_offset, size, tags_code, _, queue_offset, sys_flag, _, _ = request
             if sys_flag and not enters_queue(sys_flag):
                 continue
             key = (topic, queue_id)

@@ -171,7 +171,7 @@ class CommitLog:
             if not isinstance(request, PreparedRecord):
                 size, problem = sum([record.size for record in request]), self._batch_problem(request)
             else:
-                topic, queue_id, size, body, _, _, _, sys_flag, _, _, _, _, _, tags_code = request
+                topic, queue_id, size, body, _, _, _, sys_flag, _, _, _, _, _, tags_code, uniq_key, keys = request
                 is_sound = size <= size_max and len(body) <= body_size_max and queue_id >= 0 and topic
                 problem = "" if is_sound else self._problem(request)
             if problem:
@@ -196,7 +196,7 @@ class CommitLog:
                 if enters:
                     table[topic, queue_id] = queue_offset + 1
                 results.append(new(AppendResult, (_PUT_OK, offset, size, queue_offset, now_ms, (), "")))
-                seen = (topic, queue_id, offset, size, tags_code, now_ms, queue_offset, sys_flag)
+                seen = (topic, queue_id, offset, size, tags_code, now_ms, queue_offset, sys_flag, uniq_key, keys)
                 appended.append(None if tags_code is None else new(DispatchRequest, seen))
             position += size
         if parts:

@@ -1,5 +1,6 @@
 """FlushConsumeQueueService: makes the queues durable now and then, and the checkpoint after them."""
 
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -36,6 +37,7 @@ class FlushConsumeQueueService:
         *,
         flush_service: FlushCommitLogService,
         reput: ReputMessageService,
+        index_timestamp_ms: Callable[[], int] = lambda: 0,
         flags: RunningFlags,
         interval_s: float,
         least_pages: int,
@@ -45,6 +47,7 @@ class FlushConsumeQueueService:
         self._checkpoint: Final = checkpoint
         self._flush_service: Final = flush_service
         self._reput: Final = reput
+        self._index_timestamp_ms: Final = index_timestamp_ms
         self._flags: Final = flags
         self._interval_s = interval_s
         self._least_pages = least_pages
@@ -68,12 +71,14 @@ class FlushConsumeQueueService:
         log = self._flush_service
         boundary, log_timestamp_ms = log.flushed_boundary, log.flushed_timestamp_ms
         queues_timestamp_ms = self._reput.dispatched_timestamp_ms
+        index_timestamp_ms = self._index_timestamp_ms()
         if not await self._flush(least_pages=0) or boundary > log.flushed_boundary:
             return False  # in the second case the log has begun anew meanwhile
         try:
             await self._checkpoint.update_in_thread(
                 commit_log_timestamp_ms=log_timestamp_ms,
                 consume_queue_timestamp_ms=queues_timestamp_ms,
+                index_timestamp_ms=index_timestamp_ms,
                 flushed_offset=boundary,
             )
         except StoreWriteError as error:

@@ -158,6 +158,12 @@ class MessageReader:
         except StoreReadError:
             return -1
 
+    def earliest_message_time_in_queue_ms(self, topic: str, queue_id: int) -> int:
+        """Store time of the first message of a queue, -1 if it has none."""
+        queue = self._queues.find(topic, queue_id)
+        unit = None if queue is None else queue.unit(queue.min_offset_in_queue)
+        return -1 if unit is None else self.store_time_of(unit[0])
+
     def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Offset of the next message to be seen; 0 for a queue that does not exist."""
         return self._queues.range_of(topic, queue_id)[1]

@@ -51,9 +51,12 @@ class DefaultMessageStore:
         """Until the rest of a put, or of what another node wrote, is worth another try."""
         self.reput: Final = parts.reput
         self.queue_rebuild: Final = parts.queue_rebuild
+        self.index: Final = parts.index
+        self.query_message: Final = parts.index_query.query_message
         self.get_message: Final = parts.reader.get_message
         self.physical_offset_of: Final = parts.reader.physical_offset_of
         self.earliest_message_time_ms: Final = parts.reader.earliest_message_time_ms
+        self.earliest_message_time_in_queue_ms: Final = parts.reader.earliest_message_time_in_queue_ms
         self.look_message_by_offset: Final = parts.reader.look_message_by_offset
         self.get_max_offset_in_queue: Final = parts.reader.get_max_offset_in_queue
         self.get_min_offset_in_queue: Final = parts.reader.get_min_offset_in_queue
@@ -112,6 +115,7 @@ class DefaultMessageStore:
             self.close()
             raise
         self.flush_service.note_recovered()
+        self.index.begin(self.max_offset, dispatched=self.reput.reput_from_offset)
         return report
 
     async def load_in_thread(self) -> None:
@@ -150,6 +154,7 @@ class DefaultMessageStore:
             self.reput.catch_up()
         except StoreError as error:
             self.running_flags.fail_dispatch(error)
+        await self.index.finish()
         clean = await self.parts.flush_queues.flush_all() and is_flushed and self.write_error is None
         clean = clean and self.reput.reput_from_offset == self.max_offset
         if clean:
@@ -160,6 +165,7 @@ class DefaultMessageStore:
         """Answer the waiters, close every file and release the lock. Idempotent; not a clean shutdown."""
         self.commit_log.close()
         self.queues.close()
+        self.index.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -227,6 +233,7 @@ class DefaultMessageStore:
         self.commit_log.start_at(phy_offset)
         self.flush_service.note_recovered()
         self.reput.begin_at(phy_offset)
+        self.index.begin_anew()
 
     async def recover_topic_queue_table(self) -> None:
         """Learn the queues' next offsets from the log; needed before puts if bytes came by :meth:`append_raw`."""

@@ -2,14 +2,19 @@
 
 from dataclasses import dataclass
 
+from rmqha.codec.index_file import IndexLayout
 from rmqha.replication.role import Role
 from rmqha.store.build_consume_queue import CommitLogDispatcherBuildConsumeQueue
+from rmqha.store.build_index import CommitLogDispatcherBuildIndex
 from rmqha.store.cleaner import CleanCommitLogService
+from rmqha.store.commit_log_dispatcher import CommitLogDispatcher
 from rmqha.store.confirm_offset import ConfirmOffset
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.disk import Disk
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
 from rmqha.store.flush_service import FlushCommitLogService, make_flush_service
+from rmqha.store.index_query import IndexQuery
+from rmqha.store.index_service import IndexService
 from rmqha.store.log import Log
 from rmqha.store.message_reader import MessageReader
 from rmqha.store.queue_rebuild import QueueRebuildService
@@ -37,6 +42,8 @@ class StoreParts:
     queues: ConsumeQueueTable
     reput: ReputMessageService
     queue_rebuild: QueueRebuildService
+    index: IndexService
+    index_query: IndexQuery
     flush_queues: FlushConsumeQueueService
     reader: MessageReader
     cleaner: CleanCommitLogService
@@ -50,6 +57,7 @@ class StoreParts:
             self.flush_deadlines,
             self.reput,
             self.queue_rebuild,
+            *([self.index] if self.options.message_index_enable else []),
             self.flush_queues,
             self.cleaner,
         )
@@ -69,7 +77,10 @@ def make_parts(ground: StoreGround, log: StoreLog, *, role: Role) -> StoreParts:
     queues = ConsumeQueueTable(
         disk, options.consume_queue_dir, file_size=options.mapped_file_size_consume_queue, open_files=ground.open_files
     )
-    builders = (CommitLogDispatcherBuildConsumeQueue(log, queues),)
+    index = _make_index(ground, log, checkpoint)
+    builders: list[CommitLogDispatcher] = [CommitLogDispatcherBuildConsumeQueue(log, queues)]
+    if options.message_index_enable:
+        builders.append(CommitLogDispatcherBuildIndex(index, lambda: reput.reput_from_offset))
     reput = ReputMessageService(log, builders, flags=flags, confirm_offset=confirm_offset.value)
     queue_rebuild = QueueRebuildService(disk, log, queues, reput=reput, flags=flags)
     flush = make_flush_service(log, flags, options=options, on_flushed=reput.wakeup)
@@ -87,7 +98,11 @@ def make_parts(ground: StoreGround, log: StoreLog, *, role: Role) -> StoreParts:
         queues=queues,
         reput=reput,
         queue_rebuild=queue_rebuild,
-        flush_queues=_make_flush_queues(options, queues, checkpoint, flush=flush, reput=reput, flags=flags),
+        index=index,
+        index_query=IndexQuery(lambda: index.files, log, visible_offset=lambda: reput.reput_from_offset),
+        flush_queues=_make_flush_queues(
+            options, queues, checkpoint, flush=flush, reput=reput, index=index, flags=flags
+        ),
         reader=_make_reader(log, queues, options=options, role=role, reput=reput, queue_rebuild=queue_rebuild),
         cleaner=CleanCommitLogService(
             disk,
@@ -98,6 +113,19 @@ def make_parts(ground: StoreGround, log: StoreLog, *, role: Role) -> StoreParts:
             now_ms=ground.now_ms,
             done_offset=lambda: min(log.confirmed, reput.reput_from_offset),
         ),
+    )
+
+
+def _make_index(ground: StoreGround, log: Log, checkpoint: StoreCheckpoint) -> IndexService:
+    options = ground.options
+    return IndexService(
+        ground.disk,
+        options.index_dir,
+        IndexLayout(options.max_hash_slot_num, options.max_index_num),
+        log=log,
+        open_files=ground.open_files,
+        now_ms=ground.now_ms,
+        checkpoint_ms=lambda: checkpoint.durable.index_timestamp_ms,
     )
 
 
@@ -127,6 +155,7 @@ def _make_flush_queues(
     *,
     flush: FlushCommitLogService,
     reput: ReputMessageService,
+    index: IndexService,
     flags: RunningFlags,
 ) -> FlushConsumeQueueService:
     return FlushConsumeQueueService(
@@ -134,6 +163,7 @@ def _make_flush_queues(
         checkpoint,
         flush_service=flush,
         reput=reput,
+        index_timestamp_ms=lambda: index.durable_timestamp_ms,
         flags=flags,
         interval_s=options.flush_interval_consume_queue_s,
         least_pages=options.flush_consume_queue_least_pages,

@@ -81,7 +81,7 @@ def _end_of(request: DispatchRequest) -> int:
 
 def requests_of_batch(batch: Sequence[PreparedRecord], result: AppendResult) -> Sequence[DispatchRequest | None]:
     """A batch that was appended, as dispatch would read it."""
-    if len(batch) > _BATCH_MAX or batch[0].tags_code is None:
+    if len(batch) > _BATCH_MAX or None in [record.tags_code for record in batch]:
         return [None]
     enters = enters_queue(batch[0].sys_flag)
     return [
@@ -94,6 +94,8 @@ def requests_of_batch(batch: Sequence[PreparedRecord], result: AppendResult) -> 
             result.store_timestamp_ms,
             result.queue_offset + number * enters,
             record.sys_flag,
+            record.uniq_key,
+            record.keys,
         )
         for number, (record, offset) in enumerate(zip(batch, result.batch_offsets, strict=True))
     ]

@@ -30,7 +30,12 @@ class StoreCheckpoint:
             self.durable = Checkpoint()
 
     async def update_in_thread(
-        self, *, commit_log_timestamp_ms: int, consume_queue_timestamp_ms: int, flushed_offset: int
+        self,
+        *,
+        commit_log_timestamp_ms: int,
+        consume_queue_timestamp_ms: int,
+        index_timestamp_ms: int = 0,
+        flushed_offset: int,
     ) -> None:
         """Make new values durable; one that is 0 stays as it was. Raises StoreWriteError.
 
@@ -40,12 +45,14 @@ class StoreCheckpoint:
         Args:
             commit_log_timestamp_ms: store time of a record that is durable in the log.
             consume_queue_timestamp_ms: store time of a record that is durable in its queue.
+            index_timestamp_ms: store time of the last record of an index file that is whole; it never falls.
             flushed_offset: a record ends here and all before it is durable; 4.9 ignores this field.
         """
         updated = replace(
             self.durable,
             commit_log_timestamp_ms=commit_log_timestamp_ms or self.durable.commit_log_timestamp_ms,
             consume_queue_timestamp_ms=consume_queue_timestamp_ms or self.durable.consume_queue_timestamp_ms,
+            index_timestamp_ms=max(index_timestamp_ms, self.durable.index_timestamp_ms),
             master_flushed_offset=flushed_offset or self.durable.master_flushed_offset,
         )
         if updated.master_flushed_offset and updated != self.durable:

@@ -29,6 +29,10 @@ class StoreOptions:
     check_crc_on_recover: bool
     in_memory_bytes: int
     """How much of the log's end is taken to be in the page cache (accessMessageInMemoryMaxRatio of the memory)."""
+    message_index_enable: bool
+    """Whether messages are found by their keys."""
+    max_hash_slot_num: int
+    max_index_num: int
     delay_levels_ms: tuple[int, ...]
     open_files_max: int
     """So many segments and queue files are open at one time; a segment takes two descriptors and a map."""
@@ -38,6 +42,11 @@ class StoreOptions:
     def consume_queue_dir(self) -> str:
         """Where the queues are."""
         return f"{self.store_path_root_dir}/consumequeue"
+
+    @property
+    def index_dir(self) -> str:
+        """Where the index is."""
+        return f"{self.store_path_root_dir}/index"
 
     @property
     def config_dir(self) -> str:

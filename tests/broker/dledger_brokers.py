@@ -27,6 +27,8 @@ COMMON = {
     "mappedFileSizeCommitLog": "65536",
     "mappedFileSizeForEntryIndex": "9600",
     "mappedFileSizeConsumeQueue": "2000",
+    "maxHashSlotNum": "100",
+    "maxIndexNum": "400",
     "listenPort": "10911",
     "allowInsecure": "true",
     "heartBeatTimeIntervalMs": "200",

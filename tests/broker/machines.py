@@ -26,6 +26,8 @@ COMMON = {
     "storePathRootDir": "/store",
     "mappedFileSizeCommitLog": "65536",
     "mappedFileSizeConsumeQueue": "2000",
+    "maxHashSlotNum": "100",
+    "maxIndexNum": "400",
     "listenPort": "10911",
     "allowInsecure": "true",
     "brokerName": "broker-a",

@@ -307,6 +307,8 @@ def base_config(swarm: Swarm, *, is_master: bool) -> BrokerConfig:
         "flushDiskType": "SYNC_FLUSH" if swarm.sync_flush else "ASYNC_FLUSH",
         "mappedFileSizeCommitLog": str(swarm.segment_size),
         "mappedFileSizeConsumeQueue": "2000",
+        "maxHashSlotNum": "50",
+        "maxIndexNum": "100",
         "haAck": "durable" if swarm.ack_durable else "written",
     }
     if not is_master:

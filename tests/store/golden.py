@@ -17,6 +17,8 @@ def open_store(root: Path, name: str) -> DefaultMessageStore:
         str(root),
         mapped_file_size_commit_log=properties["mappedFileSizeCommitLog"],
         mapped_file_size_consume_queue=properties["mappedFileSizeConsumeQueue"],
+        max_hash_slot_num=properties["maxHashSlotNum"],
+        max_index_num=properties["maxIndexNum"],
     )
     return make_store(options, OsDisk(), now_ms=lambda: 0)
 

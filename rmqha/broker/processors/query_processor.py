@@ -1,12 +1,13 @@
 """QueryProcessor: offsets of queues, single messages, consumer offsets.
 
-Source: spec: remoting §2.5, codes 14, 15, 29, 30, 31, 33; rocketmq-all-4.9.8 AdminBrokerProcessor.java,
+Source: spec: remoting §2.5, codes 14, 15, 29, 30, 31, 32, 33; rocketmq-all-4.9.8 AdminBrokerProcessor.java,
 QueryMessageProcessor.java, ConsumerManageProcessor.java.
 """
 
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (
+    EarliestMsgStoretimeResponseHeader,
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
@@ -33,6 +34,7 @@ class QueryProcessor:
         """Take the codes this processor answers."""
         dispatcher.register(RequestCode.GET_MAX_OFFSET, self.get_max_offset)
         dispatcher.register(RequestCode.GET_MIN_OFFSET, self.get_min_offset)
+        dispatcher.register(RequestCode.GET_EARLIEST_MSG_STORETIME, self.get_earliest_msg_storetime)
         dispatcher.register(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self.search_offset_by_timestamp)
         dispatcher.register(RequestCode.VIEW_MESSAGE_BY_ID, self.view_message_by_id)
         dispatcher.register(RequestCode.QUERY_CONSUMER_OFFSET, self.query_consumer_offset)
@@ -47,6 +49,14 @@ class QueryProcessor:
         """31: the offset of the oldest message that is still there."""
         header = decode_header(QueueRequestHeader, request)
         return _offset(self._store.get_min_offset_in_queue(header.topic, header.queue_id))
+
+    def get_earliest_msg_storetime(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """32: when the oldest message of the queue that is still there was stored."""
+        header = decode_header(QueueRequestHeader, request)
+        time_ms = self._store.earliest_message_time_in_queue_ms(header.topic, header.queue_id)
+        return RemotingCommand(
+            ResponseCode.SUCCESS, ext_fields=encode_header(EarliestMsgStoretimeResponseHeader(time_ms))
+        )
 
     def search_offset_by_timestamp(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """29: the offset stored nearest to a time."""

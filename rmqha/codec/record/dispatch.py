@@ -1,4 +1,4 @@
-"""What the consume queues need of each record. Hot path: reput reads every record once through here.
+"""What the consume queues and the index need of each record. Hot path: reput reads every record once through here.
 
 The bytes have been verified before (by the append that wrote them, by the slave, or by recovery): bodies are not
 touched. That is why this is another loop than scan_records': what they share are five comparisons, and a call for each
@@ -35,6 +35,10 @@ class DispatchRequest(NamedTuple):
     store_timestamp_ms: int
     queue_offset: int
     sys_flag: int
+    uniq_key: bytes = b""
+    """UNIQ_KEY, by which the index finds it; empty if there is none."""
+    keys: bytes = b""
+    """KEYS: more of them, between blanks."""
 
 
 _FIELDS: Final = fields_struct(
@@ -43,6 +47,10 @@ _FIELDS: Final = fields_struct(
 assert _FIELDS.size == FIXED_SIZE_V4
 _HOSTS_V6: Final = SysFlag.HOSTS_V6
 _TAGS: Final = b"\x02TAGS\x01"
+_KEYS: Final = b"KEYS\x01"
+_UNIQ_KEY: Final = b"UNIQ_KEY\x01"
+_REMEMBERED_KEYS_MAX: Final = 256
+"""Bytes. Thousands of records wait for dispatch: of one with more it reads them from the log."""
 _FIELDS_V6: Final = {
     kind: fields_struct("store_timestamp", "body_size", sys_flag=kind, begin="born_host") for kind in HOST_KINDS
 }
@@ -101,7 +109,10 @@ def read_dispatch(
             )
         else:
             code = tags_code_in(tail, properties_at)
-        request = (topic, queue_id, phy_offset, total, code, store_timestamp_ms, queue_offset, sys_flag)
+        uniq_key, keys = keys_in(tail, properties_at)
+        request = (
+            topic, queue_id, phy_offset, total, code, store_timestamp_ms, queue_offset, sys_flag, uniq_key, keys
+        )  # fmt: skip
         requests.append(new_request(DispatchRequest, request))
         at = next_at
     return requests, at
@@ -137,6 +148,28 @@ def tags_code_in(record_end: bytes, properties_at: int) -> int:
     tag = record_end[tag_at:] if tag_end < 0 else record_end[tag_at:tag_end]
     tag = tag or find_property(record_end[properties_at:], b"TAGS") or b""
     return _short_tags_code(tag) if len(tag) <= REMEMBERED_TAG_MAX else tags_code(decode_utf8(tag))
+
+
+def keys_in(record_end: bytes, properties_at: int) -> tuple[bytes, bytes]:
+    """UNIQ_KEY and KEYS among the properties; empty if there is none."""
+    uniq_key = keys = b""
+    at = record_end.rfind(_UNIQ_KEY, properties_at)
+    if at >= 0:
+        end = record_end.find(b"\x02", at)
+        uniq_key = record_end[at + 9 :] if end < 0 else record_end[at + 9 : end]
+        if not uniq_key or (at != properties_at and record_end[at - 1] != 2):
+            uniq_key = find_property(record_end[properties_at:], b"UNIQ_KEY") or b""
+    if record_end.find(_KEYS, properties_at) >= 0:
+        keys = find_property(record_end[properties_at:], b"KEYS") or b""
+    return uniq_key, keys
+
+
+def facts_in(record_end: bytes, properties_at: int) -> tuple[int | None, bytes, bytes]:
+    """What dispatch needs of the properties: the tag's code, UNIQ_KEY, KEYS; a code of None if it is not to be kept."""
+    uniq_key, keys = keys_in(record_end, properties_at)
+    if len(uniq_key) + len(keys) > _REMEMBERED_KEYS_MAX:
+        return None, b"", b""
+    return tags_code_in(record_end, properties_at), uniq_key, keys
 
 
 @lru_cache(maxsize=4096)

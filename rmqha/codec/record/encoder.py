@@ -9,7 +9,7 @@ import struct
 from typing import Final, NamedTuple
 
 from rmqha.codec.crc import crc32
-from rmqha.codec.record.dispatch import tags_code_in
+from rmqha.codec.record.dispatch import facts_in
 from rmqha.codec.record.layout import (
     MESSAGE_MAGIC,
     PROPERTIES_SIZE_MAX,
@@ -52,13 +52,20 @@ class PreparedRecord(NamedTuple):
     reconsume_times: int
     prepared_transaction_offset: int
     tags_code: int | None
-    """What its unit in the queue says of its tag; None if that depends on when it is stored, as with delayed ones."""
+    """What its unit in the queue says of its tag.
+
+    None if dispatch has to read it from the log: because that depends on when it is stored, as with delayed ones, or
+    because its keys are long.
+    """
+    uniq_key: bytes
+    """See :class:`~rmqha.codec.record.dispatch.DispatchRequest`."""
+    keys: bytes
 
     def append_to(
         self, parts: list[BytesLike], *, queue_offset: int, physical_offset: int, store_timestamp_ms: int
     ) -> None:
         """Add the record's bytes to ``parts``: fixed part, body, tail."""
-        _, queue_id, size, body, tail, crc, flag, sys_flag, born_ms, born_host, store_host, times, prepared, _ = self
+        _, queue_id, size, body, tail, crc, flag, sys_flag, born_ms, born_host, store_host, times, prepared, *_ = self
         pack = fixed_part(sys_flag).pack if sys_flag & _HOSTS_V6 else _pack_v4
         parts += (
             pack(
@@ -127,6 +134,7 @@ def prepare(
         sys_flag |= _host_bits(born_host_raw, store_host_raw)
         extra = len(born_host_raw) + len(store_host_raw) - 2 * _HOST_V4_SIZE
     tail = topic_field + _pack_properties_size(len(properties_raw)) + properties_raw
+    tags_code, uniq_key, keys = facts_in(tail, len(topic_field) + 2)
     return tuple.__new__(  # a third of the time of PreparedRecord(...)
         PreparedRecord,
         (
@@ -143,7 +151,9 @@ def prepare(
             store_host_raw,
             reconsume_times,
             prepared_transaction_offset,
-            None if topic == SCHEDULE_TOPIC else tags_code_in(tail, len(topic_field) + 2),
+            None if topic == SCHEDULE_TOPIC else tags_code,
+            uniq_key,
+            keys,
         ),
     )
 

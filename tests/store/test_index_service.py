@@ -1,0 +1,223 @@
+"""The index in life: every key of every message, once; nothing else of the broker ever waits for it."""
+
+import errno
+from random import Random
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.codec.hashing import key_hash
+from rmqha.codec.index_file import decode_index_header
+from rmqha.codec.record.layout import SysFlag
+from rmqha.errors import StoreWriteError
+from tests.sim.sim_disk import SimDisk
+from tests.store.helpers import Clock, message, put, running
+from tests.store.indexing import entries_of, headers_of, indexed, keyed, offsets_of, uniq_key
+
+
+async def test_messages_are_found_by_each_of_their_keys(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount()) as store:
+        first, second = [
+            result.wrote_offset for result in await put(store, keyed(1, keys="a  b"), keyed(2, keys="b a"))
+        ]
+        other = (await put(store, keyed(3, topic="Other", keys="a")))[0].wrote_offset
+        await indexed(store)
+        assert await offsets_of(store, "a") == await offsets_of(store, "b") == [first, second]
+        assert await offsets_of(store, uniq_key(2)) == [second]
+        assert await offsets_of(store, "a", topic="Other") == [other]
+        assert await offsets_of(store, "") == await offsets_of(store, "c") == []
+        assert entries_of(store) == [first] * 3 + [second] * 3 + [other] * 2
+
+
+async def test_prepared_is_indexed_and_rollback_is_not(autojump_clock: MockClock) -> None:
+    flags = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK, SysFlag.TRANSACTION_COMMIT)
+    async with running(SimDisk().mount()) as store:
+        prepared, _, commit = [
+            result.wrote_offset for result in await put(store, *[keyed(1, sys_flag=flag) for flag in flags])
+        ]
+        await indexed(store)
+        assert entries_of(store) == [prepared, commit]
+
+
+async def test_messages_without_keys_make_no_file(autojump_clock: MockClock) -> None:
+    disk = SimDisk().mount()
+    async with running(disk) as store:
+        await put(store, *[message()] * 20)
+        await indexed(store)
+    assert disk.listdir("/store/index") == []
+
+
+async def test_without_message_index_enable_nothing_is_built(autojump_clock: MockClock) -> None:
+    disk = SimDisk().mount()
+    async with running(disk, message_index_enable=False) as store:
+        await put(store, keyed(1))
+        await trio.sleep(60)
+        assert await offsets_of(store, uniq_key(1)) == []
+    assert disk.listdir("/store/index") == []
+
+
+async def test_a_full_file_is_followed_by_another(autojump_clock: MockClock) -> None:
+    """As RocketMQ's: one entry fewer than maxIndexNum, and the next begins where the last ends."""
+    device = SimDisk()
+    async with running(device.mount(), max_index_num=8) as store:
+        offsets = [result.wrote_offset for number in range(20) for result in await put(store, keyed(number, keys="k"))]
+        await indexed(store)
+        assert [header.index_count for header in headers_of(store)] == [8, 8, 8, 8, 8, 6]
+        assert entries_of(store) == [offset for offset in offsets for _ in range(2)]
+        assert await offsets_of(store, "k") == offsets
+        assert await offsets_of(store, "k", max_num=3) == offsets[-3:]
+    disk = device.mount()
+    names = disk.listdir("/store/index")
+    assert names == sorted(set(names))
+    first = decode_index_header(disk.read_bytes(f"/store/index/{names[0]}"))
+    assert (first.index_count, first.slot_count > 0, first.begin_phy_offset) == (8, True, offsets[0])
+
+
+async def test_a_query_takes_the_newest_and_heeds_the_times(autojump_clock: MockClock) -> None:
+    clock = Clock()
+    begun_ms = clock.now_ms
+    async with running(SimDisk().mount(), now_ms=clock, max_index_num=16) as store:
+        offsets = []
+        for number in range(100):
+            clock.now_ms = begun_ms + 100 * number
+            offsets.append((await put(store, keyed(number, keys="k")))[0].wrote_offset)
+        await indexed(store)
+        assert await offsets_of(store, "k") == offsets[-64:]
+        assert await offsets_of(store, "k", max_num=1000) == offsets[-64:]
+        assert await offsets_of(store, "k", max_num=0) == await offsets_of(store, "k", max_num=-1) == []
+        times = (begun_ms + 1050, begun_ms + 1500)
+        assert await offsets_of(store, "k", times=times) == offsets[11:16]
+        assert await offsets_of(store, "k", times=(begun_ms + 9900, begun_ms + 9900)) == offsets[-1:]
+        assert await offsets_of(store, "k", times=(begun_ms, begun_ms)) == offsets[:1]
+        assert await offsets_of(store, "k", times=(begun_ms + 9901, 1 << 62)) == []
+
+
+async def test_keys_of_one_hash_are_told_apart(autojump_clock: MockClock) -> None:
+    assert key_hash("TopicTest", "Aa") == key_hash("TopicTest", "BB")
+    async with running(SimDisk().mount()) as store:
+        first, second = [result.wrote_offset for result in await put(store, keyed(1, keys="Aa"), keyed(2, keys="BB"))]
+        await indexed(store)
+        assert (await offsets_of(store, "Aa"), await offsets_of(store, "BB")) == ([first], [second])
+
+
+async def test_long_keys_and_many_are_indexed_too(autojump_clock: MockClock) -> None:
+    many = " ".join(f"key-{number}" for number in range(400))
+    async with running(SimDisk().mount(), mapped_file_size_commit_log=1 << 16, max_index_num=4000) as store:
+        (result,) = await put(store, keyed(1, keys=many))
+        russian = (await put(store, keyed(2, keys="ключ " + "x" * 300)))[0].wrote_offset
+        await indexed(store)
+        assert len(entries_of(store)) == 401 + 3
+        assert await offsets_of(store, "key-399") == [result.wrote_offset]
+        assert await offsets_of(store, "ключ") == await offsets_of(store, "x" * 300) == [russian]
+
+
+async def test_it_goes_on_after_a_clean_stop_and_after_a_kill(autojump_clock: MockClock) -> None:
+    """Each key once, whatever is dispatched again."""
+    device, offsets = SimDisk(), list[int]()
+    for number in range(12):
+        async with running(device.mount(), crash=number % 3 > 0, max_index_num=64) as store:
+            for place in range(7):
+                offsets += [result.wrote_offset for result in await put(store, keyed(10 * number + place, keys="k"))]
+            await indexed(store)
+            assert entries_of(store) == [offset for offset in offsets for _ in range(2)]
+            assert await offsets_of(store, "k") == offsets[-64:]
+            if number % 3 == 1:
+                await trio.sleep(30)  # a part of it is durable
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_after_a_power_cut_everything_is_found_again(autojump_clock: MockClock, seed: int) -> None:
+    device = SimDisk(Random(seed))
+    async with running(device.mount(), crash=True, max_index_num=32) as store:
+        for number in range(40):
+            await put(store, keyed(number, keys="k"))
+            await trio.sleep(device.random.choice((0.0, 0.3, 12.0)))
+    device.power_cut()
+    async with running(device.mount(), max_index_num=32) as store:
+        more = (await put(store, keyed(1000, keys="k")))[0].wrote_offset
+        await indexed(store)
+        there = list(dict.fromkeys(entries_of(store)))
+        assert entries_of(store) == [offset for offset in there for _ in range(2)]
+        assert there[-1] == more
+        assert len(there) == sum(store.get_max_offset_in_queue("TopicTest", queue_id) for queue_id in range(8))
+        assert await offsets_of(store, "k") == there[-64:]
+
+
+async def test_files_go_when_the_log_has_none_of_their_messages(autojump_clock: MockClock) -> None:
+    disk = SimDisk().mount()
+    async with running(disk, max_index_num=8) as store:
+        for number in range(200):
+            await put(store, keyed(number))
+        await indexed(store)
+        before = len(store.index.files)
+        for _ in range(4):
+            await store.commit_log.files.delete_first_in_thread()
+        await trio.sleep(30)
+        assert 1 < len(store.index.files) < before - 3
+        assert headers_of(store)[0].end_phy_offset >= store.min_offset
+        assert len(disk.listdir("/store/index")) == len(store.index.files)
+        assert await offsets_of(store, uniq_key(0)) == []
+        assert len(await offsets_of(store, uniq_key(199))) == 1
+
+
+async def test_a_full_disk_holds_up_the_index_alone(autojump_clock: MockClock) -> None:
+    disk = SimDisk().mount()
+    async with running(disk) as store:
+        await put(store, keyed(1))
+        await indexed(store)
+        really_append = type(store.index.files[-1]).append
+        refused = StoreWriteError(OSError(errno.ENOSPC, "full"), operation="pwrite", path="index")
+
+        def refuse(*_: object) -> int:
+            raise refused
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(type(store.index.files[-1]), "append", refuse)
+            second = (await put(store, keyed(2)))[0].wrote_offset
+            await trio.sleep(5)
+            assert "tries again" in store.index.describe()
+            assert (store.running_flags.dispatch_error, store.get_max_offset_in_queue("TopicTest", 0)) == (None, 2)
+        assert really_append is type(store.index.files[-1]).append
+        await indexed(store)
+        assert await offsets_of(store, uniq_key(2)) == [second]
+        assert store.index.describe() == ""
+
+
+async def test_a_broken_disk_ends_the_index_and_nothing_else(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount()) as store:
+        await put(store, keyed(1))
+        await indexed(store)
+        with pytest.MonkeyPatch.context() as patched:
+            broken = StoreWriteError(OSError(errno.EIO, "broken"), operation="fdatasync", path="index")
+
+            async def refuse(*_: object) -> None:
+                raise broken
+
+            patched.setattr(type(store.index.files[-1]), "commit", refuse)
+            await put(store, keyed(2))
+            await trio.sleep(30)
+        assert "not built any more" in store.index.describe()
+        await put(store, keyed(3))
+        assert store.running_flags.dispatch_error is None
+        assert len(await offsets_of(store, uniq_key(1))) == 1
+    async with running(device.mount()) as store:
+        await indexed(store)
+        assert len(entries_of(store)) == 3
+
+
+async def test_rounds_that_come_too_fast_are_read_from_the_log(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount(), max_index_num=100_000) as store:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("rmqha.store.index_service._QUEUED_MAX", 3)
+            offsets = [result.wrote_offset for number in range(50) for result in await put(store, keyed(number))]
+            await indexed(store)
+        assert entries_of(store) == offsets
+
+
+async def test_a_log_that_begins_anew_has_an_index_of_its_own(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        store.start_at(8192)
+        await indexed(store)
+        assert (store.index.files, store.index.position) == ([], 8192)
