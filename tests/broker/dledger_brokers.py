@@ -57,6 +57,11 @@ class Node:
         return self.running.replication
 
     @property
+    def place(self) -> tuple[SimNet, str]:
+        """Where clients find its broker."""
+        return self.group.net, self.group.addresses[self.name]
+
+    @property
     def is_master(self) -> bool:
         return self.broker is not None and self.broker.role.is_master
 

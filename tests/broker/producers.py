@@ -18,6 +18,7 @@ from rmqha.codec.send_answers import decode_send_response
 from rmqha.codec.transaction_headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
 from rmqha.memory import new_buffer
 from rmqha.transport import Stream
+from tests.broker.dledger_brokers import Node
 from tests.broker.machines import TIMEOUT_S, Machine, send_request
 
 COMMIT, ROLLBACK, UNKNOWN = SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK, 0
@@ -95,8 +96,9 @@ class Producer:
 
     async def wait_asked(self, count: int) -> tuple[Half, StoredMessage]:
         """What the ``count``-th question is about, and the message in it."""
-        while len(self.asked) < count:
-            await self.heard.wait()
+        with trio.fail_after(5 * TIMEOUT_S):
+            while len(self.asked) < count:
+                await self.heard.wait()
         request = self.asked[count - 1]
         assert (request.code, request.flag) == (RequestCode.CHECK_TRANSACTION_STATE, FLAG_ONEWAY)
         header = decode_header(CheckTransactionStateRequestHeader, request)
@@ -118,10 +120,11 @@ def end_request(half: Half, how: int, *, group: str = "PG") -> RemotingCommand:
 
 
 @asynccontextmanager
-async def producer_of(machine: Machine, *, group: str = "PG") -> AsyncIterator[Producer]:
+async def producer_of(machine: Machine | Node, *, group: str = "PG") -> AsyncIterator[Producer]:
     """One on another machine, which is not in its group yet."""
-    network = machine.net.host(f"10.9.8.{len(machine.net.hosts)}").mount()
-    stream = await network.connect(machine.address, 10911, timeout_s=TIMEOUT_S)
+    net, address = (machine.net, machine.address) if isinstance(machine, Machine) else machine.place
+    network = net.host(f"10.9.8.{len(net.hosts)}").mount()
+    stream = await network.connect(address, 10911, timeout_s=TIMEOUT_S)
     async with trio.open_nursery() as nursery:
         producer = Producer(stream, group)
         nursery.start_soon(producer.listen)

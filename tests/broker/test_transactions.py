@@ -195,6 +195,28 @@ async def test_a_restart_costs_no_half_message(machine: Machine, is_killed: bool
         assert [message.body for message in await seen(broker)] == [b"yes"]
 
 
+async def test_no_power_cut_costs_what_was_written_again(machine: Machine, autojump_clock: MockClock) -> None:
+    """RocketMQ saves at once how far it is, and flushes the log when that is due."""
+    async with machine.broker(), producer_of(machine) as producer:
+        await producer.prepare(b"money")
+    rarely = {"flushIntervalCommitLog": "600000", "flushCommitLogThoroughInterval": "600000"}
+    with trio.CancelScope() as life:
+        async with machine.broker(**rarely) as broker, producer_of(machine) as producer:
+            await producer.join()
+            await producer.wait_asked(1)
+            await trio.sleep(10)
+            assert broker.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0)
+            life.cancel()
+            await trio.lowlevel.checkpoint()
+    machine.disk.lose_power(lambda _path, _sector, old, _new: old)
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        half, message = await producer.wait_asked(1)
+        assert message.body == b"money"
+        await producer.end(half, COMMIT)
+        assert len(await seen(broker)) == 1
+
+
 @pytest.mark.parametrize(
     ("half", "how", "group", "words"),
     [

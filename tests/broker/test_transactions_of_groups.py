@@ -1,0 +1,77 @@
+"""Transactional messages when another broker becomes master: of a DLedger group, and of a pair."""
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC
+from tests.broker.machines import Machine, send_request
+from tests.broker.producers import COMMIT, ROLLBACK, producer_of, seen
+from tests.broker.test_dledger_broker import group_of
+from tests.broker.test_pair import SLAVE
+from tests.sim.sim_net import SimNet
+
+TIMES: dict[str, Any] = {"transactionCheckInterval": "4000", "transactionTimeOut": "3000"}
+
+
+@pytest.mark.parametrize("ending", ["kill", "cut_power"])
+async def test_the_next_leader_of_a_group_asks_on(ending: str, autojump_clock: MockClock) -> None:
+    async with group_of(**TIMES) as group:
+        former = await group.wait_master()
+        async with producer_of(former) as producer:
+            await producer.join()
+            done, lost = await producer.prepare(b"done"), await producer.prepare(b"rolled back")
+            await producer.prepare(b"pending")
+            await producer.end(done, COMMIT)
+            await producer.end(lost, ROLLBACK)
+            await producer.wait_asked(2)
+        getattr(former, ending)()
+        leader = await group.wait_master()
+        async with producer_of(leader) as producer:
+            await producer.join()
+            half, message = await producer.wait_asked(1)
+            assert message.body == b"pending"
+            await producer.end(half, COMMIT)
+            await trio.sleep(20)
+            assert [message.body for message in await seen(leader.running)] == [b"done", b"pending"]
+            assert {message.body for _, message in [await producer.wait_asked(1)]} == {b"pending"}
+        await former.start()
+        await group.wait_same()
+
+
+async def test_followers_ask_nobody(autojump_clock: MockClock) -> None:
+    async with group_of(**TIMES) as group:
+        leader = await group.wait_master()
+        follower = next(node for node in group.nodes.values() if not node.is_master)
+        async with producer_of(leader) as producer, producer_of(follower) as other:
+            await producer.prepare(b"pending")
+            await other.join()
+            await trio.sleep(20)
+            assert other.asked == []
+
+
+async def test_a_slave_that_becomes_master_asks_on(autojump_clock: MockClock) -> None:
+    net = SimNet()
+    master = Machine(net, "10.0.0.1", TIMES)
+    slave = Machine(net, "10.0.0.2", TIMES)
+    async with master.broker(brokerRole="SYNC_MASTER") as former, slave.broker(**SLAVE) as copy:
+        async with producer_of(master) as producer:
+            question = send_request(b"is there a slave?", topic="other")
+            while (await producer.ask(question)).code:  # noqa: ASYNC110 - asking is how one finds out
+                await trio.sleep(0.1)
+            await producer.join()
+            done = await producer.prepare(b"done")
+            await producer.prepare(b"pending")
+            await producer.end(done, COMMIT)
+            await producer.wait_asked(1)
+        await trio.sleep(15)  # the slave asks for offsets every ten seconds
+        assert copy.store.max_offset == former.store.max_offset
+        assert copy.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0)
+    async with slave.broker() as leader, producer_of(slave) as producer:
+        await producer.join()
+        half, message = await producer.wait_asked(1)
+        assert message.body == b"pending"
+        await producer.end(half, COMMIT)
+        assert [message.body for message in await seen(leader)] == [b"done", b"pending"]
