@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from rmqha.codec.dledger_entry import INDEX_UNIT_SIZE
+from rmqha.codec.dledger_entry import INDEX_UNIT_SIZE, DLedgerEntry
 from rmqha.dledger import (
     dledger_entry_pusher,
     dledger_mmap_file_store,
@@ -100,8 +100,8 @@ def _release_at_once(self: Any, answers: list[Any]) -> None:
     self._unflushed.clear()
 
 
-def _has_that_index(self: Any, request: PushEntryRequest) -> bool:
-    return all(0 <= entry.index <= self._store.ledger_end_index for entry in request.entries)
+def _has_that_index(self: Any, entries: tuple[DLedgerEntry, ...]) -> bool:
+    return all(0 <= entry.index <= self._store.ledger_end_index for entry in entries)
 
 
 def _ignores_a_failed_append(self: Any, held: Any, answers: list[Any]) -> None:
