@@ -35,3 +35,23 @@ async def test_who_learns_too_late_that_it_leads_no_more_is_no_master(
         monkeypatch.undo()
         await other.start()
         await group.send(b"0")
+
+
+async def test_a_leader_waits_for_its_queues(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers would be told that their queues end where they do not."""
+    behind, real = 1, DefaultMessageStore.reput_from_offset
+
+    async with group_of() as group:
+        await group.send(b"0")
+        await group.wait_same()
+        monkeypatch.setattr(
+            DefaultMessageStore,
+            "reput_from_offset",
+            property(lambda store: real.fget(store) - behind),  # type: ignore[attr-defined]
+        )
+        (await group.wait_master()).kill()
+        await trio.sleep(10)
+        assert "LEADER" in [node.replication.facts()["role"] for node in group.nodes.values() if node.broker]
+        assert group.masters == []
+        behind = 0
+        await group.wait_master()

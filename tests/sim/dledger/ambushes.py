@@ -29,8 +29,11 @@ _AMBUSHED: Final = 0.8
 _OF_THE_LEADER: Final = ("leader", "follower")
 KINDS: Final = ("stale_read", "late_truncate", "cut_point", "torn")
 _LOSING: Final = {"cut_point", "torn"}
-_TOLD_ONCE: Final = 0.1
-_REPAIRED_S: Final = 4.0
+_TOLD_ONCE: Final = 0.5
+_SMALL: Final = 1024
+"""Two data files of such a size end within a second."""
+_LIE_S: Final = 1.0
+_LIES_MAX: Final = 5
 
 
 def draw_ambush(seed: int, swarm: "Swarm", *, until: float) -> list[Fault]:
@@ -41,8 +44,12 @@ def draw_ambush(seed: int, swarm: "Swarm", *, until: float) -> list[Fault]:
     node, other = random.choice((("leader", "follower"), ("follower", "leader"))) if kind == "torn" else _OF_THE_LEADER
     value = 3 * swarm.heart_beat_s + random.choice(_ELECTED_S)
     ambushes = [Fault(at, kind, node, other, value=value)] if random.random() < _AMBUSHED else []
-    if swarm.acks_flushed and stream(seed, "dledger/told once").random() < _TOLD_ONCE:
-        ambushes.append(Fault(at, "told_once", "follower", value=_REPAIRED_S))
+    if (
+        swarm.acks_flushed
+        and swarm.data_size <= _SMALL <= 16 * swarm.body_size_max
+        and stream(seed, "dledger/told once").random() < _TOLD_ONCE
+    ):
+        ambushes.append(Fault(at, "told_once", "follower"))
     return ambushes
 
 
@@ -66,6 +73,8 @@ class Ambushes:
                 self.world.nursery.start_soon(self._read_what_is_stale, node, other)
             case "torn":
                 self.world.nursery.start_soon(self._tear, node)
+            case "told_once":
+                self.world.nursery.start_soon(self._tell_once, node)
             case _:
                 raise AssertionError(f"no such fault: {fault.kind}")
 
@@ -123,6 +132,19 @@ class Ambushes:
                 self.world.journal.record("ambush.torn", machine.name)
                 machine.cut_power(loses=sector)
                 self.world.later(_BOOTS_AFTER_S, machine.boot)
+
+    async def _tell_once(self, machine: "Machine") -> None:
+        """A disk hangs, and loses what is being flushed; who flushes beside that is told, and nobody else."""
+        faults = machine.disk.faults
+        for _ in range(_LIES_MAX):
+            if not (self.world.is_healed or machine.is_broken):
+                faults.is_told_once = True
+                faults.hung_until = max(faults.hung_until, trio.current_time() + _LIE_S)
+            await trio.sleep(2 * _LIE_S)
+            faults.is_told_once = False
+        if machine.is_broken:
+            machine.kill()
+            machine.boot()
 
 
 def _end_of_unflushed(machine: "Machine") -> tuple[str, int] | None:

@@ -136,10 +136,6 @@ class Nemesis:
             case "sync_error":
                 faults.sync_errors = 1
                 world.later(lasts_s, lambda: self._repair(fault, node))
-            case "told_once":  # and the flush that hears nothing takes long enough to have another one beside it
-                faults.is_told_once = True
-                faults.hung_until = max(faults.hung_until, trio.current_time() + lasts_s / 4)
-                world.later(lasts_s, lambda: self._repair(fault, node))
             case "write_error":
                 faults.write_errors = 1
                 world.later(lasts_s, lambda: self._repair(fault, node))
@@ -196,7 +192,7 @@ class Nemesis:
             case "late_truncate" | "cut_point":  # a leader comes back with a tail of its own, and is to cut it
                 self._part({node.name}, fault.value)
                 self.world.ambushes.strike(fault, node, other)
-            case "stale_read" | "torn":
+            case "stale_read" | "torn" | "told_once":
                 self.world.ambushes.strike(fault, node, other)
             case "late":
                 self._delay(node, other, fault.value)
@@ -211,7 +207,7 @@ class Nemesis:
     def _repair(self, fault: Fault, node: "Machine") -> None:
         """The operator restarts a member whose disk failed; often the machine went down as well."""
         faults = node.disk.faults
-        faults.read_only = faults.full = faults.is_told_once = False
+        faults.read_only = faults.full = False
         faults.sync_errors = faults.write_errors = 0
         if node.is_broken:
             if int(fault.at * 1000) % 2:
