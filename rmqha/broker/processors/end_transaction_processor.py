@@ -30,8 +30,8 @@ from rmqha.remoting.fence import Guard
 from rmqha.replication.role import Role
 from rmqha.store.status import AppendResult, PutMessageStatus
 
-_VISIBLE_S: Final = 5.0
-"""A half message is visible some milliseconds after its SEND_OK, unless replication is in trouble."""
+_VISIBLE_S: Final = 15.0
+"""A half message is visible some milliseconds after its SEND_OK, and when it is flushed if slaves are missing."""
 
 
 class EndTransactionProcessor:
