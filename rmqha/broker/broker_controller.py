@@ -11,6 +11,7 @@ import structlog
 import trio
 
 from rmqha.broker import options
+from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.broker_status import BrokerStatus
 from rmqha.broker.config_files import ConfigFiles
 from rmqha.broker.consumer_ids_change_listener import ConsumerIdsChangeListener
@@ -19,8 +20,11 @@ from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.durability import Durability, FlushPromise
 from rmqha.broker.internal_puts import InternalPuts
 from rmqha.broker.metadata import MetadataService
+from rmqha.broker.processors.admin_broker_processor import AdminBrokerProcessor
+from rmqha.broker.processors.answers_in_turns import AnswersInTurns
 from rmqha.broker.processors.client_list_processor import ClientListProcessor
 from rmqha.broker.processors.client_manage_processor import ClientManageProcessor
+from rmqha.broker.processors.consume_admin_processor import ConsumeAdminProcessor
 from rmqha.broker.processors.consumer_manage_processor import ConsumerManageProcessor
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
 from rmqha.broker.processors.pull_message_processor import PullMessageProcessor, PullRules
@@ -29,6 +33,8 @@ from rmqha.broker.processors.query_processor import QueryProcessor
 from rmqha.broker.processors.runtime_info_processor import RuntimeInfoProcessor
 from rmqha.broker.processors.send_message_processor import SendMessageProcessor
 from rmqha.broker.processors.subscription_group_processor import SubscriptionGroupProcessor
+from rmqha.broker.processors.topic_admin_processor import TopicAdminProcessor
+from rmqha.broker.processors.topic_stats_processor import TopicStatsProcessor
 from rmqha.broker.producer_manager import ProducerManager
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.put_service import PutMessageService
@@ -120,16 +126,25 @@ class BrokerController:
         self.consumers: Final = ConsumerManager()
         self.producers: Final = ProducerManager()
         self.replication: Final = replicate(self.metadata)
+        self.stats: Final = BrokerStatsManager(
+            config.broker_cluster_name, self.store.stats, clock=trio.current_time, now_ms=now_ms
+        )
+        self._connect_store()
+
+    def _connect_store(self) -> None:
         self.store.connect_replication(
             confirmed=self.replication.confirmed_offset,
             kept_from=self.replication.kept_from,
             is_far_behind=self.replication.is_far_behind,
         )
         self.store.connect_consumers(self._on_arrival, is_awaited=self.holds.is_holding)
+        self.topics.deleted.connect(self.store.queues, log_begins_at=lambda: self.store.min_offset)
+        self.store.queues.on_counted.append(self.stats.note_put)
         self.store.cleaner.before_deleting = self.metadata.save_ends
 
     def _on_arrival(self, topic: str, queue_id: int, queue_end: int) -> None:
-        self.topics.learn_queue(topic, queue_id)
+        if queue_end > self.store.queues.deleted.get((topic, queue_id), 0):
+            self.topics.learn_queue(topic, queue_id)
         self.holds.notify_message_arriving(topic, queue_id, queue_end)
 
     def stop(self) -> None:
@@ -150,9 +165,10 @@ class BrokerController:
             server = await self._listen(listening, dispatcher)
             listening.start_soon(starting.tell)
             self.is_recovering = True
+            self.metadata.load()  # first: what was deleted with its topic is not dispatched again
             await self.store.load_in_thread()
             self.is_recovering = False
-            await self._load_metadata()
+            await self._learn_queues()
             async with trio.open_nursery() as storing:
                 await storing.start(self.store.run)
                 async with trio.open_nursery() as catching_up:
@@ -189,6 +205,7 @@ class BrokerController:
         await nursery.start(self.replication.run)
         nursery.start_soon(self.holds.run)
         nursery.start_soon(self.metadata.run)
+        nursery.start_soon(self.stats.run)
 
     def _log_started(self) -> None:
         logger.info(
@@ -200,10 +217,14 @@ class BrokerController:
             max_offset=self.store.max_offset,
         )
 
-    async def _load_metadata(self) -> None:
-        self.metadata.load()
-        for topic, queue_id in self.store.queues.next_offsets():
-            self.topics.learn_queue(topic, queue_id)
+    async def _learn_queues(self) -> None:
+        queues = self.store.queues
+        for (topic, queue_id), end in queues.next_offsets().items():
+            if max(queues.range_of(topic, queue_id)[0], queues.deleted.get((topic, queue_id), 0)) < end:
+                self.topics.learn_queue(topic, queue_id)
+        if self.role.is_master:
+            self.topics.expire_deleted()
+        self.topics.deleted.drop_all()
         await self.store.recover_topic_queue_table()
 
     async def _wait_caught_up(self) -> None:
@@ -271,7 +292,17 @@ class BrokerController:
         )
         transactions.register(dispatcher)
         nursery.start_soon(transactions.run)
-        pull_rules = PullRules(
+        self._register_pulls(dispatcher)
+        QueryProcessor(self.store, self.offsets).register(dispatcher)
+        QueryMessageProcessor(self.store).register(dispatcher)
+        self._register_client_processors(dispatcher, nursery)
+        MetadataProcessor(self.metadata, self.producers).register(dispatcher)
+        SubscriptionGroupProcessor(self.metadata, self.role).register(dispatcher)
+        self._register_admin(dispatcher)
+
+    def _register_pulls(self, dispatcher: RequestDispatcher) -> None:
+        config = self.config
+        rules = PullRules(
             readable=bool(config.broker_permission & PERM_READ),
             slave_read_enable=config.slave_read_enable,
             far_behind_bytes=options.memory_share_bytes(config.access_message_in_memory_max_ratio),
@@ -279,23 +310,39 @@ class BrokerController:
             short_polling_s=config.short_polling_time_s,
         )
         PullMessageProcessor(
-            self.store, self.topics, self.groups, self.consumers, self.offsets, self.holds, rules=pull_rules
+            self.store,
+            self.topics,
+            self.groups,
+            self.consumers,
+            self.offsets,
+            self.holds,
+            rules=rules,
+            stats=self.stats,
         ).register(dispatcher)
-        QueryProcessor(self.store, self.offsets).register(dispatcher)
-        QueryMessageProcessor(self.store).register(dispatcher)
-        self._register_client_processors(dispatcher, nursery)
-        MetadataProcessor(self.metadata, self.producers).register(dispatcher)
-        SubscriptionGroupProcessor(self.metadata, self.role).register(dispatcher)
+
+    def _register_admin(self, dispatcher: RequestDispatcher) -> None:
+        """What mqadmin asks for."""
         status = BrokerStatus(
-            config,
+            self.config,
             self.store,
             self.replication,
             fence=self.fence,
+            stats=self.stats,
             address=self.address,
             clock=trio.current_time,
             now_ms=self._now_ms,
         )
-        RuntimeInfoProcessor(status, self.replication.group, clock=trio.current_time).register(dispatcher)
+        RuntimeInfoProcessor(status, self.stats, self.replication.group, clock=trio.current_time).register(dispatcher)
+        broker_name, turns = self.replication.group.broker_name, AnswersInTurns()
+        AdminBrokerProcessor(self.config, self.store, self.topics, self.replication).register(dispatcher)
+        TopicAdminProcessor(self.store, self.topics, self.stats, answers=turns).register(dispatcher)
+        TopicStatsProcessor(
+            self.store, self.metadata, broker_name=broker_name, answers=turns, now_ms=self._now_ms
+        ).register(dispatcher)
+        ConsumeAdminProcessor(
+            self.store, self.metadata, self.consumers, self.stats, broker_name=broker_name, answers=turns,
+            address=self.address,
+        ).register(dispatcher)  # fmt: skip
 
     def _register_client_processors(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
         """Who is connected, in which groups, and who is told of it."""
@@ -324,7 +371,13 @@ class BrokerController:
         config, flush = self.config, None
         if config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             flush = FlushPromise(self.store.flushed, self.store.request_flush, config.sync_flush_timeout_s)
-        return Durability(self.store, clock=trio.current_time, flush=flush, replica=self.replication.promise)
+        return Durability(
+            self.store,
+            clock=trio.current_time,
+            flush=flush,
+            replica=self.replication.promise,
+            note_time=self.store.stats.put_times.add,
+        )
 
     async def _drain(self) -> None:
         """Let everything in flight be answered, held pulls at once."""

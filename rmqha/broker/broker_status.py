@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rmqha import __version__
+from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.replication import Replication
 from rmqha.codec.codes import STATUS_KEY
 from rmqha.codec.remoting import VERSION
@@ -18,23 +19,25 @@ from rmqha.store.message_store import DefaultMessageStore
 _VERSION_DESC: Final = "V4_9_8"
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
-# Read by mqadmin, which fails without them; nothing here has a thread pool or counts by the day.
-_ABSENT_QUEUES: Final = ("sendThreadPoolQueue", "pullThreadPoolQueue", "queryThreadPoolQueue")
-_ABSENT_TOTALS: Final = (
-    "msgPutTotalYesterdayMorning",
-    "msgPutTotalTodayMorning",
-    "msgPutTotalTodayNow",
-    "msgGetTotalYesterdayMorning",
-    "msgGetTotalTodayMorning",
-    "msgGetTotalTodayNow",
-)
+_NO_POOL: Final = "2147483647"
+"""What RocketMQ tells where no pool of transient buffers is used."""
+_QUEUES: Final = ("send", "pull", "query")
 _ABSENT: Final = dict.fromkeys(
-    [f"{name}{what}" for name in _ABSENT_QUEUES for what in ("Size", "HeadWaitTimeMills")] + [*_ABSENT_TOTALS], "0"
+    [f"{name}ThreadPoolQueue{what}" for name in _QUEUES for what in ("Size", "Capacity", "HeadWaitTimeMills")]
+    + ["EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", "pageCacheLockTimeMills"]
+    + ["startAcceptSendRequestTimeStamp"],
+    "0",
 )
+"""mqadmin and the exporter fail without them. Here nothing waits for a thread, or for a lock."""
+_UNITS: Final = "KMGTPE"
 
 
 class BrokerStatus:
-    """Reads the running parts when asked; holds no figures of its own."""
+    """Reads the running parts when asked; holds no figures of its own.
+
+    Attributes:
+        more: further entries of the table, of parts that this one does not know.
+    """
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class BrokerStatus:
         replication: Replication,
         *,
         fence: Fence,
+        stats: BrokerStatsManager,
         address: str,
         clock: Callable[[], float],
         now_ms: Callable[[], int],
@@ -51,6 +55,8 @@ class BrokerStatus:
         self._store = store
         self._replication = replication
         self._fence = fence
+        self._stats = stats
+        self.more: Final = list[Callable[[], dict[str, str]]]()
         self._group = replication.group
         self._address = address
         self._clock = clock
@@ -59,27 +65,39 @@ class BrokerStatus:
         self._boot_ms = now_ms()
 
     def runtime_table(self) -> dict[str, str]:
-        """RocketMQ's keys as far as they mean something here, those that mqadmin insists on, and ``rmqhaStatus``."""
+        """RocketMQ's keys, of which mqadmin and the exporter insist on most, and ``rmqhaStatus``."""
         store = self._store
-        ratio = store.disk_used_percent / 100
         table = {
             "brokerVersion": str(VERSION),
             "brokerVersionDesc": _VERSION_DESC,
             "bootTimestamp": str(self._boot_ms),
-            "commitLogDiskRatio": str(ratio),
             "commitLogMaxOffset": str(store.max_offset),
             "commitLogMinOffset": str(store.min_offset),
             "dispatchBehindBytes": str(store.max_offset - store.reput_from_offset),
             "earliestMessageTimeStamp": str(store.earliest_message_time_ms()),
-            "getTransferedTps": "0.0 0.0 0.0",
-            "getTransferredTps": "0.0 0.0 0.0",
-            "pageCacheLockTimeMills": "0",
-            "putTps": "0.0 0.0 0.0",
-            "remainHowManyDataToFlush": f"{store.max_offset - store.flushed_offset} B",
-            "runtime": f"[ {int(self._clock() - self._started_at)} seconds ]",
+            "remainHowManyDataToFlush": readable_bytes(store.max_offset - store.flushed_offset),
+            "remainTransientStoreBufferNumbs": _NO_POOL,
+            "runtime": _readable_time(int(self._clock() - self._started_at)),
             STATUS_KEY: _encode(self.document()),
         }
-        return dict(sorted((table | _ABSENT).items()))
+        table |= _ABSENT | store.stats.runtime_info() | dict(self._stats.runtime_info()) | self._disks()
+        for more in self.more:
+            table |= more()
+        return dict(sorted(table.items()))
+
+    def _disks(self) -> dict[str, str]:
+        """The disks as the cleaning last saw them; what it could not see counts as full."""
+        cleaner, log_directory = self._store.cleaner, self._store.commit_log.files.directory
+        log, queues = cleaner.log_disk, cleaner.queues_disk
+        log_ratio = str(log.used_percent / 100 if log is not None else 1.0)
+        capacity = readable_bytes(log.total if log is not None else 0)
+        free = readable_bytes(log.available if log is not None else 0)
+        return {
+            "commitLogDiskRatio": log_ratio,
+            f"commitLogDiskRatio_{log_directory}": log_ratio,
+            "consumeQueueDiskRatio": str(queues.used_percent / 100 if queues is not None else 1.0),
+            "commitLogDirCapacity": f"Total : {capacity}, Free : {free}.",
+        }
 
     def document(self) -> dict[str, Any]:
         """Everything `rmqha status` judges by. Seconds and bytes; None where something does not apply."""
@@ -107,3 +125,16 @@ class BrokerStatus:
             "disk_looked_s_ago": round(self._clock() - store.cleaner.disk_looked_at, 3),
             "requests_broken": self._fence.bugs,
         } | self._replication.facts()
+
+
+def readable_bytes(size_bytes: int) -> str:
+    """As RocketMQ writes it, and its exporter reads it: ``512 B``, ``1.5 GiB``."""
+    exponent = 0
+    while size_bytes >> 10 * (exponent + 1) and exponent < len(_UNITS):
+        exponent += 1
+    return f"{size_bytes / (1 << 10 * exponent):.1f} {_UNITS[exponent - 1]}iB" if exponent else f"{size_bytes} B"
+
+
+def _readable_time(seconds: int) -> str:
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    return f"[ {days} days, {hours % 24} hours, {minutes % 60} minutes, {seconds % 60} seconds ]"

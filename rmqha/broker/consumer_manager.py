@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+import trio
+
 from rmqha.broker.client_channel_info import ClientChannelInfo
 from rmqha.broker.heartbeat_room import HeartbeatRoom, text_size
 from rmqha.codec import java_json
@@ -14,6 +16,7 @@ from rmqha.codec.heartbeat import ConsumerData, SubscriptionData
 from rmqha.codec.host import host_of
 from rmqha.remoting.connection import Connection
 
+_LOOKED_AT_AT_ONCE: Final = 5000
 _CODE_SIZE: Final = 128
 """A tag's code in its set; a client may name others than its tags have, and as many as it likes."""
 
@@ -126,6 +129,16 @@ class ConsumerManager:
     def is_member(self, connection: Connection) -> bool:
         """Whether it is in any group."""
         return connection in self._groups_of
+
+    async def groups_of_in_turns(self, topic: str) -> list[str]:
+        """The groups that subscribe to a topic; everybody else goes on meanwhile."""
+        found: list[str] = []
+        for number, (name, group) in enumerate([*self._groups.items()]):
+            if number % _LOOKED_AT_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            if topic in group.subscriptions:
+                found.append(name)
+        return found
 
     def find_group(self, name: str) -> ConsumerGroupInfo | None:
         """The group, or None if it has no member."""

@@ -20,7 +20,11 @@ _QUEUE_SIZE: Final = len("-2147483648:-9223372036854775808,")
 _MERGED_AT_ONCE: Final = 1000
 """Offsets: less than a millisecond's work."""
 
-OffsetTable = dict[str, dict[int, int]]
+_SPLIT_AT_ONCE: Final = 5000
+"""Keys, likewise."""
+
+OffsetsOfQueues = dict[int, int]
+OffsetTable = dict[str, OffsetsOfQueues]
 """``topic@group -> queue -> next offset to consume``."""
 
 
@@ -98,6 +102,36 @@ class ConsumerOffsetManager:
             self._entries -= len(queues)
             self._size -= _QUEUE_SIZE * len(queues) + _size_of_key(key)
         self.dirty = self.dirty or bool(gone)
+
+    def query_offsets(self, group: str, topic: str) -> OffsetsOfQueues:
+        """Where ``group`` goes on, by queue."""
+        return dict(self._table.get(topic + TOPIC_GROUP_SEPARATOR + group, {}))
+
+    async def topics_of_in_turns(self, group: str) -> list[str]:
+        """What ``group`` has consumed."""
+        return [topic for topic, one in await self._pairs_in_turns() if one == group]
+
+    async def groups_of_in_turns(self, topic: str) -> list[str]:
+        """Who has consumed ``topic``."""
+        return [group for one, group in await self._pairs_in_turns() if one == topic]
+
+    async def topics_by_group_in_turns(self) -> dict[str, list[str]]:
+        """What each group has consumed."""
+        topics: dict[str, list[str]] = {}
+        for topic, group in await self._pairs_in_turns():
+            topics.setdefault(group, []).append(topic)
+        return topics
+
+    async def _pairs_in_turns(self) -> list[tuple[str, str]]:
+        """Topic and group of each entry of the table; everybody else goes on meanwhile."""
+        pairs: list[tuple[str, str]] = []
+        keys = iter([*self._table])
+        while piece := list(islice(keys, _SPLIT_AT_ONCE)):
+            for key in piece:
+                topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
+                pairs.append((topic, group))
+            await trio.lowlevel.checkpoint()
+        return pairs
 
     def to_json(self) -> dict[str, Any]:
         """The table itself, as ``consumerOffset.json`` and the answer to request 43 hold it: queue ids are integers."""

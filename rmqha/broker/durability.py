@@ -80,11 +80,22 @@ class Durability:
         clock: Callable[[], float],
         flush: FlushPromise | None,
         replica: ReplicaPromise | None,
+        note_time: Callable[[int, int], None] = lambda _elapsed_ms, _puts: None,
     ) -> None:
+        """Make it.
+
+        Args:
+            store: tells of the first failure.
+            clock: seconds.
+            flush: what SEND_OK promises of the disk.
+            replica: what it promises of other nodes.
+            note_time: told after how many milliseconds so many puts are answered.
+        """
         self._store = store
         self._clock = clock
         self._flush = flush
         self._replica = replica
+        self._note_time = note_time
         self.cuts = 0
         """How often the log's tail was cut."""
         self.cut_to = 0
@@ -103,6 +114,10 @@ class Durability:
         if self._replica is not None:
             self._replica.unreplicated += sum(status in _UNREPLICATED for status in statuses)
 
+    def note_answered(self, begun_at: float, puts: int) -> None:
+        """So many messages that were appended then are answered now."""
+        self._note_time(int((self._clock() - begun_at) * 1000), puts)
+
     def answer_when_durable(self, begin: int, ends: Sequence[int], answer: Answer) -> None:
         """Call ``answer`` once, with one status for each message.
 
@@ -111,8 +126,8 @@ class Durability:
             ends: where each message ends there, ascending, at least one. None begins before the end of the one before.
             answer: may be called before this returns.
         """
-        pending = _PendingPuts(self, begin, ends, self._store, answer)
         now = self._clock()
+        pending = _PendingPuts(self, begin, ends, self._store, answer, begun_at=now)
         last = ends[-1]
         replica, flush = self._replica, self._flush
         if replica is not None:
@@ -131,14 +146,22 @@ class _PendingPuts:
     """A batch of appended messages on its way to an answer."""
 
     __slots__ = (
-        "acknowledgements", "answer", "begin", "cuts", "durability", "ends", "flushed_to", "late", "outstanding",
-        "replica_failure", "replicated_from", "replicated_to", "started", "store",
+        "acknowledgements", "answer", "begin", "begun_at", "cuts", "durability", "ends", "flushed_to", "late",
+        "outstanding", "replica_failure", "replicated_from", "replicated_to", "started", "store",
     )  # fmt: skip
 
     def __init__(
-        self, durability: Durability, begin: int, ends: Sequence[int], store: WriteErrorSource, answer: Answer
+        self,
+        durability: Durability,
+        begin: int,
+        ends: Sequence[int],
+        store: WriteErrorSource,
+        answer: Answer,
+        *,
+        begun_at: float,
     ) -> None:
         self.durability = durability
+        self.begun_at = begun_at
         self.cuts = durability.cuts
         self.begin = begin
         self.ends = ends
@@ -180,6 +203,7 @@ class _PendingPuts:
             self._finish()
 
     def _finish(self) -> None:
+        self.durability.note_answered(self.begun_at, len(self.ends))
         if self.store.write_error is None and self.replica_failure is None and self._reached_all():
             self.answer([PutMessageStatus.PUT_OK] * len(self.ends))
         else:

@@ -212,6 +212,7 @@ class PutMessageService:
         for (asked, _, wait, oneway), result in zip(puts, results, strict=False):
             status, offset, size, _, _, _, _ = result
             if status is not _PUT_OK:
+                self._store.stats.put_message_failed_times += 1
                 caller.refuse(asked, result)
                 continue
             oneways += oneway
@@ -223,6 +224,7 @@ class PutMessageService:
         if oneways:
             caller.finish_oneway(oneways)
         if at_once:
+            self._store.stats.put_times.add(0, len(at_once))
             failed = self._store.write_error is not None
             known = PutMessageStatus.FLUSH_DISK_TIMEOUT if failed else _PUT_OK
             caller.prepare_answers(at_once)([known] * len(at_once))

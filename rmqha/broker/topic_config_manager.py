@@ -4,10 +4,11 @@ The commitlog is the truth: a topic found in the consume queues but missing here
 (:meth:`TopicConfigManager.learn_queue`), so losing ``topics.json`` loses no message.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rmqha.broker.deleted_topics import DELETED_QUEUES_MAX, DeletedTopic, DeletedTopics, decode_deleted
 from rmqha.codec.limits import TABLE_SIZE_MAX, topic_problem
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.codec.route import AUTO_CREATE_TOPIC_KEY_TOPIC, PERM_INHERIT, PERM_READ, PERM_WRITE
@@ -33,6 +34,9 @@ FORBIDDEN_SEND_TOPICS: Final = frozenset(
     }
 )
 """Topics a producer may not send to (spec: remoting §2.4)."""
+SYSTEM_TOPICS: Final = FORBIDDEN_SEND_TOPICS | {AUTO_CREATE_TOPIC_KEY_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"}
+_SYSTEM_PREFIX: Final = "rmq_sys_"
+"""Source: TopicValidator.java."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ class TopicTable:
 
     data_version: tuple[int, int]
     topics: dict[str, TopicConfig]
+    deleted: dict[str, DeletedTopic] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "TopicTable":
@@ -102,9 +107,10 @@ class TopicTable:
         try:
             version = value.get("dataVersion") or {}
             data_version = (int(version.get("timestamp", 0)), int(version.get("counter", 0)))
-        except (AttributeError, TypeError, ValueError) as error:
+            deleted = decode_deleted(value.get("deletedTopics"))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(f"topics do not parse: {error!r:.200}") from None
-        return cls(data_version, decode_topics(value))
+        return cls(data_version, decode_topics(value), deleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +136,17 @@ class TopicConfigManager:
         self._rules = rules
         self._now_ms = now_ms
         self._table: dict[str, TopicConfig] = {}
+        self._learned: Final = set[str]()
+        """Topics of which nothing but the log tells how many queues there are."""
+        self.deleted: Final = DeletedTopics()
+        """Of which topics the log holds messages that nobody is to see."""
         self.dirty = False
         """The table has changed since it was saved."""
         self.data_version: tuple[int, int] = (now_ms(), 0)
         self.on_put: Callable[[], None] = lambda: None
         """Called when a topic is made or grows, or awaited: the table should be saved soon."""
         self.made = 0
-        """How many topics sends have made."""
+        """How many topics sends have made, and operators have made, changed or deleted."""
         self.unsaved: dict[str, int] = {}
         """Topics that no client is told of yet, each with ``made`` when it was: a restart may not know them."""
         self.saved: Final = Watermark()
@@ -199,21 +209,82 @@ class TopicConfigManager:
         return self._create(TopicConfig(topic, queue_nums, queue_nums, topic_sys_flag=topic_sys_flag))
 
     def _create(self, created: TopicConfig) -> TopicConfig:
-        topic = created.topic_name
-        if self._queues + created.queue_nums > self._queues_max:
-            raise RemoteProtocolError(
-                f"topic {topic} is not made: with its {created.queue_nums} queues there would be more than maxQueues "
-                f"allows ({self._rules.max_queues} besides the built-in topics')"
-            )
-        if self._size + created.json_size > TABLE_SIZE_MAX:
-            raise RemoteProtocolError(
-                f"topic {topic} is not made: the table of topics that slaves can fetch has {TABLE_SIZE_MAX} bytes, "
-                f"and {len(self._table)} topics take {self._size}. Shorter names take less"
-            )
+        self._check_room(created)
         self.made += 1
-        self.unsaved[topic] = self.made
+        self.unsaved[created.topic_name] = self.made
         self._put(created)
         return created
+
+    def _check_room(self, topic: TopicConfig) -> None:
+        """Whether it may take its place in the table, or that of the one with its name."""
+        former = self._table.get(topic.topic_name)
+        queues = topic.queue_nums - (former.queue_nums if former else 0)
+        size = topic.json_size - (former.json_size if former else 0)
+        if queues > 0 and self._queues + queues > self._queues_max:
+            raise RemoteProtocolError(
+                f"topic {topic.topic_name} is not made: with its {topic.queue_nums} queues there would be more than "
+                f"maxQueues allows ({self._rules.max_queues} besides the built-in topics')"
+            )
+        if size > 0 and self._size + self.deleted.json_size + size > TABLE_SIZE_MAX:
+            raise RemoteProtocolError(
+                f"topic {topic.topic_name} is not made: the table of topics that slaves can fetch has {TABLE_SIZE_MAX} "
+                f"bytes, and {len(self._table)} topics take {self._size}. Shorter names take less"
+            )
+
+    def is_system_topic(self, topic: str) -> bool:
+        """Whether no operator may make, change or delete it."""
+        rules = self._rules
+        own = (rules.broker_cluster_name, rules.broker_name, f"{rules.broker_cluster_name}_REPLY_TOPIC")
+        return topic in SYSTEM_TOPICS or topic in own or topic.startswith(_SYSTEM_PREFIX)
+
+    def system_topics(self) -> list[str]:
+        """Those of them that every broker of the cluster knows, and this broker's own."""
+        rules = self._rules
+        own = {rules.broker_cluster_name, rules.broker_name, f"{rules.broker_cluster_name}_REPLY_TOPIC"}
+        return sorted(SYSTEM_TOPICS | own)
+
+    def update_topic_config(self, topic: TopicConfig) -> None:
+        """Make or change a topic, as an operator wishes; ``saved`` reaches ``made`` when it is in the file.
+
+        Raises:
+            RemoteProtocolError: there would be too many queues, or the table would be too large for slaves.
+        """
+        self._check_room(topic)
+        self._learned.discard(topic.topic_name)
+        self.made += 1
+        self._put(topic)
+
+    def delete_topic_config(self, topic: str, ends: Mapping[int, int], *, before: int) -> None:
+        """Forget a topic, and hide its messages; ``saved`` reaches ``made`` when that is in the file.
+
+        Args:
+            topic: its name.
+            ends: its queues that have ever had a message, each with the position of the next one.
+            before: where the log ends.
+
+        Raises:
+            RemoteProtocolError: too much of what was deleted is still in the log.
+        """
+        if ends and self.deleted.queue_count + len(ends) > DELETED_QUEUES_MAX:
+            raise RemoteProtocolError(
+                f"topic {topic} is not deleted: the log still holds messages of {self.deleted.queue_count} queues that "
+                f"were, at most {DELETED_QUEUES_MAX} are remembered. Try again when the log's oldest files have gone"
+            )
+        former = self._table.pop(topic, None)
+        if former is not None:
+            self._queues -= former.queue_nums
+            self._size -= former.json_size
+        self.unsaved.pop(topic, None)
+        self._learned.discard(topic)
+        if ends:
+            self.deleted.add(topic, ends, before=before)
+        self.made += 1
+        self._note_change()
+
+    def expire_deleted(self) -> None:
+        """Forget of which topics messages were deleted that the log does not hold any more."""
+        if self.deleted.expire():
+            self._note_change()
 
     def when_saved(self, topic: str, deadline: float, complete: Complete) -> None:
         """Have an unsaved topic saved, and be told whether it was before ``deadline``."""
@@ -227,13 +298,15 @@ class TopicConfigManager:
         """Take notice that the log holds this queue: the topic exists and has at least that many queues.
 
         A number of queues is an int32: the last queue there can be, which no broker gives to anybody, does not count.
+        Of a topic that is known it can be read, but is not written: an operator may have taken it away.
         """
         known = self._table.get(topic)
         queue_nums = min(queue_id + 1, _INT32_MAX)
         if known is None:
+            self._learned.add(topic)
             self._put(TopicConfig(topic, queue_nums, queue_nums))
         elif known.read_queue_nums < queue_nums:
-            sizes = (queue_nums, max(known.write_queue_nums, queue_nums))
+            sizes = (queue_nums, queue_nums if topic in self._learned else known.write_queue_nums)
             self._put(
                 TopicConfig(topic, *sizes, known.perm, known.topic_filter_type, known.topic_sys_flag, known.order)
             )
@@ -243,6 +316,9 @@ class TopicConfigManager:
         self._queues += topic.queue_nums - (former.queue_nums if former else 0)
         self._size += topic.json_size - (former.json_size if former else 0)
         self._table[topic.topic_name] = topic
+        self._note_change()
+
+    def _note_change(self) -> None:
         self.data_version = (self._now_ms(), self.data_version[1] + 1)
         self.dirty = True
         self.on_put()
@@ -253,7 +329,7 @@ class TopicConfigManager:
         return {
             "dataVersion": {"counter": counter, "timestamp": timestamp},
             "topicConfigTable": dict(self._table),
-        }
+        } | ({"deletedTopics": self.deleted.to_json()} if self.deleted else {})
 
     async def to_json_in_turns(self) -> dict[str, Any]:
         """As :meth:`to_json`, which takes one short turn."""
@@ -270,6 +346,7 @@ class TopicConfigManager:
         built_in = {topic.topic_name: topic for topic in _built_in_topics(self._rules)}
         self._table = built_in | table.topics
         self._queues, self._size = self._count_queues(), self._count_size()
+        self.deleted.replace(table.deleted)
         self.data_version = table.data_version
         self.dirty = True
         return True

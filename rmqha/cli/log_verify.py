@@ -45,6 +45,7 @@ def verify(ctx: click.Context, store: str, *, queues: bool | None, output: str) 
     from rmqha.cli.progress import progress  # noqa: PLC0415
     from rmqha.cli.store_place import (  # noqa: PLC0415
         commit_log_directory,
+        deleted_queues,
         has_queues,
         is_in_use,
         member_directory,
@@ -65,7 +66,8 @@ def verify(ctx: click.Context, store: str, *, queues: bool | None, output: str) 
     member = member_directory(store)
     in_queues = None
     if queues:
-        in_queues = verify_queues(disk, directory, queue_directory(store), goes_on=member is not None)
+        goes_on, deleted = member is not None, deleted_queues(disk, store)
+        in_queues = verify_queues(disk, directory, queue_directory(store), goes_on=goes_on, deleted=deleted)
     if member is not None:
         click.echo(
             f"Note: only the old commitlog is checked; its group's entries: 'rmqha dledger dump {member}'", err=True

@@ -4,9 +4,13 @@ import fcntl
 import os
 import struct
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmqha.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from rmqha.store.consume_queue_table import QueueKey
+    from rmqha.store.disk import Disk
 
 _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 
@@ -63,6 +67,16 @@ def queue_directory(path: str) -> str:
 def has_queues(path: str) -> bool:
     """Whether there are consume queues to compare."""
     return (Path(path) / "consumequeue").is_dir()
+
+
+def deleted_queues(disk: "Disk", path: str) -> "dict[QueueKey, int]":
+    """Where queues of the store begin whose earlier messages were deleted with their topic."""
+    from rmqha.broker.config_files import TOPICS, ConfigFiles  # noqa: PLC0415
+    from rmqha.broker.topic_config_manager import TopicTable  # noqa: PLC0415
+
+    saved = ConfigFiles(disk, path).load(TOPICS, TopicTable.from_json)
+    deleted = TopicTable.from_json(saved).deleted if saved is not None else {}
+    return {key: end for topic, one in deleted.items() for key, end in one.keys(topic).items()}
 
 
 def is_in_use(path: str) -> bool:

@@ -67,12 +67,12 @@ def count_valid(units: bytes) -> int:
     return next(i for i, (size, offset) in enumerate(zip(sizes, offsets, strict=True)) if size <= 0 or offset < 0)
 
 
-def sum_of_sizes(units: bytes) -> int:
+def sum_of_sizes(units: bytes | bytearray) -> int:
     """The sum of the records' sizes, without a Python loop over them."""
     return sum(_words(units)[2::_WORDS])
 
 
-def _words(units: bytes) -> "array[int]":
+def _words(units: bytes | bytearray) -> "array[int]":
     words = array("i", units)
     if sys.byteorder == "little":
         words.byteswap()

@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
+from rmqha.codec.consume_queue import UNIT, UNIT_SIZE, sum_of_sizes
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.layout import enters_queue
 from rmqha.errors import CorruptLogError, StoreReadError
@@ -28,11 +28,12 @@ _SEE: Final = ". See docs/operations.md, a slave whose queues stop"
 class UnitPlan:
     """The units that a round adds, by queue; see :class:`~rmqha.store.commit_log_dispatcher.Plan`."""
 
-    __slots__ = ("_groups", "_queues")
+    __slots__ = ("_counts", "_groups", "_queues")
 
-    def __init__(self, queues: ConsumeQueueTable, groups: list[UnitGroup]) -> None:
+    def __init__(self, queues: ConsumeQueueTable, groups: list[UnitGroup], *, is_counted: bool) -> None:
         self._queues: Final = queues
         self._groups: Final = groups
+        self._counts: Final = [_count(group) for group in groups if is_counted]
 
     async def write(self) -> None:
         """See :meth:`Plan.write`."""
@@ -49,12 +50,21 @@ class UnitPlan:
         for listener in self._queues.on_arrival:
             for group in self._groups:
                 listener(group.queue.topic, group.queue.queue_id, group.next)
+        for count in self._queues.on_counted:
+            for topic, messages, size_bytes in self._counts:
+                count(topic, messages, size_bytes)
+
+
+def _count(group: UnitGroup) -> tuple[str, int, int]:
+    """The messages of a round in one queue, and their bytes."""
+    return group.queue.topic, len(group.units) // UNIT_SIZE, sum_of_sizes(group.units)
 
 
 class CommitLogDispatcherBuildConsumeQueue:
     """Builds ``queues``; see :class:`~rmqha.store.commit_log_dispatcher.CommitLogDispatcher`.
 
-    A record that is in its queue already is passed over, and so is one of a queue that is lost.
+    A record that is in its queue already is passed over, and so is one that was deleted with its topic, or of a queue
+    that is lost.
     """
 
     def __init__(self, log: Log, queues: ConsumeQueueTable) -> None:
@@ -71,14 +81,14 @@ class CommitLogDispatcherBuildConsumeQueue:
         if misfits and self._misfit is not None:
             self._queues.note_missing(self._misfit.queue.directory, damaged=self._misfit.queue.files[-1].path)
         try:
-            return bool(self._queues.missing) and self._log.is_there and self._queues.take_out_missing()
+            return self._queues.has_to_take_out and self._log.is_there and self._queues.take_out_missing()
         except StoreReadError:  # nobody can know at present
             return False
 
     def plan(self, requests: Sequence[DispatchRequest], *, at_start: bool) -> UnitPlan:
         """See :meth:`CommitLogDispatcher.plan`."""
         self._misfit = None
-        return UnitPlan(self._queues, self._group(requests, at_start=at_start))
+        return UnitPlan(self._queues, self._group(requests, at_start=at_start), is_counted=not at_start)
 
     def _group(self, requests: Iterable[DispatchRequest], *, at_start: bool) -> list[UnitGroup]:
         groups: dict[QueueKey, UnitGroup] = {}
@@ -90,6 +100,8 @@ class CommitLogDispatcherBuildConsumeQueue:
             key = (topic, queue_id)
             group = groups.get(key)
             if group is None:
+                if 0 <= queue_offset < self._queues.deleted.get(key, 0):
+                    continue
                 if (lost := self._queues.lost.get(key)) is not None:
                     lost.pass_over(queue_offset, ends_at=phy_offset + size)
                     continue

@@ -16,7 +16,7 @@ import trio
 from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.store.confirm_offset import NO_LIMIT
 from rmqha.store.consume_queue_table import ConsumeQueueTable
-from rmqha.store.disk import Disk
+from rmqha.store.disk import Disk, DiskUsage
 from rmqha.store.running_flags import RunningFlags
 
 logger = structlog.get_logger()
@@ -140,6 +140,9 @@ class CleanCommitLogService:
         """When the last look was (trio's clock); the first is the first thing that :meth:`run` does."""
         self.log_disk_used_percent = 0
         """Of the log's disk: only there deleting segments makes room. 0 if unknown."""
+        self.log_disk: DiskUsage | None = None
+        """The log's disk at the last look, and the queues'; None if unknown."""
+        self.queues_disk: DiskUsage | None = None
 
     def keep_from(self, kept_from: Callable[[], int]) -> None:
         """From now on spare what lies behind ``kept_from()``, which others still need, until the disk forces us."""
@@ -164,7 +167,8 @@ class CleanCommitLogService:
 
         In percent; None if it cannot be told.
         """
-        percents = [self._used_percent(path) for path in (self._log.directory, self._queues.directory)]
+        self.log_disk, self.queues_disk = self._look_at(self._log.directory), self._look_at(self._queues.directory)
+        percents = [None if disk is None else disk.used_percent for disk in (self.log_disk, self.queues_disk)]
         self.disk_looked_at = trio.current_time()
         known = [percent for percent in percents if percent is not None]
         self.log_disk_used_percent = percents[0] or 0
@@ -174,7 +178,7 @@ class CleanCommitLogService:
             self._flags.set_disk_full(max(known) > self._options.disk_space_warning_level_ratio)
         return used_percent
 
-    def _used_percent(self, path: str) -> int | None:
+    def _look_at(self, path: str) -> DiskUsage | None:
         try:
             usage = self._disk.usage(path)
         except StoreReadError as error:
@@ -183,7 +187,7 @@ class CleanCommitLogService:
         if usage.read_only:
             cause = OSError(errno.EROFS, "Read-only file system")
             self._flags.fail(StoreWriteError(cause, operation="statvfs", path=path))
-        return usage.used_percent
+        return usage
 
     async def clean(self) -> int:
         """One run; returns how many segments were deleted."""

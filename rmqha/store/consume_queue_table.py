@@ -1,7 +1,7 @@
 """ConsumeQueueTable: all consume queues of a store, ``DIRECTORY/TOPIC/QUEUEID/``."""
 
 import errno
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -16,11 +16,15 @@ from rmqha.store.mapped_file import LOST_AND_FOUND
 from rmqha.store.open_files import OpenFiles
 
 _QUEUES_AT_ONCE: Final = 100
+_LOOKED_AT_AT_ONCE: Final = 5000
 
 QueueKey = tuple[str, int]
 
 ArrivalListener = Callable[[str, int, int], None]
 """``listener(topic, queue_id, queue_end)``: that queue now ends at ``queue_end``; once a queue and round."""
+
+CountListener = Callable[[str, int, int], None]
+"""``listener(topic, messages, size_bytes)``: so much is new in a queue of the topic; once a queue and round."""
 
 
 class ConsumeQueueTable:
@@ -52,6 +56,12 @@ class ConsumeQueueTable:
         self._on_lost: Callable[[list[LostQueue]], None] = lambda _queues: None
         self.on_arrival: Final[list[ArrivalListener]] = []
         """Told where a queue ends now, when consumers may see it."""
+        self.on_counted: Final[list[CountListener]] = []
+        """Told how much that was, but for what a start dispatches."""
+        self.deleted: Final[dict[QueueKey, int]] = {}
+        """Where queues begin whose earlier messages were deleted with their topic; the log may still hold those."""
+        self._to_drop: Final[dict[QueueKey, int]] = {}
+        """Those of them whose files are to go. No message that is kept lies before that offset of the log."""
         self._erasing = False
         """The file that says so is there."""
 
@@ -117,12 +127,17 @@ class ConsumeQueueTable:
         self.missing[directory] = damaged or self.missing.get(directory, "")
         self._on_missing()
 
+    @property
+    def has_to_take_out(self) -> bool:
+        """Whether :meth:`take_out_missing` has anything to look at."""
+        return bool(self.missing or self._to_drop)
+
     def take_out_missing(self) -> bool:
-        """Put aside the queues that lack a file, or have a damaged one; whether there were any.
+        """Put aside the queues that lack a file, or have a damaged one, or are deleted; whether there were any.
 
         Nobody may be writing to them meanwhile.
         """
-        taken: list[LostQueue] = []
+        taken = self._take_out_deleted()
         for directory, damaged in [*self.missing.items()]:
             with suppress(StoreReadError):  # nobody can look there at present: it stays noted
                 taken += self._take_out_if_missing(directory, damaged)
@@ -153,12 +168,70 @@ class ConsumeQueueTable:
     def put_back(self, queue: ConsumeQueue) -> None:
         """Let a queue that was built again take the place of the lost one."""
         key = queue.topic, queue.queue_id
-        self._queues[key] = queue
-        del self.lost[key]
+        is_deleted = self.lost.pop(key).is_deleted
+        if is_deleted and not queue.queue.files:
+            del self._queues[key]
+        else:
+            self._queues[key] = queue
+        if key in self._to_drop:
+            self._on_missing()
+
+    # ---- topics that are deleted
+
+    async def ids_of_in_turns(self, topic: str) -> set[int]:
+        """The queues of a topic that ever had a message; nothing else has gone on since the last were looked at."""
+        found, start = set[int](), 0
+        while page := self._keys[start : start + _LOOKED_AT_AT_ONCE]:
+            found.update(queue_id for name, queue_id in page if name == topic)
+            start += len(page)
+            if start < len(self._keys):
+                await trio.lowlevel.checkpoint()
+        return found
+
+    def hide(self, ends: Mapping[QueueKey, int]) -> None:
+        """The messages of these queues before those ends are deleted with their topic: dispatch passes them over."""
+        self.deleted.update(ends)
+        self.note_ends({key: max(end, self.known_ends.get(key, 0)) for key, end in ends.items()})
+
+    def drop_hidden(self, keys: Iterable[QueueKey], *, before: int) -> None:
+        """Delete the files of queues that hold what is hidden, when nobody writes to them.
+
+        What they hold of messages at or behind ``before``, an offset of the log, is built again.
+        """
+        self._to_drop.update((key, before) for key in keys if key in self._queues)
+        self._on_missing()
+
+    def forget_hidden(self, keys: Iterable[QueueKey]) -> None:
+        """Nobody will dispatch what was hidden: the log holds none of it."""
+        for key in keys:
+            self.deleted.pop(key, None)
+
+    def show_again(self, keys: Iterable[QueueKey]) -> None:
+        """Nothing of these queues is deleted: the master that said so does not lead any more. They are built again."""
+        for key in keys:
+            if self.deleted.pop(key, None) is not None:
+                directory = self.find_or_create(*key).queue.directory
+                self.note_missing(directory, damaged=directory)
+
+    def _take_out_deleted(self) -> list[LostQueue]:
+        """Put aside the queues that are to be dropped, but for those that are put aside already."""
+        taken: list[LostQueue] = []
+        for key, before in [*self._to_drop.items()]:
+            if key in self.lost:
+                continue
+            del self._to_drop[key]
+            queue, begins = self._queues.get(key), self.deleted.get(key, 0)
+            if queue is not None and queue.queue.files and queue.min_offset_in_queue < begins:
+                lost = self._take_out(queue, queue.queue.directory, begins_at=before)
+                lost.is_deleted, lost.first, lost.end = True, begins, max(begins, lost.end)
+                taken.append(lost)
+        return taken
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if there ever was a message in it. Raises StoreReadError: at present nothing can be read of it."""
         if (lost := self.lost.get((topic, queue_id))) is not None:
+            if lost.is_empty:
+                return None
             cause = OSError(
                 errno.EAGAIN, "it was missing or damaged, and the queue is being built again from the log: try later"
             )
@@ -237,6 +310,8 @@ class ConsumeQueueTable:
             return lost.first, lost.end
         queue = self._queues.get((topic, queue_id))
         if queue is not None and queue.has_messages:
+            if self.deleted and (begins := self.deleted.get((topic, queue_id), 0)) > queue.min_offset_in_queue:
+                return begins, max(begins, queue.max_offset_in_queue)
             return queue.min_offset_in_queue, queue.max_offset_in_queue
         end = max(self.known_ends.get((topic, queue_id), 0), queue.max_offset_in_queue if queue is not None else 0)
         return end, end

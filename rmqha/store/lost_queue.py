@@ -1,4 +1,7 @@
-"""LostQueue: a consume queue with missing or damaged files, until it is built again (store/queue_rebuild.py)."""
+"""LostQueue: a consume queue with missing or damaged files, until it is built again (store/queue_rebuild.py).
+
+So is one whose messages were deleted with their topic: of what it held nothing is built again.
+"""
 
 from dataclasses import dataclass
 
@@ -10,7 +13,7 @@ class LostQueue:
     topic: str
     queue_id: int
     path: str
-    """The file that is missing, is no queue file any more, or is damaged."""
+    """The file that is missing, is no queue file any more, or is damaged; of a deleted one its directory."""
     first: int
     """Offset in the queue of its first message."""
     end: int
@@ -19,6 +22,13 @@ class LostQueue:
     """No record of this queue lies before this offset of the log."""
     ends_at: int = 0
     """Where the last of its records ends that dispatch has passed over."""
+    is_deleted: bool = False
+    """Nothing is amiss: it is to begin anew, at ``first``."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody misses anything of it."""
+        return self.is_deleted and self.end <= self.first
 
     def pass_over(self, queue_offset: int, ends_at: int) -> None:
         """Dispatch has met a record of this queue, and left it to the rebuilding."""

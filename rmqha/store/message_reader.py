@@ -151,6 +151,16 @@ class MessageReader:
             return -1
         return store_timestamp_at(record)
 
+    def store_time_in_queue(self, topic: str, queue_id: int, index: int) -> int:
+        """Store time of the message at ``index`` of a queue in milliseconds, -1 if there is none.
+
+        Raises:
+            StoreReadError: at present nothing can be read there; later it may.
+        """
+        queue = self._queues.find(topic, queue_id)
+        unit = None if queue is None or index < queue.min_offset_in_queue else queue.unit(index)
+        return -1 if unit is None else self.store_time_of(unit[0])
+
     def earliest_message_time_ms(self) -> int:
         """Store time of the first record of the log, -1 if there is none, or none that can be read at present."""
         try:

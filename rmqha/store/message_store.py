@@ -41,6 +41,7 @@ class DefaultMessageStore:
         self.commit_log: Final = parts.commit_log
         self.queues: Final = parts.queues
         self.cleaner: Final = parts.cleaner
+        self.stats: Final = parts.stats
         self.wrote: Final = parts.commit_log.wrote
         self.flush_service: Final = parts.flush_service
         self.flushed: Final = parts.commit_log.flushed
@@ -58,6 +59,7 @@ class DefaultMessageStore:
         self.earliest_message_time_ms: Final = parts.reader.earliest_message_time_ms
         self.earliest_message_time_in_queue_ms: Final = parts.reader.earliest_message_time_in_queue_ms
         self.look_message_by_offset: Final = parts.reader.look_message_by_offset
+        self.store_time_in_queue: Final = parts.reader.store_time_in_queue
         self.get_max_offset_in_queue: Final = parts.reader.get_max_offset_in_queue
         self.get_min_offset_in_queue: Final = parts.reader.get_min_offset_in_queue
         self.get_offset_in_queue_by_time: Final = parts.reader.get_offset_in_queue_by_time

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import trio
+
 from rmqha.codec.index_file import IndexLayout
 from rmqha.replication.role import Role
 from rmqha.store.build_consume_queue import CommitLogDispatcherBuildConsumeQueue
@@ -23,6 +25,7 @@ from rmqha.store.running_flags import RunningFlags
 from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_log import Service, StoreGround, StoreLog
 from rmqha.store.store_options import StoreOptions
+from rmqha.store.store_stats_service import StoreStatsService
 from rmqha.waiting import DeadlineService
 
 
@@ -47,6 +50,7 @@ class StoreParts:
     flush_queues: FlushConsumeQueueService
     reader: MessageReader
     cleaner: CleanCommitLogService
+    stats: StoreStatsService
 
     @property
     def services(self) -> tuple[Service, ...]:
@@ -60,6 +64,7 @@ class StoreParts:
             *([self.index] if self.options.message_index_enable else []),
             self.flush_queues,
             self.cleaner,
+            self.stats,
         )
 
 
@@ -85,6 +90,8 @@ def make_parts(ground: StoreGround, log: StoreLog, *, role: Role) -> StoreParts:
     queue_rebuild = QueueRebuildService(disk, log, queues, reput=reput, flags=flags)
     flush = make_flush_service(log, flags, options=options, on_flushed=reput.wakeup)
     queues.heal_with(queue_rebuild.take, on_missing=reput.wakeup)
+    stats = StoreStatsService(clock=trio.current_time)
+    queues.on_counted.append(stats.note_put)
     return StoreParts(
         options=options,
         role=role,
@@ -113,6 +120,7 @@ def make_parts(ground: StoreGround, log: StoreLog, *, role: Role) -> StoreParts:
             now_ms=ground.now_ms,
             done_offset=lambda: min(log.confirmed, reput.reput_from_offset),
         ),
+        stats=stats,
     )
 
 

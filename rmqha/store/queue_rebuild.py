@@ -60,14 +60,20 @@ class QueueRebuildService:
         self._held_by = ""
 
     def take(self, taken: list[LostQueue]) -> None:
-        """These have lost their files: build them again."""
-        logger.warning(
-            "consume_queue.lost",
-            count=len(taken),
-            queues=_names(taken),
-            file=taken[0].path,
-            next="built again from the commitlog; all other queues go on",
-        )
+        """These have lost their files: build them again. Of deleted ones only what has come since."""
+        deleted, lost = [one for one in taken if one.is_deleted], [one for one in taken if not one.is_deleted]
+        for queue in deleted:
+            queue.begins_at = min(queue.begins_at, self._reput.reput_from_offset)
+        if deleted:
+            logger.info("consume_queue.deleted", count=len(deleted), queues=_names(deleted))
+        if lost:
+            logger.warning(
+                "consume_queue.lost",
+                count=len(lost),
+                queues=_names(lost),
+                file=lost[0].path,
+                next="built again from the commitlog; all other queues go on",
+            )
         self._wakeup.set()
 
     def suspect(self, queue: ConsumeQueue, index: int) -> None:
@@ -77,7 +83,7 @@ class QueueRebuildService:
 
     def describe(self) -> str:
         """Which queues are lost, and how far they are built again; empty if none is."""
-        lost = [*self._queues.lost.values()]
+        lost = [queue for queue in self._queues.lost.values() if not queue.is_deleted]
         if not lost:
             return self._damaged.describe(self._reput.reput_from_offset)
         left_bytes = max(self._reput.reput_from_offset - self._position, 0)
@@ -137,9 +143,9 @@ class QueueRebuildService:
             for group in groups.values():
                 group.queue.queue.close()
                 self._queues.dirty.pop(group.queue, None)
-        if not groups:
+        if not groups and (built := [queue for queue in lost if not queue.is_deleted]):
             took_s = round(trio.current_time() - begun_at, 3)
-            logger.info("consume_queue.rebuilt", count=len(lost), queues=_names(lost), took_s=took_s)
+            logger.info("consume_queue.rebuilt", count=len(built), queues=_names(built), took_s=took_s)
 
     def _clear(self, directory: str) -> None:
         """Remove what is left of a queue, the newest first, so that a crash in between leaves no hole."""
@@ -152,7 +158,7 @@ class QueueRebuildService:
         requests, self._position = read_on(self._log, self._position, dispatched)
         for request in requests:
             group = groups.get((request.topic, request.queue_id))
-            if group is not None and enters_queue(request.sys_flag):
+            if group is not None and enters_queue(request.sys_flag) and not self._is_deleted(request):
                 _add(group, request)
         took_s = trio.current_time() - begun_at
         await write_groups([group for group in groups.values() if group.units])
@@ -166,13 +172,17 @@ class QueueRebuildService:
         if groups:
             await trio.sleep(_GATHER_S)
 
+    def _is_deleted(self, request: DispatchRequest) -> bool:
+        return 0 <= request.queue_offset < self._queues.deleted.get((request.topic, request.queue_id), 0)
+
     async def _keep_end(self, group: UnitGroup, lost: LostQueue) -> None:
         """A queue of which the log holds no message is left with fillers up to its end, which nothing else may tell.
 
-        Dispatch may pass over its next message meanwhile: that one is built in the next round.
+        Dispatch may pass over its next message meanwhile: that one is built in the next round. The end of a deleted
+        queue is in :attr:`ConsumeQueueTable.known_ends`.
         """
         end = lost.end
-        if end and not group.queue.queue.files:
+        if end and not lost.is_deleted and not group.queue.queue.files:
             group.queue.start_at(end)
             await group.queue.create_file_in_thread()
             group.next = end
@@ -182,13 +192,15 @@ class QueueRebuildService:
         for key, group in [*groups.items()]:
             lost = self._queues.lost[key]
             passed_over = max(self._reput.reput_from_offset, lost.ends_at)
-            if self._position < passed_over or (lost.end and not group.queue.queue.files):
+            has_files = bool(group.queue.queue.files)
+            if self._position < passed_over or (lost.end and not lost.is_deleted and not has_files):
                 continue
             group.queue.correct_min_offset(self._log.min_offset)
             self._queues.put_back(group.queue)
             del groups[key]
-            for listener in self._queues.on_arrival:
-                listener(*key, group.next)
+            if has_files or not lost.is_deleted:
+                for listener in self._queues.on_arrival:
+                    listener(*key, group.next)
 
 
 def _add(group: UnitGroup, request: DispatchRequest) -> None:

@@ -137,7 +137,7 @@ def _phy_offset(queue: ConsumeQueue, index: int) -> int:
 
 
 def _is_in_queues(log: Log, extent: Extent, table: ConsumeQueueTable) -> bool:
-    """Whether each record of this extent has its unit. PREPARED and ROLLBACK records have none."""
+    """Whether each record of this extent has its unit. PREPARED and ROLLBACK records have none, nor deleted ones."""
     try:
         return all(_is_in_queue(request, table) for request in chain.from_iterable(read_pieces(log, extent)))
     except CorruptLogError:
@@ -146,6 +146,8 @@ def _is_in_queues(log: Log, extent: Extent, table: ConsumeQueueTable) -> bool:
 
 def _is_in_queue(request: DispatchRequest, table: ConsumeQueueTable) -> bool:
     if not enters_queue(request.sys_flag):
+        return True
+    if 0 <= request.queue_offset < table.deleted.get((request.topic, request.queue_id), 0):
         return True
     queue = table.find(request.topic, request.queue_id)
     unit = None if queue is None else queue.unit(request.queue_offset)

@@ -2,10 +2,10 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from rmqha.codec.consume_queue import UNIT_SIZE
+from rmqha.codec.consume_queue import FILLER_SIZE, UNIT_SIZE
 from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
 from rmqha.codec.record.layout import SCHEDULE_TOPIC, enters_queue
 from rmqha.codec.record.resync import find_record
@@ -35,10 +35,18 @@ class QueueVerification:
     problems: list[Problem] = field(default_factory=list)
 
 
-def verify_queues(disk: Disk, log_directory: str, queue_directory: str, *, goes_on: bool = False) -> QueueVerification:
+def verify_queues(
+    disk: Disk,
+    log_directory: str,
+    queue_directory: str,
+    *,
+    goes_on: bool = False,
+    deleted: Mapping[QueueKey, int] | None = None,
+) -> QueueVerification:
     """Compare all queues below ``queue_directory`` with the log. Reads only.
 
-    With ``goes_on`` another log follows behind its last segment: units that lead there are passed over.
+    With ``goes_on`` another log follows behind its last segment: units that lead there are passed over. Of ``deleted``
+    queues nothing is expected before these positions.
 
     Raises:
         StoreReadError: a directory or a file cannot be read.
@@ -54,7 +62,7 @@ def verify_queues(disk: Disk, log_directory: str, queue_directory: str, *, goes_
     reader = LogReader(disk, log_directory)
     table.correct_min_offset(reader.min_offset)
     ends_at = reader.segments[-1].end_offset if goes_on and reader.segments else None
-    comparison = _Comparison(table, queue_directory, ends_at=ends_at)
+    comparison = _Comparison(table, queue_directory, ends_at=ends_at, deleted=deleted or {})
     for request in _requests(reader):
         comparison.add(request)
         if len(comparison.found.problems) >= PROBLEMS_MAX:
@@ -103,11 +111,14 @@ def _requests_from(segment: Segment, at: int) -> Generator[DispatchRequest, None
 class _Comparison:
     """Records against units, in the order of the log."""
 
-    def __init__(self, table: ConsumeQueueTable, directory: str, *, ends_at: int | None) -> None:
+    def __init__(
+        self, table: ConsumeQueueTable, directory: str, *, ends_at: int | None, deleted: Mapping[QueueKey, int]
+    ) -> None:
         self.found = QueueVerification(queues=sum(queue.has_units for queue in table))
         self._table = table
         self._directory = directory
         self._ends_at = ends_at
+        self._deleted = deleted
         self._seen: Counter[QueueKey] = Counter()
         self._lacking: set[QueueKey] = set()
 
@@ -118,6 +129,8 @@ class _Comparison:
         key = (request.topic, request.queue_id)
         queue = self._table.find(*key)
         unit = None if queue is None else queue.unit(request.queue_offset)
+        if (unit is None or unit[1] == FILLER_SIZE) and 0 <= request.queue_offset < self._deleted.get(key, 0):
+            return
         if unit is None:
             self._lacks(request, key)
             return

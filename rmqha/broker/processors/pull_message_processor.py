@@ -10,6 +10,7 @@ from typing import Final
 
 import trio
 
+from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.pull_request_hold_service import SUSPEND_S_MAX, PullRequestHoldService
@@ -24,6 +25,7 @@ from rmqha.codec.headers import (
     encode_header,
 )
 from rmqha.codec.heartbeat import SubscriptionData, build_subscription_data
+from rmqha.codec.limits import GROUP_SIZE_MAX
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.codec.route import MASTER_ID, PERM_READ
 from rmqha.errors import RemoteProtocolError
@@ -77,6 +79,7 @@ class PullMessageProcessor:
         holds: PullRequestHoldService,
         *,
         rules: PullRules,
+        stats: BrokerStatsManager,
     ) -> None:
         self._store = store
         self._role = store.role
@@ -86,6 +89,7 @@ class PullMessageProcessor:
         self._offsets = offsets
         self._holds = holds
         self._rules = rules
+        self._stats = stats
         self._flush_demanded = False
 
     def register(self, dispatcher: RequestDispatcher) -> None:
@@ -133,7 +137,7 @@ class PullMessageProcessor:
             )
         topic = self._topics.select(header.topic)
         if topic is None:
-            raise PullRefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist")
+            raise PullRefusedError(ResponseCode.TOPIC_NOT_EXIST, _no_topic(header.topic))
         if not topic.perm & PERM_READ:
             raise PullRefusedError(ResponseCode.NO_PERMISSION, f"topic {header.topic} may not be read")
         if not 0 <= header.queue_id < topic.read_queue_nums:
@@ -187,6 +191,7 @@ class PullMessageProcessor:
         deadline: float | None,
     ) -> None:
         """Look, and answer; with a deadline hold what finds nothing until a message arrives or the time is over."""
+        begun_at = trio.current_time()
         result = self._store.get_message(
             header.topic,
             header.queue_id,
@@ -194,6 +199,7 @@ class PullMessageProcessor:
             max_msg_nums=header.max_msg_nums,
             code_set=subscription.code_set,
         )
+        self._store.stats.note_get(len(result.views), trio.current_time() - begun_at)
         code = _code_of(result, header.queue_offset)
         if code != ResponseCode.SUCCESS:
             self._demand_flush()
@@ -222,7 +228,8 @@ class PullMessageProcessor:
     ) -> None:
         """Of all that came with the pull no more is kept than what it is for: clients may be many, and leave."""
         request = connection.let_go(request)
-        header = replace(header, consumer_group="", subscription=None, expression_type=None, bname=None)
+        name = header.consumer_group if len(header.consumer_group) <= GROUP_SIZE_MAX else ""
+        header = replace(header, consumer_group=name, subscription=None, expression_type=None, bname=None)
         codes = subscription.code_set
         subscription = SubscriptionData(header.topic, code_set=codes)
 
@@ -230,6 +237,9 @@ class PullMessageProcessor:
             if not connection.closed:
                 again = deadline if arrived else None
                 with connection.fenced(request):
+                    if self._topics.select(header.topic) is None:
+                        connection.respond(request, ResponseCode.TOPIC_NOT_EXIST, remark=_no_topic(header.topic))
+                        return
                     self._pull(connection, request, header, group=group, subscription=subscription, deadline=again)
 
         self._holds.suspend_pull_request(
@@ -304,6 +314,8 @@ class PullMessageProcessor:
             ext_fields=encode_header(fields),
             serialize=request.serialize,
         )
+        if code == ResponseCode.SUCCESS:
+            self._stats.note_get(header.topic, header.consumer_group, len(result.views), result.size_bytes)
         body = result.views if code == ResponseCode.SUCCESS else ()
         size = result.size_bytes if code == ResponseCode.SUCCESS else 0
         connection.send_response(response.encode_header(size), *body, was_let_go=request.size == LET_GO)
@@ -316,6 +328,10 @@ class PullMessageProcessor:
             return group.broker_id
         behind = self._store.max_offset - self._store.physical_offset_of(result.views[-1])
         return group.which_broker_when_consume_slowly if behind > rules.far_behind_bytes else group.broker_id
+
+
+def _no_topic(topic: str) -> str:
+    return f"topic {topic} does not exist"
 
 
 def _code_of(result: GetMessageResult, queue_offset: int) -> ResponseCode:

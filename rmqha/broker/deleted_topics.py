@@ -1,0 +1,158 @@
+"""DeletedTopics: whose messages are still in the log although an operator has deleted their topic.
+
+The log keeps them until its files go, in RocketMQ as here. There a topic made again begins at 0: the same positions are
+in the log twice, so a slave takes the new messages for old ones, and a start after a crash may bring the old ones back.
+Here the positions go on, and what was deleted stays so: it is in
+
+    ROOT/config/topics.json    "deletedTopics":{"TopicTest":{"before":73400320,"queues":{0:5280,1:5312}}}
+
+beside the topics, of which slaves get it as well: both change together, or not at all. RocketMQ does not read it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rmqha.codec.limits import topic_problem
+from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
+
+DELETED_QUEUES_MAX: Final = 65_536
+"""Queues of topics that were deleted, and of which the log still holds messages: more are not deleted."""
+_QUEUE_SIZE: Final = len("2147483647:72057594037927936,")
+_ENTRY_SIZE: Final = len('"":{"before":9223372036854775807,"queues":{}},')
+_QUEUE_ID_MAX: Final = 2**31 - 1
+_END_MAX: Final = 2**56
+_OFFSET_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """One topic, which may have been made again since."""
+
+    before: int
+    """None of its messages that are deleted lies at or behind this offset of the log."""
+    ends: Mapping[int, int]
+    """By queue: no message before this one is there any more."""
+
+    def keys(self, topic: str) -> dict[QueueKey, int]:
+        """The ends by queue of a store."""
+        return {(topic, queue_id): end for queue_id, end in self.ends.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """An entry of ``deletedTopics``."""
+        return {"before": self.before, "queues": dict(self.ends)}
+
+
+class DeletedTopics:
+    """The table, which the consume queues obey."""
+
+    def __init__(self) -> None:
+        self._table: dict[str, DeletedTopic] = {}
+        self._queues: ConsumeQueueTable | None = None
+        self._log_begins_at: Callable[[], int] = lambda: 0
+
+    def connect(self, queues: ConsumeQueueTable, *, log_begins_at: Callable[[], int]) -> None:
+        """Have these queues, of a log that begins there, hide what is deleted."""
+        self._queues, self._log_begins_at = queues, log_begins_at
+
+    def __bool__(self) -> bool:
+        return bool(self._table)
+
+    @property
+    def queue_count(self) -> int:
+        """So many queues there are in it."""
+        return sum(len(deleted.ends) for deleted in self._table.values())
+
+    @property
+    def json_size(self) -> int:
+        """The bytes that it has at most."""
+        return sum(len(topic) + _ENTRY_SIZE for topic in self._table) + self.queue_count * _QUEUE_SIZE
+
+    def find(self, topic: str) -> DeletedTopic | None:
+        """What is deleted of a topic."""
+        return self._table.get(topic)
+
+    def add(self, topic: str, ends: Mapping[int, int], *, before: int) -> None:
+        """All messages of the topic are deleted, which has these queues; nothing of them is dispatched from now on."""
+        known = self._table.get(topic)
+        self._hide(topic, DeletedTopic(before, {**(known.ends if known else {}), **ends}))
+
+    def _hide(self, topic: str, deleted: DeletedTopic) -> None:
+        self._table[topic] = deleted
+        if self._queues is not None:
+            self._queues.hide(deleted.keys(topic))
+
+    def drop(self, topic: str) -> None:
+        """Delete its consume queues: it is saved that they are, or need not be."""
+        deleted = self._table.get(topic)
+        if deleted is not None and self._queues is not None:
+            self._queues.drop_hidden(deleted.keys(topic), before=deleted.before)
+
+    def drop_all(self) -> None:
+        """As :meth:`drop`, of all topics: the process before may have come no further than to save it."""
+        for topic in self._table:
+            self.drop(topic)
+
+    def expire(self) -> bool:
+        """Forget what the log holds nothing of any more; whether there was any."""
+        log_begins_at = self._log_begins_at()
+        gone = {topic: one for topic, one in self._table.items() if one.before <= log_begins_at}
+        for topic, deleted in gone.items():
+            del self._table[topic]
+            if self._queues is not None:
+                self._queues.forget_hidden(deleted.keys(topic))
+        return bool(gone)
+
+    def replace(self, table: Mapping[str, DeletedTopic]) -> None:
+        """Take over our own file's table, or the master's.
+
+        What was deleted and is not any more comes back: another master, which had not heard of it, leads now. But
+        what a master leaves out because its log holds nothing of it stays deleted.
+        """
+        former, self._table = self._table, {}
+        for topic, deleted in table.items():
+            self._hide(topic, deleted)
+            if former.get(topic) != deleted:
+                self.drop(topic)
+        for topic, deleted in former.items():
+            if self._queues is not None and topic not in table:
+                is_gone = deleted.before <= self._log_begins_at()
+                (self._queues.forget_hidden if is_gone else self._queues.show_again)(deleted.keys(topic))
+
+    def to_json(self) -> dict[str, Any]:
+        """The member ``deletedTopics``."""
+        return dict(self._table)
+
+
+def decode_deleted(value: object) -> dict[str, DeletedTopic]:
+    """The member ``deletedTopics`` of a table of topics; queue ids are keys, so plain JSON has them as text.
+
+    Raises:
+        AttributeError, KeyError, TypeError, ValueError: it is none.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise TypeError("deletedTopics are no object")
+    return {
+        _topic(topic): DeletedTopic(
+            _number(entry["before"], limit=_OFFSET_MAX),
+            {
+                _number(int(queue_id), limit=_QUEUE_ID_MAX): _number(end, limit=_END_MAX)
+                for queue_id, end in entry["queues"].items()
+            },
+        )
+        for topic, entry in value.items()
+    }
+
+
+def _topic(name: object) -> str:
+    if type(name) is not str or topic_problem(name):
+        raise ValueError(f"{name!r:.40} is no topic")
+    return name
+
+
+def _number(value: object, *, limit: int) -> int:
+    if type(value) is not int or not 0 <= value <= limit:
+        raise ValueError(f"{value!r:.40} is no number up to {limit}")
+    return value

@@ -1,0 +1,47 @@
+"""AnswersInTurns: requests whose answers take long to make: a look at all queues of a topic, at all offsets."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.host import host_of
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.connection import Connection
+from rmqha.waiting import FairLock
+
+ASKED_MAX: Final = 16
+"""Of one connection. mqadmin asks one after the other; the exporter's few tasks share a connection."""
+
+
+class AnswersInTurns:
+    """One answer is made at a time, hosts taking turns; everybody else goes on meanwhile."""
+
+    def __init__(self) -> None:
+        self._turns: Final = FairLock()
+        self._asked: Final = Counter[Connection]()
+
+    def answer(
+        self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[RemotingCommand]]
+    ) -> None:
+        """Answer ``request`` with what ``make`` makes when it is its turn; an error of ours is the answer, too."""
+        if self._asked[connection] >= ASKED_MAX or not connection.takes_answers:
+            remark = "answers wait to be taken: read them, then ask again"
+            connection.respond(request, ResponseCode.SYSTEM_BUSY, remark=remark)
+            return
+        self._asked[connection] += 1
+        connection.start_soon(self._answer, connection, connection.let_go(request), make)
+
+    async def _answer(
+        self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[RemotingCommand]]
+    ) -> None:
+        try:
+            with connection.fenced(request):
+                async with self._turns.turn(host_of(connection.peer)):
+                    await connection.wait_taken()
+                    response = await make()
+                connection.send_reply(request, response)
+        finally:
+            self._asked[connection] -= 1
+            if not self._asked[connection]:
+                del self._asked[connection]

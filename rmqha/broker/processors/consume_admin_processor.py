@@ -1,0 +1,211 @@
+"""ConsumeAdminProcessor: how far consumer groups are, and setting them back.
+
+Source: spec: remoting §2.7 (208, 222, 300, 314, 317); rocketmq-all-4.9.8 AdminBrokerProcessor.java, Broker2Client.java.
+"""
+
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from rmqha.broker.broker_stats_manager import BrokerStatsManager
+from rmqha.broker.config_files import encode_in_turns
+from rmqha.broker.consumer_manager import ConsumerManager
+from rmqha.broker.metadata import MetadataService
+from rmqha.broker.processors.answers_in_turns import AnswersInTurns
+from rmqha.broker.processors.topic_stats_processor import pause
+from rmqha.broker.topic_config_manager import TopicConfig
+from rmqha.codec import java_json
+from rmqha.codec.admin_headers import (
+    CloneGroupOffsetRequestHeader,
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    ResetOffsetRequestHeader,
+    TopicRequestHeader,
+)
+from rmqha.codec.codes import LanguageCode, RequestCode, ResponseCode
+from rmqha.codec.headers import decode_header, encode_header
+from rmqha.codec.message_queue import message_queue, message_queue_key
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.store.message_store import DefaultMessageStore
+
+logger = structlog.get_logger()
+
+_TO_THE_END: Final = -1
+"""A time: every message counts as consumed."""
+
+
+class ConsumeAdminProcessor:
+    """Reads the offsets, and sets them for groups that an operator names."""
+
+    def __init__(
+        self,
+        store: DefaultMessageStore,
+        metadata: MetadataService,
+        consumers: ConsumerManager,
+        stats: BrokerStatsManager,
+        *,
+        broker_name: str,
+        address: str,
+        answers: AnswersInTurns,
+    ) -> None:
+        self._store: Final = store
+        self._topics: Final = metadata.topics
+        self._offsets: Final = metadata.offsets
+        self._consumers: Final = consumers
+        self._stats: Final = stats
+        self._broker_name: Final = broker_name
+        self._address: Final = address
+        self._answers: Final = answers
+
+    def register(self, dispatcher: RequestDispatcher) -> None:
+        """Take the codes this processor answers."""
+        dispatcher.register(RequestCode.GET_CONSUME_STATS, self.get_consume_stats)
+        dispatcher.register(RequestCode.GET_BROKER_CONSUME_STATS, self.get_broker_consume_stats)
+        dispatcher.register(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self.query_topic_consume_by_who)
+        dispatcher.register(RequestCode.CLONE_GROUP_OFFSET, self.clone_group_offset)
+        dispatcher.register(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset_offset)
+
+    # ---- how far they are
+
+    def get_consume_stats(self, connection: Connection, request: RemotingCommand) -> None:
+        """208: where each queue ends that is read, and where the group is in it."""
+        header = decode_header(GetConsumeStatsRequestHeader, request)
+        self._answers.answer(connection, request, partial(self._consume_stats, header))
+
+    async def _consume_stats(self, header: GetConsumeStatsRequestHeader) -> RemotingCommand:
+        group = header.consumer_group
+        topics = [header.topic] if header.topic else await self._offsets.topics_of_in_turns(group)
+        table: dict[str, dict[str, int]] = {}
+        tps = 0.0
+        for config in self._subscribed(group, topics):
+            table |= await self._stats_of_topic(group, config, queue_nums=config.read_queue_nums)
+            tps += self._stats.tps_group_get_nums(group, config.topic_name)
+        return await _answer({"consumeTps": tps, "offsetTable": table})
+
+    def _subscribed(self, group: str, topics: list[str]) -> list[TopicConfig]:
+        """Of these topics those that there are and, if members are online, that these subscribe to."""
+        configs = [config for topic in topics if (config := self._topics.select(topic)) is not None]
+        online = self._consumers.find_group(group)
+        return configs if online is None else [one for one in configs if one.topic_name in online.subscriptions]
+
+    async def _stats_of_topic(self, group: str, config: TopicConfig, *, queue_nums: int) -> dict[str, dict[str, int]]:
+        table: dict[str, dict[str, int]] = {}
+        for queue_id in range(queue_nums):
+            await pause(queue_id)
+            key = message_queue_key(config.topic_name, queue_id, broker_name=self._broker_name)
+            table[key] = self._stats_of_queue(group, config.topic_name, queue_id)
+        return table
+
+    def _stats_of_queue(self, group: str, topic: str, queue_id: int) -> dict[str, int]:
+        end = self._store.get_max_offset_in_queue(topic, queue_id)
+        consumed = max(self._offsets.query_offset(group, topic, queue_id) or 0, 0)
+        consumed_ms = self._store.store_time_in_queue(topic, queue_id, consumed - 1) if consumed else 0
+        return {"brokerOffset": end, "consumerOffset": consumed, "lastTimestamp": max(consumed_ms, 0)}
+
+    def get_broker_consume_stats(self, connection: Connection, request: RemotingCommand) -> None:
+        """317: the same of all groups."""
+        header = decode_header(GetConsumeStatsInBrokerHeader, request)
+        self._answers.answer(connection, request, partial(self._broker_consume_stats, header))
+
+    async def _broker_consume_stats(self, header: GetConsumeStatsInBrokerHeader) -> RemotingCommand:
+        by_group: list[dict[str, Any]] = []
+        total_diff = 0
+        for group, topics in (await self._offsets.topics_by_group_in_turns()).items():
+            stats: list[dict[str, Any]] = []
+            for config in self._subscribed(group, topics):
+                if header.is_order and not config.order:
+                    continue
+                table = await self._stats_of_topic(group, config, queue_nums=config.write_queue_nums)
+                total_diff += sum(one["brokerOffset"] - one["consumerOffset"] for one in table.values())
+                tps = self._stats.tps_group_get_nums(group, config.topic_name)
+                stats.append({"consumeTps": tps, "offsetTable": table})
+            by_group.append({group: stats})
+        return await _answer({"brokerAddr": self._address, "consumeStatsList": by_group, "totalDiff": total_diff})
+
+    def query_topic_consume_by_who(self, connection: Connection, request: RemotingCommand) -> None:
+        """300: the groups that subscribe to a topic, or have consumed it."""
+        topic = decode_header(TopicRequestHeader, request).topic
+        self._answers.answer(connection, request, partial(self._groups_of, topic))
+
+    async def _groups_of(self, topic: str) -> RemotingCommand:
+        online = await self._consumers.groups_of_in_turns(topic)
+        return await _answer({"groupList": sorted({*online, *await self._offsets.groups_of_in_turns(topic)})})
+
+    # ---- setting them
+
+    def clone_group_offset(self, connection: Connection, request: RemotingCommand) -> None:
+        """314: another group goes on where this one is."""
+        header = decode_header(CloneGroupOffsetRequestHeader, request)
+        self._answers.answer(connection, request, partial(self._clone, header, connection.peer))
+
+    async def _clone(self, header: CloneGroupOffsetRequestHeader, peer: str) -> RemotingCommand:
+        source, target = header.src_group, header.dest_group
+        topics = [header.topic] if header.topic else await self._offsets.topics_of_in_turns(source)
+        for config in self._subscribed(source, topics):
+            offsets = self._offsets.query_offsets(source, config.topic_name)
+            for number, (queue_id, offset) in enumerate(offsets.items()):
+                await pause(number)
+                self._offsets.commit_offset(target, config.topic_name, queue_id, offset=offset, peer=peer)
+        return RemotingCommand(ResponseCode.SUCCESS)
+
+    def reset_offset(self, connection: Connection, request: RemotingCommand) -> None:
+        """222: tell a group's members to go on at a time."""
+        header = decode_header(ResetOffsetRequestHeader, request)
+        is_cpp = request.language == LanguageCode.CPP
+        self._answers.answer(connection, request, partial(self._reset, header, is_cpp=is_cpp, peer=connection.peer))
+
+    async def _reset(self, header: ResetOffsetRequestHeader, *, is_cpp: bool, peer: str) -> RemotingCommand:
+        topic, group = header.topic, header.group
+        config = self._topics.select(topic)
+        if config is None:
+            remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic:.200}"
+            return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
+        offsets: dict[int, int] = {}
+        for queue_id in range(config.write_queue_nums):
+            await pause(queue_id)
+            consumed = self._offsets.query_offset(group, topic, queue_id)
+            if consumed is None:
+                remark = f"THe consumer group <{group:.255}> not exist"
+                return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
+            wanted = self._offset_at(topic, queue_id, header.timestamp)
+            offsets[queue_id] = wanted if header.is_force or wanted < consumed else consumed
+        if not self._tell_members(header, offsets, is_cpp=is_cpp):
+            remark = (
+                f"Consumer not online, so can not reset offset, Group: {group:.255} Topic: {topic:.127} "
+                f"Timestamp: {header.timestamp}"
+            )
+            return RemotingCommand(ResponseCode.CONSUMER_NOT_ONLINE, remark=remark)
+        logger.info("consumer_offset.reset", group=group, topic=topic, timestamp_ms=header.timestamp, by=peer)
+        return await _answer({"offsetTable": self._by_queue(topic, offsets)})
+
+    def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        if timestamp_ms == _TO_THE_END:
+            return self._store.get_max_offset_in_queue(topic, queue_id)
+        return self._store.get_offset_in_queue_by_time(topic, queue_id, timestamp_ms=timestamp_ms)
+
+    def _by_queue(self, topic: str, offsets: dict[int, int]) -> dict[str, int]:
+        name = self._broker_name
+        return {message_queue_key(topic, queue_id, broker_name=name): offset for queue_id, offset in offsets.items()}
+
+    def _tell_members(self, header: ResetOffsetRequestHeader, offsets: dict[int, int], *, is_cpp: bool) -> bool:
+        """Send 220 to each; False if there is none."""
+        found = self._consumers.find_group(header.group)
+        if found is None:
+            return False
+        table: Any = self._by_queue(header.topic, offsets)
+        if is_cpp:
+            name = self._broker_name
+            table = [message_queue(header.topic, one, broker_name=name) | {"offset": offsets[one]} for one in offsets]
+        body = java_json.dumps({"offsetTable": table}).encode()
+        for member in [*found.members]:
+            member.notify(
+                RemotingCommand(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext_fields=encode_header(header), body=body)
+            )
+        return True
+
+
+async def _answer(body: dict[str, Any]) -> RemotingCommand:
+    return RemotingCommand(ResponseCode.SUCCESS, body=await encode_in_turns(body))

@@ -1,0 +1,136 @@
+"""TopicAdminProcessor: an operator makes, changes and deletes topics.
+
+Source: spec: remoting §2.7 (17, 215); rocketmq-all-4.9.8 AdminBrokerProcessor.java, TopicValidator.java.
+"""
+
+from functools import partial
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.broker.broker_stats_manager import BrokerStatsManager
+from rmqha.broker.processors.answers_in_turns import AnswersInTurns
+from rmqha.broker.topic_config_manager import TopicConfig, TopicConfigManager
+from rmqha.codec.admin_headers import CreateTopicRequestHeader, TopicRequestHeader
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import decode_header
+from rmqha.codec.limits import topic_problem
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.route import QUEUE_NUMS_MAX
+from rmqha.errors import RemoteProtocolError
+from rmqha.remoting.connection import Connection
+from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.waiting import wait_reached
+
+logger = structlog.get_logger()
+
+_PERM_MAX: Final = 15
+_SAVED_S: Final = 4.0
+"""mqadmin waits for five seconds."""
+_FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+
+
+class TopicAdminProcessor:
+    """Answers when the table that says so is durable."""
+
+    def __init__(
+        self,
+        store: DefaultMessageStore,
+        topics: TopicConfigManager,
+        stats: BrokerStatsManager,
+        *,
+        answers: AnswersInTurns,
+    ) -> None:
+        self._store: Final = store
+        self._topics: Final = topics
+        self._stats: Final = stats
+        self._answers: Final = answers
+
+    def register(self, dispatcher: RequestDispatcher) -> None:
+        """Take the codes this processor answers."""
+        dispatcher.register(RequestCode.UPDATE_AND_CREATE_TOPIC, self.update_and_create_topic)
+        dispatcher.register(RequestCode.DELETE_TOPIC_IN_BROKER, self.delete_topic)
+
+    def update_and_create_topic(self, connection: Connection, request: RemotingCommand) -> None:
+        """17: make a topic, or change its queues and permissions."""
+        header = decode_header(CreateTopicRequestHeader, request)
+        self._check(header.topic)
+        _check_numbers(header)
+        config = TopicConfig(
+            header.topic,
+            header.read_queue_nums,
+            header.write_queue_nums,
+            header.perm,
+            header.topic_filter_type,
+            header.topic_sys_flag,
+        )
+        self._answers.answer(connection, request, partial(self._update, config, connection.peer))
+
+    def delete_topic(self, connection: Connection, request: RemotingCommand) -> None:
+        """215: forget a topic and its consume queues; what the log holds of it goes with the log's files."""
+        topic = decode_header(TopicRequestHeader, request).topic
+        self._check(topic)
+        self._answers.answer(connection, request, partial(self._delete, topic, connection.peer))
+
+    def _check(self, topic: str) -> None:
+        """Raises RemoteProtocolError: it is not for this broker, or not for anybody, to change this topic."""
+        if not self._store.role.is_master:
+            raise RemoteProtocolError("Can't modify topic from slave broker, please execute it from master broker.")
+        if problem := topic_problem(topic):
+            raise RemoteProtocolError(problem)
+        if self._topics.is_system_topic(topic):
+            raise RemoteProtocolError(f"The topic[{topic}] is conflict with system topic.")
+
+    async def _update(self, config: TopicConfig, peer: str) -> RemotingCommand:
+        self._topics.update_topic_config(config)
+        logger.info("topic.updated", topic=config.topic_name, by=peer, **_numbers_of(config))
+        return await self._when_saved(config.topic_name)
+
+    async def _delete(self, topic: str, peer: str) -> RemotingCommand:
+        """Everything put until now is deleted, visible or not, and what is put later is not.
+
+        So there must be no checkpoint between the look at the queues' ends and the deletion.
+        """
+        queue_ids = await self._store.queues.ids_of_in_turns(topic)
+        config = self._topics.select(topic)
+        queue_ids |= set(range(config.queue_nums if config is not None else 0))
+        ends = {queue_id: self._store.next_queue_offset(topic, queue_id) for queue_id in sorted(queue_ids)}
+        ends = {queue_id: end for queue_id, end in ends.items() if end > 0}
+        self._topics.expire_deleted()
+        self._topics.delete_topic_config(topic, ends, before=self._store.max_offset)
+        self._stats.on_topic_deleted(topic)
+        logger.info("topic.deleted", topic=topic, by=peer, queues=len(ends), before=self._store.max_offset)
+        answer = await self._when_saved(topic)
+        if answer.code == ResponseCode.SUCCESS:
+            self._topics.deleted.drop(topic)
+        return answer
+
+    async def _when_saved(self, topic: str) -> RemotingCommand:
+        number = self._topics.made
+        if await wait_reached(self._topics.saved, number, deadline=trio.current_time() + _SAVED_S):
+            return RemotingCommand(ResponseCode.SUCCESS)
+        remark = (
+            f"topic {topic} is changed, but topics.json could not be saved yet: it is tried again. Is the disk full?"
+        )
+        return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+
+def _check_numbers(header: CreateTopicRequestHeader) -> None:
+    """Raises RemoteProtocolError: no topic can be like that."""
+    for name, nums in (("readQueueNums", header.read_queue_nums), ("writeQueueNums", header.write_queue_nums)):
+        if not 1 <= nums <= QUEUE_NUMS_MAX:
+            raise RemoteProtocolError(f"{name} is {nums}: a topic has 1 to {QUEUE_NUMS_MAX} queues")
+    if not 0 <= header.perm <= _PERM_MAX:
+        raise RemoteProtocolError(f"perm is {header.perm}: it is a sum of 8, 4 (read), 2 (write) and 1 (inherit)")
+    if header.topic_filter_type not in _FILTER_TYPES:
+        raise RemoteProtocolError(f"topicFilterType is {header.topic_filter_type!r:.40}, none of {_FILTER_TYPES}")
+
+
+def _numbers_of(config: TopicConfig) -> dict[str, int]:
+    return {
+        "read_queue_nums": config.read_queue_nums,
+        "write_queue_nums": config.write_queue_nums,
+        "perm": config.perm,
+    }

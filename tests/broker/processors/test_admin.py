@@ -1,0 +1,249 @@
+"""What mqadmin and the exporter ask of a broker, with the values that are true."""
+
+import json
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.broker_status import readable_bytes
+from rmqha.codec import java_json
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import UpdateConsumerOffsetRequestHeader, encode_header
+from rmqha.codec.java_json import ObjectKey
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.config.java_properties import parse_properties
+from rmqha.remoting.client import RemotingClient
+from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.broker.test_pair import Pair
+from tests.sim.sim_net import SimNet
+
+WHOLE_NUMBERS = """
+    msgPutTotalTodayNow msgGetTotalTodayNow msgPutTotalTodayMorning msgGetTotalTodayMorning msgPutTotalYesterdayMorning
+    msgGetTotalYesterdayMorning sendThreadPoolQueueHeadWaitTimeMills queryThreadPoolQueueHeadWaitTimeMills
+    pullThreadPoolQueueHeadWaitTimeMills queryThreadPoolQueueSize pullThreadPoolQueueSize sendThreadPoolQueueCapacity
+    pullThreadPoolQueueCapacity commitLogMinOffset commitLogMaxOffset bootTimestamp brokerVersion dispatchMaxBuffer
+    pageCacheLockTimeMills getMessageEntireTimeMax putMessageTimesTotal sendThreadPoolQueueSize
+    startAcceptSendRequestTimeStamp putMessageEntireTimeMax earliestMessageTimeStamp remainTransientStoreBufferNumbs
+    queryThreadPoolQueueCapacity putMessageSizeTotal dispatchBehindBytes
+""".split()  # noqa: SIM905 - a paragraph reads better than thirty quoted lines
+"""What RocketMQ's exporter reads as a long; it fails without any of them."""
+NUMBERS = ("consumeQueueDiskRatio", "commitLogDiskRatio", "putMessageAverageSize", "putLatency99", "putLatency999")
+RATES = ("putTps", "getMissTps", "getTransferedTps", "getTransferredTps", "getTotalTps", "getFoundTps")
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(SimNet(), "10.0.0.1")
+
+
+def request(code: RequestCode, **fields: Any) -> RemotingCommand:
+    return RemotingCommand(code, ext_fields={name: str(value) for name, value in fields.items()})
+
+
+async def told(client: RemotingClient, code: RequestCode, **fields: Any) -> dict[Any, Any]:
+    answer = await ask(client, request(code, **fields))
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    value: dict[Any, Any] = java_json.loads(answer.body)
+    return value
+
+
+async def send_some(client: RemotingClient, count: int = 3, *, queue_id: int = 0) -> None:
+    for number in range(count):
+        await ask(client, send_request(b"%d" % number, queue_id=queue_id))
+    await ask(client, pull_request(count - 1, queue_id=queue_id, suspend_ms=1000))
+
+
+async def commit(client: RemotingClient, offset: int, *, group: str = "g", queue_id: int = 0) -> None:
+    header = UpdateConsumerOffsetRequestHeader(group, "t", queue_id, offset)
+    await ask(client, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=encode_header(header)))
+
+
+def queue(queue_id: int) -> ObjectKey:
+    return ObjectKey(f'{{"brokerName":"broker-a","queueId":{queue_id},"topic":"t"}}')
+
+
+async def test_the_runtime_table_has_what_the_exporter_reads_and_it_is_true(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    async with machine.broker() as broker, machine.client() as client:
+        batch = b"".join(
+            (4 * 5 + 1 + 2).to_bytes(4, "big") + bytes(12) + (1).to_bytes(4, "big") + b"x" + bytes(2) for _ in range(3)
+        )
+        await send_some(client, 3)
+        await ask(client, send_request(batch, batch=True))
+        await ask(client, send_request(b"x", queue_id=99))
+        await trio.sleep(1)
+        await ask(client, pull_request(0, suspend_ms=1000))
+        await trio.sleep(5)
+        table = (await told(client, RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
+        for name in WHOLE_NUMBERS:
+            int(table[name])
+        for name in NUMBERS:
+            float(table[name])
+        for name in RATES:
+            assert len([float(rate) for rate in table[name].split(" ")]) == 3
+        words = table["commitLogDirCapacity"].split(" ")
+        assert (words[0], words[4], len(words)) == ("Total", "Free", 8)
+        assert float(table["remainHowManyDataToFlush"].split(" ")[0]) == 0
+        assert table["putMessageDistributeTime"].startswith("[<=0ms]:")
+        assert table["putMessageTimesTotal"] == table["msgPutTotalTodayNow"] == "6"
+        assert table["putMessageSizeTotal"] == str(broker.store.max_offset)
+        assert float(table["putMessageAverageSize"]) == broker.store.max_offset / 6
+        assert int(table["msgGetTotalTodayNow"]) == 1 + 6
+        assert float(table["putTps"].split()[2]) > 0
+        assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 6 seconds ]"
+
+
+async def test_counts_begin_with_the_process(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker(), machine.client() as client:
+        await send_some(client)
+    machine.disk.remove("/store/consumequeue")
+    async with machine.broker(), machine.client() as client:
+        table = (await told(client, RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
+        assert table["putMessageTimesTotal"] == "0", "dispatched by the start"
+
+
+async def test_what_a_topic_gets_and_a_group_takes(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker(), machine.client() as client:
+        await send_some(client, 3)
+        await ask(client, pull_request(0))
+        await trio.sleep(11)
+        put = await told(client, RequestCode.VIEW_BROKER_STATS_DATA, statsName="TOPIC_PUT_NUMS", statsKey="t")
+        assert put["statsMinute"]["sum"] == 3
+        got = await told(client, RequestCode.VIEW_BROKER_STATS_DATA, statsName="GROUP_GET_NUMS", statsKey="t@consumers")
+        assert got["statsMinute"]["sum"] == 4
+        assert set(got) == {"statsMinute", "statsHour", "statsDay"}
+        answer = await ask(client, request(RequestCode.VIEW_BROKER_STATS_DATA, statsName="no", statsKey="t"))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_topics_queues(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker() as broker, machine.client() as client:
+        await send_some(client, 3)
+        table = (await told(client, RequestCode.GET_TOPIC_STATS_INFO, topic="t"))["offsetTable"]
+        assert list(table) == [queue(number) for number in range(4)]
+        stored_ms = broker.store.store_time_in_queue("t", 0, 2)
+        assert table[queue(0)] == {"lastUpdateTimestamp": stored_ms, "maxOffset": 3, "minOffset": 0}
+        assert stored_ms > 0
+        assert table[queue(1)] == {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
+        answer = await ask(client, request(RequestCode.GET_TOPIC_STATS_INFO, topic="none"))
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_how_far_a_group_is(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker() as broker, machine.client() as client:
+        await send_some(client, 3)
+        await commit(client, 2)
+        stats = await told(client, RequestCode.GET_CONSUME_STATS, consumerGroup="g")
+        consumed_ms = broker.store.store_time_in_queue("t", 0, 1)
+        assert stats["offsetTable"][queue(0)] == {
+            "brokerOffset": 3, "consumerOffset": 2, "lastTimestamp": consumed_ms,
+        }  # fmt: skip
+        assert len(stats["offsetTable"]) == 4
+        assert (await told(client, RequestCode.GET_CONSUME_STATS, consumerGroup="no"))["offsetTable"] == {}
+        assert (await told(client, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="t"))["groupList"] == ["g"]
+        every = await told(client, RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false")
+        assert every["totalDiff"] == 1
+        assert [list(one) for one in every["consumeStatsList"]] == [["g"]]
+        (span, *_) = (await told(client, RequestCode.QUERY_CONSUME_TIME_SPAN, topic="t", group="g"))[
+            "consumeTimeSpanSet"
+        ]
+        assert (span["consumeTimeStamp"], span["minTimeStamp"]) == (
+            consumed_ms, broker.store.store_time_in_queue("t", 0, 0),
+        )  # fmt: skip
+
+
+async def test_a_groups_offsets_are_cloned(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker() as broker, machine.client() as client:
+        await send_some(client, 3)
+        await commit(client, 2)
+        fields = {"srcGroup": "g", "destGroup": "h", "topic": "t", "offline": "false"}
+        assert (await ask(client, request(RequestCode.CLONE_GROUP_OFFSET, **fields))).code == ResponseCode.SUCCESS
+        assert broker.offsets.query_offset("h", "t", 0) == 2
+
+
+async def test_a_group_that_is_offline_is_not_reset_and_is_said_to_be(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """With this answer mqadmin commits the offsets itself."""
+    async with machine.broker(), machine.client() as client:
+        await send_some(client, 3)
+        fields = {"topic": "t", "group": "g", "timestamp": -1, "isForce": "true"}
+        answer = await ask(client, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields))
+        assert answer.code == ResponseCode.SYSTEM_ERROR, "it never committed"
+        for queue_id in range(4):
+            await commit(client, 0, queue_id=queue_id)
+        answer = await ask(client, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields))
+        assert answer.code == ResponseCode.CONSUMER_NOT_ONLINE
+
+
+async def test_the_units_of_a_queue(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker(), machine.client() as client:
+        await send_some(client, 3)
+        units = await told(client, RequestCode.QUERY_CONSUME_QUEUE, topic="t", queueId=0, index=1, count=10)
+        assert (units["minQueueIndex"], units["maxQueueIndex"], len(units["queueData"])) == (0, 3, 2)
+        assert set(units["queueData"][0]) == {"physicOffset", "physicSize", "tagsCode", "eval"}
+
+
+async def test_the_configuration_is_told_and_not_changed(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker(), machine.client() as client:
+        answer = await ask(client, request(RequestCode.GET_BROKER_CONFIG))
+        properties, problems = parse_properties(answer.body)
+        keys = {one.key: one.value for one in properties}
+        assert (keys["brokerName"], keys["listenPort"], problems) == ("broker-a", "10911", [])
+        json.loads(answer.ext_fields["version"])
+        change = RemotingCommand(RequestCode.UPDATE_BROKER_CONFIG, body=b"flushDiskType=ASYNC_FLUSH\n")
+        assert (await ask(client, change)).code == ResponseCode.NO_PERMISSION
+
+
+async def test_cleaning_is_answered(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker(), machine.client() as client:
+        codes = (
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+            RequestCode.CLEAN_UNUSED_TOPIC,
+            RequestCode.DELETE_EXPIRED_COMMITLOG,
+        )
+        for code in codes:
+            assert (await ask(client, request(code))).code == ResponseCode.SUCCESS
+        topics = (await told(client, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))["topicList"]
+        assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "DefaultCluster"} <= set(topics)
+
+
+async def test_how_replication_goes_is_told_to_rocketmq_5(autojump_clock: MockClock) -> None:
+    pair = Pair()
+    async with pair.running() as (master, _slave), pair.master.client() as client, pair.slave.client() as other:
+        await send_some(client, 2)
+        status = await told(client, RequestCode.GET_BROKER_HA_STATUS)
+        assert (status["master"], status["inSyncSlaveNums"]) == (True, 1)
+        assert status["masterCommitLogMaxOffset"] == master.store.max_offset
+        (connection,) = status["haConnectionInfo"]
+        assert (connection["slaveAckOffset"], connection["diff"], connection["inSync"]) == (
+            master.store.max_offset, 0, True,
+        )  # fmt: skip
+        status = await told(other, RequestCode.GET_BROKER_HA_STATUS)
+        assert (status["master"], status["haClientRuntimeInfo"]["masterAddr"]) == (False, "10.0.0.1:10912")
+
+
+async def test_who_asks_for_more_than_is_made_is_put_off(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker(), machine.client() as client:
+        await send_some(client, 1)
+        codes: list[int] = []
+
+        async def ask_once() -> None:
+            codes.append((await ask(client, request(RequestCode.GET_TOPIC_STATS_INFO, topic="t"))).code)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(40):
+                nursery.start_soon(ask_once)
+        assert codes.count(ResponseCode.SUCCESS) >= 16
+        assert set(codes) <= {ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY}
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536 << 20, "1.5 GiB"), (1 << 62, "4.0 EiB")],
+)
+def test_sizes_are_written_as_rocketmq_does(size_bytes: int, text: str) -> None:
+    assert readable_bytes(size_bytes) == text

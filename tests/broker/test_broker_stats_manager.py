@@ -1,0 +1,100 @@
+"""BrokerStatsManager: counts of topics and groups, sampled, bounded, and the totals of the morning."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker import broker_stats_manager
+from rmqha.broker.broker_stats_manager import (
+    BROKER_GET_NUMS,
+    BROKER_PUT_NUMS,
+    GROUP_GET_NUMS,
+    GROUP_GET_SIZE,
+    TOPIC_PUT_NUMS,
+    TOPIC_PUT_SIZE,
+    BrokerStatsManager,
+)
+from rmqha.broker.stats_item import HOUR, MINUTE, StatsItem
+from rmqha.store.store_stats_service import StoreStatsService
+
+DAY_MS = 86_400_000
+
+
+class Machine:
+    def __init__(self) -> None:
+        self.store_stats = StoreStatsService(clock=trio.current_time)
+        self.stats = BrokerStatsManager(
+            "cluster", self.store_stats, clock=trio.current_time, now_ms=lambda: int(trio.current_time() * 1000)
+        )
+
+
+def found(stats: BrokerStatsManager, name: str, key: str) -> StatsItem:
+    item = stats.find(name, key)
+    assert item is not None
+    return item
+
+
+async def test_a_minutes_rate_is_that_of_its_samples(autojump_clock: MockClock) -> None:
+    stats = Machine().stats
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stats.run)
+        await trio.sleep(5)
+        for _ in range(120):
+            stats.note_put("t", 20, 2000)
+            stats.note_get("t", "g", 7, 700)
+            await trio.sleep(1)
+        assert found(stats, TOPIC_PUT_NUMS, "t").snapshot(MINUTE) == (1200, 20.0, 20.0)
+        assert found(stats, TOPIC_PUT_SIZE, "t").snapshot(MINUTE).tps == 2000.0
+        assert found(stats, GROUP_GET_NUMS, "t@g").snapshot(MINUTE).sum == 420
+        assert found(stats, GROUP_GET_SIZE, "t@g").snapshot(MINUTE).tps == 700.0
+        assert found(stats, BROKER_PUT_NUMS, "cluster").snapshot(MINUTE).tps == 20.0
+        assert found(stats, BROKER_GET_NUMS, "cluster").snapshot(MINUTE).tps == 7.0
+        assert stats.tps_group_get_nums("g", "t") == 7.0
+        assert stats.tps_group_get_nums("other", "t") == 0.0
+        await trio.sleep(100)
+        assert found(stats, TOPIC_PUT_NUMS, "t").snapshot(MINUTE) == (0, 0.0, 0.0)
+        assert found(stats, TOPIC_PUT_NUMS, "t").snapshot(HOUR).sum >= 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_only_so_many_are_told_apart_and_idle_ones_go(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_stats_manager, "ITEMS_MAX", 8)
+    stats = Machine().stats
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stats.run)
+        for number in range(10):
+            stats.note_put(f"t{number}", 1, 1)
+        assert stats.find(TOPIC_PUT_NUMS, "t9") is None
+        assert found(stats, BROKER_PUT_NUMS, "cluster").value == 10
+        await trio.sleep(26 * 3600)
+        assert stats.find(TOPIC_PUT_NUMS, "t0") is None
+        stats.note_put("t9", 1, 1)
+        assert found(stats, TOPIC_PUT_NUMS, "t9").value == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_totals_of_the_morning_and_of_the_one_before(autojump_clock: MockClock) -> None:
+    machine = Machine()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(machine.stats.run)
+        totals = []
+        await trio.sleep(15)
+        for puts in (5, 3, 1):
+            machine.store_stats.note_put("t", puts, 100)
+            machine.store_stats.note_get(puts, 0.0)
+            info = dict(machine.stats.runtime_info())
+            names = ("YesterdayMorning", "TodayMorning", "TodayNow")
+            totals.append([int(info[f"msgPutTotal{name}"]) for name in names])
+            assert [info[f"msgGetTotal{name}"] for name in names] == [str(total) for total in totals[-1]]
+            await trio.sleep(DAY_MS / 1000)
+        assert totals == [[0, 0, 5], [0, 5, 8], [5, 8, 9]]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_counted_of_a_deleted_topic_is_not_told(mock_clock: MockClock) -> None:
+    stats = Machine().stats
+    stats.note_put("t", 1, 1)
+    stats.on_topic_deleted("t")
+    assert stats.find(TOPIC_PUT_NUMS, "t") is None

@@ -1,0 +1,280 @@
+"""A topic that is deleted: nothing of it comes back, and nothing that comes after is lost."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.deleted_topics import DeletedTopic, DeletedTopics, decode_deleted
+from rmqha.codec import java_json
+from rmqha.codec.admin_headers import CreateTopicRequestHeader, TopicRequestHeader
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import encode_header
+from rmqha.codec.record.message import decode_message
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.client import RemotingClient
+from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.store.os_disk import OsDisk
+from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.broker.test_pair import Pair
+from tests.sim.sim_net import SimNet
+
+
+def delete_request(topic: str = "t") -> RemotingCommand:
+    return RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields=encode_header(TopicRequestHeader(topic)))
+
+
+def update_request(topic: str = "t", *, queues: int = 4, fields: Mapping[str, str] | None = None) -> RemotingCommand:
+    header = CreateTopicRequestHeader(topic, queues, queues, perm=6)
+    more = {"defaultTopic": "TBW102", "order": "false"} | dict(fields or {})
+    return RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=encode_header(header) | more)
+
+
+async def send(client: RemotingClient, *bodies: bytes, queue_id: int = 0) -> list[int]:
+    """Returns their positions in the queue."""
+    answers = [await ask(client, send_request(body, queue_id=queue_id)) for body in bodies]
+    assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+    return [int(answer.ext_fields["queueOffset"]) for answer in answers]
+
+
+async def pulled(client: RemotingClient, offset: int = 0, *, queue_id: int = 0) -> tuple[int, int, list[bytes]]:
+    """The code, where to go on, and the bodies; waits for a message."""
+    answer = await ask(client, pull_request(offset, queue_id=queue_id, suspend_ms=1000))
+    bodies, at = [], 0
+    while at < len(answer.body):
+        size = int.from_bytes(answer.body[at : at + 4], "big")
+        bodies.append(bytes(decode_message(answer.body[at : at + size]).body))
+        at += size
+    return answer.code, int((answer.ext_fields or {}).get("nextBeginOffset", -1)), bodies
+
+
+def queue_files(machine: Machine) -> list[str]:
+    return [path for path in machine.disk.files if "/consumequeue/t/" in path and not path.endswith("/")]
+
+
+async def gone(machine: Machine) -> None:
+    with trio.fail_after(30):
+        while queue_files(machine):  # noqa: ASYNC110 - virtual time
+            await trio.sleep(0.1)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(SimNet(), "10.0.0.1")
+
+
+@asynccontextmanager
+async def serving(machine: Machine, *, crash: bool = False) -> AsyncIterator[RemotingClient]:
+    """A broker and a client; with ``crash`` the broker is killed at the end."""
+    controller = machine.controller()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(controller.run)
+        async with machine.client() as client:
+            yield client
+        if crash:
+            nursery.cancel_scope.cancel()
+        controller.stop()
+    if crash:
+        machine.disk.kill()
+
+
+async def test_a_deleted_topic_is_gone_with_its_queues(machine: Machine, autojump_clock: MockClock) -> None:
+    async with serving(machine) as client:
+        await send(client, b"1", b"2")
+        await pulled(client)
+        assert queue_files(machine)
+        assert (await ask(client, delete_request())).code == ResponseCode.SUCCESS
+        assert (await pulled(client))[0] == ResponseCode.TOPIC_NOT_EXIST
+        await gone(machine)
+    async with serving(machine) as client:
+        assert (await pulled(client))[0] == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize("is_dispatched", [True, False])
+async def test_a_topic_made_again_goes_on_behind_what_the_log_still_holds(
+    machine: Machine, autojump_clock: MockClock, is_dispatched: bool
+) -> None:
+    """No position is given twice, or slaves and rebuilt queues would take new messages for old ones."""
+    async with serving(machine) as client:
+        await send(client, b"old", b"older")
+        if is_dispatched:
+            await pulled(client)
+        await ask(client, delete_request())
+        assert await send(client, b"new", b"newer") == [2, 3]
+        assert await pulled(client) == (ResponseCode.PULL_OFFSET_MOVED, 2, [])
+        assert await pulled(client, 2) == (ResponseCode.SUCCESS, 4, [b"new", b"newer"])
+
+
+@pytest.mark.parametrize("lost", ["nothing", "queues", "queue ends"])
+@pytest.mark.parametrize("crash", [True, False])
+async def test_what_was_deleted_stays_so_when_the_queues_are_built_again(
+    machine: Machine, autojump_clock: MockClock, lost: str, crash: bool
+) -> None:
+    async with serving(machine, crash=crash) as client:
+        await send(client, b"old", b"older")
+        await pulled(client)
+        await ask(client, delete_request())
+        assert await send(client, b"new") == [2]
+        await pulled(client, 2)
+    if lost == "queues":
+        machine.disk.remove("/store/consumequeue")
+    if lost == "queue ends":
+        for name in ("queueEnds.json", "queueEnds.json.bak"):
+            machine.disk.files.pop(f"/store/config/{name}", None)
+    async with serving(machine) as client:
+        assert await pulled(client) == (ResponseCode.PULL_OFFSET_MOVED, 2, [])
+        assert await pulled(client, 2) == (ResponseCode.SUCCESS, 3, [b"new"])
+        assert await send(client, b"newer") == [3]
+
+
+@pytest.mark.parametrize("crash", [True, False])
+async def test_a_topic_that_is_only_deleted_does_not_come_back(
+    machine: Machine, autojump_clock: MockClock, crash: bool
+) -> None:
+    async with serving(machine, crash=crash) as client:
+        await send(client, b"old")
+        await ask(client, delete_request())
+    machine.disk.remove("/store/consumequeue")
+    async with serving(machine) as client:
+        assert (await pulled(client))[0] == ResponseCode.TOPIC_NOT_EXIST
+        assert await send(client, b"new") == [1]
+
+
+async def test_a_held_pull_of_a_topic_that_is_deleted_is_told_so(machine: Machine, autojump_clock: MockClock) -> None:
+    async with serving(machine) as client:
+        await send(client, b"1")
+        codes: list[int] = []
+
+        async def pull() -> None:
+            codes.append((await ask(client, pull_request(1, suspend_ms=5000))).code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pull)
+            await trio.sleep(1)
+            await ask(client, delete_request())
+        assert codes == [ResponseCode.TOPIC_NOT_EXIST]
+
+
+async def test_a_held_pull_gets_what_comes_to_the_topic_made_again(machine: Machine, autojump_clock: MockClock) -> None:
+    async with serving(machine) as client:
+        await send(client, b"1")
+        answers: list[RemotingCommand] = []
+
+        async def pull() -> None:
+            answers.append(await ask(client, pull_request(1, suspend_ms=50_000)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pull)
+            await trio.sleep(1)
+            await ask(client, delete_request())
+            assert await send(client, b"2") == [1]
+        assert answers[0].code == ResponseCode.SUCCESS
+
+
+async def test_queues_that_the_topic_has_no_more_are_deleted_with_it(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    async with serving(machine) as client:
+        assert (await ask(client, update_request(queues=4))).code == ResponseCode.SUCCESS
+        await send(client, b"1", queue_id=3)
+        await pulled(client, queue_id=3)
+        await ask(client, update_request(queues=1))
+        await ask(client, delete_request())
+        await gone(machine)
+        await ask(client, update_request(queues=4))
+        assert await send(client, b"2", queue_id=3) == [1]
+
+
+async def test_a_slave_deletes_what_its_master_did(autojump_clock: MockClock) -> None:
+    pair = Pair()
+    async with pair.running(), pair.master.client() as client:
+        await send(client, b"old", b"older")
+        await pulled(client)
+        await trio.sleep(15)
+        assert queue_files(pair.slave)
+        await ask(client, delete_request())
+        await trio.sleep(15)
+        assert not queue_files(pair.slave)
+        async with pair.slave.client() as other:
+            assert (await pulled(other))[0] == ResponseCode.TOPIC_NOT_EXIST
+        assert await send(client, b"new") == [2]
+        await trio.sleep(15)
+        async with pair.slave.client() as other:
+            assert await pulled(other, 2) == (ResponseCode.SUCCESS, 3, [b"new"])
+
+
+async def test_a_slave_that_begins_later_has_nothing_of_a_deleted_topic(autojump_clock: MockClock) -> None:
+    pair = Pair()
+    async with pair.master.broker(brokerRole="ASYNC_MASTER"), pair.master.client() as client:
+        await send(client, b"old")
+        await ask(client, delete_request())
+        await send(client, b"new")
+        async with pair.slave.broker(), pair.slave.client() as other:
+            await trio.sleep(30)
+            assert await pulled(other, 1) == (ResponseCode.SUCCESS, 2, [b"new"])
+
+
+@pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "DefaultCluster", "no/topic", ""])
+async def test_some_topics_are_nobodys_to_change(machine: Machine, autojump_clock: MockClock, topic: str) -> None:
+    async with serving(machine) as client:
+        for request in (delete_request(topic), update_request(topic)):
+            assert (await ask(client, request)).code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_slaves_topics_are_its_masters(autojump_clock: MockClock) -> None:
+    pair = Pair()
+    async with pair.running(), pair.slave.client() as client:
+        for request in (delete_request(), update_request()):
+            answer = await ask(client, request)
+            assert (answer.code, "master" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+
+
+async def test_a_topic_that_an_operator_makes_is_durable_when_that_is_answered(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    async with serving(machine, crash=True) as client:
+        assert (await ask(client, update_request("made", queues=3, fields={"perm": "4"}))).code == ResponseCode.SUCCESS
+        table = java_json.loads(bytes(machine.disk.files["/store/config/topics.json"].cache))
+        entry = table["topicConfigTable"]["made"]
+        assert (entry["readQueueNums"], entry["writeQueueNums"], entry["perm"]) == (3, 3, 4)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"readQueueNums": "0"}, {"writeQueueNums": "70000"}, {"perm": "16"}, {"topicFilterType": "x"}]
+)
+async def test_no_topic_is_made_that_cannot_be(
+    machine: Machine, autojump_clock: MockClock, fields: dict[str, str]
+) -> None:
+    async with serving(machine) as client:
+        assert (await ask(client, update_request(fields=fields))).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_what_the_log_holds_nothing_of_is_forgotten() -> None:
+    deleted, queues = DeletedTopics(), ConsumeQueueTable(OsDisk(), "nowhere", file_size=200)
+    begins = [0]
+    deleted.connect(queues, log_begins_at=lambda: begins[0])
+    deleted.add("a", {0: 5}, before=1000)
+    deleted.add("b", {0: 7}, before=2000)
+    assert queues.deleted == {("a", 0): 5, ("b", 0): 7}
+    assert not deleted.expire()
+    begins[0] = 1000
+    assert deleted.expire()
+    assert queues.deleted == {("b", 0): 7}
+    assert queues.range_of("a", 0) == (5, 5), "where it ends is known all the same"
+    assert decode_deleted(java_json.loads(java_json.dumps(deleted.to_json()))) == {"b": DeletedTopic(2000, {0: 7})}
+
+
+def test_what_another_master_has_not_deleted_is_there_again() -> None:
+    deleted, queues = DeletedTopics(), ConsumeQueueTable(OsDisk(), "nowhere", file_size=200)
+    deleted.connect(queues, log_begins_at=lambda: 0)
+    deleted.add("a", {0: 5}, before=1000)
+    deleted.replace({})
+    assert (queues.deleted, list(queues.missing)) == ({}, ["nowhere/a/0"]), "built again from the log"
+
+
+@pytest.mark.parametrize("value", [[], {"a": {}}, {"a/b": {"before": 0, "queues": {}}}, {"a": {"before": -1}}])
+def test_what_is_no_table_is_refused(value: object) -> None:
+    with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
+        decode_deleted(value)

@@ -1,0 +1,65 @@
+"""StoreStatsService: totals, rates over three spans, and how long puts took."""
+
+import pytest
+
+from rmqha.store.put_times import PutTimes
+from rmqha.store.store_stats_service import StoreStatsService
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_rates_are_those_of_ten_seconds_a_minute_and_ten_minutes() -> None:
+    clock = Clock()
+    stats = StoreStatsService(clock=clock)
+    for second in range(1000):
+        stats.sample()
+        stats.note_put("t", 10 if second >= 970 else 1, 100)
+        stats.note_get(2, 0.004)
+        stats.note_get(0, 0.0)
+        clock.now += 1
+    stats.sample()
+    info = stats.runtime_info()
+    assert [float(rate) for rate in info["putTps"].split()] == [10.0, 5.5, pytest.approx((570 + 300) / 600)]
+    assert [float(rate) for rate in info["getTransferedTps"].split()] == [2.0] * 3
+    assert [float(rate) for rate in info["getTotalTps"].split()] == [2.0] * 3
+    assert info["putMessageTimesTotal"] == str(970 + 300)
+    assert info["putMessageSizeTotal"] == "100000"
+    assert info["getMessageEntireTimeMax"] == "4"
+
+
+def test_rates_before_there_are_two_samples_are_zero() -> None:
+    stats = StoreStatsService(clock=Clock())
+    assert stats.runtime_info()["putTps"] == "0 0 0".replace("0", "0.0")
+    stats.sample()
+    assert stats.runtime_info()["getFoundTps"] == "0.0 0.0 0.0"
+
+
+def test_how_long_puts_took_is_told_of_the_last_whole_minute() -> None:
+    times = PutTimes()
+    for elapsed_ms, puts in ((0, 5), (1, 3), (9, 2), (10, 1), (49, 1), (50, 1), (9999, 1), (10_000, 1), (60_000, 1)):
+        times.add(elapsed_ms, puts)
+    assert times.distribution().startswith("[<=0ms]:0 ")
+    times.end_minute()
+    told = dict(pair.split(":") for pair in times.distribution().split())
+    assert told["[<=0ms]"] == "5"
+    assert (told["[0~10ms]"], told["[10~50ms]"], told["[50~100ms]"]) == ("5", "2", "1")
+    assert (told["[5~10s]"], told["[10s~]"]) == ("1", "2")
+    assert times.longest_ms == 60_000
+    times.end_minute()
+    assert "[<=0ms]:0 " in times.distribution()
+
+
+def test_latency_is_interpolated_within_its_bucket() -> None:
+    times = PutTimes()
+    times.add(3, 98)
+    times.add(150, 2)
+    times.end_minute()
+    assert 2 < times.latency_ms(0.5) <= 3
+    assert 140 < times.latency_ms(0.99) <= 150
+    times.end_minute()
+    assert times.latency_ms(0.99) == 0
