@@ -15,6 +15,7 @@ from rmqha.codec.remoting import RemotingCommand
 from tests.broker.machines import send_request
 from tests.e2e.processes import Child, RmqhaBroker, reaping
 from tests.interop.dledger_groups import java_argv
+from tests.interop.peers import JavaNameServer
 from tests.interop.test_tables import ask
 
 pytestmark = pytest.mark.timeout(600)
@@ -31,10 +32,10 @@ LOCKED_S = 90.0
 class Consumers:
     """``Consumers.java``: one of each kind."""
 
-    def __init__(self, directory: Path, name_server: str, name: str) -> None:
+    def __init__(self, directory: Path, name_server: str, name: str, *, header: str = "JSON") -> None:
         (home := directory / name).mkdir()
         argv = java_argv("Consumers.java", name_server, "orders", name, directory=home)
-        argv.insert(1, f"-Duser.home={home}")
+        argv[1:1] = [f"-Duser.home={home}", f"-Drocketmq.serialize.type={header}"]
         self.running = Child(argv, log=home / f"{name}.log")
 
     def got(self, kind: str) -> list[tuple[int, int, str]]:
@@ -61,11 +62,19 @@ class Rounds:
 
     async def wait_all(self, *consumers: Consumers, kinds: tuple[str, ...] = KINDS, within_s: float = 60) -> None:
         """Each kind consumes all of a round: together, or each of them if it broadcasts."""
-        bodies = await self.send()
-        with trio.fail_after(within_s):
-            for kind in kinds:
+        await self.wait_consumed(await self.send(), *consumers, kinds=kinds, within_s=within_s)
+
+    async def wait_consumed(
+        self, bodies: set[str], *consumers: Consumers, kinds: tuple[str, ...], within_s: float
+    ) -> None:
+        """As :meth:`wait_all`, of an earlier round."""
+        for kind in kinds:
+            with trio.move_on_after(within_s) as patience:
                 while not self._has_all(kind, bodies, consumers):  # noqa: ASYNC110 - another process
                     await trio.sleep(0.1)
+            if patience.cancelled_caught:
+                got = [sorted({body for _, _, body in one.got(kind)} & bodies) for one in consumers]
+                raise AssertionError(f"{kind}: of {sorted(bodies)} after {within_s} s only {got}")
 
     @staticmethod
     def _has_all(kind: str, bodies: set[str], consumers: tuple[Consumers, ...]) -> bool:
@@ -114,7 +123,7 @@ async def clients_of(broker: RmqhaBroker, kind: str) -> list[str]:
 
 
 async def test_java_consumers_share_out_queues_and_go_on_when_others_go(tmp_path: Path) -> None:
-    """The broker itself is their name server."""
+    """The broker itself is their name server. One speaks JSON, the other has binary headers."""
     broker = RmqhaBroker(tmp_path / "broker", {"brokerRole": "ASYNC_MASTER"})
     with reaping(broker):
         await broker.start()
@@ -123,7 +132,7 @@ async def test_java_consumers_share_out_queues_and_go_on_when_others_go(tmp_path
         a = Consumers(tmp_path, broker.address, "a")
         with ending(a):
             await rounds.wait_all(a)
-            b = Consumers(tmp_path, broker.address, "b")
+            b = Consumers(tmp_path, broker.address, "b", header="ROCKETMQ")
             with ending(b):
                 await others_come_and_go(broker, rounds, a, b)
 
@@ -146,3 +155,38 @@ async def others_come_and_go(broker: RmqhaBroker, rounds: Rounds, a: Consumers, 
     await rounds.wait_all(b, within_s=LOCKED_S)
     check_order(a)
     check_order(b)
+
+
+async def test_java_consumers_go_on_from_the_slave_when_the_master_is_killed(tmp_path: Path) -> None:
+    """All that was acknowledged is consumed; orderly consumers, who lock queues at the master alone, go on with it."""
+    name_server = JavaNameServer(tmp_path / "namesrv")
+    common = {"namesrvAddr": name_server.address, "registerNameServerPeriod": 10_000}
+    master = RmqhaBroker(tmp_path / "master", {"brokerRole": "SYNC_MASTER", **common})
+    links = {"haMasterAddress": master.ha_address, "masterAddress": master.address}
+    slave = RmqhaBroker(tmp_path / "slave", {"brokerRole": "SLAVE", "brokerId": 1, **links, **common})
+    started: list[Consumers] = []
+    try:
+        await name_server.running.wait_output("boot success")
+        with reaping(master, slave):
+            for broker in (master, slave):
+                await broker.start()
+            await trio.sleep(12)  # until the slave is registered, and has the master's tables
+            rounds = Rounds(master)
+            await rounds.send()
+            started += [Consumers(tmp_path, name_server.address, name) for name in ("a", "b")]
+            await rounds.wait_all(*started)
+            bodies = await rounds.send()
+            await master.kill()
+            await rounds.wait_consumed(bodies, *started, kinds=("concurrent", "lite", "broadcast"), within_s=90)
+            with trio.fail_after(60):
+                while await clients_of(slave, "concurrent") != ["a-concurrent", "b-concurrent"]:  # noqa: ASYNC110
+                    await trio.sleep(0.5)
+            await master.start()
+            await rounds.wait_consumed(bodies, *started, kinds=("orderly",), within_s=LOCKED_S)
+            await rounds.wait_all(*started, within_s=LOCKED_S)
+            for one in started:
+                check_order(one)
+    finally:
+        for one in started:
+            one.running.reap()
+        name_server.close()
