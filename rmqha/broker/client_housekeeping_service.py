@@ -3,6 +3,7 @@
 Source: spec: remoting §1.8; rocketmq-all-4.9.8 ClientHousekeepingService.java, ConsumerManager.java.
 """
 
+from collections import OrderedDict
 from typing import Final
 
 import trio
@@ -21,12 +22,12 @@ class ClientHousekeepingService:
 
     def __init__(self, consumers: ConsumerManager, producers: ProducerManager) -> None:
         self._managers: Final = (consumers, producers)
-        self._heard: Final[dict[Connection, float]] = {}
+        self._heard: Final[OrderedDict[Connection, float]] = OrderedDict()
 
     def note_heartbeat(self, connection: Connection) -> None:
         """One has just come."""
-        self._heard.pop(connection, None)
         self._heard[connection] = trio.current_time()
+        self._heard.move_to_end(connection)
 
     def forget(self, connection: Connection) -> None:
         """A connection closed."""

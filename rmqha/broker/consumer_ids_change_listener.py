@@ -7,6 +7,9 @@ times.
 Source: spec: remoting §2.8, §6 row 12; rocketmq-all-4.9.8 DefaultConsumerIdsChangeListener.java, Broker2Client.java.
 """
 
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 import trio
@@ -19,44 +22,52 @@ from rmqha.codec.headers import encode_header
 from rmqha.codec.remoting import RemotingCommand
 
 _AT_ONCE: Final = 32
-"""Members that are told before everybody else has a turn."""
+"""Members that are told, or groups that are looked at, before everybody else has a turn."""
 _PAUSE_SHARE: Final = 3
-"""After a group was told a pause so many times as long: no coming and going takes more than a quarter of the time."""
+"""After these a pause so many times as long: no coming and going takes more than a quarter of the time."""
 
 
 class ConsumerIdsChangeListener:
-    """One task; a member that takes no answers is not told, and will find out within 20 s."""
+    """One task; a member that takes no answers is not told, and will find out within 20 s.
+
+    Invariant: only groups that have members are to be told.
+    """
 
     def __init__(self, consumers: ConsumerManager, groups: SubscriptionGroupManager, *, is_enabled: bool) -> None:
         self._consumers: Final = consumers
         self._groups: Final = groups
-        self._changed: Final[dict[str, None]] = {}
+        self._changed: Final[OrderedDict[str, None]] = OrderedDict()
         self._has_changed = trio.Event()
         if is_enabled:
             consumers.on_changed = self._on_changed
 
     def _on_changed(self, group: str) -> None:
-        self._changed[group] = None
-        self._has_changed.set()
+        if self._consumers.find_group(group) is None:
+            self._changed.pop(group, None)
+        else:
+            self._changed[group] = None
+            self._has_changed.set()
 
     async def run(self) -> None:
         """Tell whom it concerns, until cancelled."""
         while True:
             await self._has_changed.wait()
             self._has_changed = trio.Event()
-            while self._changed:
+            steps, taken = self._steps(), _AT_ONCE
+            while taken == _AT_ONCE:
                 begun_at = trio.current_time()
-                group = next(iter(self._changed))
-                del self._changed[group]
-                await self._tell(group)
+                taken = sum(1 for _ in islice(steps, _AT_ONCE))
                 await trio.sleep(_PAUSE_SHARE * (trio.current_time() - begun_at))
 
-    async def _tell(self, name: str) -> None:
-        group, config = self._consumers.find_group(name), self._groups.select(name)
-        if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):
-            return
-        fields = encode_header(ConsumerGroupRequestHeader(name))
-        for told, connection in enumerate(list(group.members), start=1):
-            connection.notify(RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext_fields=fields))
-            if told % _AT_ONCE == 0:
-                await trio.lowlevel.checkpoint()
+    def _steps(self) -> Iterator[None]:
+        """Tell one member of one group after another; between two of them more may change."""
+        while self._changed:
+            name, _ = self._changed.popitem(last=False)
+            yield
+            group, config = self._consumers.find_group(name), self._groups.select(name)
+            if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):
+                continue
+            fields = encode_header(ConsumerGroupRequestHeader(name))
+            for connection in list(group.members):
+                connection.notify(RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext_fields=fields))
+                yield

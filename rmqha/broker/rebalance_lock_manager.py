@@ -6,6 +6,7 @@ pulled is still being consumed.
 Source: spec: remoting §2.5 (41, 42), §5.6 I11; rocketmq-all-4.9.8 RebalanceLockManager.java.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -31,7 +32,7 @@ class RebalanceLockManager:
     """Invariant: the locks are in the order in which they end, so those that have ended are the first."""
 
     def __init__(self) -> None:
-        self._locks: dict[_Key, _Lock] = {}
+        self._locks: Final[OrderedDict[_Key, _Lock]] = OrderedDict()
         self._shares: Final = Shares()
 
     def try_lock_batch(

@@ -1,0 +1,56 @@
+"""ConsumerIdsChangeListener: what is left to be told is bounded, and told in turns."""
+
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.client_channel_info import ClientChannelInfo
+from rmqha.broker.consumer_ids_change_listener import ConsumerIdsChangeListener
+from rmqha.broker.consumer_manager import ConsumerManager
+from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
+from rmqha.codec.heartbeat import ConsumerData
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.replication.role import Role
+from tests.reachable import count_entries
+
+
+class Deaf:
+    """A connection; it counts how often it was told."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    def notify(self, _request: RemotingCommand) -> bool:
+        self.told += 1
+        return True
+
+
+def listening() -> tuple[ConsumerManager, ConsumerIdsChangeListener]:
+    consumers, groups = ConsumerManager(), SubscriptionGroupManager(Role(), auto_create=True, now_ms=lambda: 0)
+    return consumers, ConsumerIdsChangeListener(consumers, groups, is_enabled=True)
+
+
+def test_groups_that_are_gone_are_not_kept_to_be_told() -> None:
+    """Somebody who comes with ever new groups, and goes, filled the memory while the task had no turn."""
+    consumers, listener = listening()
+    empty = count_entries(listener)
+    for number in range(1000):
+        member: Any = Deaf()
+        consumers.register(ConsumerData(f"g{number}"), ClientChannelInfo(member, "c"))
+        consumers.forget_member(member)
+    assert count_entries(listener) == empty
+
+
+async def test_members_that_come_together_are_told_together(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """A thousand of them would be told half a million times."""
+    consumers, listener = listening()
+    members: list[Any] = [Deaf() for _ in range(1000)]
+    nursery.start_soon(listener.run)
+    for member in members:
+        consumers.register(ConsumerData("g"), ClientChannelInfo(member, "c"))
+    await trio.sleep(1)
+    assert {member.told for member in members} == {1}
+    consumers.forget_member(members.pop())
+    await trio.sleep(1)
+    assert {member.told for member in members} == {2}
