@@ -13,13 +13,13 @@ import trio
 from rmqha.broker import options
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.broker_status import BrokerStatus
-from rmqha.broker.config_files import ConfigFiles
 from rmqha.broker.consumer_ids_change_listener import ConsumerIdsChangeListener
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.durability import Durability, FlushPromise
 from rmqha.broker.internal_puts import InternalPuts
 from rmqha.broker.metadata import MetadataService
+from rmqha.broker.own_routes import own_name_service
 from rmqha.broker.processors.admin_broker_processor import AdminBrokerProcessor
 from rmqha.broker.processors.answers_in_turns import AnswersInTurns
 from rmqha.broker.processors.client_list_processor import ClientListProcessor
@@ -48,11 +48,12 @@ from rmqha.broker.transaction.transactions import Transactions
 from rmqha.broker.tuning import Tuning
 from rmqha.choices import FlushDiskType
 from rmqha.codec.host import parse_host
-from rmqha.codec.route import PERM_READ, PERM_WRITE, BrokerData
+from rmqha.codec.route import PERM_READ, PERM_WRITE
 from rmqha.config import BrokerConfig
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
 from rmqha.remoting.server import RemotingServer
+from rmqha.store.config_files import ConfigFiles
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.tls import secured
 from rmqha.transport import Listener, Network
@@ -114,7 +115,7 @@ class BrokerController:
         )
         self.queue_ends: Final = QueueEnds(self.store)
         self.metadata: Final = MetadataService(
-            ConfigFiles(store.disk, config.store_path_root_dir),
+            ConfigFiles(store.disk, f"{config.store_path_root_dir}/config"),
             self.topics,
             self.offsets,
             self.groups,
@@ -298,6 +299,11 @@ class BrokerController:
         self._register_client_processors(dispatcher, nursery)
         MetadataProcessor(self.metadata, self.producers).register(dispatcher)
         SubscriptionGroupProcessor(self.metadata, self.role).register(dispatcher)
+        names = own_name_service(
+            config, self.topics, self.replication, self.metadata.files, address=lambda: self.address
+        )
+        names.register(dispatcher)
+        nursery.start_soon(names.run)
         self._register_admin(dispatcher)
 
     def _register_pulls(self, dispatcher: RequestDispatcher) -> None:
@@ -354,18 +360,12 @@ class BrokerController:
             self.groups,
             self.topics,
             role=self.role,
-            broker=self._broker_data,
             now_ms=self._now_ms,
         )
         clients.register(dispatcher)
         nursery.start_soon(clients.housekeeping.run)
         ConsumerManageProcessor(self.consumers).register(dispatcher)
         ClientListProcessor(self.consumers, self.producers).register(dispatcher)
-
-    def _broker_data(self) -> BrokerData:
-        replication = self.replication
-        addresses = replication.broker_addrs(self.address)
-        return BrokerData(self.config.broker_cluster_name, replication.group.broker_name, addresses)
 
     def _durability(self) -> Durability:
         config, flush = self.config, None

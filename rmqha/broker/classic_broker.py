@@ -54,6 +54,8 @@ def make_classic_broker(
             chance=chance,
             probe=probe,
             tuning=tuning,
+            address=lambda: controller.address,
         )
 
-    return BrokerController(config, store, replicate=replicate, network=network, now_ms=now_ms, tuning=tuning)
+    controller = BrokerController(config, store, replicate=replicate, network=network, now_ms=now_ms, tuning=tuning)
+    return controller

@@ -17,6 +17,7 @@ from rmqha.broker.durability import ReplicaPromise
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.metadata import MetadataService
+from rmqha.broker.name_servers import FoundMaster, Identity, NameServers
 from rmqha.broker.queue_ends_client import QueueEndsClient, address_behind
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.route import MASTER_ID
@@ -29,7 +30,7 @@ from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.replication.master_session import LogRange
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.tls import secured
-from rmqha.transport import Network
+from rmqha.transport import Network, join_address
 
 logger = structlog.get_logger()
 
@@ -56,6 +57,7 @@ class ClassicReplication:
         chance: Callable[[], float],
         probe: ProbeMaster | None = None,
         tuning: Tuning,
+        address: Callable[[], str],
     ) -> None:
         """Nothing is opened yet.
 
@@ -68,6 +70,7 @@ class ClassicReplication:
             chance: a random number in [0, 1), for pauses between attempts.
             probe: asks other brokers what their logs hold; None: by remoting.
             tuning: what no operator decides.
+            address: where clients find this broker.
         """
         self._config: Final = config
         self._store: Final = store
@@ -85,6 +88,13 @@ class ClassicReplication:
         self._introduce: Final = None if probe else self.master_link.introduce
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
         self.catch_up: Final = self._make_catch_up(chance)
+        self._address: Final = address
+        self._names: Final = NameServers(
+            config, metadata.topics, network=network, identity=self._identity, on_master=self._on_master
+        )
+        self._found: FoundMaster | None = None
+        """A slave's master, as name servers know it."""
+        self._master_changed = trio.Event()
         self._followed_ends: QueueEndsClient | None = None
         """On a slave: asks its master where queues end."""
         self._waits_for_slaves: Final = options.is_sync_master(config) and config.in_sync_replicas > 1
@@ -107,7 +117,8 @@ class ClassicReplication:
             introduce=self._introduce,
             meet=self.group.meet,
         )
-        client.update_master_address(*split_address(self._config.ha_master_address))
+        if self._config.ha_master_address:
+            client.update_master_address(*split_address(self._config.ha_master_address))
         return client
 
     def _make_catch_up(self, chance: Callable[[], float]) -> CatchUpService:
@@ -143,12 +154,32 @@ class ClassicReplication:
         """As :attr:`Replication.final_error`: no master can be followed."""
         return None if self.ha_client is None else self.ha_client.final_error
 
+    @property
+    def ha_address(self) -> str:
+        """As :attr:`Replication.ha_address`."""
+        return join_address(self._config.broker_ip2, self.port)
+
+    def _identity(self) -> Identity:
+        return Identity(self.group.broker_name, self._config.broker_id, self._address(), self.ha_address)
+
     def broker_addrs(self, own: str) -> dict[int, str]:
-        """As :meth:`Replication.broker_addrs`: what the configuration says."""
-        master = (
-            {MASTER_ID: self._config.master_address} if self._config.is_slave and self._config.master_address else {}
-        )
-        return {self._config.broker_id: own} | master
+        """As :meth:`Replication.broker_addrs`: a slave's master if it is known, and slaves that follow this broker."""
+        found = self._names.master
+        address = self._config.master_address or (found.address if found else "")
+        master = {MASTER_ID: address} if self._config.is_slave and address else {}
+        return self.group.following() | master | {self._config.broker_id: own}
+
+    @property
+    def _master_address(self) -> str:
+        """Where a slave's master serves clients, or did when it was last heard of; empty if nobody said so."""
+        return self._config.master_address or (self._found.address if self._found else "")
+
+    def _on_master(self, found: FoundMaster) -> None:
+        """A name server has named a slave's master."""
+        self._found = found
+        self._master_changed.set()
+        if self.ha_client is not None and not self._config.ha_master_address:
+            self.ha_client.update_master_address(*split_address(found.ha_address))
 
     def confirmed_offset(self) -> int:
         """What is flushed here, or what enough live slaves hold (decision 4)."""
@@ -178,15 +209,26 @@ class ClassicReplication:
         """As :meth:`Replication.run`."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.ha_service.run)
+            nursery.start_soon(self._names.run)
             if self.ha_client is not None:
-                config = self._config
-                address = config.master_address or address_behind(split_address(config.ha_master_address))
-                self._followed_ends = self._queue_ends_client(address)
-                for service in (self.ha_client, self._followed_ends):
-                    nursery.start_soon(service.run)
-                if config.master_address:
-                    nursery.start_soon(self.master_link.run, config.master_address)
+                nursery.start_soon(self.ha_client.run)
+                nursery.start_soon(self._follow_tables)
             task_status.started()
+
+    async def _follow_tables(self) -> None:
+        """Take over the master's tables, and those of another one as soon as it is named."""
+        while True:
+            self._master_changed = changed = trio.Event()
+            ha_address = self._config.ha_master_address
+            address = self._master_address or (address_behind(split_address(ha_address)) if ha_address else "")
+            async with trio.open_nursery() as nursery:
+                if address:
+                    self._followed_ends = self._queue_ends_client(address)
+                    nursery.start_soon(self._followed_ends.run)
+                if self._master_address:
+                    nursery.start_soon(self.master_link.run, self._master_address)
+                await changed.wait()
+                nursery.cancel_scope.cancel()
 
     def _queue_ends_client(self, address: str) -> QueueEndsClient:
         return QueueEndsClient(

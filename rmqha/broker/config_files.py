@@ -1,106 +1,21 @@
-"""ConfigFiles: the broker's JSON tables on disk, in RocketMQ's forms and places.
+"""Where :class:`ConfigFiles` was."""
 
-    ROOT/config/topics.json            on change
-    ROOT/config/consumerOffset.json    every flushConsumerOffsetInterval
-    ROOT/config/queueEnds.json         on change (rmqha/broker/queue_ends.py)
+from rmqha.store.config_files import (
+    CONSUMER_OFFSET,
+    DELAY_OFFSET,
+    QUEUE_ENDS,
+    SUBSCRIPTION_GROUP,
+    TOPICS,
+    ConfigFiles,
+    encode_in_turns,
+)
 
-Each save writes a temporary file, syncs it and renames it; the former content, if it was good, stays as ``.bak``,
-which is read when the file itself is missing, empty or does not parse. None of it is worth stopping a broker for: the
-log is the truth.
-
-Source: spec: commitlog §11; rocketmq-all-4.9.8 ConfigManager.java, MixAll.java:190-240.
-"""
-
-from collections.abc import Callable
-from itertools import islice
-from typing import Any, Final
-
-import structlog
-import trio
-
-from rmqha.codec import java_json
-from rmqha.errors import RemoteProtocolError, StoreReadError
-from rmqha.store.disk import Disk
-
-logger = structlog.get_logger()
-
-TOPICS: Final = "topics.json"
-CONSUMER_OFFSET: Final = "consumerOffset.json"
-QUEUE_ENDS: Final = "queueEnds.json"
-DELAY_OFFSET: Final = "delayOffset.json"
-SUBSCRIPTION_GROUP: Final = "subscriptionGroup.json"
-
-_PARTS_A_TURN: Final = 1000
-"""A millisecond's work, more or less."""
-
-
-async def encode_in_turns(value: Any) -> bytes:
-    """The JSON of a table, of which some have megabytes; it may be changed meanwhile, and everybody else goes on."""
-    parts, texts = java_json.dump_parts(value), list[str]()
-    while text := "".join(islice(parts, _PARTS_A_TURN)):
-        texts.append(text)
-        await trio.lowlevel.checkpoint()
-    return "".join(texts).encode()
-
-
-class ConfigFiles:
-    """The files of one store's ``config`` directory."""
-
-    def __init__(self, disk: Disk, store_path_root_dir: str) -> None:
-        self._disk = disk
-        self._directory = f"{store_path_root_dir}/config"
-        self._unreadable: set[str] = set()
-        """Files that are no tables, or cannot be read: they never become backups."""
-
-    def load(self, name: str, take: Callable[[dict[str, Any]], object] = bool) -> dict[str, Any] | None:
-        """The table of a file, or of its backup; None if neither is there and good.
-
-        Args:
-            name: of the file.
-            take: told the table; if it raises RemoteProtocolError, the file is not good.
-        """
-        for file in (name, f"{name}.bak"):
-            path = f"{self._directory}/{file}"
-            try:
-                if not self._disk.exists(path):
-                    continue
-                value = self._read(path)
-                take(value)
-            except (RemoteProtocolError, StoreReadError) as error:
-                self._unreadable.add(file)
-                logger.warning("config_file.unreadable", path=path, reason=str(error))
-                continue
-            return value
-        return None
-
-    async def load_in_thread(self, name: str) -> dict[str, Any] | None:
-        """As :meth:`load`, without holding up the event loop.
-
-        Raises:
-            StoreWriteError: there is no thread for it.
-        """
-        return await self._disk.in_thread(lambda: self.load(name))
-
-    def _read(self, path: str) -> dict[str, Any]:
-        value = java_json.loads(self._disk.read_bytes(path))
-        if not isinstance(value, dict):
-            raise RemoteProtocolError("it holds no JSON object")
-        return value
-
-    async def save(self, name: str, value: dict[str, Any]) -> None:
-        """Make the table durable, keeping the former one as the backup.
-
-        Raises:
-            StoreWriteError: it was not saved; the former content is untouched.
-        """
-        path = f"{self._directory}/{name}"
-        data = await encode_in_turns(value)
-        self._disk.makedirs(self._directory)
-        if self._disk.exists(path):
-            former = self._disk.read_bytes(path)
-            if former == data:
-                return
-            if name not in self._unreadable:
-                await self._disk.replace_bytes_in_thread(f"{path}.bak", former)
-        await self._disk.replace_bytes_in_thread(path, data)
-        self._unreadable.discard(name)
+__all__ = [
+    "CONSUMER_OFFSET",
+    "DELAY_OFFSET",
+    "QUEUE_ENDS",
+    "SUBSCRIPTION_GROUP",
+    "TOPICS",
+    "ConfigFiles",
+    "encode_in_turns",
+]

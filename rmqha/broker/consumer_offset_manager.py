@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.broker.shares import Shares
 from rmqha.codec import java_json
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import GROUP_SIZE_MAX, TABLE_SIZE_MAX, topic_problem
 from rmqha.errors import RemoteProtocolError
+from rmqha.shares import Shares
 
 _INT64_MAX: Final = 2**63 - 1
 TOPIC_GROUP_SEPARATOR: Final = "@"

@@ -19,7 +19,7 @@ from rmqha.broker.dledger_tables import DLedgerTables
 from rmqha.broker.durability import ReplicaPromise
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.metadata import MetadataService
-from rmqha.broker.name_servers import NameServers
+from rmqha.broker.name_servers import Identity, NameServers
 from rmqha.codec.route import MASTER_ID
 from rmqha.config import BrokerConfig
 from rmqha.dledger.dledger_commit_log import DLedgerCommitLog
@@ -100,9 +100,7 @@ class DLedgerReplication:
         self.opened: Final = trio.Event()
         self.opened.set()
         self.group: Final = ReplicationGroup(config, slave_addresses=lambda: (), name_slave=lambda *_: None)
-        self._names: Final = NameServers(
-            config, metadata.topics, network=network, address=address, is_master=lambda: store.role.is_master
-        )
+        self._names: Final = NameServers(config, metadata.topics, network=network, identity=self._identity)
         self._tables: Final = DLedgerTables(
             config, member, store, metadata, network=network, group=self.group, names=self._names
         )
@@ -118,6 +116,15 @@ class DLedgerReplication:
     def address(self) -> str:
         """As :attr:`Embedding.address`."""
         return self._address()
+
+    def _identity(self) -> Identity:
+        broker_id = MASTER_ID if self._store.role.is_master else self._config.broker_id
+        return Identity(self._config.broker_name, broker_id, self.address, self.ha_address)
+
+    @property
+    def ha_address(self) -> str:
+        """As :attr:`Replication.ha_address`: RocketMQ's brokers want one, and nobody connects to it."""
+        return self.address
 
     @property
     def port(self) -> int:

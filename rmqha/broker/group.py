@@ -14,6 +14,7 @@ import structlog
 from rmqha.config import BrokerConfig
 from rmqha.log_limit import LogLimit
 from rmqha.replication.group import GroupMember, why_apart
+from rmqha.transport import join_address
 
 logger = structlog.get_logger()
 
@@ -115,6 +116,18 @@ class ReplicationGroup:
             for broker_id, addresses in by_id.items()
             if len(addresses) > 1 and broker_id is not None
         ]
+
+    def following(self) -> dict[int, str]:
+        """By brokerId, where clients find those that follow this broker by a connection of this moment.
+
+        That is a slave's ``listenPort`` at the address from which it follows.
+        """
+        slaves, found = list(self.slave_addresses()), dict[int, str]()
+        for (host, port), one in self._introduced.items():
+            broker_id = one.member.broker_id
+            if broker_id and _number(port) and (host, one.ha_client_port) in slaves:
+                found[broker_id] = join_address(host, int(port))
+        return found
 
     def _present(self, now: float) -> Iterator[tuple[str, str]]:
         """The brokers that spoke a moment ago, or follow by a connection of this moment.

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from rmqha.broker.shares import Shares
 from rmqha.errors import RemoteProtocolError
+from rmqha.shares import Shares
 
 SIZE_MAX: Final = 64 * 1024 * 1024
 """Bytes, more or less."""

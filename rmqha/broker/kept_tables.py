@@ -8,8 +8,8 @@ Source: spec: remoting §2.6 (45); rocketmq-all-4.9.8 SlaveSynchronize.java.
 
 from typing import Any, Final
 
-from rmqha.broker.config_files import DELAY_OFFSET, ConfigFiles
 from rmqha.codec.codes import RequestCode
+from rmqha.store.config_files import DELAY_OFFSET, ConfigFiles
 
 _MEMBERS: Final = {DELAY_OFFSET: "offsetTable"}
 CODES: Final = {RequestCode.GET_ALL_DELAY_OFFSET: DELAY_OFFSET}

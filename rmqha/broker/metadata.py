@@ -8,13 +8,13 @@ from typing import Any, Final, Protocol
 import structlog
 import trio
 
-from rmqha.broker.config_files import CONSUMER_OFFSET, QUEUE_ENDS, SUBSCRIPTION_GROUP, TOPICS, ConfigFiles
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.kept_tables import KeptTables
 from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.errors import StoreReadError, StoreWriteError
+from rmqha.store.config_files import CONSUMER_OFFSET, QUEUE_ENDS, SUBSCRIPTION_GROUP, TOPICS, ConfigFiles
 from rmqha.waiting import DeadlineService
 
 logger = structlog.get_logger()

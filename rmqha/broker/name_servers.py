@@ -1,43 +1,57 @@
-"""NameServers: a broker on a DLedger group tells RocketMQ's name servers who it is, and asks them who is master.
+"""NameServers: a broker tells name servers who it is, and learns from them who is master.
 
-Clients of RocketMQ find brokers there, and RocketMQ's own followers learn there from which broker to take topics and
-consumers' offsets. A name server forgets a broker when the connection ends on which that one told of itself.
+Clients find brokers there; a slave that was not told its master's address does, and RocketMQ's followers learn there
+from which broker to take topics and consumers' offsets. A name server forgets a broker when the connection ends on
+which that one told of itself.
 
 Source: spec: remoting §2.3 (103, 105), §5.4; rocketmq-all-4.9.8 BrokerController.java, RouteInfoManager.java.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 import trio
 
-from rmqha.broker.config_files import encode_in_turns
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker import options
+from rmqha.broker.told_topics import told_topics
+from rmqha.broker.topic_config_manager import TopicConfig, TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.headers import GetRouteInfoRequestHeader, RegisterBrokerRequestHeader, encode_header
+from rmqha.codec.headers import GetRouteInfoRequestHeader, decode_header, encode_header
+from rmqha.codec.namesrv_headers import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader
+from rmqha.codec.register_broker import DataVersion
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import MASTER_ID, decode_route
-from rmqha.config import BrokerConfig
+from rmqha.config import BrokerConfig, split_address
 from rmqha.errors import RemoteProtocolError, RemotingError
 from rmqha.remoting.client import RemotingClient, open_remoting_client
+from rmqha.store.config_files import encode_in_turns
 from rmqha.transport import Network
 
 logger = structlog.get_logger()
 
-_PERIOD_S: Final = 30.0
-"""A name server drops who is silent for 120 s."""
 _LOOKS_AGAIN_S: Final = 0.5
 _AGAIN_S: Final = 5.0
 _ANSWER_S: Final = 6.0
+_TOPICS_AT_ONCE: Final = 1000
 
 
-class Presence(NamedTuple):
+class Identity(NamedTuple):
     """Who this broker is at this moment; when it is another, name servers are told at once."""
 
+    broker_name: str
     broker_id: int
-    data_version: tuple[int, int]
-    """Of its topics, which only a master tells: (0, 0) for a slave."""
+    address: str
+    """Where clients find it."""
+    ha_address: str
+    """Where slaves do."""
+
+
+class FoundMaster(NamedTuple):
+    """A slave's master, as a name server knows it."""
+
+    address: str
+    ha_address: str
 
 
 class NameServers:
@@ -49,28 +63,36 @@ class NameServers:
         topics: TopicConfigManager,
         *,
         network: Network,
-        address: Callable[[], str],
-        is_master: Callable[[], bool],
+        identity: Callable[[], Identity],
+        on_master: Callable[[FoundMaster], None] = lambda _master: None,
     ) -> None:
         """Nothing is connected yet.
 
         Args:
             config: with the addresses of the name servers.
             topics: of this broker.
-            network: the door to them.
-            address: where clients find this broker.
-            is_master: whether it is master now.
+            network: the door to them; TLS is put before it here.
+            identity: who this broker is.
+            on_master: told a slave's master; again only when it is another.
         """
         self._config: Final = config
         self._topics: Final = topics
-        self._network: Final = network
-        self._address: Final = address
-        self._is_master: Final = is_master
+        self._network: Final = options.namesrv_network(config, network)
+        self._identity: Final = identity
+        self._on_master: Final = on_master
+        self._masters: Final = dict[str, FoundMaster]()
+        """By the name server that names it."""
+        self._master: FoundMaster | None = None
+
+    @property
+    def master(self) -> FoundMaster | None:
+        """A slave's master, as long as a name server names it."""
+        return self._master if self._master in self._masters.values() else None
 
     async def run(self) -> None:
         """Be registered with all of them, until cancelled."""
         async with trio.open_nursery() as nursery:
-            for name_server in self._config.namesrv_addr:
+            for name_server in dict.fromkeys(self._config.namesrv_addr):
                 nursery.start_soon(self._stay_registered, name_server)
 
     async def _stay_registered(self, name_server: str) -> None:
@@ -78,41 +100,68 @@ class NameServers:
         while True:
             try:
                 async with open_remoting_client(self._network, name_server) as client:
-                    while True:
-                        presence = await self._register(client)
+                    name = self._identity().broker_name
+                    while self._identity().broker_name == name:  # else it forgets the former one by a new connection
+                        told = await self._register(client, name_server)
                         if failure:
                             logger.info("name_servers.registered", name_server=name_server)
                         failure = ""
-                        await self._wait_for_news(client, presence)
+                        await self._wait_for_news(client, told)
             except (RemotingError, RemoteProtocolError) as error:
                 if not failure:
                     logger.warning("name_servers.not_registered", name_server=name_server, reason=str(error))
                 failure = str(error)
-            await trio.sleep(_AGAIN_S)
+                self._masters.pop(name_server, None)
+                await trio.sleep(_AGAIN_S)
 
-    def _presence(self) -> Presence:
-        if self._is_master():
-            return Presence(MASTER_ID, self._topics.data_version)
-        return Presence(self._config.broker_id, (0, 0))
+    def _presence(self) -> tuple[Identity, DataVersion]:
+        """What is told. A topic that is not saved is not, and saved it makes another version."""
+        identity, topics = self._identity(), self._topics
+        if identity.broker_id != MASTER_ID:
+            return identity, DataVersion()
+        timestamp, counter = topics.data_version
+        return identity, DataVersion(timestamp, counter + topics.saved.value)
 
-    async def _register(self, client: RemotingClient) -> Presence:
+    async def _register(self, client: RemotingClient, name_server: str) -> tuple[Identity, DataVersion]:
         """Tell who this broker is; a name server takes topics from masters alone."""
-        presence, config, address = self._presence(), self._config, self._address()
-        is_master = presence.broker_id == MASTER_ID
-        topics = {"filterServerList": [], "topicConfigSerializeWrapper": self._topics.to_json()} if is_master else None
+        identity, data_version = told = self._presence()
         header = RegisterBrokerRequestHeader(
-            broker_name=config.broker_name,
-            broker_addr=address,
-            cluster_name=config.broker_cluster_name,
-            ha_server_addr=address,
-            broker_id=presence.broker_id,
+            broker_name=identity.broker_name,
+            broker_addr=identity.address,
+            cluster_name=self._config.broker_cluster_name,
+            ha_server_addr=identity.ha_address,
+            broker_id=identity.broker_id,
         )
-        body = await encode_in_turns(topics) if topics else b""
-        await _ask(client, RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=encode_header(header), body=body))
-        return presence
+        body = b"" if identity.broker_id != MASTER_ID else await encode_in_turns(await self._body(data_version))
+        request = RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=encode_header(header), body=body)
+        self._learn_master(name_server, decode_header(RegisterBrokerResponseHeader, await _ask(client, request)))
+        return told
 
-    async def _wait_for_news(self, client: RemotingClient, told: Presence) -> None:
-        with trio.move_on_after(_PERIOD_S):
+    async def _body(self, data_version: DataVersion) -> dict[str, Any]:
+        table = dict[str, TopicConfig]()
+        for topic in told_topics(self._topics, self._config):
+            table[topic.topic_name] = topic
+            if len(table) % _TOPICS_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+        wrapper = {"dataVersion": data_version.to_json(), "topicConfigTable": table}
+        return {"filterServerList": [], "topicConfigSerializeWrapper": wrapper}
+
+    def _learn_master(self, name_server: str, told: RegisterBrokerResponseHeader) -> None:
+        """The one that is known stays while a name server names it, or none names any."""
+        self._masters.pop(name_server, None)
+        if not (told.master_addr and told.ha_server_addr):
+            return
+        for address in (told.master_addr, told.ha_server_addr):
+            _check_address(address)
+        self._masters[name_server] = FoundMaster(told.master_addr, told.ha_server_addr)
+        named = [self._masters[known] for known in self._config.namesrv_addr if known in self._masters]
+        if self._master not in named:
+            self._master = named[0]
+            logger.info("name_servers.master_found", master=named[0].address, ha_address=named[0].ha_address)
+            self._on_master(named[0])
+
+    async def _wait_for_news(self, client: RemotingClient, told: tuple[Identity, DataVersion]) -> None:
+        with trio.move_on_after(self._config.register_name_server_period_s):
             while self._presence() == told and not client.closed:  # noqa: ASYNC110 - of three kinds, which tell nobody
                 await trio.sleep(_LOOKS_AGAIN_S)
 
@@ -131,6 +180,13 @@ class NameServers:
                 if broker.broker_name == self._config.broker_name and MASTER_ID in broker.broker_addrs:
                     return broker.broker_addrs[MASTER_ID]
         return ""
+
+
+def _check_address(address: str) -> None:
+    try:
+        split_address(address)
+    except ValueError as error:
+        raise RemoteProtocolError(f"the master that it names cannot be reached: {error!s:.200}") from None
 
 
 async def _ask(client: RemotingClient, request: RemotingCommand) -> RemotingCommand:

@@ -14,7 +14,8 @@ from rmqha.remoting.limits import RemotingLimits
 from rmqha.replication.role import Role, RoleKind
 from rmqha.store.cleaner import CleanOptions
 from rmqha.store.store_options import StoreOptions
-from rmqha.tls import TlsOptions
+from rmqha.tls import TlsOptions, secured
+from rmqha.transport import Network
 
 _PERCENT: Final = 100
 
@@ -104,6 +105,12 @@ def ha_tls(config: BrokerConfig) -> tuple[TlsOptions, TlsMode]:
         peer_names=config.ha_tls_peer_names,
     )
     return options, config.ha_tls_mode
+
+
+def namesrv_network(config: BrokerConfig, network: Network) -> Network:
+    """The door to name servers. Raises ConfigError: a certificate or key cannot be used."""
+    tls, _mode = client_tls(config)
+    return secured(network, tls, TlsMode.ENFORCING if config.namesrv_tls_enable else TlsMode.DISABLED)
 
 
 def is_sync_master(config: BrokerConfig) -> bool:

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 import trio
 
-from rmqha.broker.shares import Shares
 from rmqha.codec.host import host_of
 from rmqha.replication.deadlines import Deadlines
 from rmqha.replication.watermark import Watermark
+from rmqha.shares import Shares
 from rmqha.waiting import DeadlineService
 
 HELD_MAX: Final = 65_536

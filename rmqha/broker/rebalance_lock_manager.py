@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from rmqha.broker.shares import Shares
 from rmqha.codec.lock_batch import MessageQueue
+from rmqha.shares import Shares
 
 LOCK_MAX_LIVE_TIME_S: Final = 60.0
 LOCKS_MAX: Final = 65_536

@@ -32,6 +32,11 @@ class Replication(Protocol):
         ...
 
     @property
+    def ha_address(self) -> str:
+        """``ip:port`` where other nodes are told to connect, as :attr:`port`."""
+        ...
+
+    @property
     def final_error(self) -> StoreError | None:
         """Why this broker will follow nobody any more; None if nothing of the kind has happened."""
         ...

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import structlog
 
-from rmqha.broker.shares import Shares
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import TABLE_SIZE_MAX, group_problem
 from rmqha.codec.route import MASTER_ID
 from rmqha.errors import RemoteProtocolError
 from rmqha.log_limit import LogLimit
 from rmqha.replication.role import Role
+from rmqha.shares import Shares
 
 logger = structlog.get_logger()
 

@@ -20,6 +20,7 @@ COMMANDS: Final = {
     ),
     "master": ("rmqha.cli.run_broker:master", "Start a master: take messages, replicate them to slaves."),
     "slave": ("rmqha.cli.run_broker:slave", "Start a slave: copy a master's log, serve consumers."),
+    "namesrv": ("rmqha.cli.namesrv:namesrv", "Start a name server: brokers register, clients find them."),
     "send": ("rmqha.cli.send:send", "Send messages: lines of stdin, a file, or generated ones."),
     "tail": ("rmqha.cli.tail:tail", "Print the messages of a topic, and follow it."),
     "status": ("rmqha.cli.status:status", "Say how a broker and its replicas are."),

@@ -42,6 +42,17 @@ def time_option(_ctx: click.Context, param: click.Parameter, value: str | None) 
         raise click.BadParameter(str(error), param=param) from None
 
 
+def listen_option(_ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, str] | None:
+    """Split an option ``[host:]port``; port 0 asks the system for a free one."""
+    if value is None:
+        return None
+    host, _, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise click.BadParameter(f"{value!r} is neither PORT nor HOST:PORT", param=param)
+    return host, port
+
+
 def settings_option(_ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """Read the repeated option ``--set KEY=VALUE``; the last one of a key wins."""
     settings: dict[str, str] = {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rmqha.cli.options import settings_option
+from rmqha.cli.options import listen_option, settings_option
 from rmqha.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -61,25 +61,14 @@ Exit codes: 0 stopped in order, 1 could not start or had to stop, 2 wrong config
 """
 
 
-def _listen(_ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, str] | None:
-    """Split ``[host:]port``; port 0 asks the system for a free one."""
-    if value is None:
-        return None
-    host, _, port = value.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not (port.isascii() and port.isdigit() and int(port) < 65536):
-        raise click.BadParameter(f"{value!r} is neither PORT nor HOST:PORT", param=param)
-    return host, port
-
-
 def _options(command: Callable[..., None]) -> Callable[..., None]:
     """Add what master and slave have in common."""
     conf_type = click.Path(exists=True, dir_okay=False, path_type=Path)
     options = (
         click.option("-c", "--config", "path", type=conf_type, help="A broker.conf with RocketMQ's keys."),
         click.option("--store", help="Directory of the store (storePathRootDir)."),
-        click.option("--listen", metavar="[HOST:]PORT", callback=_listen, help="For clients."),
-        click.option("--ha-listen", metavar="[HOST:]PORT", callback=_listen, help="For slaves."),
+        click.option("--listen", metavar="[HOST:]PORT", callback=listen_option, help="For clients."),
+        click.option("--ha-listen", metavar="[HOST:]PORT", callback=listen_option, help="For slaves."),
         click.option(
             "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=settings_option,
             help="Any key of broker.conf; wins over the file. Can be repeated.",

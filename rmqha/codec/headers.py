@@ -29,17 +29,6 @@ class GetRouteInfoRequestHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterBrokerRequestHeader:
-    """103 REGISTER_BROKER."""
-
-    broker_name: str
-    broker_addr: str
-    cluster_name: str
-    ha_server_addr: str
-    broker_id: Int64
-
-
-@dataclass(frozen=True, slots=True)
 class PullMessageRequestHeader:
     """11 PULL_MESSAGE and 361 LITE_PULL_MESSAGE; ``sys_flag`` holds :class:`PullSysFlag` bits."""
 

@@ -11,7 +11,7 @@ Source: spec: commitlog §11, remoting.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from operator import methodcaller
 from types import NoneType
@@ -102,6 +102,9 @@ def dumps(value: Any) -> str:
 
 def dump_parts(value: Any) -> Iterator[str]:
     """What :func:`dumps` makes, in small pieces; between two of them dictionaries in ``value`` may grow and change."""
+    if isinstance(value, list | tuple):
+        yield from _dump_items(value)
+        return
     if not isinstance(value, dict):
         yield dumps(value)
         return
@@ -114,6 +117,15 @@ def dump_parts(value: Any) -> Iterator[str]:
         yield from dump_parts(value[key])
         before = ","
     yield "}"
+
+
+def _dump_items(items: Sequence[Any]) -> Iterator[str]:
+    before = "["
+    for item in items:
+        yield before
+        yield from dump_parts(item)
+        before = ","
+    yield "]" if items else "[]"
 
 
 def _is_flat(members: dict[Any, Any]) -> bool:

@@ -1,7 +1,9 @@
-"""TopicRouteData: who serves a topic, and with how many queues. The body that answers 105.
+"""TopicRouteData: who serves a topic, and with how many queues. The body that answers 105; and ClusterInfo, of 106.
 
     {"brokerDatas":[{"brokerAddrs":{KEY:"ip:port"},"brokerName":S,"cluster":S}],"filterServerTable":{},
-     "queueDatas":[{"brokerName":S,"perm":I,"readQueueNums":I,"topicSysFlag":I,"writeQueueNums":I}]}
+     "orderTopicConf":S?,"queueDatas":[{"brokerName":S,"perm":I,"readQueueNums":I,"topicSysFlag":I,"writeQueueNums":I}]}
+    {"brokerAddrTable":{BROKERNAME:{"brokerAddrs":{KEY:"ip:port"},"brokerName":S,"cluster":S}},
+     "clusterAddrTable":{CLUSTER:[BROKERNAME]}}
 
 KEY is a broker id: 0 the master, larger the slaves; quoted for clients of version 401 and later, bare for older ones,
 of which some take only the bare form. No space, no null, and no boolean before version 413: decoders in the field
@@ -10,6 +12,7 @@ split this text by hand.
 Source: spec: remoting §2.3.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -57,18 +60,32 @@ class TopicRouteData:
 
     broker_datas: tuple[BrokerData, ...]
     queue_datas: tuple[QueueData, ...]
+    order_topic_conf: str | None = None
+    """``broker-a:4;broker-b:4``: the queues that producers of ordered messages use."""
 
 
 def encode_route(route: TopicRouteData, *, version: int, accept_standard_json_only: bool = False) -> bytes:
     """The body for a client of this protocol ``version``."""
     quoted = version >= _STANDARD_JSON_VERSION or accept_standard_json_only
+    ordered = {} if route.order_topic_conf is None else {"orderTopicConf": route.order_topic_conf}
     return java_json.dumps(
         {
             "brokerDatas": [_broker_json(broker, quoted=quoted, version=version) for broker in route.broker_datas],
             "filterServerTable": {},
+            **ordered,
             "queueDatas": [_queue_json(queue) for queue in route.queue_datas],
         }
     ).encode()
+
+
+def cluster_info_json(brokers: Iterable[BrokerData], *, version: int) -> dict[str, Any]:
+    """The members of ClusterInfo, for a client of this protocol ``version``."""
+    quoted, clusters = version >= _STANDARD_JSON_VERSION, dict[str, list[str]]()
+    addresses = {}
+    for broker in brokers:
+        addresses[broker.broker_name] = _broker_json(broker, quoted=quoted, version=version)
+        clusters.setdefault(broker.cluster, []).append(broker.broker_name)
+    return {"brokerAddrTable": addresses, "clusterAddrTable": clusters}
 
 
 def _broker_json(broker: BrokerData, *, quoted: bool, version: int) -> dict[str, Any]:

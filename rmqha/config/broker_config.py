@@ -7,14 +7,18 @@ from rmqha.choices import BrokerRole
 from rmqha.config.dledger_broker_config import DLedgerBrokerConfig
 from rmqha.config.ha_config import HAConfig
 from rmqha.config.key import MASTER, key
-from rmqha.config.kinds import BOOLEAN, BYTES, INTEGER, MILLISECONDS, NETWORKS, PERCENT, SECONDS, TEXT
+from rmqha.config.kinds import BOOLEAN, INTEGER, MILLISECONDS, PERCENT, TEXT
+from rmqha.config.listener_config import ListenerConfig
+from rmqha.config.name_servers_config import NameServersConfig
 from rmqha.config.store_config import StoreConfig
 from rmqha.config.tls_config import TlsConfig
 from rmqha.config.transaction_config import TransactionConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfig(StoreConfig, HAConfig, TlsConfig, DLedgerBrokerConfig, TransactionConfig):
+class BrokerConfig(
+    StoreConfig, HAConfig, ListenerConfig, TlsConfig, NameServersConfig, DLedgerBrokerConfig, TransactionConfig
+):
     """Everything an operator can decide, checked. Made by :func:`rmqha.config.load_config` alone.
 
     Source: spec commitlog §14; rocketmq-all-4.9.8 BrokerConfig.java and NettyServerConfig.java.
@@ -78,14 +82,6 @@ class BrokerConfig(StoreConfig, HAConfig, TlsConfig, DLedgerBrokerConfig, Transa
         high=65535,
         meaning="Port for producers and consumers; listenPort - 2 serves the same for Java slaves and VIP "
         "clients. 0 takes any free port.",
-    )
-    allow_insecure: bool = key(
-        "allowInsecure",
-        BOOLEAN,
-        "false",
-        ours=True,
-        meaning="Listen on an address other than loopback without TLS, although nobody has to prove who they are: "
-        "anybody who reaches the ports can read and write everything.",
     )
     broker_permission: int = key(
         "brokerPermission",
@@ -173,69 +169,6 @@ class BrokerConfig(StoreConfig, HAConfig, TlsConfig, DLedgerBrokerConfig, Transa
         low=100,
         high=3_600_000,
         meaning="Pause between two writes of config/consumerOffset.json.",
-    )
-    server_channel_max_idle_time_s: float = key(
-        "serverChannelMaxIdleTimeSeconds",
-        SECONDS,
-        "120",
-        low=1,
-        high=86_400,
-        meaning="A client connection on which nothing moved for so long is closed.",
-    )
-    client_allow: tuple[str, ...] = key(
-        "clientAllow",
-        NETWORKS,
-        "",
-        ours=True,
-        meaning="Addresses or networks (10.0.0.0/8) that may connect to listenPort, separated by commas; slaves "
-        "belong there too. Empty: everybody who reaches the port.",
-    )
-    max_connections: int = key(
-        "maxConnections",
-        INTEGER,
-        "4096",
-        low=1,
-        high=1_000_000,
-        ours=True,
-        meaning="Most client connections at one time; further ones are closed at once.",
-    )
-    max_connections_per_address: int = key(
-        "maxConnectionsPerAddress",
-        INTEGER,
-        "1024",
-        low=1,
-        high=1_000_000,
-        ours=True,
-        meaning="Most client connections from one address.",
-    )
-    max_in_flight_bytes: int = key(
-        "maxInFlightBytes",
-        BYTES,
-        str(512 << 20),
-        low=1 << 20,
-        high=1 << 40,
-        ours=True,
-        meaning="Most bytes of requests not yet answered, all connections together; above it nothing more is "
-        "read of those with 64 KiB until answers have gone out.",
-    )
-    max_in_flight_bytes_per_connection: int = key(
-        "maxInFlightBytesPerConnection",
-        BYTES,
-        str(64 << 20),
-        low=1 << 20,
-        high=1 << 40,
-        ours=True,
-        meaning="Most of them of one connection; above it nothing more is read of it.",
-    )
-    drain_timeout_s: float = key(
-        "drainTimeout",
-        MILLISECONDS,
-        "5000",
-        low=0,
-        high=600_000,
-        ours=True,
-        meaning="After SIGTERM: how long to wait for the answers still due, and for clients to leave, before "
-        "connections are closed.",
     )
 
     notes: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ from dataclasses import replace
 from socket import gethostname
 from typing import Any, Final
 
-from rmqha.choices import BrokerRole, FlushDiskType
+from rmqha.choices import BrokerRole, FlushDiskType, TlsMode
 from rmqha.config.broker_config import BrokerConfig
 from rmqha.config.derive_dledger import derive_dledger
 
@@ -24,8 +24,6 @@ def derive(values: dict[str, Any], notes: list[str]) -> BrokerConfig:
     def default(attribute: str, value: object) -> None:
         filled[attribute] = values[attribute] if values.get(attribute) not in (None, "") else value
 
-    if given.namesrv_addr and not given.enable_dleger_commit_log:
-        notes.append("namesrvAddr has no effect: only brokers on a DLedger group are registered with name servers")
     default("store_path_commit_log", f"{given.store_path_root_dir}/commitlog")
     default("broker_name", gethostname())
     default("d_leger_group", filled["broker_name"])
@@ -37,6 +35,7 @@ def derive(values: dict[str, Any], notes: list[str]) -> BrokerConfig:
     default("ha_listen_port", given.listen_port + 1 if given.listen_port else 0)
     default("in_sync_replicas", 2 if given.broker_role is BrokerRole.SYNC_MASTER else 1)
     default("ha_send_durable_only", given.flush_disk_type is FlushDiskType.SYNC_FLUSH)
+    default("namesrv_tls_enable", given.tls_mode is TlsMode.ENFORCING)
     filled["mapped_file_size_consume_queue"] = _round_up(given.mapped_file_size_consume_queue)
     filled["max_message_size"] = _max_message_size(given, values, notes)
     return replace(given, **filled)

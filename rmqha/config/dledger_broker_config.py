@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from rmqha.config.dledger_config import DLedgerSettings
 from rmqha.config.key import key
-from rmqha.config.kinds import ADDRESSES, BOOLEAN, SEMICOLON_NAMES, TEXT
+from rmqha.config.kinds import BOOLEAN, SEMICOLON_NAMES, TEXT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +32,6 @@ class DLedgerBrokerConfig(DLedgerSettings):
         "",
         meaning="Which of them this broker is: a letter and a number. Clients know it as brokerId 0 while it leads, "
         "and else as the number + 1.",
-    )
-    namesrv_addr: tuple[str, ...] = key(
-        "namesrvAddr",
-        ADDRESSES,
-        "",
-        meaning="Name servers of RocketMQ: this broker is registered with each of them, where RocketMQ's clients find "
-        "it, and asks them where a leader of RocketMQ's serves.",
     )
     preferred_leader_id: tuple[str, ...] = key(
         "preferredLeaderId", SEMICOLON_NAMES, "", meaning="RocketMQ's name of preferredLeaderIds."

@@ -3,22 +3,22 @@
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from rmqha.config.broker_config import BrokerConfig
 from rmqha.config.derive import derive
 from rmqha.config.dledger_broker_config import DLedgerBrokerConfig
 from rmqha.config.ha_config import HAConfig
-from rmqha.config.java_properties import parse_properties
-from rmqha.config.key import METADATA, Key, nearest
+from rmqha.config.key import METADATA, Key
+from rmqha.config.listener_config import ListenerConfig
+from rmqha.config.name_servers_config import NameServersConfig
 from rmqha.config.relations import check_relations
-from rmqha.config.rocketmq_keys import KNOWN, REFUSED
+from rmqha.config.rocketmq_keys import REFUSED, UNUSED
+from rmqha.config.settings import COMMAND_LINE, KeyTable, Setting, parse_settings, read_file
 from rmqha.config.store_config import StoreConfig
 from rmqha.config.tls_config import TlsConfig
 from rmqha.config.transaction_config import TransactionConfig
 from rmqha.errors import ConfigError
-
-COMMAND_LINE: Final = "command line"
 
 
 def _table() -> dict[str, Key]:
@@ -28,6 +28,8 @@ def _table() -> dict[str, Key]:
         ("TLS", TlsConfig),
         ("DLedger", DLedgerBrokerConfig),
         ("Transactions", TransactionConfig),
+        ("Name servers", NameServersConfig),
+        ("Clients' port", ListenerConfig),
         ("Broker", BrokerConfig),
     )
     table: dict[str, Key] = {}
@@ -41,14 +43,7 @@ def _table() -> dict[str, Key]:
 
 KEYS: Final[dict[str, Key]] = _table()
 """Every key that has an effect, by name."""
-
-
-class Setting(NamedTuple):
-    """One key as somebody wrote it; ``where`` is ``broker.conf:7`` or ``command line``."""
-
-    key: str
-    value: str
-    where: str
+TABLE: Final = KeyTable(KEYS, unused=UNUSED, refused=REFUSED)
 
 
 def load_config(
@@ -70,10 +65,10 @@ def load_config(
     problems: list[str] = []
     settings = [Setting(key, value, "default") for key, value in (defaults or {}).items()]
     if path is not None:
-        settings += _read_file(path, problems)
+        settings += read_file(path, problems)
     settings += [Setting(key, value, COMMAND_LINE) for key, value in (overrides or {}).items()]
     notes: list[str] = []
-    values, origins = _parse_settings(settings, problems, notes)
+    values, origins = parse_settings(settings, TABLE, problems=problems, notes=notes)
     if problems:
         raise ConfigError(problems)
     config = derive(values, notes)
@@ -82,47 +77,3 @@ def load_config(
     if problems:
         raise ConfigError(problems)
     return config
-
-
-def _read_file(path: str | Path, problems: list[str]) -> list[Setting]:
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        problems.append(f"{path}: cannot be read: {error.strerror or error}")
-        return []
-    properties, malformed = parse_properties(data)
-    problems += [f"{path}:{line}: {reason}" for line, reason in malformed]
-    return [Setting(p.key, p.value, f"{path}:{p.line}") for p in properties]
-
-
-def _parse_settings(
-    settings: list[Setting], problems: list[str], notes: list[str]
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return attribute values, and where each key's winning value stands."""
-    values: dict[str, Any] = {}
-    winning: dict[str, Setting] = {}
-    unused: list[str] = []
-    for setting in settings:
-        name, value, where = setting
-        if name in winning and where not in (COMMAND_LINE, "default") and winning[name].where != "default":
-            notes.append(f"{where}: {name} is set a second time; this value replaces the one at {winning[name].where}")
-        if name in KEYS:
-            winning[name] = setting
-            try:
-                values[KEYS[name].attribute] = KEYS[name].parse(value.strip())
-            except ValueError as error:
-                problems.append(f"{where}: {name}: {error}")
-        elif name in REFUSED and value.strip().lower() not in ("", "false"):
-            problems.append(f"{where}: {name}={value}: {REFUSED[name]}; remove the line to run without it")
-        elif name in KNOWN:
-            unused.append(f"{name} ({where})")
-        else:
-            problems.append(f"{where}: unknown key {name!r}{_nearest(name)}")
-    if unused:
-        notes.append(f"RocketMQ's keys that have no effect here: {', '.join(unused)}")
-    return values, {name: setting.where for name, setting in winning.items() if setting.where != "default"}
-
-
-def _nearest(name: str) -> str:
-    found = nearest(name, (*KNOWN, *KEYS))
-    return f"; nearest known key: {found}" if found else ""

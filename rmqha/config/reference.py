@@ -7,7 +7,8 @@ from rmqha.config.java_properties import format_property
 from rmqha.config.key import Key
 from rmqha.config.load import KEYS
 from rmqha.config.load_dledger import DLEDGER_KEYS, OPTIONS
-from rmqha.config.rocketmq_keys import REFUSED, UNUSED
+from rmqha.config.load_namesrv import NAMESRV_KEYS
+from rmqha.config.rocketmq_keys import NAMESRV_UNUSED, REFUSED, UNUSED
 
 _HEAD = """\
 # Configuration
@@ -38,6 +39,19 @@ can append, vote and replicate; keep it in a closed network. The keys of the sec
 {rows}
 """
 
+_NAMESRV = """\
+## A name server
+
+Given to `rmqha namesrv` in a file (`-c namesrv.conf`, RocketMQ's own) or as `--set KEY=VALUE`; `--listen` sets
+`listenPort` and `bindAddress`.
+
+| Key | Default | Unit, range | Meaning |
+|---|---|---|---|
+{rows}
+
+Accepted without effect: {unused}.
+"""
+
 _TAIL = """\
 ## RocketMQ's keys without effect
 
@@ -61,6 +75,8 @@ def reference_page() -> str:
         parts += [_row(key) for key in KEYS.values() if key.section == section and not _is_members(key)]
         parts.append("")
     parts.append(_dledger_section())
+    rows = "\n".join(_row(key, with_roles=False) for key in NAMESRV_KEYS.values())
+    parts.append(_NAMESRV.format(rows=rows, unused=", ".join(f"`{name}`" for name in sorted(NAMESRV_UNUSED))))
     refused = "\n".join(f"- `{name}`: {reason}." for name, reason in REFUSED.items())
     parts.append(_TAIL.format(unused=", ".join(f"`{name}`" for name in sorted(UNUSED)), refused=refused))
     return "\n".join(parts)

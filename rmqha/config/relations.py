@@ -1,6 +1,6 @@
 """What must hold between keys. Each rule says what, where it was set, why, and what to do."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from ipaddress import ip_address
 
 from rmqha.choices import BrokerRole, TlsMode
@@ -8,20 +8,17 @@ from rmqha.config.broker_config import BrokerConfig
 from rmqha.config.derive import RECORD_OVERHEAD_MAX
 from rmqha.config.dledger_relations import dledger_problems
 from rmqha.config.kinds import split_address
-from rmqha.config.problem import Problem
+from rmqha.config.listener_relations import in_flight_problems, is_ip, is_loopback, tls_problems
+from rmqha.config.problem import Problem, Problems, problem_lines
 from rmqha.config.store_config import INDEX_HEADER_SIZE, INT32_MAX
 
 _HERE = ("127.0.0.1", "localhost")
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - recognised here, not bound
 
 
-Problems = Iterator[Problem]
-
-
 def check_relations(config: BrokerConfig) -> list[str]:
     """Return one line for each combination that cannot work."""
-    problems: list[str] = []
-    for rule in (
+    rules: tuple[Callable[[BrokerConfig], Problems], ...] = (
         _store,
         _roles,
         _master,
@@ -31,17 +28,16 @@ def check_relations(config: BrokerConfig) -> list[str]:
         _sizes,
         _index,
         _transfer,
+        in_flight_problems,
         _disk,
         _addresses,
         _ports,
-        _tls,
+        tls_problems,
+        _ha_tls,
         _listeners,
         dledger_problems,
-    ):
-        for keys, reason in rule(config):
-            where = next((config.origins[key] for key in keys.split() if key in config.origins), "")
-            problems.append(f"{where}: {reason}" if where else reason)
-    return list(dict.fromkeys(problems))  # one address can be the cause of two
+    )
+    return problem_lines((problem for rule in rules for problem in rule(config)), config.origins)
 
 
 def _store(config: BrokerConfig) -> Problems:
@@ -67,11 +63,17 @@ def _roles(config: BrokerConfig) -> Problems:
             f"brokerId={config.broker_id} means slave, but brokerRole is {config.broker_role}; "
             "set brokerId=0, or brokerRole=SLAVE",
         )
-    if config.is_slave and not config.ha_master_address:
+    if config.is_slave and not (config.ha_master_address or config.namesrv_addr):
         yield Problem(
             "brokerRole",
-            "a SLAVE needs haMasterAddress=host:port, the HA port to copy from "
-            "(masters are not looked up in a name server yet)",
+            "a SLAVE needs haMasterAddress=host:port, the HA port to copy from, or namesrvAddr: then a name server "
+            "tells it where its master is",
+        )
+    elif config.is_slave and not config.ha_master_address and "brokerName" not in config.origins:
+        yield Problem(
+            "namesrvAddr",
+            "a name server knows this slave's master by the name that both have, and so it needs its brokerName; or "
+            "set haMasterAddress",
         )
 
 
@@ -156,11 +158,6 @@ def _sizes(config: BrokerConfig) -> Problems:
 def _transfer(config: BrokerConfig) -> Problems:
     if config.ha_transfer_batch_size > config.ha_transfer_size_max:
         yield Problem("haTransferBatchSize haTransferSizeMax", "haTransferBatchSize must not exceed haTransferSizeMax")
-    if config.max_in_flight_bytes_per_connection > config.max_in_flight_bytes:
-        yield Problem(
-            "maxInFlightBytesPerConnection maxInFlightBytes",
-            "maxInFlightBytesPerConnection must not exceed maxInFlightBytes",
-        )
 
 
 def _disk(config: BrokerConfig) -> Problems:
@@ -175,13 +172,13 @@ def _disk(config: BrokerConfig) -> Problems:
 def _addresses(config: BrokerConfig) -> Problems:
     """Nothing is guessed from the machine's interfaces: RocketMQ picks one, often the wrong one (#4140, #1057)."""
     told = config.broker_ip1
-    if not _is_ip(told) or ip_address(told).is_unspecified:
+    if not is_ip(told) or ip_address(told).is_unspecified:
         yield Problem(
             "brokerIP1",
             f"brokerIP1={told} is told to clients and stored with every message, so it must be one IP address they "
             "can connect to; to listen on all of this machine's addresses set bindAddress=0.0.0.0 beside it",
         )
-    elif "brokerIP1" not in config.origins and _is_loopback(told) and not _is_loopback(config.bind_address):
+    elif "brokerIP1" not in config.origins and is_loopback(told) and not is_loopback(config.bind_address):
         yield Problem(
             "bindAddress",
             f"bindAddress={config.bind_address} listens beyond this machine, but clients would be told to connect to "
@@ -205,18 +202,7 @@ def _ports(config: BrokerConfig) -> Problems:
         )
 
 
-def _tls(config: BrokerConfig) -> Problems:
-    if config.tls_mode is not TlsMode.DISABLED:
-        if not (config.tls_cert_path and config.tls_key_path):
-            yield Problem("tlsMode", f"tlsMode={config.tls_mode} needs tlsCertPath and tlsKeyPath")
-        if config.tls_need_client_auth and not config.tls_trust_cert_path:
-            yield Problem(
-                "tlsMode",
-                "clients must present a certificate, so tlsTrustCertPath is needed to check it; or set "
-                "tlsNeedClientAuth=false, and anybody who reaches the port can read and write everything",
-            )
-    if config.tls_peer_names and not config.tls_need_client_auth:
-        yield Problem("tlsPeerNames", "tlsPeerNames has no effect with tlsNeedClientAuth=false")
+def _ha_tls(config: BrokerConfig) -> Problems:
     needed = (config.ha_tls_cert_path, config.ha_tls_key_path, config.ha_tls_trust_cert_path)
     if config.ha_tls_mode is not TlsMode.DISABLED and not all(needed):
         yield Problem(
@@ -235,7 +221,7 @@ def _listeners(config: BrokerConfig) -> Problems:
     if not config.enable_dleger_commit_log:
         listeners.append((config.ha_bind_address, config.ha_tls_mode, ("haBindAddress", "brokerIP2", "brokerIP1")))
     for address, mode, keys in listeners:
-        if not _is_loopback(address) and mode is not TlsMode.ENFORCING:
+        if not is_loopback(address) and mode is not TlsMode.ENFORCING:
             decisive = next((key for key in keys if key in config.origins), keys[0])
             yield Problem(
                 decisive,
@@ -243,15 +229,3 @@ def _listeners(config: BrokerConfig) -> Problems:
                 "read and write everything; set allowInsecure=true if the network is trusted, or listen on "
                 "127.0.0.1, or set tlsMode=enforcing (for clients) and haTlsMode=enforcing (for brokers)",
             )
-
-
-def _is_loopback(address: str) -> bool:
-    return address == "localhost" or (_is_ip(address) and ip_address(address).is_loopback)
-
-
-def _is_ip(address: str) -> bool:
-    try:
-        ip_address(address)
-    except ValueError:
-        return False
-    return True

@@ -42,7 +42,7 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
     queryThreadPoolQueueCapacity redeleteHangedFileInterval regionId registerBrokerTimeoutMills
-    registerNameServerPeriod replyThreadPoolQueueCapacity rmqAddressServerDomain
+    replyThreadPoolQueueCapacity rmqAddressServerDomain
     rmqAddressServerSubGroup rocketmqHome scheduleAsyncDeliverMaxPendingLimit
     scheduleAsyncDeliverMaxResendNum2Blocked sendMessageThreadPoolNums sendThreadPoolQueueCapacity
     serverAsyncSemaphoreValue serverCallbackExecutorThreads serverOnewaySemaphoreValue
@@ -56,6 +56,17 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     """.split()  # noqa: SIM905 - a paragraph reads better than 130 quoted lines
 )
 
+NAMESRV_UNUSED: Final[frozenset[str]] = frozenset(
+    """
+    clusterTest configStorePath productEnvName returnOrderTopicConfigToBroker rocketmqHome
+    serverAsyncSemaphoreValue serverCallbackExecutorThreads serverOnewaySemaphoreValue
+    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
+    serverSocketSndBufSize serverWorkerThreads useEpollNativeSelector writeBufferHighWaterMark
+    writeBufferLowWaterMark
+    """.split()  # noqa: SIM905 - as above
+)
+"""The same of a namesrv.conf."""
+
 REFUSED: Final[dict[str, str]] = {
     "aclEnable": "access control is not supported, and leaving it out would open the broker to everybody",
     "useTLS": "it is tlsMode here, with certificates of its own; leaving it out would send everything in clear text",
@@ -67,5 +78,3 @@ REFUSED: Final[dict[str, str]] = {
     "readOnlyCommitLogStorePaths": "several commitlog directories are not supported",
 }
 """Keys that are refused unless they are empty or ``false``."""
-
-KNOWN: Final[frozenset[str]] = UNUSED | frozenset(REFUSED)

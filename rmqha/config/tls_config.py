@@ -1,4 +1,7 @@
-"""The keys of TLS, for both ports. The modes are RocketMQ's; its own settings are JVM properties, no keys."""
+"""The keys of TLS: of a broker's ports, and of a name server's.
+
+The modes are RocketMQ's; its own settings are JVM properties, no keys.
+"""
 
 from dataclasses import dataclass
 
@@ -8,8 +11,8 @@ from rmqha.config.kinds import BOOLEAN, NAMES, PATH, choice
 
 
 @dataclass(frozen=True, kw_only=True)
-class TlsConfig:
-    """Source: spec remoting §4.2; RocketMQ's TlsSystemConfig.java for the modes."""
+class ListenerTlsConfig:
+    """Of a port for clients. Source: spec remoting §4.2; RocketMQ's TlsSystemConfig.java for the modes."""
 
     tls_mode: TlsMode = key(
         "tlsMode",
@@ -46,6 +49,12 @@ class TlsConfig:
         meaning="Names (DNS, IP or common name) of which a client's certificate must carry one, separated by commas. "
         "Empty: any certificate of tlsTrustCertPath.",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsConfig(ListenerTlsConfig):
+    """Of both ports of a broker."""
+
     ha_tls_mode: TlsMode = key(
         "haTlsMode",
         choice(TlsMode),

@@ -6,11 +6,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.config_files import CONSUMER_OFFSET, TOPICS, ConfigFiles, encode_in_turns
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.store.config_files import CONSUMER_OFFSET, TOPICS, ConfigFiles, encode_in_turns
 from tests.broker.machines import Machine, ask, send_request
 from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SimDisk
@@ -23,13 +23,13 @@ TABLES = [{"offsetTable": {"t@g": {0: number}}} for number in range(4)]
 def offset_in(disk: SimDisk) -> int | None:
     """What a broker that starts now would know."""
     offsets = ConsumerOffsetManager()
-    ConfigFiles(disk.mount(), "/store").load(CONSUMER_OFFSET, offsets.replace_from_json)
+    ConfigFiles(disk.mount(), "/store/config").load(CONSUMER_OFFSET, offsets.replace_from_json)
     return offsets.query_offset("g", "t", 0)
 
 
 async def save_until_the_power_goes(disk: SimDisk) -> int:
     """Save the tables one after the other; returns how many saves came back."""
-    files = ConfigFiles(disk.mount(), "/store")
+    files = ConfigFiles(disk.mount(), "/store/config")
     for number, table in enumerate(TABLES):
         try:
             await files.save(CONSUMER_OFFSET, table)
@@ -71,7 +71,7 @@ async def test_a_file_that_is_no_table_never_takes_the_place_of_its_backup(
         await save_until_the_power_goes(disk)
         disk.files[PATH].cache[:] = disk.files[PATH].durable[:] = junk
         disk.files[PATH].size = len(junk)
-        files, offsets = ConfigFiles(disk.mount(), "/store"), ConsumerOffsetManager()
+        files, offsets = ConfigFiles(disk.mount(), "/store/config"), ConsumerOffsetManager()
         files.load(CONSUMER_OFFSET, offsets.replace_from_json)
         disk.crash_at = disk.calls + crash_at
         offsets.commit_offset("g", "t", 0, offset=7)

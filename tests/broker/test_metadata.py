@@ -10,7 +10,6 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from rmqha.broker.config_files import ConfigFiles
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.queue_ends import QueueEnds
@@ -21,6 +20,7 @@ from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
 from rmqha.replication.role import Role
+from rmqha.store.config_files import ConfigFiles
 from tests.broker.machines import Machine, ask, send_request
 from tests.settings import topic_rules
 from tests.sim.sim_disk import SimDisk
@@ -45,7 +45,7 @@ async def test_a_new_topic_is_saved_long_before_the_next_interval(
     """A RocketMQ broker that opens our store after a kill -9 knows no topic but the saved ones."""
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
-    files = ConfigFiles(disk.mount(), "/store")
+    files = ConfigFiles(disk.mount(), "/store/config")
     service = MetadataService(files, topics, ConsumerOffsetManager(), groups(), queue_ends(), interval_s=1_000_000)
     nursery.start_soon(service.run)
     for topic in ("orders", "payments"):
@@ -171,7 +171,12 @@ async def test_a_save_that_is_cut_short_is_made_up_for(autojump_clock: MockClock
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
     service = MetadataService(
-        ConfigFiles(disk.mount(), "/store"), topics, ConsumerOffsetManager(), groups(), queue_ends(), interval_s=1
+        ConfigFiles(disk.mount(), "/store/config"),
+        topics,
+        ConsumerOffsetManager(),
+        groups(),
+        queue_ends(),
+        interval_s=1,
     )
     topics.dirty = True
     await service.save()
@@ -188,7 +193,7 @@ async def test_a_topic_made_during_a_save_counts_only_with_the_next(
     """Its send waits for the save that has it, which follows at once; the one under way has not."""
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk(latency_s=(0.5, 0.5))
-    files = ConfigFiles(disk.mount(), "/store")
+    files = ConfigFiles(disk.mount(), "/store/config")
     service = MetadataService(files, topics, ConsumerOffsetManager(), groups(), queue_ends(), interval_s=1_000_000)
     durable_when_told: dict[str, bool] = {}
 
@@ -229,7 +234,7 @@ async def test_each_reason_for_not_saving_is_told_once_until_a_save_succeeds(aut
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
     service = MetadataService(
-        ConfigFiles(disk.mount(), "/store"),
+        ConfigFiles(disk.mount(), "/store/config"),
         topics,
         ConsumerOffsetManager(),
         groups(),

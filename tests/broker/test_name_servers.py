@@ -1,5 +1,6 @@
-"""Brokers on a DLedger group and name servers: who is registered as what, and what followers learn there."""
+"""Brokers and name servers: who is registered as what, and what slaves and followers learn there."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,18 +11,20 @@ from trio.testing import MockClock
 
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
-from rmqha.broker.name_servers import NameServers
+from rmqha.broker.name_servers import Identity, NameServers
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import BrokerData, TopicRouteData, encode_route
 from rmqha.config import BrokerConfig, load_config
+from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
 from tests.broker.dledger_brokers import COMMON, BrokerGroup
-from tests.broker.machines import Machine
+from tests.broker.machines import Machine, ask, send_request
+from tests.namesrv.machines import NameServerMachine
 from tests.settings import remoting_limits, topic_rules
 from tests.sim.sim_net import SimNet
 
@@ -109,8 +112,7 @@ def name_servers(net: SimNet, **keys: str) -> NameServers:
         config_of(**keys),
         TopicConfigManager(topic_rules(), now_ms=lambda: 0),
         network=net.host("10.0.0.1").mount(),
-        address=lambda: "10.0.0.1:10911",
-        is_master=lambda: True,
+        identity=lambda: Identity("g", 0, "10.0.0.1:10911", "10.0.0.1:10912"),
     )
 
 
@@ -131,6 +133,54 @@ async def test_a_name_server_that_comes_later_or_again_is_told(net: SimNet, auto
             nursery.cancel_scope.cancel()
     events = [log["event"] for log in logs if log["event"].startswith("name_servers")]
     assert events == ["name_servers.not_registered", "name_servers.registered"] * 2 + ["name_servers.not_registered"]
+
+
+async def eventually(condition: Callable[[], bool], *, limit_s: float = 60) -> None:
+    with trio.fail_after(limit_s):
+        while not condition():  # noqa: ASYNC110 - what it asks tells nobody
+            await trio.sleep(0.01)
+
+
+def known_at(names: NamesrvController) -> dict[str, Any]:
+    """What clients find there: addresses by topic."""
+    return {topic: group.data.broker_addrs for group in names.routes.groups() for topic, _ in group.topics()}
+
+
+async def test_a_slave_finds_its_master_and_follows_the_next_one(net: SimNet, autojump_clock: MockClock) -> None:
+    """By a name server alone; with the log come the tables. When another master registers, it is followed."""
+    machine = NameServerMachine(net)
+    keys = {"namesrvAddr": machine.where}
+    first, second = Machine(net, "10.0.0.1", keys), Machine(net, "10.0.0.3", keys)
+    second.disk = first.disk
+    slave = Machine(net, "10.0.0.2", keys | {"brokerRole": "SLAVE"})
+    async with machine.running() as names, slave.broker() as follower:
+        async with first.broker() as master, first.client() as client:
+            await ask(client, send_request(b"one"))
+            await eventually(lambda: follower.store.max_offset == master.store.max_offset > 0)
+            await eventually(lambda: follower.topics.select("t") is not None)
+            await eventually(lambda: known_at(names).get("t") == {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"})
+            assert follower.replication.broker_addrs("here") == {0: "10.0.0.1:10911", 1: "here"}
+        await eventually(lambda: known_at(names).get("t") == {1: "10.0.0.2:10911"})
+        async with second.broker() as master, second.client() as client:
+            await ask(client, send_request(b"two"))
+            await eventually(lambda: follower.store.max_offset == master.store.max_offset)
+            await eventually(lambda: known_at(names).get("t") == {0: "10.0.0.3:10911", 1: "10.0.0.2:10911"})
+
+
+async def test_a_topic_is_told_once_it_is_saved(net: SimNet, autojump_clock: MockClock) -> None:
+    """A client hears of a topic only when ``topics.json`` has it."""
+    machine = NameServerMachine(net)
+    broker = Machine(net, "10.0.0.1", {"namesrvAddr": machine.where})
+    async with machine.running() as names, broker.broker() as master, broker.client() as client:
+        await eventually(lambda: "TBW102" in known_at(names))
+        broker.disk.faults.hung_until = trio.current_time() + 20
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, client, send_request(b"x"))
+            await eventually(lambda: "t" in master.topics.unsaved)
+            await trio.sleep(5)
+            assert "t" not in known_at(names)
+            await eventually(lambda: "t" in known_at(names))
+            assert "t" not in master.topics.unsaved
 
 
 async def test_what_a_name_server_answers_ends_nothing(net: SimNet, autojump_clock: MockClock) -> None:

@@ -38,6 +38,7 @@ class Quorum:
     port = 0
     final_error = None
     acked_from = 0
+    ha_address = ""
 
     def __init__(self, config: BrokerConfig, store: DefaultMessageStore, log: SparseLog) -> None:
         self._store = store

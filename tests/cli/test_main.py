@@ -114,12 +114,12 @@ def _run(
 
 def test_config_check_says_good_or_what_is_wrong(tmp_path: Path, capsys: Output) -> None:
     good, bad = tmp_path / "good.conf", tmp_path / "bad.conf"
-    good.write_text("brokerName=a\nnamesrvAddr=x:1\n")
+    good.write_text("brokerName=a\nsendMessageThreadPoolNums=64\n")
     bad.write_text("brokerNmae=a\n")
     assert run(["config", "check", str(good)]) == 0
     captured = capsys.readouterr()
     assert captured.out == f"{good}: good, ASYNC_MASTER a on port 10911\n"
-    assert "namesrvAddr" in captured.err
+    assert "sendMessageThreadPoolNums" in captured.err
     assert run(["config", "check", str(good), str(bad)]) == 2
     captured = capsys.readouterr()
     assert f"{bad}:1: unknown key 'brokerNmae'; nearest known key: brokerName" in captured.err

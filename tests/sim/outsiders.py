@@ -11,7 +11,6 @@ from rmqha.broker import (
     durability,
     metadata,
 )
-from rmqha.broker.config_files import TOPICS
 from rmqha.broker.processors import send_message_processor
 from rmqha.codec.transfer import encode_report
 from rmqha.errors import StoreError
@@ -20,6 +19,7 @@ from rmqha.remoting import connection, in_flight, response_table
 from rmqha.replication.master_session import SendRange
 from rmqha.replication.slave_session import SlaveSession
 from rmqha.store import consume_queue, message_reader, message_store
+from rmqha.store.config_files import TOPICS
 from tests.sim.mutant import mutant, nothing
 
 Store: Final = message_store.DefaultMessageStore

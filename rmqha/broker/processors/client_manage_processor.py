@@ -1,6 +1,6 @@
-"""ClientManageProcessor: heartbeats, goodbyes and routes.
+"""ClientManageProcessor: heartbeats and goodbyes.
 
-Source: spec: remoting §2.3 (105), §2.4 (34, 35), §2.5 (46); rocketmq-all-4.9.8 ClientManageProcessor.java.
+Source: spec: remoting §2.4 (34, 35), §2.5 (46); rocketmq-all-4.9.8 ClientManageProcessor.java.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,9 @@ from rmqha.broker.producer_manager import ProducerManager
 from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.headers import GetRouteInfoRequestHeader, UnregisterClientRequestHeader, decode_header
+from rmqha.codec.headers import UnregisterClientRequestHeader, decode_header
 from rmqha.codec.heartbeat import ConsumerData, HeartbeatData, decode_checked_subscription, decode_heartbeat
 from rmqha.codec.remoting import RemotingCommand
-from rmqha.codec.route import BrokerData, QueueData, TopicRouteData, encode_route
 from rmqha.errors import RemoteProtocolError
 from rmqha.log_limit import LogLimit
 from rmqha.remoting.connection import Connection
@@ -34,7 +33,7 @@ _CLIENT_ID_SIZE_MAX: Final = 255
 
 
 class ClientManageProcessor:
-    """Knows which clients are connected, and answers 105 for its own broker so that no name server is needed."""
+    """Knows which clients are connected."""
 
     def __init__(
         self,
@@ -44,7 +43,6 @@ class ClientManageProcessor:
         topics: TopicConfigManager,
         *,
         role: Role,
-        broker: Callable[[], BrokerData],
         now_ms: Callable[[], int],
     ) -> None:
         self._consumers = consumers
@@ -52,7 +50,6 @@ class ClientManageProcessor:
         self._groups = groups
         self._topics = topics
         self._role = role
-        self._broker = broker
         self._now_ms = now_ms
         self.housekeeping: Final = ClientHousekeepingService(consumers, producers)
         """To be run."""
@@ -63,7 +60,6 @@ class ClientManageProcessor:
         dispatcher.register(RequestCode.HEART_BEAT, self.heart_beat)
         dispatcher.register(RequestCode.UNREGISTER_CLIENT, self.unregister_client)
         dispatcher.register(RequestCode.CHECK_CLIENT_CONFIG, self.check_client_config)
-        dispatcher.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, self.get_route_info_by_topic)
         dispatcher.on_closed(self.housekeeping.forget)
 
     def heart_beat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -127,25 +123,3 @@ class ClientManageProcessor:
         if header.consumer_group:
             self._consumers.unregister(header.consumer_group, connection)
         return RemotingCommand(ResponseCode.SUCCESS)
-
-    def get_route_info_by_topic(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """105: this broker, with as many queues as the topic has here."""
-        header = decode_header(GetRouteInfoRequestHeader, request)
-        topic = self._topics.select(header.topic)
-        if topic is None or header.topic in self._topics.unsaved:
-            remark = f"No topic route info in name server for the topic: {header.topic}"
-            return RemotingCommand(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
-        broker = self._broker()
-        queues = QueueData(
-            broker.broker_name,
-            read_queue_nums=topic.read_queue_nums,
-            write_queue_nums=topic.write_queue_nums,
-            perm=topic.perm,
-            topic_sys_flag=topic.topic_sys_flag,
-        )
-        body = encode_route(
-            TopicRouteData((broker,), (queues,)),
-            version=request.version,
-            accept_standard_json_only=header.accept_standard_json_only,
-        )
-        return RemotingCommand(ResponseCode.SUCCESS, body=body)

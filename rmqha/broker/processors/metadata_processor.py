@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.broker.config_files import encode_in_turns
 from rmqha.broker.kept_tables import CODES
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.producer_manager import ProducerManager
@@ -19,6 +18,7 @@ from rmqha.codec.host import host_of
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.store.config_files import encode_in_turns
 from rmqha.waiting import FairLock
 
 Send = Callable[[Connection, RemotingCommand], Awaitable[None]]

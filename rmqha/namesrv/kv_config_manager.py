@@ -1,0 +1,109 @@
+"""KVConfigManager: names and values that operators keep in a name server, by namespace. All that it has on disk.
+
+    {"configTable":{NAMESPACE:{KEY:VALUE}}}
+
+Source: rocketmq-all-4.9.8 KVConfigManager.java, KVConfigSerializeWrapper.java.
+"""
+
+from typing import Any, Final
+
+import trio
+
+from rmqha.errors import RemoteProtocolError
+from rmqha.shares import Shares
+from rmqha.store.config_files import ConfigFiles
+
+KV_CONFIG: Final = "kvConfig.json"
+NAMESPACE_ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
+SIZE_MAX: Final = 4 * 1024 * 1024
+"""Bytes, more or less: the file is written anew at each change."""
+_ENTRY_SIZE: Final = 64
+
+
+class KVConfigManager:
+    """Invariant: ``_size``, the sum of the entries' sizes, is at most :data:`SIZE_MAX`; shared by those who add."""
+
+    def __init__(self, files: ConfigFiles, name: str = KV_CONFIG) -> None:
+        self._files: Final = files
+        self._name: Final = name
+        self._table: dict[str, dict[str, str]] = {}
+        self._hosts: Final[dict[tuple[str, str], str]] = {}
+        """Who added an entry; nobody knows that of what was in the file."""
+        self._shares: Final = Shares()
+        self._size = 0
+        self._changes = self._saved = 0
+        self._saving: Final = trio.Lock()
+
+    def load(self) -> None:
+        """Read what was saved; a file that is missing or broken is none."""
+        self._files.load(self._name, self._take)
+
+    def _take(self, value: dict[str, Any]) -> None:
+        try:
+            namespaces = (value.get("configTable") or {}).items()
+            table = {name: {str(key): str(text) for key, text in entries.items()} for name, entries in namespaces}
+        except AttributeError as error:
+            raise RemoteProtocolError(f"it is no table of names and values: {error}") from None
+        self._table = table
+        self._size = sum(_size(name, key, text) for name, entries in table.items() for key, text in entries.items())
+
+    def get_kv_config(self, namespace: str, key: str) -> str | None:
+        """A value; None if there is none."""
+        return self._table.get(namespace, {}).get(key)
+
+    def get_kv_list_by_namespace(self, namespace: str) -> dict[str, str]:
+        """All keys and values of a namespace."""
+        return self._table.get(namespace, {})
+
+    def put_kv_config(self, namespace: str, key: str, *, value: str, host: str) -> None:
+        """Set a value, which a client on ``host`` asks for; :meth:`save` it then.
+
+        Raises:
+            RemoteProtocolError: there is no room for it; nothing has changed.
+        """
+        former = self.get_kv_config(namespace, key)
+        size = _size(namespace, key, value)
+        former_size = 0 if former is None else _size(namespace, key, former)
+        free = SIZE_MAX - self._size
+        growth = size - former_size
+        if growth > 0 and not self._shares.has_room(host, growth, free=free):
+            raise RemoteProtocolError(
+                f"key {key:.80} is not stored: names and values fill {SIZE_MAX - free} of {SIZE_MAX} bytes, those of "
+                f"{host} {self._shares.of(host)}"
+            )
+        self.delete_kv_config(namespace, key)
+        self._table.setdefault(namespace, {})[key] = value
+        self._hosts[namespace, key] = host
+        self._charge(host, size)
+
+    def delete_kv_config(self, namespace: str, key: str) -> None:
+        """Remove a value, if it is there; :meth:`save` it then."""
+        self._changes += 1
+        entries = self._table.get(namespace, {})
+        if (former := entries.pop(key, None)) is None:
+            return
+        if not entries:
+            del self._table[namespace]
+        self._charge(self._hosts.pop((namespace, key), ""), -_size(namespace, key, former))
+
+    def _charge(self, host: str, size: int) -> None:
+        self._size += size
+        if host:
+            self._shares.add(host, size)
+
+    async def save(self) -> None:
+        """Return when what has been changed is on the disk; those who wait together share a write.
+
+        Raises:
+            StoreWriteError, StoreReadError: it is not; it holds until this process ends, and is saved with the next.
+        """
+        wanted = self._changes
+        async with self._saving:
+            if self._saved < wanted:
+                saved, table = self._changes, {name: dict(entries) for name, entries in self._table.items()}
+                await self._files.save(self._name, {"configTable": table})
+                self._saved = saved
+
+
+def _size(namespace: str, key: str, value: str) -> int:
+    return _ENTRY_SIZE + 4 * (len(namespace) + len(key) + len(value))

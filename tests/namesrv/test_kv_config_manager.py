@@ -1,0 +1,82 @@
+"""What operators keep in a name server survives its end, and one of them cannot fill it."""
+
+import random
+from contextlib import suppress
+
+import pytest
+
+from rmqha.errors import RemoteProtocolError, StoreWriteError
+from rmqha.namesrv import kv_config_manager
+from rmqha.namesrv.kv_config_manager import KVConfigManager
+from rmqha.store.config_files import ConfigFiles
+from tests.sim.sim_clock import WallClock
+from tests.sim.sim_disk import SimDisk
+
+PATH = "/namesrv/kvConfig.json"
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk(random.Random(1), now_ms=WallClock())
+
+
+def manager(disk: SimDisk) -> KVConfigManager:
+    made = KVConfigManager(ConfigFiles(disk.mount(), "/namesrv"))
+    made.load()
+    return made
+
+
+async def test_what_was_saved_is_there_after_a_power_cut(disk: SimDisk) -> None:
+    kept = manager(disk)
+    kept.put_kv_config("n", "k", value="v", host="h")
+    kept.put_kv_config("n", "gone", value="v", host="h")
+    await kept.save()
+    kept.delete_kv_config("n", "gone")
+    kept.delete_kv_config("n", "never there")
+    await kept.save()
+    assert disk.mount().read_bytes(PATH) == b'{"configTable":{"n":{"k":"v"}}}'
+    disk.power_cut()
+    kept = manager(disk)
+    assert kept.get_kv_list_by_namespace("n") == {"k": "v"}
+    assert (kept.get_kv_config("n", "k"), kept.get_kv_config("n", "x"), kept.get_kv_config("m", "k")) == (
+        "v",
+        None,
+        None,
+    )
+
+
+async def test_a_file_that_is_no_table_is_none(disk: SimDisk) -> None:
+    mounted = disk.mount()
+    mounted.makedirs("/namesrv")
+    mounted.replace_bytes(PATH, b'{"configTable":{"n":7}}')
+    kept = manager(disk)
+    assert kept.get_kv_list_by_namespace("n") == {}
+    kept.put_kv_config("n", "k", value="v", host="")
+    await kept.save()
+    assert manager(disk).get_kv_config("n", "k") == "v"
+
+
+async def test_one_host_leaves_room_for_others(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_config_manager, "SIZE_MAX", 10_000)
+    kept, stored = manager(disk), 0
+    with suppress(RemoteProtocolError):
+        while True:
+            kept.put_kv_config("n", f"k{stored}", value="v" * 10, host="greedy")
+            stored += 1
+    assert 0 < stored < 100
+    kept.put_kv_config("n", "k0", value="w" * 10, host="greedy")
+    kept.put_kv_config("n", "honest", value="v", host="other")
+    for number in range(stored):
+        kept.delete_kv_config("n", f"k{number}")
+    kept.put_kv_config("n", "k", value="v" * 1000, host="greedy")
+
+
+async def test_what_cannot_be_saved_is_told(disk: SimDisk) -> None:
+    kept = manager(disk)
+    disk.faults.full = True
+    kept.put_kv_config("n", "k", value="v", host="h")
+    with pytest.raises(StoreWriteError):
+        await kept.save()
+    disk.faults.full = False
+    await kept.save()
+    assert manager(disk).get_kv_config("n", "k") == "v"

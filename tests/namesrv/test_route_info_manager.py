@@ -1,0 +1,173 @@
+"""Which brokers there are: who comes, who goes, who tells topics, and how much of it one host may fill."""
+
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from rmqha.codec.register_broker import DataVersion
+from rmqha.codec.route import QueueData
+from rmqha.errors import RemoteProtocolError
+from rmqha.namesrv import route_info_manager
+from rmqha.namesrv.route_info_manager import RouteInfoManager
+from rmqha.namesrv.routes import Registration, pickup_topic_route_data
+
+
+@dataclass(eq=False)
+class Wire:
+    """A broker's connection."""
+
+    peer: str = "10.0.0.1:5"
+    closed: list[str] = field(default_factory=list)
+
+    def close(self, reason: str) -> None:
+        self.closed.append(reason)
+
+
+MASTER = Registration("c", "a", 0, "10.0.0.1:10911", "10.0.0.1:10912", DataVersion(1, 1))
+SLAVE = Registration("c", "a", 1, "10.0.0.2:10911", "10.0.0.2:10912")
+
+
+def queues(name: str = "a", **changes: Any) -> QueueData:
+    return replace(QueueData(name, 4, 4, 6), **changes)
+
+
+class Names:
+    """A manager, and the connections of its brokers."""
+
+    def __init__(self) -> None:
+        self.manager = RouteInfoManager()
+        self.now = 0.0
+
+    def register(self, registration: Registration, *topics: str, wire: Wire | None = None) -> tuple[Wire, Any]:
+        wire = wire or Wire(registration.broker_addr)
+        told = {topic: queues(registration.broker_name) for topic in topics}
+        found = self.manager.register_broker(registration, told, connection=wire, now=self.now)
+        return wire, (found.master_addr, found.ha_server_addr)
+
+    def addresses(self, topic: str) -> dict[int, str]:
+        """Of the group that has the topic."""
+        route = pickup_topic_route_data(self.manager, topic)
+        return {} if route is None else route.broker_datas[0].broker_addrs
+
+
+@pytest.fixture
+def names() -> Names:
+    return Names()
+
+
+async def test_a_master_and_its_slave(names: Names) -> None:
+    assert names.register(SLAVE, "ignored")[1] == (None, None), "it has no master yet"
+    wire, found = names.register(MASTER, "t", "u")
+    assert found == (None, None)
+    assert names.register(SLAVE)[1] == ("10.0.0.1:10911", "10.0.0.1:10912")
+    assert names.addresses("t") == {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"}
+    assert names.addresses("ignored") == {}
+    names.manager.connection_closed(wire)
+    assert names.addresses("t") == {1: "10.0.0.2:10911"}, "a slave keeps the routes"
+    names.manager.unregister_broker(SLAVE)
+    assert names.addresses("t") == {}
+    assert list(names.manager.groups()) == []
+
+
+async def test_topics_are_told_once_and_stay(names: Names) -> None:
+    names.register(MASTER, "t")
+    names.register(MASTER, "not looked at")
+    assert names.addresses("not looked at") == {}
+    names.register(replace(MASTER, data_version=DataVersion(1, 2)), "u")
+    assert names.addresses("t") == names.addresses("u") != {}
+    names.manager.delete_topic("t", cluster="another")
+    assert names.addresses("t")
+    names.manager.delete_topic("t", cluster=None)
+    assert names.addresses("t") == {}
+
+
+async def test_a_slave_that_becomes_master_is_no_slave_any_more(names: Names) -> None:
+    names.register(MASTER, "t")
+    names.register(SLAVE)
+    names.register(replace(SLAVE, broker_id=0, data_version=DataVersion(2, 2)), "v")
+    assert names.addresses("t") == {0: "10.0.0.2:10911"}
+    assert names.addresses("v") == {0: "10.0.0.2:10911"}
+
+
+async def test_the_end_of_a_former_connection_forgets_nobody(names: Names) -> None:
+    former, _ = names.register(MASTER, "t")
+    names.register(MASTER, wire=Wire("10.0.0.1:6"))
+    names.manager.connection_closed(former)
+    assert names.addresses("t")
+
+
+async def test_a_broker_with_another_name_is_no_other_broker(names: Names) -> None:
+    names.register(MASTER, "t")
+    names.register(replace(MASTER, broker_name="b"), "u")
+    assert names.addresses("t") == {}
+    assert names.addresses("u") == {0: "10.0.0.1:10911"}
+
+
+async def test_only_the_broker_itself_says_goodbye(names: Names) -> None:
+    names.register(MASTER, "t")
+    names.manager.unregister_broker(replace(MASTER, broker_addr="10.0.0.9:10911"))
+    names.manager.unregister_broker(replace(MASTER, broker_name="b"))
+    assert names.addresses("t")
+
+
+async def test_silent_brokers_are_forgotten_after_two_minutes(names: Names) -> None:
+    silent, _ = names.register(MASTER, "t")
+    names.now = 100.0
+    alive, _ = names.register(SLAVE)
+    assert names.manager.query_data_version(replace(MASTER, data_version=DataVersion(9, 9)), now=100.0) == (1, 1)
+    names.manager.scan_not_active_broker(now=120.0)
+    assert 0 in names.addresses("t")
+    names.manager.scan_not_active_broker(now=120.1)
+    assert names.addresses("t") == {1: "10.0.0.2:10911"}
+    assert (len(silent.closed), alive.closed) == (1, [])
+    assert names.manager.query_data_version(SLAVE, now=200.0) == (0, 0)
+    names.manager.scan_not_active_broker(now=300.0)
+    assert 1 in names.addresses("t"), "to ask for the version of topics that are the same is a sign of life"
+    assert names.manager.query_data_version(MASTER, now=200.0) is None
+
+
+async def test_write_permission_is_taken_away_and_given_back(names: Names) -> None:
+    names.register(MASTER, "t", "u")
+
+    def perm() -> set[int]:
+        found = names.manager.find("a")
+        assert found is not None
+        return {queue.perm for _, queue in found.topics()}
+
+    assert list(names.manager.change_write_perm("a", writable=False))[-1] == 2
+    assert perm() == {4}
+    names.register(MASTER, "t", "u")
+    assert perm() == {4}, "the same registration again changes nothing"
+    assert list(names.manager.change_write_perm("a", writable=True))[-1] == 2
+    assert perm() == {6}
+    assert list(names.manager.change_write_perm("nobody", writable=False)) == [0]
+
+
+async def test_one_host_leaves_room_for_others_and_gives_back_what_it_took(
+    names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route_info_manager, "SIZE_MAX", 1024 * 1024)
+    taken = 0
+    with suppress(RemoteProtocolError):
+        while True:
+            registration = replace(MASTER, broker_name=f"n{taken}", broker_addr=f"10.6.6.6:{taken}")
+            names.register(registration, wire=Wire("10.6.6.6:1"))
+            taken += 1
+    assert 5 < taken < 10, "each name costs"
+    with pytest.raises(RemoteProtocolError, match=r"10\.6\.6\.6 register fills"):
+        names.register(replace(MASTER, broker_name="one more"), wire=Wire("10.6.6.6:1"))
+    wire, _ = names.register(MASTER, "t")
+    assert names.addresses("t")
+    names.register(replace(MASTER, data_version=DataVersion(1, 2)), *(f"topic{n}" for n in range(500)), wire=wire)
+    with pytest.raises(RemoteProtocolError, match="not registered"):
+        names.register(replace(MASTER, data_version=DataVersion(1, 3)), *(f"more{n}" for n in range(5000)), wire=wire)
+    assert names.addresses("more1") == {}
+    assert names.addresses("topic1")
+    names.manager.unregister_broker(MASTER)
+    for number in range(taken):
+        names.manager.unregister_broker(replace(MASTER, broker_name=f"n{number}", broker_addr=f"10.6.6.6:{number}"))
+    for number in range(taken):
+        registration = replace(MASTER, broker_name=f"n{number}", broker_addr=f"10.7.7.7:{number}")
+        names.register(registration, wire=Wire("10.7.7.7:1"))
