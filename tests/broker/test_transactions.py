@@ -1,15 +1,18 @@
 """Transactional messages: invariant I14 and traps 30 and 31 of the remoting spec, and what no crash may cost."""
 
+from collections import Counter
+
 import pytest
 import trio
 import trio.lowlevel
 from trio.testing import MockClock
 
+from rmqha.broker.processors import end_transaction_processor
 from rmqha.broker.transaction.half_message import CHECK_MAX_TIME_TOPIC, CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.layout import SysFlag
 from tests.broker.machines import Machine, ask, send_request
-from tests.broker.producers import COMMIT, ROLLBACK, UNKNOWN, Half, half_request, producer_of, seen
+from tests.broker.producers import COMMIT, ROLLBACK, UNKNOWN, Half, end_request, half_request, producer_of, seen
 from tests.sim.sim_net import SimNet
 
 TIMES = {"transactionCheckInterval": "4000", "transactionTimeOut": "3000"}
@@ -266,3 +269,36 @@ async def test_a_slave_ends_nothing(autojump_clock: MockClock) -> None:
         answer = await producer.end(Half(0, 0), COMMIT)
         assert answer is not None
         assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+
+
+async def test_what_waits_for_dispatch_is_bounded(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Nothing is lost by it: the producer is asked."""
+    monkeypatch.setattr(end_transaction_processor, "WAITING_MAX", 10)
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        half = await producer.prepare(b"money")
+        frames = [end_request(half, COMMIT) for _ in range(20)]
+        for opaque, frame in enumerate(frames):
+            frame.opaque = 1000 + opaque
+        await producer.stream.send_all(b"".join(frame.encode() for frame in frames))
+        with trio.fail_after(60):
+            while not {frame.opaque for frame in frames} <= set(producer.answers):
+                await producer.heard.wait()
+        codes = Counter(producer.answers[frame.opaque].code for frame in frames)
+        assert codes == {ResponseCode.SUCCESS: 5, ResponseCode.SYSTEM_BUSY: 15}
+        assert len(await seen(broker)) == 1
+        assert (await producer.end(half, COMMIT)) is not None
+        (connection,) = broker.server.connections if broker.server else ()
+        assert connection.in_flight.requests == 0
+
+
+async def test_what_cannot_be_dispatched_keeps_nobody_waiting(machine: Machine, autojump_clock: MockClock) -> None:
+    """A half message that no slave has yet, and whose producer was told so, is ended when it can be seen."""
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        half = await producer.prepare(b"money")
+        broker.store.parts.confirm_offset.limit_to(lambda: 0)
+        answer = await producer.end(Half(half.queue_offset, half.log_offset), COMMIT)
+        assert answer is not None
+        assert (answer.code, "cannot be read yet" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)

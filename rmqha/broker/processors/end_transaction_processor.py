@@ -11,12 +11,14 @@ import trio
 
 from rmqha.broker.durability import Answer
 from rmqha.broker.put_service import Put, PutMessageService
+from rmqha.broker.shares import Shares
 from rmqha.broker.transaction.fates import Fates
 from rmqha.broker.transaction.half_message import committed, removal_mark, text_property
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.broker.transaction.transactional_message_service import TransactionalMessageService
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import decode_header
+from rmqha.codec.host import host_of
 from rmqha.codec.properties import PGROUP
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import SysFlag
@@ -30,6 +32,8 @@ from rmqha.remoting.fence import Guard
 from rmqha.replication.role import Role
 from rmqha.store.status import AppendResult, PutMessageStatus
 
+WAITING_MAX: Final = 65_536
+"""Ends of transactions whose half message cannot be seen yet: some 60 MB."""
 _VISIBLE_S: Final = 15.0
 """A half message is visible some milliseconds after its SEND_OK, and when it is flushed if slaves are missing."""
 
@@ -56,6 +60,8 @@ class EndTransactionProcessor:
         self._role: Final = role
         self._store_host: Final = store_host
         self._now_ms: Final = now_ms
+        self._waiting = 0
+        self._shares: Final = Shares()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the code this processor answers."""
@@ -72,11 +78,19 @@ class EndTransactionProcessor:
             return RemotingCommand(ResponseCode.SERVICE_NOT_AVAILABLE, remark=refusal)
         if not self._bridge.was_given_out(header.tran_state_table_offset):
             raise RemoteProtocolError(f"there is no half message {header.tran_state_table_offset}")
-        let_go = connection.let_go(request)
+        host = host_of(connection.peer)
+        if not self._shares.has_room(host, 1, free=WAITING_MAX - self._waiting):
+            remark = f"{self._waiting} ends of transactions wait for dispatch: the producer will be asked"
+            return RemotingCommand(ResponseCode.SYSTEM_BUSY, remark=remark)
+        self._count(host, 1)
         deadline = trio.current_time() + _VISIBLE_S
-        end = partial(self._end_visible, connection, let_go, header)
+        end = partial(self._end_visible, connection, connection.let_go(request), header)
         self._bridge.when_visible(header.tran_state_table_offset, deadline, end)
         return None
+
+    def _count(self, host: str, change: int) -> None:
+        self._waiting += change
+        self._shares.add(host, change)
 
     def _end_visible(
         self,
@@ -86,6 +100,7 @@ class EndTransactionProcessor:
         is_visible: bool,
         _queue_end: int,
     ) -> None:
+        self._count(host_of(connection.peer), -1)
         with connection.fenced(let_go):
             if not is_visible:
                 raise RemoteProtocolError(f"half message {header.tran_state_table_offset} cannot be read yet")
