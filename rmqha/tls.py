@@ -10,11 +10,12 @@ before it. Our protocols let the connecting side speak first, so nobody needs to
 
 import ssl
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
 from rmqha.choices import TlsMode
+from rmqha.codec.certificate import names_of
 from rmqha.codec.host import host_of
 from rmqha.codec.tls_records import TlsRecords
 from rmqha.errors import ConfigError
@@ -30,6 +31,8 @@ _NOT_TLS_ALERT: Final = bytes.fromhex("15 0303 0002 02 46")
 """A fatal alert, protocol_version (RFC 8446 §6): clients that did not begin with TLS learn from it what they met."""
 _HANDSHAKE_S: Final = 10.0
 _ENCRYPTED_AT_ONCE: Final = 256 * 1024
+_UNSENT_BYTES_MAX: Final = _ENCRYPTED_AT_ONCE + 64 * 1024
+"""Besides what a sender has encrypted TLS has some bytes to say, unless a peer has it say more and takes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +96,6 @@ def _load(context: ssl.SSLContext, options: TlsOptions) -> None:
 
 def _refuse_password() -> str:
     raise ValueError("its key is encrypted; give one that is not, readable by this user alone")
-
-
-def _names_of(certificate: dict[str, Any]) -> set[str]:
-    """Everything a certificate says its owner is called."""
-    names = {str(value) for _, value in certificate.get("subjectAltName", ())}
-    for part in certificate.get("subject", ()):
-        names |= {str(value) for kind, value in part if kind == "commonName"}
-    return names
 
 
 class TlsStream:
@@ -235,7 +230,7 @@ class TlsStream:
         wanted = self._options.peer_names
         if not wanted:
             return
-        names = _names_of(self._tls.getpeercert() or {})
+        names = names_of(self._tls.getpeercert() or {})
         if not names & set(wanted):
             found = ", ".join(sorted(names)) or "no name"
             raise UntrustedPeerError(f"the certificate of {self.peer} is for {found}; accepted are {', '.join(wanted)}")
@@ -256,7 +251,11 @@ class TlsStream:
         The receiver never waits for a sender, nor sends for one. If it did, two peers that both send much would wait
         for each other for ever.
         """
-        if self._outgoing.pending and not self._sending.locked():
+        pending = self._outgoing.pending
+        if self._sending.locked():
+            if pending > _UNSENT_BYTES_MAX:
+                raise trio.BrokenResourceError(f"{self.peer} asks for new keys, and takes nothing")
+        elif pending:
             self._sending.acquire_nowait()
             try:
                 await self._stream.send_all(self._outgoing.read())

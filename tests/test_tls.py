@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from rmqha.choices import TlsMode
@@ -370,6 +371,36 @@ async def test_few_new_keys_are_made_in_each_pass_of_the_event_loop(
         await trio.lowlevel.checkpoint()
         passes += 1
     assert passes >= 2 * 600 / RECORDS_AT_ONCE
+
+
+async def test_who_asks_for_new_keys_and_takes_nothing_is_cut_off(
+    pki: Pki, memory: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Each reply has 27 bytes, which gathered behind what a sender could not get rid of: 18 MB of 8 clients."""
+    options = pki.options(HOST, require_peer_cert=False)
+    served = await start(nursery, TlsNetwork(memory, options))
+    client, stream = OpensslClient(), await memory.connect(HOST, PORT, timeout_s=5)
+    buffer, count = memoryview(bytearray(65_536)), 0
+    while not client.shake_hands(bytes(buffer[:count])):
+        await stream.send_all(client.to_send())
+        count = await stream.receive_into(buffer)
+    await stream.send_all(client.to_send())
+    await trio.testing.wait_all_tasks_blocked()
+
+    async def send_much() -> None:
+        with suppress(trio.ClosedResourceError, trio.BrokenResourceError):
+            await served.streams[0].send_all(bytes(4 << 20))
+
+    nursery.start_soon(send_much)
+    await trio.testing.wait_all_tasks_blocked()
+    asked = 0
+    while not served.reasons:
+        asked += 200
+        client.ask_for_new_keys(200)
+        await stream.send_all(client.to_send())
+        await trio.testing.wait_all_tasks_blocked()
+    assert asked * 20 < 400_000, "it answers each with more than 20 bytes"
+    assert "takes nothing" in served.reasons[0]
 
 
 async def test_strangers_of_one_host_keep_nobody_else_from_shaking_hands(

@@ -99,7 +99,7 @@ class _Caller:
     def refuse(self, asked: int, result: AppendResult) -> None:
         self._finish(asked, PutMessageResult(result.status, result))
 
-    def finish_oneway(self, puts: int) -> None:
+    def finish_oneway(self, puts: list[int]) -> None:
         """None is put one-way."""
 
     def prepare_answers(self, stored: list[tuple[int, AppendResult]]) -> Answer:

@@ -65,8 +65,8 @@ class PutCaller(Protocol[Asked]):
         """Answer what is not stored."""
         ...
 
-    def finish_oneway(self, puts: int) -> None:
-        """So many one-way messages are appended: nothing of them is held any more."""
+    def finish_oneway(self, puts: list[Asked]) -> None:
+        """These one-way messages are appended: nothing of them is held any more."""
         ...
 
     def prepare_answers(self, stored: list[tuple[Asked, AppendResult]]) -> Answer:
@@ -208,14 +208,15 @@ class PutMessageService:
         waiting: list[tuple[Asked, AppendResult]] = []
         at_once: list[tuple[Asked, AppendResult]] = []
         ends: list[int] = []
-        oneways = 0
+        oneways: list[Asked] = []
         for (asked, _, wait, oneway), result in zip(puts, results, strict=False):
             status, offset, size, _, _, _, _ = result
             if status is not _PUT_OK:
                 self._store.stats.put_message_failed_times += 1
                 caller.refuse(asked, result)
                 continue
-            oneways += oneway
+            if oneway:
+                oneways.append(asked)
             if wait:
                 waiting.append((asked, result))
                 ends.append(offset + size)

@@ -25,8 +25,9 @@ LARGE_BYTES: Final = 256 * 1024
 """Of records in memory: what more than that may become of is prepared a few at one time."""
 
 
-Asked = tuple[int, int, bool, int]
-"""What an answer needs of its request: opaque, serialize, whether it is one-way, and the queue the producer is told."""
+Asked = tuple[int, int, bool, int, int]
+"""What an answer needs of its request: opaque, serialize, whether it is one-way, the queue the producer is told, and
+its size on the wire."""
 
 
 @lru_cache(maxsize=4096)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rmqha.broker.deleted_topics import DELETED_QUEUES_MAX, DeletedTopic, DeletedTopics, decode_deleted
+from rmqha.broker.topic_shares import TopicShares
+from rmqha.codec.host import host_of
 from rmqha.codec.limits import TABLE_SIZE_MAX, topic_problem
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.codec.route import AUTO_CREATE_TOPIC_KEY_TOPIC, PERM_INHERIT, PERM_READ, PERM_WRITE
@@ -157,6 +159,7 @@ class TopicConfigManager:
         self._queues_max = rules.max_queues + self._count_queues()
         self._queues = self._count_queues()
         self._size = self._count_size()
+        self._shares = TopicShares()
 
     def _count_queues(self) -> int:
         return sum(topic.queue_nums for topic in self._table.values())
@@ -172,15 +175,21 @@ class TopicConfigManager:
         return self._table.get(topic)
 
     def create_topic_in_send_message_method(
-        self, topic: str, *, default_topic: str, client_default_topic_queue_nums: int
+        self, topic: str, *, default_topic: str, client_default_topic_queue_nums: int, peer: str = ""
     ) -> TopicConfig | None:
         """The topic's configuration, created on first use as the default topic allows; None if it may not be.
+
+        Args:
+            topic: its name.
+            default_topic: what it is made after.
+            client_default_topic_queue_nums: how many queues the client asks for.
+            peer: the client; empty: a topic that is not made for a client's host.
 
         It has at least one queue, whatever the client asks for: one is made by the first message in any case.
 
         Raises:
-            RemoteProtocolError: with its queues there would be more than ``queues_max``, or the table would be larger
-                than slaves can fetch.
+            RemoteProtocolError: with its queues there would be more than ``queues_max``, the table would be larger
+                than slaves can fetch, or sends of this host have made as much of either as is left for all others.
 
         Source: spec: remoting §2.3, auto topic creation.
         """
@@ -191,10 +200,10 @@ class TopicConfigManager:
         if template is None or not template.perm & PERM_INHERIT:
             return None
         queue_nums = max(1, min(client_default_topic_queue_nums, template.write_queue_nums))
-        return self._create(TopicConfig(topic, queue_nums, queue_nums, template.perm & ~PERM_INHERIT))
+        return self._create(TopicConfig(topic, queue_nums, queue_nums, template.perm & ~PERM_INHERIT), peer)
 
     def create_topic_in_send_message_back_method(
-        self, topic: str, *, queue_nums: int, topic_sys_flag: int = 0
+        self, topic: str, *, queue_nums: int, topic_sys_flag: int = 0, peer: str = ""
     ) -> TopicConfig:
         """The topic's configuration, created on first use whatever ``autoCreateTopicEnable`` says: a group's own topic.
 
@@ -206,10 +215,12 @@ class TopicConfigManager:
             return known
         if problem := topic_problem(topic):
             raise RemoteProtocolError(f"topic {topic[:80]} is not made: {problem}")
-        return self._create(TopicConfig(topic, queue_nums, queue_nums, topic_sys_flag=topic_sys_flag))
+        return self._create(TopicConfig(topic, queue_nums, queue_nums, topic_sys_flag=topic_sys_flag), peer)
 
-    def _create(self, created: TopicConfig) -> TopicConfig:
+    def _create(self, created: TopicConfig, peer: str) -> TopicConfig:
         self._check_room(created)
+        free = (self._queues_max - self._queues, TABLE_SIZE_MAX - self._size - self.deleted.json_size)
+        self._shares.take(created.topic_name, (created.queue_nums, created.json_size), free, host=host_of(peer))
         self.made += 1
         self.unsaved[created.topic_name] = self.made
         self._put(created)
@@ -274,6 +285,7 @@ class TopicConfigManager:
         if former is not None:
             self._queues -= former.queue_nums
             self._size -= former.json_size
+        self._shares.give_back(topic)
         self.unsaved.pop(topic, None)
         self._learned.discard(topic)
         if ends:

@@ -80,7 +80,7 @@ class UsualPuts:
             request = requests[number]
             if not isinstance(request, UsualSend):
                 return number - start
-            head, opaque, born_ms, key, shape, properties, body, layout, _, _ = request
+            head, opaque, born_ms, key, shape, properties, body, layout, _, size = request
             known: _Destination | None = head.known
             if known is None or known.version is not version:
                 known = self._meet(head, born_host)
@@ -118,7 +118,7 @@ class UsualPuts:
                     keys,
                 ),
             )
-            accepted.append(new(Put, ((opaque, layout.serialize, False, queue_id), record, wait, False)))
+            accepted.append(new(Put, ((opaque, layout.serialize, False, queue_id, size), record, wait, False)))
         return len(requests) - start
 
     def _meet(self, head: Head, born_host: bytes) -> _Destination | None:

@@ -103,9 +103,8 @@ def send(
         click.echo(as_json if output == "json" else report.as_text(elapsed_s=elapsed_s))
     for status, text in log.examples.items():
         click.echo(f"{status}: {text}", err=True)
-    if receipts is not None:
-        receipts.flush()
-    if failure is not None:
+    incomplete = log.finish()
+    if failure := failure or incomplete:
         raise failure
     if interrupted:
         ctx.exit(EXIT_INTERRUPTED)

@@ -42,6 +42,13 @@ class AnswerLog:
         """The first error's text for each kind of error."""
         self.gone: str = ""
         """Why nothing more can be sent: the broker is gone."""
+        self.unwritten: str = ""
+        """Why receipts are lacking: nothing more is sent whose receipt nobody would have."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to be sent."""
+        return bool(self.gone or self.unwritten)
 
     def sent(self, body: bytes) -> None:
         """Note one message on its way."""
@@ -54,15 +61,35 @@ class AnswerLog:
             sent_at, body = self._sent.popleft()
             status = _status_of(outcome)
             self._report.add(status, latency_s=now - sent_at, body_size=len(body))
-            if self._receipts is not None:
+            if self._receipts is not None and not self.unwritten:
                 receipt = _receipt(self._topic, outcome, status, body=body, latency_s=now - sent_at)
-                self._receipts.write(json.dumps(receipt) + "\n")
+                self._write(self._receipts, json.dumps(receipt) + "\n")
             if not isinstance(outcome, SendResult):
                 self.examples.setdefault(status, str(outcome))
             if isinstance(outcome, RemotingConnectError):
                 self.gone = str(outcome)
         if self.advance is not None:
             self.advance(len(outcomes))
+
+    def finish(self) -> CliError | None:
+        """Write what is left of the receipts; returns why they are not all there."""
+        if self._receipts is not None and not self.unwritten:
+            self._write(self._receipts, "")
+        if not self.unwritten:
+            return None
+        return CliError(
+            "the receipts are not complete",
+            why=self.unwritten,
+            hint="all messages that were sent are counted above; make room, and send the others",
+        )
+
+    def _write(self, receipts: IO[str], line: str) -> None:
+        try:
+            receipts.write(line)
+            if not line:
+                receipts.flush()
+        except OSError as error:
+            self.unwritten = error.strerror or str(error)
 
 
 async def send_all(plan: Plan, source: AsyncIterator[Iterable[bytes]], log: AnswerLog) -> CliError | None:
@@ -80,6 +107,8 @@ async def send_all(plan: Plan, source: AsyncIterator[Iterable[bytes]], log: Answ
             await send_chunk(producer, plan, bodies, log)
             if log.gone:
                 return UnreachableError(plan.address, log.gone)
+            if log.unwritten:
+                break
     return None
 
 
@@ -89,7 +118,7 @@ async def send_chunk(producer: Producer, plan: Plan, bodies: Iterable[bytes], lo
     for body in bodies:
         log.sent(body)
         log.answered(await pipeline.send(_message(plan, body)))
-        if log.gone:
+        if log.is_over:
             break
     log.answered(await pipeline.finish())
 

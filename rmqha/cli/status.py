@@ -16,6 +16,9 @@ ASK_AGAIN_AFTER_S: Final = 0.2
 _ANSWER_S: Final = 5.0
 _ANSWER_MIN_S: Final = 1.0
 """The last question of ``--wait``, too, gets so long: a busy broker is not taken for one that cannot be reached."""
+_NO_STATUS: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What comes of reading facts that are none."""
+_REASON_SIZE_MAX: Final = 200
 
 
 @click.command(
@@ -40,30 +43,45 @@ A RocketMQ broker is asked the same way and tells less.
 @click.pass_context
 def status(ctx: click.Context, address: str, output: str, wait: str | None, timeout_s: float | None) -> None:
     """Say how a broker and its replicas are: the verdict first, then why, then the figures."""
-    from rmqha.cli.status_text import render_status  # noqa: PLC0415
-
     if wait is None:
-        facts, verdict = _ask(address, timeout_s=timeout_s or _ANSWER_S)
+        facts, verdict, text = _ask(address, timeout_s=timeout_s or _ANSWER_S)
     else:
-        facts, verdict = _wait_in_sync(address, timeout_s=timeout_s or 60.0)
+        facts, verdict, text = _wait_in_sync(address, timeout_s=timeout_s or 60.0)
     if output == "json":
         judged = {"verdict": verdict.level, "summary": verdict.summary, "reasons": list(verdict.reasons)}
         click.echo(json.dumps(judged | {"inSync": verdict.in_sync} | facts, ensure_ascii=not takes_unicode()))
     else:
-        click.echo(render_status(facts, verdict))
+        click.echo(text)
     if verdict.level != "ok":
         ctx.exit(EXIT_FAILED)
 
 
-def _ask(address: str, *, timeout_s: float) -> tuple[dict[str, Any], Any]:
+def _ask(address: str, *, timeout_s: float) -> tuple[dict[str, Any], Any, str]:
+    """The broker's facts, the verdict, and both as lines.
+
+    Raises:
+        UnreachableError: nobody answers.
+        CliError: what it says is no broker's status.
+    """
     from rmqha.cli.ask import runtime_table  # noqa: PLC0415 - the codec is not for --help
+    from rmqha.cli.status_text import render_status  # noqa: PLC0415
     from rmqha.cli.verdict import judge, read_status  # noqa: PLC0415
+    from rmqha.logs import escaped  # noqa: PLC0415
 
-    facts = read_status(runtime_table(address, timeout_s=timeout_s))
-    return facts, judge(facts)
+    table = runtime_table(address, timeout_s=timeout_s)
+    try:
+        facts = read_status(table)
+        verdict = judge(facts)
+        return facts, verdict, render_status(facts, verdict)
+    except _NO_STATUS as error:
+        raise CliError(
+            f"what the broker at {address} says of itself is no status",
+            why=escaped(f"{type(error).__name__}: {error}"[:_REASON_SIZE_MAX]),
+            hint="is it of a newer version than this command, or no broker at all?",
+        ) from None
 
 
-def _wait_in_sync(address: str, *, timeout_s: float) -> tuple[dict[str, Any], Any]:
+def _wait_in_sync(address: str, *, timeout_s: float) -> tuple[dict[str, Any], Any, str]:
     """Ask until the verdict says in sync; a broker that is just starting may be unreachable meanwhile.
 
     Raises:
@@ -76,13 +94,13 @@ def _wait_in_sync(address: str, *, timeout_s: float) -> tuple[dict[str, Any], An
     while True:
         left_s = deadline - time.monotonic()
         try:
-            facts, verdict = _ask(address, timeout_s=max(min(left_s, _ANSWER_S), _ANSWER_MIN_S))
+            facts, verdict, text = _ask(address, timeout_s=max(min(left_s, _ANSWER_S), _ANSWER_MIN_S))
         except UnreachableError:
             if left_s <= ASK_AGAIN_AFTER_S:
                 raise
         else:
             if verdict.in_sync:
-                return facts, verdict
+                return facts, verdict, text
             if left_s <= ASK_AGAIN_AFTER_S:
                 why = escaped("; ".join(verdict.reasons) or verdict.summary)
                 raise CliError(f"not in sync within {timeout_s:g} s", why=why, hint="ask the other broker, too")

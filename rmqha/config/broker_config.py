@@ -117,7 +117,8 @@ class BrokerConfig(
         roles=MASTER,
         ours=True,
         meaning="Most queues, of all topics together, that sends may make: each costs some memory, a file, and its "
-        "share of a start's time. Topics beyond it are not made; those there are go on.",
+        "share of a start's time. Topics beyond it are not made; those there are go on. Of one address no more are "
+        "made, from a start on, than are left for all others.",
     )
     auto_create_subscription_group: bool = key(
         "autoCreateSubscriptionGroup",

@@ -51,8 +51,8 @@ class ListenerConfig:
         low=1 << 20,
         high=1 << 40,
         ours=True,
-        meaning="Most bytes of requests not yet answered, all connections together; above it nothing more is "
-        "read of those with 64 KiB until answers have gone out.",
+        meaning="Most bytes of requests not yet answered, and 2 KiB for each, all connections together; above it "
+        "nothing more is read of those with 64 KiB until answers have gone out.",
     )
     max_in_flight_bytes_per_connection: int = key(
         "maxInFlightBytesPerConnection",

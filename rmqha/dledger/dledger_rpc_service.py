@@ -56,19 +56,20 @@ class Answers:
     """What becomes of several questions at one time; each connection's go out together."""
 
     def __init__(self) -> None:
-        self._frames: defaultdict[Connection, list[bytes]] = defaultdict(list)
+        self._answers: defaultdict[Connection, list[tuple[bytes, int]]] = defaultdict(list)
+        """Each with the size of its request."""
 
     def add(self, connection: Connection, command: RemotingCommand, body: bytes) -> None:
         """Answer with the next :meth:`send`."""
         response = RemotingCommand(HANDLED, command.opaque, FLAG_RESPONSE, body=body, serialize=command.serialize)
-        self._frames[connection].append(response.encode())
+        self._answers[connection].append((response.encode(), command.size))
 
     def send(self) -> None:
         """Send what was added."""
-        if self._frames:
-            frames_of, self._frames = self._frames, defaultdict(list)
-            for connection, frames in frames_of.items():
-                connection.send_responses(frames)
+        if self._answers:
+            answers_to, self._answers = self._answers, defaultdict(list)
+            for connection, answers in answers_to.items():
+                connection.send_responses([frame for frame, _ in answers], sum([size for _, size in answers]))
 
 
 @dataclass(frozen=True, slots=True)

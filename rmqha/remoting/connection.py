@@ -6,13 +6,14 @@ from typing import Final, TypeVarTuple
 
 import trio
 
+from rmqha.codec.host import host_of
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rmqha.codec.usual.decoder import RequestDecoder
 from rmqha.codec.usual.sends import Request
 from rmqha.errors import RemotingSendRequestError, RemotingTimeoutError, forget_locals
 from rmqha.memory import BytesLike
 from rmqha.remoting.fence import Fence, Guard
-from rmqha.remoting.in_flight import LET_GO, InFlight
+from rmqha.remoting.in_flight import InFlight
 from rmqha.remoting.limits import Capacity, RemotingLimits
 from rmqha.remoting.outgoing import OutgoingQueue
 from rmqha.remoting.request_handler import RequestHandler
@@ -36,7 +37,6 @@ class Connection:
     Attributes:
         peer: the client as ``ip:port``.
         in_flight: requests not answered yet.
-        large_answers: of all clients, but for parts of the log; who sends one otherwise than as a reply notes it.
         requests: how many arrived in all, one-way ones included.
     """
 
@@ -52,11 +52,10 @@ class Connection:
         self._handler = handler
         self._limits = limits
         self._capacity = capacity
-        self.large_answers: Final = capacity.large_answers
         self._turns = capacity.turns
-        self._undecoded_bytes = 0
+        self._undecoded_bytes = self._begun_bytes = 0
         self._fence = fence
-        self._outgoing = OutgoingQueue(stream, write_timeout_s=limits.write_timeout_s, account=capacity.outgoing)
+        self._outgoing = OutgoingQueue(stream, write_timeout_s=limits.write_timeout_s, owe=capacity.owed.add)
         self._responses = ResponseTable(stream.peer)
         self._heard_at = inf
         self._frame_begun_at = inf
@@ -68,28 +67,17 @@ class Connection:
         self._ending = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
 
-    def send_response(self, *parts: BytesLike, was_let_go: bool = False) -> None:
-        """Queue the answer to one request; answers queued meanwhile go out together."""
-        if self.closed:
-            return
-        self.in_flight.release_one(was_let_go=was_let_go)
-        self._outgoing.put_all(parts)
+    def send_response(self, *parts: BytesLike, size: int) -> None:
+        """Queue the answer to one request, of ``size`` bytes; answers queued meanwhile go out together."""
+        if not self.closed:
+            self.in_flight.release(1, size)
+            self._outgoing.put_all(parts)
 
-    def send_responses(self, frames: list[bytes]) -> None:
-        """Queue the answers to as many requests; a lone one is sent at once if nothing is queued."""
-        if len(frames) == 1:
-            self.send_nowait(frames[0])
-        elif frames and not self.closed:
-            self.in_flight.release(len(frames))
-            self._outgoing.put(b"".join(frames))
-
-    def send_nowait(self, *parts: BytesLike, was_let_go: bool = False) -> None:
-        """As :meth:`send_response`, but at once if nothing is queued: for a lone answer."""
-        if self.closed:
-            return
-        self.in_flight.release_one(was_let_go=was_let_go)
-        for part in parts:
-            self._outgoing.put_nowait(part)
+    def send_responses(self, frames: list[bytes], size: int) -> None:
+        """Queue the answers to as many requests, of ``size`` bytes; a lone one is sent at once if nothing is queued."""
+        if frames and not self.closed:
+            self.in_flight.release(len(frames), size)
+            (self._outgoing.put_nowait if len(frames) == 1 else self._outgoing.put)(b"".join(frames))
 
     def respond(
         self,
@@ -105,30 +93,25 @@ class Connection:
 
     def send_reply(self, request: Request, response: RemotingCommand) -> None:
         """Send ``response`` as the answer to ``request``, in its form; a one-way request is never answered."""
-        was_let_go = request.size == LET_GO
-        if request.flag & FLAG_ONEWAY:
-            self.in_flight.release_one(was_let_go=was_let_go)
-            return
-        response.opaque = request.opaque
-        response.flag = FLAG_RESPONSE
-        response.serialize = request.serialize
-        self.send_nowait(response.encode(), was_let_go=was_let_go)
-        if len(response.body) >= self._limits.outgoing_share_bytes:
-            self.large_answers.note_sent(self.large_answers.begin(len(response.body)), self)
+        self.in_flight.release(1, request.size)
+        if not request.flag & FLAG_ONEWAY and not self.closed:
+            response.opaque = request.opaque
+            response.flag = FLAG_RESPONSE
+            response.serialize = request.serialize
+            self._outgoing.put_nowait(response.encode())
 
-    def finish_oneway(self, requests: int) -> None:
-        """Give back what so many one-way requests took: nothing of them is held any more."""
-        self.in_flight.release(requests)
+    def finish_oneway(self, requests: int, size: int) -> None:
+        """Give back what so many one-way requests of ``size`` bytes took: nothing of them is held any more."""
+        self.in_flight.release(requests, size)
 
     def let_go(self, request: Request) -> RemotingCommand:
-        """Give back what ``request`` took: it will be answered later, maybe much later, and its bytes are not kept.
+        """Give back the bytes of ``request``: it will be answered later, maybe much later, and they are not kept.
 
         Returns:
-            No more of it than its answer needs, of the size :data:`LET_GO`; let go again, it stays as it is.
+            No more of it than its answer needs, of size 0.
         """
-        if request.size != LET_GO:
-            self.in_flight.let_go(request.size)
-        return RemotingCommand(request.code, request.opaque, request.flag, serialize=request.serialize, size=LET_GO)
+        self.in_flight.let_go(request.size)
+        return RemotingCommand(request.code, request.opaque, request.flag, serialize=request.serialize)
 
     def fenced(self, request: Request | None = None) -> Guard:
         """Keep what goes wrong in a block with this client: ``request`` is refused, or this connection ends."""
@@ -184,6 +167,7 @@ class Connection:
         """End this connection now; what is queued is dropped."""
         if not self.closed:
             self.close_reason = reason
+            self._outgoing.close()
             self._ending.cancel()
 
     def drain(self, reason: str) -> None:
@@ -199,6 +183,7 @@ class Connection:
             RemoteProtocolError: the client broke the protocol.
             trio.BrokenResourceError: the client is gone, or does not take its answers.
         """
+        self._capacity.owed.join(self, host_of(self.peer))
         try:
             with self._ending:
                 async with trio.open_nursery() as self._nursery:
@@ -232,9 +217,8 @@ class Connection:
         self.closed = True
         self._stream.close()
         self._outgoing.close()
-        self._capacity.release(self._undecoded_bytes)
-        self._capacity.unfinished.note(self, 0, begun_anew=True)
-        self._undecoded_bytes = 0
+        self._note_pending(0, waits_for_turn=False)
+        self._capacity.owed.leave(self)
         self.in_flight.forget()
         self._responses.fail_all("the client's connection ended")
         self._steps = None
@@ -264,17 +248,18 @@ class Connection:
             else:
                 commands = decoder.on_received(buffer, count)
             completed = bool(commands)
+            pending = decoder.pending_size
+            if held or pending:
+                self._note_pending(pending, waits_for_turn=decoder.more)
             if completed:
                 self._frame_begun_at = inf  # of what comes next we hear when these have had their turns
-                await self._take_in_turns(commands, held + count - decoder.pending_size)
+                await self._take_in_turns(commands, held + count - pending)
             del commands  # a frame may have 16 MiB, and the client may sit there from now on
             if decoder.more:
                 completed = await self._take_more(decoder) or completed
             if completed or not held:
                 self._heard_at = trio.current_time()
                 self._frame_begun_at = self._heard_at if decoder.pending_size else inf
-            if held or decoder.pending_size:
-                self._capacity.unfinished.note(self, decoder.pending_size, begun_anew=completed)
             crumbs = 0 if completed or count >= _CRUMB_BYTES_MAX else crumbs + 1
             if crumbs >= _CRUMBS_MAX:
                 await trio.sleep(_CRUMBS_GATHERED_S)
@@ -283,23 +268,37 @@ class Connection:
         """Decode and handle, in turns, what was received beyond that; returns whether any frame was completed."""
         completed, begun_at = False, self._frame_begun_at
         while decoder.more:
-            self._frame_begun_at = inf
+            self._heard_at = self._frame_begun_at = inf  # it is we who do not listen
             held = decoder.pending_size
-            if commands := await self._decode_more(decoder):
+            await self._wait_turn(held)
+            while self.in_flight.is_full:
+                await self._wait_capacity()
+                await self._wait_turn(held)
+            self._heard_at = trio.current_time()
+            commands = decoder.decode_more(self._turns.requests)
+            self._note_pending(decoder.pending_size, waits_for_turn=decoder.more)
+            if commands:
                 completed = True
                 await self._take_in_turns(commands, held - decoder.pending_size)
         self._frame_begun_at = begun_at
         return completed
 
-    async def _decode_more(self, decoder: RequestDecoder) -> list[Request]:
-        """Decode what is held when it is this connection's turn; till then it is accounted."""
-        self._undecoded_bytes = decoder.pending_size
-        self._capacity.used_bytes += self._undecoded_bytes
-        await self._wait_turn()
-        self._capacity.release(self._undecoded_bytes)
-        self._undecoded_bytes = 0
-        self._heard_at = trio.current_time()
-        return decoder.decode_more(self._turns.requests)
+    def _note_pending(self, size: int, *, waits_for_turn: bool) -> None:
+        """Keep account of what was received and is no request yet."""
+        undecoded_before, begun_before = self._undecoded_bytes, self._begun_bytes
+        self._undecoded_bytes, self._begun_bytes = (size, 0) if waits_for_turn else (0, size)
+        self._capacity.release(undecoded_before - self._undecoded_bytes)
+        self._capacity.owed.add(self._begun_bytes - begun_before)
+
+    @property
+    def owed_bytes(self) -> int:
+        """See :class:`~rmqha.remoting.owed.Debtor`."""
+        return self._begun_bytes + self._outgoing.size
+
+    @property
+    def owed_since(self) -> float:
+        """See :class:`~rmqha.remoting.owed.Debtor`."""
+        return min(self._frame_begun_at, self._outgoing.sent_at if self._outgoing.size else inf)
 
     async def _watch_idle(self) -> None:
         """End the connection when nothing went over it, in either direction, for too long."""
@@ -339,7 +338,7 @@ class Connection:
                     await self._wait_turn()
                     begun_at = trio.current_time()
         finally:
-            self.in_flight.release(len(requests))
+            self.in_flight.release(len(requests), sum(request.size for request in requests))
 
     async def _finish_steps(self) -> None:
         """What has been begun is finished, also while the server is shutting down, until this connection is closed."""
@@ -357,16 +356,17 @@ class Connection:
             for command in commands:
                 if isinstance(command, RemotingCommand) and command.flag & FLAG_RESPONSE:
                     self._responses.complete(command)
+                    size -= command.size
             commands[:] = [command for command in commands if not command.flag & FLAG_RESPONSE]
         if commands:
             self.in_flight.add(len(commands), size)
             self.requests += len(commands)
 
-    async def _wait_turn(self) -> None:
-        await self._turns.wait(self._undecoded_bytes)
+    async def _wait_turn(self, undecoded_bytes: int = 0) -> None:
+        await self._turns.wait(undecoded_bytes)
         while self._outgoing.size >= (size := self._outgoing_bytes_max()):
             await self._outgoing.wait_below(size)
-            await self._turns.wait(self._undecoded_bytes)
+            await self._turns.wait(undecoded_bytes)
 
     @property
     def is_turn_over(self) -> bool:
@@ -380,7 +380,7 @@ class Connection:
 
     def _outgoing_bytes_max(self) -> int:
         limits = self._limits
-        is_much = self._capacity.outgoing.size >= limits.outgoing_bytes_max
+        is_much = self._capacity.owed.size >= limits.outgoing_bytes_max
         return limits.outgoing_share_bytes if is_much else limits.connection_outgoing_bytes_max
 
     @property

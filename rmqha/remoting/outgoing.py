@@ -1,6 +1,6 @@
 """OutgoingQueue: what waits to be sent on one connection, and the one task that sends it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import trio
 
@@ -12,23 +12,18 @@ _GATHERED_BYTES_MAX = 1024 * 1024
 _COPIED_BYTES_MAX = 32 * 1024
 
 
-class OutgoingAccount:
-    """What several queues hold together."""
-
-    __slots__ = ("size",)
-
-    def __init__(self) -> None:
-        self.size = 0
+def _to_nobody(_size: int) -> None:
+    pass
 
 
 class OutgoingQueue:
     """Bytes leave in the order they were put, gathered into few sends.
 
     Invariant: ``size`` is the sum of what was put and has not been handed to the kernel, 0 once :meth:`run` has ended;
-    it is part of the account's.
+    ``owe`` is told of each change: how many bytes more, or less.
     """
 
-    def __init__(self, stream: Stream, *, write_timeout_s: float, account: OutgoingAccount | None = None) -> None:
+    def __init__(self, stream: Stream, *, write_timeout_s: float, owe: Callable[[int], None] = _to_nobody) -> None:
         self._stream = stream
         self._write_timeout_s = write_timeout_s
         self._parts: list[BytesLike] = []
@@ -36,10 +31,10 @@ class OutgoingQueue:
         self._closed = False
         self._writer = trio.lowlevel.ParkingLot()
         self._drained = trio.lowlevel.ParkingLot()
-        self._account = account or OutgoingAccount()
+        self._owe = owe
         self.size = 0
         self.sent_at = trio.current_time()
-        """When bytes were last handed to the kernel (trio's clock)."""
+        """When bytes were last handed to the kernel, or were put with none before them (trio's clock)."""
 
     def put(self, data: BytesLike) -> None:
         """Queue ``data``; it goes out with whatever else is queued until the writer task runs."""
@@ -49,10 +44,12 @@ class OutgoingQueue:
         """As :meth:`put`, all of them: an answer to a pull has a part for each message."""
         if self._closed or not parts:
             return
+        if not self.size:
+            self.sent_at = trio.current_time()
         self._parts += parts
         size = sum(map(len, parts))
         self.size += size
-        self._account.size += size
+        self._owe(size)
         if self._writer:
             self._writer.unpark()
 
@@ -67,12 +64,13 @@ class OutgoingQueue:
             taken = 0  # the writer task will meet the same error, and can raise it
         self.sent_at = trio.current_time()
         if taken < len(data):
-            self.put(memoryview(data)[taken:])
+            self.put(bytes(memoryview(data)[taken:]))  # a view would keep what is taken as well
 
     async def wait_below(self, size: int) -> None:
         """Wait until fewer than ``size`` bytes are queued, or the queue is closed."""
         while self.size >= size and not self._closed:
             await self._drained.park()
+        await trio.lowlevel.checkpoint_if_cancelled()  # who waits again and again, of a queue that was closed, ends
 
     async def run(self) -> None:
         """Send what is put, until :meth:`close`.
@@ -92,7 +90,7 @@ class OutgoingQueue:
             raise
         finally:
             self.close()
-            self._account.size -= self.size
+            self._owe(-self.size)
             self._parts = []
             self.size = 0  # nobody will take the rest, and nobody must wait until somebody does
 
@@ -100,11 +98,12 @@ class OutgoingQueue:
         """Send what is queued now, and keep nothing of it."""
         parts, self._parts = self._parts, []
         self._sending = True
-        for data in _gather(parts):
-            await self._send(data)
+        for data, freed in _gather(parts):
+            await self._send(data, freed)
         self._sending = False
 
-    async def _send(self, data: BytesLike) -> None:
+    async def _send(self, data: BytesLike, freed: int) -> None:
+        """Send ``data``; so many bytes are not kept any more then."""
         taken = self._stream.send_nowait(data)  # as a rule all of it, and then no time limit has to be set up
         if taken < len(data):
             with trio.move_on_after(self._write_timeout_s) as scope:
@@ -113,8 +112,8 @@ class OutgoingQueue:
                 waited_s = self._write_timeout_s
                 raise trio.BrokenResourceError(f"slow reader: {len(data)} bytes not taken in {waited_s:g} s")
         self.sent_at = trio.current_time()
-        self.size -= len(data)
-        self._account.size -= len(data)
+        self.size -= freed
+        self._owe(-freed)
         self._drained.unpark_all()
 
     def close(self) -> None:
@@ -124,24 +123,37 @@ class OutgoingQueue:
         self._drained.unpark_all()
 
 
-def _gather(parts: list[BytesLike]) -> Iterator[BytesLike]:
-    """Join small neighbours; leave large ones, such as mapped log bytes, uncopied; send no more than 1 MiB at once."""
+def _gather(parts: list[BytesLike]) -> Iterator[tuple[BytesLike, int]]:
+    """Join small neighbours; leave large ones, such as mapped log bytes, uncopied; send no more than 1 MiB at once.
+
+    Takes out of ``parts`` what it has seen. With each piece goes what is kept no longer when it is sent: of a large
+    part, with its last piece, all of it.
+    """
     sizes = [len(part) for part in parts]
     if max(sizes) <= _COPIED_BYTES_MAX and sum(sizes) <= _GATHERED_BYTES_MAX:
-        yield parts[0] if len(parts) == 1 else b"".join(parts)
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        yield data, len(data)
         return
+    parts.reverse()
     small: list[BytesLike] = []
     size = 0
-    for part in parts:
-        if len(part) <= _COPIED_BYTES_MAX:
+    while parts:
+        part = parts.pop()
+        is_large = len(part) > _COPIED_BYTES_MAX
+        if not is_large:
             small.append(part)
             size += len(part)
-        if small and (len(part) > _COPIED_BYTES_MAX or size >= _GATHERED_BYTES_MAX):
-            yield small[0] if len(small) == 1 else b"".join(small)
+        if small and (is_large or size >= _GATHERED_BYTES_MAX or not parts):
+            data, freed = b"".join(small), size
             small, size = [], 0
-        if len(part) > _COPIED_BYTES_MAX:
-            view = memoryview(part)
-            for at in range(0, len(view), _GATHERED_BYTES_MAX):
-                yield view[at : at + _GATHERED_BYTES_MAX]
-    if small:
-        yield small[0] if len(small) == 1 else b"".join(small)
+            yield data, freed
+        if is_large:
+            yield from _pieces_of(part)
+
+
+def _pieces_of(part: BytesLike) -> Iterator[tuple[BytesLike, int]]:
+    view = memoryview(part)
+    for at in range(0, len(view), _GATHERED_BYTES_MAX):
+        end = at + _GATHERED_BYTES_MAX
+        yield view[at:end], len(view) if end >= len(view) else 0

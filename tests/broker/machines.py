@@ -95,7 +95,7 @@ class Sender:
     def __init__(self) -> None:
         self.answers: dict[int, RemotingCommand] = {}
 
-    def send_responses(self, frames: list[bytes]) -> None:
+    def send_responses(self, frames: list[bytes], _size: int) -> None:
         self.answers |= {answer.opaque: answer for answer in decode_frames(b"".join(frames))[0]}
 
     def respond(self, request: RemotingCommand, code: int, *, remark: str | None = None) -> None:

@@ -13,7 +13,7 @@ import structlog
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker import consumer_offset_manager, pull_request_hold_service
+from rmqha.broker import consumer_offset_manager, pull_request_hold_service, topic_config_manager
 from rmqha.broker.client_channel_info import ClientChannelInfo
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
@@ -39,24 +39,24 @@ def logs() -> Iterator[list[Any]]:
 
 
 async def test_topics_beyond_max_queues_are_not_made(autojump_clock: MockClock) -> None:
-    machine = Machine(SimNet(), "10.0.0.1", {"maxQueues": "20"})
+    machine = Machine(SimNet(), "10.0.0.1", {"maxQueues": "40"})
     async with machine.broker(), machine.client() as client:
         codes = [(await ask(client, send_request(b"x", topic=f"t{number}"))).code for number in range(8)]
-        assert codes == [ResponseCode.SUCCESS] * 5 + [ResponseCode.SYSTEM_ERROR] * 3, "of four queues each"
+        assert codes == [ResponseCode.SUCCESS] * 5 + [ResponseCode.SYSTEM_ERROR] * 3, "half, of four queues each"
         assert (await ask(client, send_request(b"x", topic="t4", queue_id=3))).code == ResponseCode.SUCCESS
         answer = await ask(client, send_request(b"x", topic="t5"))
         assert "maxQueues" in (answer.remark or "")
-    async with machine.broker(), machine.client() as client:
+    async with machine.broker(maxQueues="23"), machine.client() as client:
         assert (await ask(client, send_request(b"x", topic="t5"))).code == ResponseCode.SYSTEM_ERROR
         assert (await ask(client, send_request(b"x", topic="t4"))).code == ResponseCode.SUCCESS
-    async with machine.broker(maxQueues="24"), machine.client() as client:
+    async with machine.broker(maxQueues="28"), machine.client() as client:
         assert (await ask(client, send_request(b"x", topic="t5"))).code == ResponseCode.SUCCESS
 
 
 @pytest.mark.parametrize("asked", ["0", "-1", "1"])
 async def test_topics_without_queues_count_as_well(asked: str, autojump_clock: MockClock) -> None:
     """The first message makes their queue."""
-    machine = Machine(SimNet(), "10.0.0.1", {"maxQueues": "3"})
+    machine = Machine(SimNet(), "10.0.0.1", {"maxQueues": "6"})
     async with machine.broker() as broker, machine.client() as client:
         for number in range(5):
             answer = await ask(client, send_request(b"x", topic=f"t{number}", d=asked))
@@ -65,7 +65,7 @@ async def test_topics_without_queues_count_as_well(asked: str, autojump_clock: M
 
 
 async def test_a_topic_whose_queues_would_be_too_many_is_not_made(autojump_clock: MockClock) -> None:
-    machine = Machine(SimNet(), "10.0.0.1", {"maxQueues": "6"})
+    machine = Machine(SimNet(), "10.0.0.1", {"maxQueues": "13"})
     async with machine.broker(), machine.client() as client:
         assert (await ask(client, send_request(b"x", topic="t0", d="4"))).code == ResponseCode.SUCCESS
         answer = await ask(client, send_request(b"x", topic="t1", d="4"))
@@ -82,6 +82,46 @@ async def test_a_store_with_more_queues_than_the_limit_starts(autojump_clock: Mo
         for number in range(5):
             assert (await ask(client, send_request(b"x", topic=f"t{number}"))).code == ResponseCode.SUCCESS
         assert (await ask(client, send_request(b"x", topic="new"))).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_no_host_makes_all_topics_that_there_may_be() -> None:
+    """One client did, and no other got a new one then."""
+    rules = topic_rules("cluster", "broker", max_queues=400)
+    topics = TopicConfigManager(rules, now_ms=lambda: 0)
+
+    def make(host: str, number: int) -> None:
+        assert topics.create_topic_in_send_message_method(
+            f"{host}-{number}".replace(".", "_"),
+            default_topic="TBW102",
+            client_default_topic_queue_nums=4,
+            peer=f"{host}:{40_000 + number}",
+        )
+
+    for host, most in (("10.0.0.1", 50), ("10.0.0.2", 25)):
+        made, reason = until_refused(partial(make, host))
+        assert (made, f"clients of {host} have made topics with {4 * most} queues" in reason) == (most, True)
+    make("10.0.0.3", 1)
+    make("10.0.0.1", 0)  # it is known
+    for number in range(30):
+        topics.delete_topic_config(f"10_0_0_1-{number}", {}, before=0)
+    make("10.0.0.1", 100)
+
+
+def test_no_host_fills_the_table_of_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_config_manager, "TABLE_SIZE_MAX", 50_000)
+    topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
+
+    def make(host: str, number: int) -> None:
+        topics.create_topic_in_send_message_method(
+            f"{host}-{number}".replace(".", "_") + "x" * 100,
+            default_topic="TBW102",
+            client_default_topic_queue_nums=1,
+            peer=f"{host}:1",
+        )
+
+    made, _ = until_refused(partial(make, "10.0.0.1"))
+    assert 40 < made < 70, "half of it"
+    make("10.0.0.2", 0)
 
 
 def test_a_topic_that_grows_counts_with_the_queues_it_has() -> None:
@@ -454,7 +494,7 @@ async def test_held_pulls_of_who_takes_no_answers_are_told_to_ask_again(autojump
         await trio.sleep(1)
         assert broker.holds.held == 0
         assert broker.server is not None
-        assert broker.server.capacity.outgoing.size < remoting_limits().connection_outgoing_bytes_max + 2000 * 400
+        assert broker.server.capacity.owed.size < remoting_limits().connection_outgoing_bytes_max + 2000 * 400
         decoder, buffer, answers = FrameDecoder(), memoryview(bytearray(65_536)), list[RemotingCommand]()
         while len(answers) < 2000:
             answers += decoder.receive_data(bytes(buffer[: await stream.receive_into(buffer)]))

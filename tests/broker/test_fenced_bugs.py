@@ -78,10 +78,10 @@ async def test_a_bug_while_a_held_pull_goes_on_is_its_own(
         async def pull(name: str, client: Any, offset: int) -> None:
             answers[name] = await ask(client, pull_request(offset, suspend_ms=15_000))
 
-        def send_response(connection: Any, *parts: Any, **fate: bool) -> None:
+        def send_response(connection: Any, *parts: Any, **size: int) -> None:
             if connection.peer.startswith("10.9.9.2:") and len(parts) > 1:
                 raise AssertionError("planted")
-            really_send_response(connection, *parts, **fate)
+            really_send_response(connection, *parts, **size)
 
         tasks.start_soon(pull, "bad", bad, 1)
         tasks.start_soon(pull, "good", good, 1)

@@ -32,9 +32,8 @@ KINDS: tuple[Any, ...] = (
 )
 UNDECIDED = {
     *("flush_consume_queue_least_pages", "delete_consume_queue_files_interval_s", "connect_timeout_s"),
-    *("in_flight_share_bytes", "large_answers_bytes_max", "connection_in_flight_requests_max"),
-    *("connection_outgoing_bytes_max", "outgoing_bytes_max"),
-    *("outgoing_share_bytes", "unfinished_bytes_max", "frame_size_max", "header_size_max"),
+    *("in_flight_share_bytes", "connection_outgoing_bytes_max", "outgoing_bytes_max", "outgoing_share_bytes"),
+    *("owed_bytes_max", "frame_size_max", "header_size_max"),
     *("frame_timeout_s", "write_timeout_s"),
 }
 """What neither the operator nor a test decides: it has its default where it stands."""

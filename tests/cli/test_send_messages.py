@@ -1,8 +1,11 @@
+import errno
 import hashlib
 import io
 import json
 from collections.abc import Iterable
 from typing import Any, cast
+
+import pytest
 
 from rmqha.cli.send_messages import AnswerLog, Plan, send_chunk
 from rmqha.cli.send_report import SendReport
@@ -70,3 +73,33 @@ async def test_when_the_broker_is_gone_nothing_more_is_sent() -> None:
     log, report, _ = await run([OK, gone, gone, OK], [b"x"] * 100)
     assert log.gone
     assert report.total < 10
+
+
+class FullDisk(io.StringIO):
+    """Takes some lines into its buffer; there is no room for them."""
+
+    def __init__(self, lines: int) -> None:
+        super().__init__()
+        self.lines_left = lines
+
+    def write(self, text: str) -> int:
+        self.lines_left -= 1
+        if self.lines_left < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(("lines", "sent_max"), [(3, 10), (1000, 100)])
+async def test_receipts_that_cannot_be_written_end_the_sending_and_what_was_sent_is_counted(
+    lines: int, sent_max: int
+) -> None:
+    report = SendReport()
+    log = AnswerLog("t", report, FullDisk(lines))
+    await send_chunk(cast("Producer", FakeProducer([OK] * 100)), PLAN, [b"x"] * 100, log)
+    incomplete = log.finish()
+    assert incomplete is not None
+    assert "No space left" in incomplete.why
+    assert (0 < report.total <= sent_max, report.all_ok) == (True, True)

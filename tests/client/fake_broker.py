@@ -125,7 +125,7 @@ class FakeBroker(RequestDispatcher):
                 answer = self._encoder.encode(
                     request.serialize, request.opaque, code, ",".join(ids), header.queue_id, first_offset
                 )
-                connection.send_response(answer)
+                connection.send_response(answer, size=request.size)
         self.wake_held()
 
     def _append(self, topic: str, queue_id: int, body: bytes, properties: bytes, flag: int, sys_flag: int) -> str:

@@ -20,6 +20,7 @@ from rmqha.memory import BytesLike
 from rmqha.remoting.client import RemotingClient, open_remoting_client
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.in_flight import REQUEST_BYTES
 from rmqha.remoting.limits import RemotingLimits
 from rmqha.remoting.response_table import Outcome
 from rmqha.remoting.server import RemotingServer
@@ -41,7 +42,8 @@ class Broker(RequestDispatcher):
 
     def _answer_together(self, connection: Connection, requests: list[Request]) -> None:
         self.together.append(len(requests))
-        connection.send_responses([RemotingCommand(0, one.opaque, FLAG_RESPONSE).encode() for one in requests])
+        frames = [RemotingCommand(0, one.opaque, FLAG_RESPONSE).encode() for one in requests]
+        connection.send_responses(frames, sum(one.size for one in requests))
 
     def echo_held(self) -> None:
         """Answer what is held by its own body, oldest first."""
@@ -98,7 +100,8 @@ async def test_a_late_answer_is_never_taken_for_another_requests(autojump_clock:
 async def test_answers_sent_together_release_as_many_requests(autojump_clock: MockClock) -> None:
     """Else a few rounds fill the connection's account, and nothing more is read of it."""
     in_flight_max = 8
-    async with connected(remoting_limits(connection_in_flight_requests_max=in_flight_max)) as (broker, server, client):
+    limits = remoting_limits(max_in_flight_bytes_per_connection=in_flight_max * REQUEST_BYTES)
+    async with connected(limits) as (broker, server, client):
         for _ in range(10):
             answers: list[Outcome] = []
             for _ in range(in_flight_max - 1):
@@ -222,7 +225,7 @@ async def test_nothing_is_kept_of_requests_that_are_handled(autojump_clock: Mock
 async def test_who_left_in_the_middle_of_a_request_counts_against_nobody(autojump_clock: MockClock) -> None:
     """Else those who began before him would give way for bytes that nobody holds any more."""
     network, begun = MemoryNetwork(), RemotingCommand(HELD, body=bytes(5000)).encode()
-    server = RemotingServer(Broker(), limits=remoting_limits(unfinished_bytes_max=10_000))
+    server = RemotingServer(Broker(), limits=remoting_limits(owed_bytes_max=10_000))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         patient = await network.connect("10.0.0.1", 10911, timeout_s=1)
@@ -232,19 +235,20 @@ async def test_who_left_in_the_middle_of_a_request_counts_against_nobody(autojum
             leaves = await network.connect("10.0.0.1", 10911, timeout_s=1)
             await leaves.send_all(begun[:4000])
             await trio.testing.wait_all_tasks_blocked()
+            assert server.capacity.owed.size == 8000
             leaves.close()
             await trio.testing.wait_all_tasks_blocked()
         assert len(server.connections) == 1
         await patient.send_all(begun[4000:])
         await trio.testing.wait_all_tasks_blocked()
-        assert server.capacity.used_bytes == len(begun)
+        assert (server.capacity.used_bytes, server.capacity.owed.size) == (len(begun) + REQUEST_BYTES, 0)
         nursery.cancel_scope.cancel()
 
 
 async def test_who_finished_a_request_and_began_another_is_the_youngest(autojump_clock: MockClock) -> None:
     """He sends honestly; so he does not give way to who began after his first one."""
     network, frame = MemoryNetwork(), RemotingCommand(HELD, body=bytes(5000)).encode()
-    server = RemotingServer(Broker(), limits=remoting_limits(unfinished_bytes_max=10_000))
+    server = RemotingServer(Broker(), limits=remoting_limits(owed_bytes_max=10_000))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
         honest, oldest, latest = [await network.connect("10.0.0.1", 10911, timeout_s=1) for _ in range(3)]
@@ -255,7 +259,7 @@ async def test_who_finished_a_request_and_began_another_is_the_youngest(autojump
             (latest, frame[:4000]),
         ):
             await stream.send_all(data)
-            await trio.testing.wait_all_tasks_blocked()
+            await trio.sleep(0.1)
         assert [stream.incoming.ended for stream in (honest, oldest, latest)] == [False, True, False]
         nursery.cancel_scope.cancel()
 
@@ -292,7 +296,9 @@ async def test_what_had_no_turn_before_the_shutdown_is_not_waited_for(autojump_c
         nursery.cancel_scope.cancel()
 
 
-async def test_what_was_let_go_is_on_nobodys_account_and_is_answered_all_the_same(autojump_clock: MockClock) -> None:
+async def test_of_what_was_let_go_the_bytes_are_on_nobodys_account_and_it_is_answered_all_the_same(
+    autojump_clock: MockClock,
+) -> None:
     """Pulls that are held for a minute filled it, and nothing more was read of anybody."""
     async with connected(remoting_limits()) as (broker, server, client):
         outcomes: list[Outcome] = []
@@ -302,35 +308,49 @@ async def test_what_was_let_go_is_on_nobodys_account_and_is_answered_all_the_sam
             client.invoke_nowait(request, deadline=trio.current_time() + 99, on_outcome=outcomes.append)
         await trio.testing.wait_all_tasks_blocked()
         left = server.capacity.used_bytes
-        for (connection, held), gone in zip(broker.held, (5000, 10, 300), strict=True):
-            connection.let_go(held)
+        kept = list[tuple[Connection, RemotingCommand]]()
+        for (connection, held), gone in zip(broker.held, sizes, strict=True):
+            kept.append((connection, connection.let_go(held)))
             assert gone < left - server.capacity.used_bytes < gone + 200
             left = server.capacity.used_bytes
-        assert (left, connection.in_flight.requests) == (0, 3)
-        connection.let_go(held)
-        assert server.capacity.used_bytes == 0
+        assert (left, connection.in_flight.requests) == (3 * REQUEST_BYTES, 3)
+        connection.let_go(kept[0][1])
+        assert server.capacity.used_bytes == 3 * REQUEST_BYTES, "it has nothing more to give back"
+        broker.held = kept
         async with trio.open_nursery() as stopping:
             stopping.start_soon(partial(server.close, grace_s=60))
             await trio.sleep(5)
             assert not outcomes
             broker.echo_held()
-        assert [len(outcome.body) for outcome in outcomes if isinstance(outcome, RemotingCommand)] == [*sizes]
+        assert len(outcomes) == 3
+        assert server.capacity.used_bytes == 0
 
 
-async def test_answers_to_what_was_let_go_leave_the_others_on_the_account(autojump_clock: MockClock) -> None:
+async def test_each_answer_gives_back_what_its_own_request_took(autojump_clock: MockClock) -> None:
+    """Small ones that were answered gave back shares of a large one, which was still held, in nobody's account."""
     async with connected(remoting_limits()) as (broker, server, client):
-        for size in (5000, 10, 300):
+
+        async def ask(size: int) -> int:
             request = RemotingCommand(HELD, body=bytes(size))
             client.invoke_nowait(request, deadline=trio.current_time() + 99, on_outcome=lambda _outcome: None)
+            await trio.testing.wait_all_tasks_blocked()
+            return broker.held[-1][1].size + REQUEST_BYTES
+
+        taken = [await ask(size) for size in (100_000, 10, 10, 5000)]
+        assert server.capacity.used_bytes == sum(taken)
+        while broker.held:
+            connection, request = broker.held.pop()
+            connection.respond(request, 0)
+            assert server.capacity.used_bytes == connection.in_flight.size == sum(taken[: len(broker.held)])
+
+
+async def test_answers_to_requests_of_ours_take_nothing(autojump_clock: MockClock) -> None:
+    async with connected(remoting_limits()) as (_, server, client):
+        answers = b"".join(RemotingCommand(0, number, FLAG_RESPONSE, body=bytes(500)).encode() for number in range(5))
+        client.put_nowait(RemotingCommand(HELD, 1, body=b"x").encode() + answers + RemotingCommand(HELD, 2).encode())
         await trio.testing.wait_all_tasks_blocked()
-        connection, first = broker.held.pop(0)
-        kept = connection.let_go(first)
-        assert 310 < (left := server.capacity.used_bytes) < 1000
-        connection.let_go(kept)
-        connection.respond(kept, 0)
-        assert (server.capacity.used_bytes, connection.in_flight.requests) == (left, 2)
-        broker.echo_held()
-        assert (server.capacity.used_bytes, connection.in_flight.requests, connection.in_flight.size) == (0, 0, 0)
+        (connection,) = server.connections
+        assert (connection.in_flight.requests, connection.in_flight.size < 2 * REQUEST_BYTES + 500) == (2, True)
 
 
 async def test_who_takes_no_answers_keeps_nobody_else_from_being_read(autojump_clock: MockClock) -> None:

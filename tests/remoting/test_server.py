@@ -17,7 +17,7 @@ from rmqha.codec.usual.sends import Request
 from rmqha.errors import RemotingSendRequestError, RemotingTimeoutError, StoreError
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
-from rmqha.remoting.limits import UnfinishedFrames
+from rmqha.remoting.in_flight import REQUEST_BYTES
 from rmqha.remoting.server import RemotingServer
 from tests.fakes import MemoryNetwork, MemoryStream
 from tests.reachable import count_entries
@@ -83,7 +83,7 @@ class Echo(RequestDispatcher):
     def take_batch(self, connection: Connection, requests: list[Request]) -> None:
         self.batches.append(len(requests))
         for request in requests:
-            connection.send_response(RemotingCommand(0, request.opaque, FLAG_RESPONSE).encode())
+            connection.send_response(RemotingCommand(0, request.opaque, FLAG_RESPONSE).encode(), size=request.size)
 
     def answer_held(self) -> None:
         held, self.held = self.held, []
@@ -258,7 +258,7 @@ async def test_strangers_do_not_fill_the_log(logs: list[Any], autojump_clock: Mo
 
 async def test_requests_begun_together_are_bounded_and_the_oldest_gives_way(autojump_clock: MockClock) -> None:
     echo = Echo()
-    async with serving(echo, unfinished_bytes_max=10_000) as (_, connect):
+    async with serving(echo, owed_bytes_max=10_000) as (_, connect):
         frame = request(1, body=bytes(5000)).encode()
         slow = [await connect() for _ in range(3)]
         for client in slow:
@@ -272,43 +272,9 @@ async def test_requests_begun_together_are_bounded_and_the_oldest_gives_way(auto
             assert len(await client.receive()) == 1
 
 
-def test_a_frame_begun_anew_is_the_youngest() -> None:
-    class Peer:
-        reason = ""
-
-        def close(self, reason: str) -> None:
-            self.reason = reason
-
-    first, second = Peer(), Peer()
-    unfinished = UnfinishedFrames(100)
-    unfinished.note(first, 10, begun_anew=True)
-    unfinished.note(second, 20, begun_anew=True)
-    unfinished.note(first, 50, begun_anew=True)
-    assert unfinished.size == 70
-    unfinished.note(first, 90, begun_anew=False)
-    assert (first.reason, unfinished.size) == ("", 90)
-    assert "begun" in second.reason
-    unfinished.note(first, 0, begun_anew=False)
-    assert unfinished.size == 0
-
-
-def test_as_many_give_way_as_there_are_too_many_bytes() -> None:
-    class Peer:
-        closed = False
-
-        def close(self, reason: str) -> None:
-            self.closed = True
-
-    peers = [Peer() for _ in range(4)]
-    unfinished = UnfinishedFrames(100)
-    for peer, size in zip(peers, (10, 20, 30, 70), strict=True):
-        unfinished.note(peer, size, begun_anew=True)
-    assert ([peer.closed for peer in peers], unfinished.size) == ([True, True, False, False], 100)
-
-
 async def test_reading_pauses_while_too_much_is_in_flight(autojump_clock: MockClock) -> None:
     echo = Echo()
-    async with serving(echo, connection_in_flight_requests_max=10) as (server, connect):
+    async with serving(echo, max_in_flight_bytes_per_connection=10 * REQUEST_BYTES) as (server, connect):
         client = await connect()
         for n in range(30):
             await client.send(request(2, n))
@@ -367,7 +333,7 @@ async def test_reading_pauses_while_all_clients_together_take_too_little(autojum
                 if client.stream.outgoing.size == 0:
                     await client.send(request(1, number, body=bytes(2_500)))
                 await trio.testing.wait_all_tasks_blocked()
-        waiting = server.capacity.outgoing.size
+        waiting = server.capacity.owed.size
         assert 20_000 <= waiting < 20_000 + 5 * 2_600
         assert all(client.stream.outgoing.size for client in greedy), "nothing more is read of them"
         modest = await connect()
@@ -378,7 +344,7 @@ async def test_reading_pauses_while_all_clients_together_take_too_little(autojum
         for client in greedy:
             client.stream.close()
         await trio.testing.wait_all_tasks_blocked()
-        assert server.capacity.outgoing.size == 0
+        assert server.capacity.owed.size == 0
 
 
 @pytest.mark.timeout(20)
@@ -390,7 +356,7 @@ async def test_who_takes_too_little_and_is_gone_stops_nobody(leaves: bool, autoj
         for number in range(5):
             await greedy.send(request(1, number, body=bytes(3_000)))
             await trio.testing.wait_all_tasks_blocked()
-        assert server.capacity.outgoing.size >= 10_000
+        assert server.capacity.owed.size >= 10_000
         if leaves:
             greedy.stream.close()
         else:
@@ -399,7 +365,7 @@ async def test_who_takes_too_little_and_is_gone_stops_nobody(leaves: bool, autoj
         await modest.send(request(1, 7))
         assert [answer.opaque for answer in await modest.receive()] == [7]
         await trio.testing.wait_all_tasks_blocked()
-        assert (len(server.connections), server.capacity.outgoing.size) == (1, 0)
+        assert (len(server.connections), server.capacity.owed.size) == (1, 0)
 
 
 async def test_a_client_that_takes_nothing_is_dropped(autojump_clock: MockClock) -> None:
@@ -489,7 +455,7 @@ async def test_a_frame_is_watched_again_after_a_while_without_any(autojump_clock
 
 async def test_a_frame_begun_before_reading_paused_must_be_completed_after_it(autojump_clock: MockClock) -> None:
     echo = Echo()
-    async with serving(echo, connection_in_flight_requests_max=1) as (_, connect):
+    async with serving(echo, max_in_flight_bytes_per_connection=1) as (_, connect):
         client = await connect()
         await client.stream.send_all(request(2).encode() + request(1).encode()[:5])
         await trio.sleep(20)
@@ -503,7 +469,7 @@ async def test_a_frame_begun_before_reading_paused_must_be_completed_after_it(au
 async def test_while_the_server_does_not_listen_nobody_is_late(autojump_clock: MockClock) -> None:
     """Neither the connection, which would else be idle, nor the frame that follows one that came in pieces."""
     echo, frame = Echo(), request(2).encode()
-    async with serving(echo, connection_in_flight_requests_max=1) as (_, connect):
+    async with serving(echo, max_in_flight_bytes_per_connection=1) as (_, connect):
         client = await connect()
         await client.stream.send_all(frame[:5])
         await trio.sleep(1)
@@ -520,7 +486,7 @@ async def test_while_the_server_does_not_listen_nobody_is_late(autojump_clock: M
 async def test_reading_goes_on_with_the_first_answer(autojump_clock: MockClock) -> None:
     """Not with the last: some may take as long as a pull is held."""
     echo = Echo()
-    async with serving(echo, connection_in_flight_requests_max=2) as (_, connect):
+    async with serving(echo, max_in_flight_bytes_per_connection=2 * REQUEST_BYTES) as (_, connect):
         client = await connect()
         for n in range(3):
             await client.send(request(2, n))
@@ -625,7 +591,7 @@ async def test_who_takes_nothing_is_told_and_asked_no_more(autojump_clock: MockC
             told += 1
             await trio.testing.wait_all_tasks_blocked()
         assert 30 < told < 150
-        assert server.capacity.outgoing.size < 3_200
+        assert server.capacity.owed.size < 3_200
         with pytest.raises(RemotingSendRequestError):
             await echo.held[0][0].invoke(RemotingCommand(307), timeout_s=3)
         for number in range(64):

@@ -15,6 +15,7 @@ from rmqha.codec.usual.sends import Request
 from rmqha.remoting import limits
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.in_flight import REQUEST_BYTES
 from rmqha.remoting.server import RemotingServer
 from rmqha.remoting.turns import PASS_S, REQUESTS_A_TURN, ROUND_S, TURN_S, Turns
 from tests.fakes import MemoryNetwork
@@ -163,7 +164,7 @@ async def test_what_one_client_has_sent_is_decoded_a_turn_at_a_time(autojump_clo
         await stream.send_all(frames)
         await trio.testing.wait_all_tasks_blocked()
         assert handled == [256, 512, 768, 1000], "what is not decoded has not arrived yet"
-        assert server.capacity.used_bytes == len(frames)
+        assert server.capacity.used_bytes == len(frames) + 1000 * REQUEST_BYTES
         nursery.cancel_scope.cancel()
     assert server.capacity.used_bytes == 0
 
@@ -189,7 +190,7 @@ async def test_the_more_clients_wait_the_less_of_each_is_decoded_at_once(autojum
     def take_a_while(connection: Connection, requests: list[Request]) -> None:
         decoded_first.setdefault(connection, connection.requests)
         autojump_clock.jump(len(requests) * REQUEST_S)
-        connection.finish_oneway(len(requests))
+        connection.finish_oneway(len(requests), sum(request.size for request in requests))
 
     broker.register_batch([1], take_a_while)
     server = RemotingServer(broker, limits=remoting_limits())
@@ -211,7 +212,7 @@ async def test_what_is_received_and_not_decoded_is_on_the_account(autojump_clock
 
     def look(connection: Connection, requests: list[Request]) -> None:
         connection.start_soon(note)
-        connection.finish_oneway(len(requests))
+        connection.finish_oneway(len(requests), sum(request.size for request in requests))
 
     async def note() -> None:
         in_flight.append(server.capacity.used_bytes)

@@ -31,10 +31,9 @@ def check_at_rest(checker: "Checker") -> None:
         in_flight = {
             c.peer: (c.in_flight.requests, c.in_flight.size) for c in server.connections if c.in_flight.requests
         }
-        if in_flight or server.capacity.used_bytes:
-            checker.violation(
-                "I9", f"{node.name} has {server.capacity.used_bytes} bytes in flight at rest: {in_flight}"
-            )
+        kept = server.capacity.used_bytes, server.capacity.owed.size
+        if in_flight or any(kept):
+            checker.violation("I9", f"{node.name} has {kept} bytes in flight, and owed, at rest: {in_flight}")
 
 
 def _check_same_log(checker: "Checker", master: "SimNode", node: "SimNode") -> None:

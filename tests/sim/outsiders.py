@@ -59,8 +59,8 @@ def _discard_and_give_back(self: Any, opaque: int) -> None:
         self._opaque = opaque - 1
 
 
-def _release_one(self: Any, _requests: int) -> None:
-    _release(self, 1)
+def _release_one(self: Any, _requests: int, size: int) -> None:
+    _release(self, 1, size)
 
 
 def _commit_forwards(self: Any, group: str, topic: str, queue_id: int, *, offset: int, peer: str = "") -> None:

@@ -37,8 +37,8 @@ class AnswersInTurns:
     ) -> None:
         try:
             with connection.fenced(request):
+                await connection.wait_taken()  # before its turn: who takes nothing keeps nobody else waiting
                 async with self._turns.turn(host_of(connection.peer)):
-                    await connection.wait_taken()
                     response = await make()
                 connection.send_reply(request, response)
         finally:

@@ -103,6 +103,7 @@ class ClientManageProcessor:
                 RETRY_GROUP_TOPIC_PREFIX + consumer.group_name,
                 queue_nums=config.retry_queue_nums,
                 topic_sys_flag=_UNIT_SUB if consumer.unit_mode else 0,
+                peer=peer,
             )
         except RemoteProtocolError as error:
             self._warnings.log(logger.warning, "retry_topic.not_made", peer=peer, reason=str(error))

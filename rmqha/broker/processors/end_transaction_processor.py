@@ -174,7 +174,7 @@ class _Producer:
             remark = result.remark or result.status.value
             self._connection.respond(asked.request, ResponseCode.SYSTEM_ERROR, remark=remark)
 
-    def finish_oneway(self, puts: int) -> None:
+    def finish_oneway(self, puts: list[_Ending | None]) -> None:
         """None of the puts is."""
 
     def prepare_answers(self, stored: list[tuple[_Ending | None, AppendResult]]) -> Answer:

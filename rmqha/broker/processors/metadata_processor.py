@@ -137,16 +137,13 @@ class MetadataProcessor:
 
     async def _send_to_all(self, asked: list[tuple[Connection, RemotingCommand]], body: bytes) -> None:
         """They may be thousands: everybody else has a turn after a few."""
-        answers = asked[0][0].large_answers
-        table = answers.begin(len(body))
         for sent, (client, request) in enumerate(asked):
             if self._is_asking(client, request):
                 del self._asking[client]
                 answer = RemotingCommand(
                     ResponseCode.SUCCESS, request.opaque, FLAG_RESPONSE, serialize=request.serialize
                 )
-                client.send_response(answer.encode_header(len(body)), body, was_let_go=True)
-                answers.note_sent(table, client)
+                client.send_response(answer.encode_header(len(body)), body, size=request.size)
             if sent % _SENT_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
 

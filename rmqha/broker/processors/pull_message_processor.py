@@ -31,7 +31,6 @@ from rmqha.codec.route import MASTER_ID, PERM_READ
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
-from rmqha.remoting.in_flight import LET_GO
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import GetMessageResult, GetMessageStatus
 
@@ -317,8 +316,8 @@ class PullMessageProcessor:
         if code == ResponseCode.SUCCESS:
             self._stats.note_get(header.topic, header.consumer_group, len(result.views), result.size_bytes)
         body = result.views if code == ResponseCode.SUCCESS else ()
-        size = result.size_bytes if code == ResponseCode.SUCCESS else 0
-        connection.send_response(response.encode_header(size), *body, was_let_go=request.size == LET_GO)
+        body_size = result.size_bytes if code == ResponseCode.SUCCESS else 0
+        connection.send_response(response.encode_header(body_size), *body, size=request.size)
 
     def _suggest_which_broker_id(self, result: GetMessageResult, group: SubscriptionGroupConfig) -> int:
         rules = self._rules

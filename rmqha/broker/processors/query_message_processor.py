@@ -64,7 +64,7 @@ class QueryMessageProcessor:
             response = RemotingCommand(
                 ResponseCode.SUCCESS, request.opaque, FLAG_RESPONSE, ext_fields=fields, serialize=request.serialize
             )
-            connection.send_response(response.encode_header(result.size_bytes), *result.views)
+            connection.send_response(response.encode_header(result.size_bytes), *result.views, size=request.size)
 
     def _reason(self, result: QueryMessageResult) -> str:
         if not self._store.options.message_index_enable:

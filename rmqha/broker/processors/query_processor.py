@@ -74,7 +74,7 @@ class QueryProcessor:
         if request.is_oneway:
             return RemotingCommand(ResponseCode.SUCCESS)
         response = RemotingCommand(ResponseCode.SUCCESS, request.opaque, FLAG_RESPONSE, serialize=request.serialize)
-        connection.send_response(response.encode_header(len(record)), record)
+        connection.send_response(response.encode_header(len(record)), record, size=request.size)
         return None
 
     def query_consumer_offset(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:

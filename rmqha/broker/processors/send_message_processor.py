@@ -147,7 +147,7 @@ class SendMessageProcessor:
             RemoteProtocolError: the request does not parse.
         """
         header = self._decoder.decode(request)
-        queue_id = self._check_destination(header)
+        queue_id = self._check_destination(header, peer=connection.peer)
         is_half = not header.batch and is_transactional(header.properties)
         if header.sys_flag & SysFlag.TRANSACTION_TYPE and not is_half:
             raise SendRefusedError(
@@ -166,11 +166,11 @@ class SendMessageProcessor:
         except LocalProtocolError as error:
             raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         oneway = request.flag & FLAG_ONEWAY != 0
-        asked = (request.opaque, request.serialize, oneway, queue_id)
+        asked = (request.opaque, request.serialize, oneway, queue_id, request.size)
         return tuple.__new__(Put, (asked, records, wait, oneway))
 
-    def _check_destination(self, header: SendMessageRequestHeader) -> int:
-        """The queue to store in; creates the topic at its first use.
+    def _check_destination(self, header: SendMessageRequestHeader, *, peer: str = "") -> int:
+        """The queue to store in; creates the topic at its first use, on behalf of ``peer``.
 
         Raises:
             RemoteProtocolError: there are too many queues for another topic, or the message may not go there.
@@ -187,6 +187,7 @@ class SendMessageProcessor:
                 topic,
                 default_topic=header.default_topic,
                 client_default_topic_queue_nums=header.default_topic_queue_nums,
+                peer=peer,
             )
         if config is None:
             raise SendRefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist; create it first")
@@ -206,7 +207,7 @@ class SendMessageProcessor:
         """Hot path: one answer a message, in order."""
         encode_success, frames = self._encoder.encode_success, []
         for (asked, result), status in zip(stored, statuses, strict=True):
-            opaque, serialize, oneway, queue_id = asked
+            opaque, serialize, oneway, queue_id, _ = asked
             _, wrote_offset, _, queue_offset, _, batch_offsets, _ = result
             if oneway:
                 continue
@@ -217,7 +218,7 @@ class SendMessageProcessor:
         return frames
 
     def _encode_answer(self, asked: Asked, result: AppendResult, status: PutMessageStatus) -> bytes:
-        opaque, serialize, _, queue_id = asked
+        opaque, serialize, _, queue_id, _ = asked
         code = _CODE_OF_STATUS[status]
         if code == ResponseCode.SYSTEM_ERROR:
             return _encode_unconfirmed(opaque, serialize, status)
@@ -242,22 +243,24 @@ class _Sender:
         return self._connection.fenced()
 
     def refuse(self, asked: Asked, result: AppendResult) -> None:
-        opaque, serialize, oneway, _ = asked
-        request = RemotingCommand(0, opaque=opaque, serialize=serialize, flag=FLAG_ONEWAY if oneway else 0)
+        opaque, serialize, oneway, _, size = asked
+        flag = FLAG_ONEWAY if oneway else 0
+        request = RemotingCommand(0, opaque=opaque, serialize=serialize, flag=flag, size=size)
         self._connection.respond(request, _CODE_OF_STATUS[result.status], remark=result.remark or result.status.value)
 
-    def finish_oneway(self, puts: int) -> None:
-        self._connection.finish_oneway(puts)
+    def finish_oneway(self, puts: list[Asked]) -> None:
+        self._connection.finish_oneway(len(puts), sum(size for _, _, _, _, size in puts))
 
     def prepare_answers(self, stored: list[_Stored]) -> Answer:
         connection, encode_answers = self._connection, self._encode_answers
         all_good = [_PUT_OK] * len(stored)
         frames = encode_answers(stored, all_good)
+        size = sum([size for (_, _, oneway, _, size), _ in stored if not oneway])
 
         def send_answers(statuses: list[PutMessageStatus]) -> None:
             with connection.fenced():
                 good = statuses == all_good
-                connection.send_responses(frames if good else encode_answers(stored, statuses))
+                connection.send_responses(frames if good else encode_answers(stored, statuses), size)
 
         return send_answers
 

@@ -119,7 +119,7 @@ async def test_who_takes_no_answers_keeps_no_slave_from_its_tables(autojump_cloc
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker() as broker, machine.client() as slave:
         assert broker.server is not None
-        broker.server.capacity.outgoing.size += remoting_limits().outgoing_bytes_max
+        broker.server.capacity.owed.size += remoting_limits().outgoing_bytes_max
         for code in (RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_CONSUMER_OFFSET):
             assert (await ask(slave, RemotingCommand(code))).code == ResponseCode.SUCCESS
 

@@ -45,7 +45,8 @@ class Client:
     def __init__(self) -> None:
         self.parts: list[object] = []
 
-    def send_response(self, *parts: object) -> None:
+    def send_response(self, *parts: object, size: int) -> None:
+        assert size == 200
         self.parts += parts
 
 
@@ -53,6 +54,7 @@ def test_a_message_that_is_looked_up_is_not_copied() -> None:
     """It may have 4 MiB, and a thousand clients that do not read may ask for it."""
     processor, client = QueryProcessor(MappedStore(), ConsumerOffsetManager()), Client()  # type: ignore[arg-type]
     request = RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, 7, ext_fields=encode_header(ViewMessageRequestHeader(0)))
+    request.size = 200
     assert processor.view_message_by_id(client, request) is None  # type: ignore[arg-type]
     header, body = client.parts
     assert body is MappedStore.record

@@ -1,0 +1,42 @@
+"""rmqha status: whatever a broker says of itself, the command tells it in words."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rmqha.cli import ask
+from rmqha.cli.status import status
+from rmqha.codec.codes import STATUS_KEY
+from tests.cli.facts import connection, master, slave
+
+
+def run(monkeypatch: pytest.MonkeyPatch, told: str, *options: str) -> Any:
+    monkeypatch.setattr(ask, "runtime_table", lambda _address, *, timeout_s: {STATUS_KEY: told})
+    return CliRunner().invoke(status, ["--broker", "10.0.0.1:10911", *options], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "", "{", "[" * 100_000, "[]", "7", '"role"', "null", "{}", '{"role": 1}', "\0", '{"role": "SLAVE"}',
+        json.dumps(master() | {"ha": 7}),
+        json.dumps(master(connection(lag_s=None))),
+        json.dumps(master(connection(lag_s=10**400))),
+        json.dumps(master() | {"in_sync_replicas": "many"}),
+        json.dumps(slave("transfer") | {"ha_client": {"state": []}}),
+        json.dumps(master() | {"dledger": "a"}),
+        json.dumps({"role": "x", "broker_name": "b", "broker_id": 0, "starting": [1]}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_status_that_is_none_is_said_to_be_none(told: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run(monkeypatch, told, "--format", output)
+    assert "10.0.0.1:10911 says of itself is no status" in str(done.exception)
+    assert len(done.exception.why) < 400
+
+
+def test_a_status_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run(monkeypatch, json.dumps(master(connection())))
+    assert (done.exception, done.output.partition(":")[0]) == (None, "ok")
