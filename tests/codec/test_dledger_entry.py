@@ -31,6 +31,7 @@ from rmqha.codec.dledger_properties import (
     END_INDEX_KEY,
     LedgerCheckpoint,
     decode_check_point,
+    encode_check_point,
 )
 from tests.dledger.ledgers import blank, entry
 
@@ -127,6 +128,13 @@ def test_the_checkpoint() -> None:
     assert decode_check_point(b"endIndex= 57 \r\n") == LedgerCheckpoint(57, -1)
     for nothing in (b"", b"\xff\xfe=3\n", b"endIndex=\ncommittedIndex=x\n", b"endIndex=-7"):
         assert decode_check_point(nothing) == LedgerCheckpoint(-1, -1)
+
+
+@pytest.mark.parametrize("floor", [(-1, -1), (0, 0), (3, 0), (2, 17)])
+@pytest.mark.parametrize("index_proves", [True, False])
+def test_a_checkpoint_comes_back_whole(floor: tuple[int, int], *, index_proves: bool) -> None:
+    checkpoint = LedgerCheckpoint(57, 54, index_proves, floor)
+    assert decode_check_point(encode_check_point(checkpoint)) == checkpoint
 
 
 @pytest.mark.parametrize(("end", "committed", "kept"), [(57, 54, 54), (51, 80, 51), (-1, 3, -1), (9, -1, -1)])

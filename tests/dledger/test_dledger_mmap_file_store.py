@@ -409,6 +409,26 @@ class TestTruncate:
         assert elector.handle_vote(less, now=0).result is VoteResult.REJECT_SMALL_LEDGER_END_INDEX
         assert elector.handle_vote(more, now=0).result is VoteResult.ACCEPT
 
+    def test_a_log_that_began_later_begins_with_the_leader_s_first_entry(self, mount: SimMount) -> None:
+        """It is another leader's, and not committed: where it lay in its file is no matter."""
+        store = replica(mount, self.ENTRIES[:2])
+        cut_to(store, DLedgerEntry(b"another's", index=6, term=1, pos=2 * DATA_SIZE + 60, size=57))
+        follow(store, 2)
+        cut_to(store, self.ENTRIES[0])
+        assert all_of(store) == self.ENTRIES[:1]
+
+    def test_the_vote_floor_stays_when_what_came_instead_goes_too(self, sim: SimDisk, mount: SimMount) -> None:
+        """What came instead ended before what was here."""
+        store = replica(mount, self.ENTRIES[:7])
+        follow(store, 2)
+        cut_to(store, DLedgerEntry(b"first", index=3, term=1, pos=2 * DATA_SIZE, size=53))
+        assert (store.ledger_begin_index, store.member_state.vote_floor) == (3, (1, 6))
+        follow(store, 3)
+        cut_to(store, DLedgerEntry(b"first", index=9, term=1, pos=4 * DATA_SIZE, size=53))
+        assert (store.ledger_begin_index, store.member_state.vote_floor) == (9, (1, 6))
+        store.close()
+        assert opened(sim.mount()).member_state.vote_floor == (1, 6)
+
     async def test_what_cannot_begin_anew_keeps_what_it_has(self, sim: SimDisk, mount: SimMount) -> None:
         """On a full disk (seed 10458)."""
         store = replica(mount, self.ENTRIES[:2])
@@ -445,6 +465,16 @@ class TestTruncate:
         follow(store, 5)
         cut_to(store, DLedgerEntry(b"x", index=1, term=2, pos=51, size=49))
         assert (store.ledger_begin_index, store.ledger_end_index, bodies_of(store)) == (1, 1, [b"x"])
+
+    def test_nor_behind_what_is_committed(self, mount: SimMount) -> None:
+        """No leader can have that: nothing is changed."""
+        entries = made([b"one", b"two"], term=3)
+        store = replica(mount, entries)
+        store.update_committed_index(3, 0)
+        follow(store, 5)
+        with pytest.raises(DivergedLogError, match="up to index 0 it is committed here"):
+            cut_to(store, DLedgerEntry(b"x", index=1, term=2, pos=51, size=49))
+        assert all_of(store) == entries
 
     async def test_what_is_cut_during_a_flush_is_not_counted_by_it(self, sim: SimDisk, mount: SimMount) -> None:
         """And what came in its place is not, either."""

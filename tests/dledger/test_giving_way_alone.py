@@ -5,6 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from rmqha.codec.dledger_wire import MemberStatus, MetadataResponse
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
@@ -112,6 +114,21 @@ async def test_answers_of_a_former_leadership_do_not_count(full: Leader) -> None
     assert full.look() == ["n1", "n2", "n3", "n4"]
     full.answer(n1=None, n2=None, n3=None, n4=None)
     assert full.handed == ["n2"]
+
+
+async def test_that_nobody_has_room_is_said_once_each_time(full: Leader) -> None:
+    structlog.configure(wrapper_class=structlog.BoundLogger)
+    with capture_logs() as logs:
+        for _ in range(2):
+            for _ in range(3):
+                full.look()
+                full.answer(n1=FULL, n2=FULL, n3=None, n4=FULL)
+            full.refusal = ""
+            full.look()
+            full.refusal = FULL
+    told = [line for line in logs if line["event"] == "dledger.no_room"]
+    assert [line["others"]["n3"] for line in told] == ["it has room"] * 2
+    assert full.handed == []
 
 
 async def test_nobody_is_asked_twice_or_during_a_transfer(full: Leader) -> None:

@@ -1,0 +1,47 @@
+"""CheckPointFile: what it says is what its file says, also after a write that failed."""
+
+import pytest
+
+from rmqha.codec.dledger_properties import LedgerCheckpoint
+from rmqha.dledger.check_point_file import CheckPointFile
+from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
+from rmqha.errors import StoreWriteError
+from tests.sim.sim_disk import SimDisk
+
+NEW = LedgerCheckpoint(9, 7)
+
+
+@pytest.fixture
+def sim() -> SimDisk:
+    disk = SimDisk(latency_s=(0, 0))
+    disk.mount().makedirs("/store")
+    return disk
+
+
+async def test_one_that_could_not_be_written_is_tried_again(sim: SimDisk) -> None:
+    disk = sim.mount()
+    file = CheckPointFile(disk, "/store")
+    sim.faults.full = True
+    with pytest.raises(StoreWriteError):
+        await file.persist_in_thread(NEW)
+    with pytest.raises(StoreWriteError):
+        file.persist(NEW)
+    sim.faults.full = False
+    await file.persist_in_thread(NEW)
+    assert CheckPointFile(disk, "/store").load() == NEW
+
+
+def test_only_a_lack_of_space_lets_a_log_be_dropped_later(sim: SimDisk) -> None:
+    file = CheckPointFile(sim.mount(), "/store")
+    file.persist(NEW)
+    sim.faults.full = True
+    with pytest.raises(DLedgerException, match="not dropped yet") as raised:
+        file.forget_log((2, 9), index_proves=True)
+    assert raised.value.code is DLedgerResponseCode.DISK_FULL
+    sim.faults.full, sim.faults.read_only = False, True
+    with pytest.raises(StoreWriteError):
+        file.forget_log((2, 9), index_proves=True)
+    assert file.durable == NEW
+    sim.faults.read_only = False
+    file.forget_log((2, 9), index_proves=True)
+    assert CheckPointFile(sim.mount(), "/store").load() == LedgerCheckpoint(index_proves=True, vote_floor=(2, 9))
