@@ -174,6 +174,7 @@ def test_what_is_no_half_message_belongs_nowhere(stored: list[StoredMessage]) ->
 
 
 def test_properties_are_set_once() -> None:
-    raw = half_properties(b"TAGS\x01a\x02REAL_TOPIC\x01mine\x02broken\x02\xff\x01\xfe", topic="t", queue_id=3)
+    sent = b"TAGS\x01a\x02REAL_TOPIC\x01mine\x02broken\x02TRANSACTION_CHECK_TIMES\x015\x02\xff\x01\xfe"
+    raw = half_properties(sent, topic="t", queue_id=3)
     assert raw == b"TAGS\x01a\x02REAL_TOPIC\x01t\x02\xff\x01\xfe\x02REAL_QID\x013"
     assert parse_properties(raw)["REAL_TOPIC"] == "t"

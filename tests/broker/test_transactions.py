@@ -220,6 +220,34 @@ async def test_no_power_cut_costs_what_was_written_again(machine: Machine, autoj
         assert len(await seen(broker)) == 1
 
 
+async def test_a_master_that_begins_too_early_asks_about_the_last_places_alone(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """How far its predecessor was is known some seconds late; RocketMQ then has messages committed twice."""
+    async with machine.broker(), producer_of(machine) as producer:
+        await producer.join()
+        for body in (b"early", b"late", b"pending"):
+            await producer.prepare(body)
+        early, _ = await producer.wait_asked(1)
+        await producer.end(early, COMMIT)
+        late = next(half for half, message in [await producer.wait_asked(n) for n in (4, 5)] if message.body == b"late")
+        await producer.end(late, COMMIT)
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        for topic in (HALF_TOPIC, OP_TOPIC):
+            broker.offsets.commit_offset(CONSUMER_GROUP, topic, 0, offset=0)
+        await producer.join()
+        half, message = await producer.wait_asked(1)
+        assert message.body == b"pending"
+        await trio.sleep(10)
+        assert {message.body for _, message in [await producer.wait_asked(n) for n in (1, 2)]} == {b"pending"}
+        await producer.end(half, COMMIT)
+        await producer.end(Half(2, (await seen(broker, topic=HALF_TOPIC))[2].physical_offset), COMMIT)
+        asked = len(producer.asked)
+        await trio.sleep(20)
+        assert len(producer.asked) == asked
+        assert [message.body for message in await seen(broker)] == [b"early", b"late", b"pending"]
+
+
 @pytest.mark.parametrize(
     ("half", "how", "group", "words"),
     [

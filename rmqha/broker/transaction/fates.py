@@ -54,6 +54,10 @@ class Fates:
             fate = self._fates.get(fate)
         return fate == _ENDED
 
+    def is_left(self, offset: int) -> bool:
+        """Whether nothing is to be done at ``offset``: the half message there has ended, or lies at a later place."""
+        return offset in self._fates
+
     def _note(self, offset: int, fate: int) -> None:
         self._fates[offset] = fate
         if len(self._fates) > self._kept_max:

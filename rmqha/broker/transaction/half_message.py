@@ -37,8 +37,14 @@ _DIGITS_MAX: Final = 18
 
 
 def half_properties(stored: bytes, *, topic: str, queue_id: int) -> bytes:
-    """The properties of a half message whose own are ``stored``, and whose destination is this."""
-    stored = set_property(stored, REAL_TOPIC, topic)
+    """The properties of a half message whose own are ``stored``, and whose destination is this.
+
+    What only brokers note is left out, as of a message that a producer got in a question and sends again.
+    """
+    pairs = pairs_of(stored)
+    for name in (TRANSACTION_CHECK_TIMES, PREPARED_QUEUE_OFFSET):
+        pairs.pop(name.encode(), None)
+    stored = set_property(b"\x02".join(pairs.values()), REAL_TOPIC, topic)
     return set_property(stored, REAL_QID, str(queue_id))
 
 

@@ -32,6 +32,7 @@ from rmqha.broker.transaction.half_message import (
     put_off,
     removal_mark,
 )
+from rmqha.broker.transaction.places import learn_places
 from rmqha.broker.transaction.rules import TransactionRules
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.codec.record.encoder import PreparedRecord
@@ -60,6 +61,8 @@ class _Mastership:
         self.marks = dict[int, int]()
         """The marks read of half messages from ``half_offset`` on: place of the half message to that of the mark."""
         self.fates: Final = Fates()
+        self.knows_places = False
+        """What the master before has written again is known, as far as it lies behind ``half_offset``."""
 
     @property
     def op_offset_done(self) -> int:
@@ -109,6 +112,10 @@ class TransactionalMessageService:
             return
         mastership, begun_ms = self._present(), self._now_ms()
         try:
+            if not mastership.knows_places:
+                for place in await learn_places(self._bridge, mastership.fates, begin=mastership.half_offset):
+                    await self._mark(place)
+                mastership.knows_places = True
             await self._read_marks(mastership)
             while self._is_present(mastership) and await self._pass_next(mastership, begun_ms):
                 await trio.lowlevel.checkpoint()
@@ -136,7 +143,7 @@ class TransactionalMessageService:
     async def _pass_next(self, mastership: _Mastership, begun_ms: int) -> bool:
         """Deal with one half message; False ends the round: it, and so each after it, has to wait."""
         offset = mastership.half_offset
-        if mastership.marks.pop(offset, None) is None and not mastership.fates.has_ended(offset):
+        if mastership.marks.pop(offset, None) is None and not mastership.fates.is_left(offset):
             portion = self._bridge.read(HALF_TOPIC, offset, count=1)
             if not portion.messages:
                 mastership.half_offset = portion.next_offset
@@ -201,10 +208,13 @@ class TransactionalMessageService:
             self._lines.log(logger.warning, "transaction.not_written_again", **facts)
             return None
         if not mastership.fates.note_renewed(half.queue_offset, append.queue_offset):
-            born_ms = append.store_timestamp_ms
-            mark = removal_mark(append.queue_offset, store_host=self._store_host, born_timestamp_ms=born_ms)
-            await self._puts.put(mark, wait=False)
+            await self._mark(append.queue_offset)
         return moved(half, record, append)
+
+    async def _mark(self, place: int) -> None:
+        """Of a half message that was ended at an earlier place, before this one was known."""
+        mark = removal_mark(place, store_host=self._store_host, born_timestamp_ms=self._now_ms())
+        await self._puts.put(mark, wait=False)
 
     async def _save(self, mastership: _Mastership) -> None:
         """Others may go on from here, once no crash can take away what ended half messages, or was written again."""
