@@ -10,7 +10,8 @@ import pytest
 import trio
 
 from tests.e2e.processes import Broker, Child, RmqhaBroker, reaping
-from tests.interop.dledger_groups import java_argv
+from tests.interop.dledger_brokers import MixedBrokers
+from tests.interop.dledger_groups import JAVA, OURS, java_argv
 from tests.interop.peers import JavaNameServer
 from tests.interop.test_live_pairs import KINDS
 
@@ -138,3 +139,53 @@ async def _go_on(tmp_path: Path, first: str, second: str, ending: str, name_serv
 def _names(kind: str, broker: Broker, name_server: str) -> str:
     """Where clients look for it: ours answers for itself."""
     return broker.address if kind == "rmqha" else name_server
+
+
+async def test_leaders_of_both_kinds_ask_about_what_the_other_left(tmp_path: Path) -> None:
+    """A DLedger group: RocketMQ's leader is killed, then ours."""
+    name_server = JavaNameServer(tmp_path / "namesrv")
+    names = {"namesrvAddr": name_server.address, "registerNameServerPeriod": 10_000}
+    times = {key: value for key, value in CONF.items() if key.startswith("transaction")}
+    group = MixedBrokers(tmp_path, (JAVA, OURS, OURS), **names, **times)
+    try:
+        await name_server.running.wait_output("boot success")
+        await group.start()
+        await group.hand_over("n0")
+        await _hand_on(tmp_path, group, name_server.address)
+    finally:
+        group.close()
+        name_server.close()
+
+
+async def _hand_on(tmp_path: Path, group: MixedBrokers, name_server: str) -> None:
+    first = Transactions(tmp_path, "first", name_server, *ENDED[:10], "later_commit-1", "never-1")
+    consumer = Transactions(tmp_path, "consumer", name_server, "consume")
+    with programs(first, consumer):
+        await first.wait_told("asked", {"never-1", "later_commit-1"})
+        await group.brokers["n0"].kill()
+        leader = await group.leader(besides="n0")
+        await _wait_asked_again(first, "never-1")
+        second = Transactions(tmp_path, "second", name_server, *ENDED[10:20], "later_commit-2", "never-2")
+        with programs(second):
+            await second.wait_told("asked", {"never-2", "later_commit-2"})
+            await group.brokers["n0"].start()
+            await group.brokers[leader].kill()
+            await group.hand_over("n0")
+            await _wait_asked_again(second, "never-2")
+            await _wait_asked_again(second, "never-1", other=first)
+            await consumer.wait_told("got", committed([*ENDED[:20], "later_commit-1", "later_commit-2"]))
+            got = Counter(facts[0] for facts in consumer.told("got"))
+            assert set(got) == committed([*ENDED[:20], "later_commit-1", "later_commit-2"])
+
+
+async def _wait_asked_again(one: Transactions, key: str, *, other: Transactions | None = None) -> None:
+    """Any producer of the group may be."""
+
+    def times() -> int:
+        programs_asked = (one, other) if other is not None else (one,)
+        return sum(facts[0] == key for program in programs_asked for facts in program.told("asked"))
+
+    before = times()
+    with trio.fail_after(120):
+        while times() == before:  # noqa: ASYNC110 - another process
+            await trio.sleep(0.2)
