@@ -5,6 +5,7 @@ send is accepted only when all of it is there. Stop: no new connections, answer 
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -16,6 +17,7 @@ from rmqha.broker.broker_status import BrokerStatus
 from rmqha.broker.consumer_ids_change_listener import ConsumerIdsChangeListener
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.delay_offsets import DelayOffsets
 from rmqha.broker.durability import Durability, FlushPromise
 from rmqha.broker.internal_puts import InternalPuts
 from rmqha.broker.metadata import MetadataService
@@ -31,6 +33,7 @@ from rmqha.broker.processors.pull_message_processor import PullMessageProcessor,
 from rmqha.broker.processors.query_message_processor import QueryMessageProcessor
 from rmqha.broker.processors.query_processor import QueryProcessor
 from rmqha.broker.processors.runtime_info_processor import RuntimeInfoProcessor
+from rmqha.broker.processors.send_back_processor import SendBackProcessor
 from rmqha.broker.processors.send_message_processor import SendMessageProcessor
 from rmqha.broker.processors.subscription_group_processor import SubscriptionGroupProcessor
 from rmqha.broker.processors.topic_admin_processor import TopicAdminProcessor
@@ -40,7 +43,8 @@ from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.put_service import PutMessageService
 from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.replication import Replication
-from rmqha.broker.sent_records import SendRules
+from rmqha.broker.retry_topics import RetryTopics
+from rmqha.broker.schedule_message_service import ScheduleMessageService
 from rmqha.broker.starting import Starting
 from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.topic_config_manager import TopicConfigManager
@@ -48,8 +52,9 @@ from rmqha.broker.transaction.transactions import Transactions
 from rmqha.broker.tuning import Tuning
 from rmqha.choices import FlushDiskType
 from rmqha.codec.host import parse_host
-from rmqha.codec.route import PERM_READ, PERM_WRITE
+from rmqha.codec.route import PERM_READ
 from rmqha.config import BrokerConfig
+from rmqha.errors import StoreError
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
 from rmqha.remoting.server import RemotingServer
@@ -114,12 +119,15 @@ class BrokerController:
             self.role, auto_create=config.auto_create_subscription_group, now_ms=now_ms
         )
         self.queue_ends: Final = QueueEnds(self.store)
+        delay_offsets = DelayOffsets(lambda: min(store.confirm_offset(), store.flushed_offset))
+        self._schedule: Final = ScheduleMessageService(store, delay_offsets, now_ms=now_ms)
         self.metadata: Final = MetadataService(
             ConfigFiles(store.disk, f"{config.store_path_root_dir}/config"),
             self.topics,
             self.offsets,
             self.groups,
             self.queue_ends,
+            delay_offsets=delay_offsets,
             interval_s=config.flush_consumer_offset_interval_s,
         )
         self.holds: Final = PullRequestHoldService()
@@ -147,6 +155,7 @@ class BrokerController:
         if queue_end > self.store.queues.deleted.get((topic, queue_id), 0):
             self.topics.learn_queue(topic, queue_id)
         self.holds.notify_message_arriving(topic, queue_id, queue_end)
+        self._schedule.on_arrival(topic, queue_id)
 
     def stop(self) -> None:
         """Begin the shutdown; :meth:`run` returns when everything is answered and safe."""
@@ -183,6 +192,8 @@ class BrokerController:
                         await self._serve(dispatcher, starting, task_status)
                     catching_up.cancel_scope.cancel()
                 self._clients.cancel()
+                with suppress(StoreError):  # what is delivered is settled then, and saved as such
+                    await self.store.flush_now(self.store.max_offset)
                 await self.metadata.save()
                 self.store.stop()
         logger.info("broker.stopped", write_error=str(self.store.write_error or "") or None)
@@ -273,19 +284,17 @@ class BrokerController:
         config = self.config
         puts = PutMessageService(self.store, self.topics, self._durability(), refusal=self.replication.refusal)
         nursery.start_soon(puts.run)
-        send_rules = SendRules(
-            config.broker_cluster_name,
-            parse_host(self.address),
-            config.max_message_size,
-            writable=bool(config.broker_permission & PERM_WRITE),
-            rejects_transactions=config.reject_transaction_message,
-        )
-        SendMessageProcessor(puts, self.topics, rules=send_rules).register(dispatcher)
+        internal_puts = InternalPuts(puts, fence=self.fence)
+        send_rules = options.send_rules(config, store_host=parse_host(self.address))
+        nursery.start_soon(self._schedule.run, internal_puts, send_rules.store_host, self.replication.opened)
+        retries = RetryTopics(self.topics, self.groups)
+        SendMessageProcessor(puts, self.topics, retries, rules=send_rules).register(dispatcher)
+        SendBackProcessor(self.store, puts, retries, rules=send_rules).register(dispatcher)
         transactions = Transactions(
             self.store,
             self.offsets,
             puts,
-            InternalPuts(puts, fence=self.fence),
+            internal_puts,
             any_producer=self.producers.any_connection,
             rules=options.transaction_rules(config),
             store_host=send_rules.store_host,

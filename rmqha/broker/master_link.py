@@ -11,8 +11,8 @@ import structlog
 import trio
 
 from rmqha.broker.consumer_offset_manager import decode_offsets
+from rmqha.broker.delay_offsets import decode_delay_offsets
 from rmqha.broker.group import ReplicationGroup, member_of
-from rmqha.broker.kept_tables import CODES
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.subscription_group_manager import SubscriptionGroupTable
 from rmqha.broker.topic_config_manager import TopicTable
@@ -66,7 +66,7 @@ class MasterLink:
         self._topics = metadata.topics
         self._offsets = metadata.offsets
         self._groups = metadata.groups
-        self._kept = metadata.kept
+        self._delay_offsets = metadata.delay_offsets
         self.failure = ""
 
     async def probe(self, ha_address: MasterAddress) -> LogRange | None:
@@ -146,9 +146,11 @@ class MasterLink:
         failures: list[str] = []
         try:
             async with open_link(self._network, address) as client:
-                is_ours = await self.check_group(client)
-                of_all = (self._take_over_topics, self._take_over_offsets, self._take_over_groups)
-                for take_over in of_all if is_ours else (*of_all, self._take_over_kept):
+                await self.check_group(client)
+                for take_over in (
+                    self._take_over_topics, self._take_over_offsets, self._take_over_groups,
+                    self._take_over_delay_offsets,
+                ):  # fmt: skip
                     try:
                         await take_over(client)
                     except RemoteProtocolError as error:
@@ -172,12 +174,18 @@ class MasterLink:
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         self._groups.replace(await _ask_table(client, code, SubscriptionGroupTable.from_json))
 
-    async def _take_over_kept(self, client: RemotingClient) -> None:
-        for code, name in CODES.items():
-            await self._kept.take_over(name, await _ask_table(client, code, dict))
+    async def _take_over_delay_offsets(self, client: RemotingClient) -> None:
+        """What was delivered when the offsets were told lies before the end that the master's log has after that."""
+        offsets = await _ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
+        table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
+        try:
+            log_end = _offset(table["commitLogMaxOffset"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise RemoteProtocolError(f"it does not say where its log ends: {error!r:.100}") from None
+        self._delay_offsets.take_over(offsets, log_end=log_end)
 
-    async def check_group(self, client: RemotingClient) -> bool:
-        """Whether this broker is one of rmqha's. It need not be that whose log is copied, which is asked for itself.
+    async def check_group(self, client: RemotingClient) -> None:
+        """Whether this broker is of this group. It need not be that whose log is copied, which is asked for itself.
 
         Raises:
             RemoteProtocolError: it is of another group: its offsets would hide messages.
@@ -190,7 +198,6 @@ class MasterLink:
             raise RemoteProtocolError(f"it does not say who it is: {error!r:.100}") from None
         if member is not None and (why := self._group.why_apart(member)):
             raise RemoteProtocolError(f"this is no broker of this group: {why}")
-        return is_ours
 
 
 def open_link(network: Network, address: str) -> AbstractAsyncContextManager[RemotingClient]:

@@ -9,12 +9,12 @@ import structlog
 import trio
 
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.kept_tables import KeptTables
+from rmqha.broker.delay_offsets import DelayOffsets
 from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.errors import StoreReadError, StoreWriteError
-from rmqha.store.config_files import CONSUMER_OFFSET, QUEUE_ENDS, SUBSCRIPTION_GROUP, TOPICS, ConfigFiles
+from rmqha.store.config_files import CONSUMER_OFFSET, DELAY_OFFSET, QUEUE_ENDS, SUBSCRIPTION_GROUP, TOPICS, ConfigFiles
 from rmqha.waiting import DeadlineService
 
 logger = structlog.get_logger()
@@ -40,10 +40,10 @@ class MetadataService:
     """Topics, consumer groups and consumer offsets on disk, and the ends of queues without messages.
 
     Attributes:
-        kept: tables that only brokers of RocketMQ go by.
         topics: which there are, with how many queues.
         offsets: how far consumer groups are.
         groups: which groups of consumers there are, and what each is allowed.
+        delay_offsets: how far delayed messages are delivered.
         queue_ends: where queues end that hold no message.
     """
 
@@ -55,13 +55,14 @@ class MetadataService:
         groups: SubscriptionGroupManager,
         queue_ends: QueueEnds,
         *,
+        delay_offsets: DelayOffsets,
         interval_s: float,
     ) -> None:
         self.files: Final = files
-        self.kept: Final = KeptTables(files)
         self.topics: Final = topics
         self.offsets: Final = offsets
         self.groups: Final = groups
+        self.delay_offsets: Final = delay_offsets
         self.queue_ends: Final = queue_ends
         self._interval_s = interval_s
         self._not_saved = ""
@@ -78,6 +79,7 @@ class MetadataService:
         self.files.load(TOPICS, self.topics.replace_from_json)
         self.files.load(CONSUMER_OFFSET, self.offsets.replace_from_json)
         self.files.load(SUBSCRIPTION_GROUP, self.groups.replace_from_json)
+        self.files.load(DELAY_OFFSET, self.delay_offsets.replace_from_json)
         self.files.load(QUEUE_ENDS, self.queue_ends.merge_from_json)
 
     async def run(self) -> None:
@@ -105,6 +107,7 @@ class MetadataService:
                 await self._save_if_dirty(self.queue_ends, QUEUE_ENDS)
                 await self._save_if_dirty(self.offsets, CONSUMER_OFFSET)
                 await self._save_if_dirty(self.groups, SUBSCRIPTION_GROUP)
+                await self._save_if_dirty(self.delay_offsets, DELAY_OFFSET)
         except (StoreWriteError, StoreReadError) as error:
             if self._not_saved != str(error):
                 self._not_saved = str(error)

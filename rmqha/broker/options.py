@@ -3,10 +3,14 @@
 import os
 from typing import Final
 
+from rmqha.broker.sent_records import SendRules
 from rmqha.broker.topic_config_manager import TopicRules
 from rmqha.broker.transaction.rules import TransactionRules
 from rmqha.broker.tuning import Tuning
 from rmqha.choices import BrokerRole, FlushDiskType, HaCatchUp, TlsMode
+from rmqha.codec.dledger_entry import BODY_OFFSET, ENTRY_SIZE_MAX
+from rmqha.codec.record.layout import BLANK_SIZE_MIN
+from rmqha.codec.route import PERM_WRITE
 from rmqha.config import BrokerConfig
 from rmqha.config.same_settings import same_settings
 from rmqha.ha.options import HAClientOptions, HAOptions
@@ -51,6 +55,22 @@ def ha_options(config: BrokerConfig) -> HAOptions:
 def ha_client_options(config: BrokerConfig, tuning: Tuning) -> HAClientOptions:
     """The receiving side of replication."""
     return same_settings(HAClientOptions, config, tuning)
+
+
+def send_rules(config: BrokerConfig, *, store_host: bytes) -> SendRules:
+    """What sends may be, and what is made of them at the broker with that address."""
+    record_size_max = config.mapped_file_size_commit_log - BLANK_SIZE_MIN
+    if config.enable_dleger_commit_log:
+        record_size_max = min(record_size_max, ENTRY_SIZE_MAX) - BODY_OFFSET
+    return SendRules(
+        config.broker_cluster_name,
+        store_host,
+        config.max_message_size,
+        writable=bool(config.broker_permission & PERM_WRITE),
+        rejects_transactions=config.reject_transaction_message,
+        delay_levels=len(config.message_delay_level),
+        record_size_max=record_size_max,
+    )
 
 
 def remoting_limits(config: BrokerConfig, tuning: Tuning) -> RemotingLimits:

@@ -17,7 +17,9 @@ import trio
 
 from rmqha.broker.durability import Answer, Durability
 from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.codec.delayed_message import real_topic
 from rmqha.codec.record.encoder import PreparedRecord
+from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.store.log import PutRequest
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import AppendResult, PutMessageStatus
@@ -242,5 +244,8 @@ def _size_of(puts: list[Put[Any]]) -> int:
 
 
 def _topic_of(request: PutRequest) -> str:
+    """The topic for whose sake it may have to wait: of a delayed message the one in which it will be delivered."""
     records = (request,) if isinstance(request, PreparedRecord) else request
-    return records[0].topic if records else ""
+    if not records or records[0].topic != SCHEDULE_TOPIC:
+        return records[0].topic if records else ""
+    return real_topic(records[0].tail)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final
 
-from rmqha.broker.stored_properties import SendRefusedError
+from rmqha.broker.stored_properties import DelayAsked, SendRefusedError
 from rmqha.codec.batch import BATCH_MESSAGES_MAX, ENTRY_SIZE_MIN, decode_batch, merge_properties
 from rmqha.codec.codes import ResponseCode
+from rmqha.codec.delayed_message import delay_level2_queue_id, waiting_properties
 from rmqha.codec.host import parse_host
 from rmqha.codec.record.encoder import PreparedRecord, prepare
+from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.codec.send_headers import SendMessageRequestHeader
 
 _BATCH_GROWTH_MAX: Final = 4
@@ -48,6 +50,10 @@ class SendRules:
     """brokerPermission has the write bit."""
     rejects_transactions: bool = False
     """rejectTransactionMessage."""
+    delay_levels: int = 18
+    """How many there are."""
+    record_size_max: int = 2**31 - 1
+    """Bytes; the log takes no more."""
 
 
 def records_of(
@@ -88,6 +94,40 @@ def records_of(
     if len(body) > rules.message_size_max:
         raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, f"a batch has at most {rules.message_size_max} bytes")
     return SentBatch(make, body, shared=properties, size_max=_BATCH_GROWTH_MAX * rules.message_size_max)
+
+
+def put_to_wait(record: PreparedRecord, delay: DelayAsked, *, rules: SendRules) -> PreparedRecord:
+    """The record of a message that waits in the schedule topic before it becomes ``record``.
+
+    Args:
+        record: with its topic and queue.
+        delay: how long it waits; the highest level there is, if it asks for more.
+        rules: the broker's.
+
+    Raises:
+        SendRefusedError: it would not fit into a file of the log when its time comes, or there are no levels.
+        LocalProtocolError: its properties and the place where it goes are too large.
+    """
+    delay_level = min(delay.level, rules.delay_levels)
+    if not delay_level:
+        raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, "messageDelayLevel is empty: there are no delays")
+    properties = waiting_properties(delay.pairs, delay_level=delay_level, topic=record.topic, queue_id=record.queue_id)
+    waiting = prepare(
+        SCHEDULE_TOPIC,
+        record.body,
+        queue_id=delay_level2_queue_id(delay_level),
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host_raw=record.born_host_raw,
+        store_host_raw=record.store_host_raw,
+        properties_raw=properties,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        reconsume_times=record.reconsume_times,
+    )
+    if waiting.size + len(record.topic) - len(SCHEDULE_TOPIC) > rules.record_size_max:
+        reason = f"{waiting.size} bytes and the name of their topic are more than the log takes when their time comes"
+        raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, reason)
+    return waiting
 
 
 class SentBatch(list[PreparedRecord]):

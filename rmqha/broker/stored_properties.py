@@ -4,7 +4,7 @@ Source: spec: commitlog §2.5, remoting §2.4; rocketmq-all-4.9.8 SendMessagePro
 """
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.properties import find_property, pairs_of
@@ -21,7 +21,9 @@ _USUAL_PROPERTIES: Final = re.compile(
 """Properties as Java's producers send them: whole pairs, of which the broker wants none, and WAIT=true not first.
 
 There is one way to read a text by it, at most, so whatever does not match is given up in linear time."""
-_NO_DELAY: Final = re.compile(rb"-[0-9]+|0+").fullmatch
+_NO_DELAY: Final = re.compile(rb"-[0-9]+|\+?0+").fullmatch
+_DELAY_LEVEL: Final = re.compile(rb"\+?0*([0-9]{1,10})").fullmatch
+_INT32_MAX: Final = 2**31 - 1
 
 
 class SendRefusedError(RemoteProtocolError):
@@ -32,6 +34,19 @@ class SendRefusedError(RemoteProtocolError):
         super().__init__(reason)
 
 
+class DelayAsked(NamedTuple):
+    """A message is not to be delivered at once."""
+
+    level: int
+    """From 1 on, and maybe beyond the highest there is."""
+    pairs: dict[bytes, bytes]
+    """All its properties, WAIT among them (:func:`~rmqha.codec.properties.pairs_of`)."""
+
+
+Stored = tuple[bytes, bool, DelayAsked | None]
+"""The properties to store, whether the producer waits for disk and replicas, and whether it is stored to wait."""
+
+
 class StoredProperties:
     """Makes of the properties that producers send those that a broker of ``cluster_name`` stores."""
 
@@ -39,38 +54,40 @@ class StoredProperties:
         self._cluster_pair: Final = b"CLUSTER\x01" + cluster_name.encode()
         self._appended_cluster: Final = b"\x02" + self._cluster_pair
 
-    def make(self, raw: bytes, *, batch: bool) -> tuple[bytes, bool]:
-        """The properties to store, and whether the producer waits for disk and replicas.
-
-        Malformed pairs vanish, CLUSTER is added, WAIT is used but only stored in batches.
+    def make(self, raw: bytes, *, batch: bool) -> Stored:
+        """What is stored of ``raw``. Malformed pairs vanish, CLUSTER is added, WAIT is used but only stored in batches.
 
         Raises:
             SendRefusedError: they ask for what is not supported.
         """
         usual = None if batch else _USUAL_PROPERTIES(raw)
         if usual is not None:
-            return usual[1] + (usual[2] or b"") + self._appended_cluster, True
+            return usual[1] + (usual[2] or b"") + self._appended_cluster, True, None
         return self.make_slowly(raw, batch=batch)
 
-    def make_slowly(self, raw: bytes, *, batch: bool) -> tuple[bytes, bool]:
+    def make_slowly(self, raw: bytes, *, batch: bool) -> Stored:
         """As :meth:`make`, pair by pair."""
         pairs = pairs_of(raw)
-        if _DELAY in pairs or _TRAN_MSG in pairs:
-            _refuse_unsupported(pairs)
-        return self._finish(pairs, keep_wait=batch)
+        if _TRAN_MSG in pairs:
+            _refuse_transaction(pairs)
+        level = _delay_level(pairs) if _DELAY in pairs else 0
+        if level and batch:
+            raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed: send its messages singly")
+        stored, waits = self._finish(pairs, keep_wait=batch or level > 0)
+        return stored, waits, DelayAsked(level, pairs) if level else None
 
-    def make_half(self, raw: bytes) -> tuple[bytes, bool]:
+    def make_half(self, raw: bytes) -> Stored:
         """As :meth:`make`, of a transactional message; WAIT is stored, too.
 
         Raises:
             SendRefusedError: it is to be delayed, which RocketMQ's producers leave out.
         """
         pairs = pairs_of(raw)
-        if _is_delayed(pairs):
+        if _DELAY in pairs and _delay_level(pairs):
             raise SendRefusedError(
                 ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot be delayed: remove DELAY"
             )
-        return self._finish(pairs, keep_wait=True)
+        return *self._finish(pairs, keep_wait=True), None
 
     def _finish(self, pairs: dict[bytes, bytes], *, keep_wait: bool) -> tuple[bytes, bool]:
         wait = pairs.get(_WAIT) if keep_wait else pairs.pop(_WAIT, None)
@@ -83,17 +100,21 @@ def is_transactional(raw: bytes) -> bool:
     return (find_property(raw, _TRAN_MSG) or b"").lower() == b"true"
 
 
-def _is_delayed(pairs: dict[bytes, bytes]) -> bool:
-    return _NO_DELAY(pairs.get(_DELAY, b"DELAY\x010").partition(b"\x01")[2]) is None
+def _delay_level(pairs: dict[bytes, bytes]) -> int:
+    """Raises SendRefusedError: it is no number; in RocketMQ such a send fails, too."""
+    text = pairs[_DELAY].partition(b"\x01")[2]
+    if _NO_DELAY(text):
+        return 0
+    match = _DELAY_LEVEL(text)
+    if match is None or (level := int(match[1])) > _INT32_MAX:
+        shown = text[:20].decode(errors="replace")
+        raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, f"DELAY is a level from 1 on, and not {shown!r}")
+    return level
 
 
-def _refuse_unsupported(pairs: dict[bytes, bytes]) -> None:
-    """Say no rather than store what would never be delivered, or not when it should be."""
-    if _is_delayed(pairs):
-        raise SendRefusedError(
-            ResponseCode.MESSAGE_ILLEGAL, "delayed messages are not delivered by this version of rmqha: remove DELAY"
-        )
-    if pairs.get(_TRAN_MSG, b"").partition(b"\x01")[2].lower() == b"true":
+def _refuse_transaction(pairs: dict[bytes, bytes]) -> None:
+    """Say no rather than store what would never be delivered."""
+    if pairs[_TRAN_MSG].partition(b"\x01")[2].lower() == b"true":
         raise SendRefusedError(
             ResponseCode.MESSAGE_ILLEGAL, "the messages of a batch cannot be transactional: remove TRAN_MSG"
         )

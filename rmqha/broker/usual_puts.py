@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rmqha.broker.put_service import Put
+from rmqha.broker.retry_topics import RETRY_GROUP_TOPIC_PREFIX
 from rmqha.broker.sent_records import Asked, SendRules, born_host_of, records_of
 from rmqha.broker.stored_properties import SendRefusedError, StoredProperties
 from rmqha.broker.topic_config_manager import TopicConfigManager
@@ -130,6 +131,7 @@ class UsualPuts:
             or header.queue_id < 0
             or header.sys_flag & (SysFlag.TRANSACTION_TYPE | SysFlag.HOSTS_V6)
             or self._topics.select(header.topic) is None
+            or header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         ):
             return None
         try:
@@ -169,10 +171,11 @@ class UsualPuts:
     def _make_properties(self, properties: bytes) -> tuple[bytes, bool] | None:
         """What is stored of them, and whether the producer waits; None leaves it to the general way."""
         try:
-            stored, wait = self._stored_properties.make(properties, batch=False)
+            stored, wait, delay = self._stored_properties.make(properties, batch=False)
         except SendRefusedError:
             return None
-        return None if b"\0" in stored or len(stored) > PROPERTIES_SIZE_MAX else (stored, wait)
+        is_odd = delay is not None or b"\0" in stored or len(stored) > PROPERTIES_SIZE_MAX
+        return None if is_odd else (stored, wait)
 
 
 @lru_cache(maxsize=4096)

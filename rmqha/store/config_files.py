@@ -2,6 +2,7 @@
 
     ROOT/config/topics.json            on change
     ROOT/config/consumerOffset.json    every flushConsumerOffsetInterval
+    ROOT/config/delayOffset.json       likewise
     ROOT/config/queueEnds.json         on change (rmqha/broker/queue_ends.py)
     ROOT/config/kvConfig.json          on change (rmqha/namesrv/kv_config_manager.py)
 
@@ -73,14 +74,6 @@ class ConfigFiles:
                 continue
             return value
         return None
-
-    async def load_in_thread(self, name: str) -> dict[str, Any] | None:
-        """As :meth:`load`, without holding up the event loop.
-
-        Raises:
-            StoreWriteError: there is no thread for it.
-        """
-        return await self._disk.in_thread(lambda: self.load(name))
 
     def _read(self, path: str) -> dict[str, Any]:
         value = java_json.loads(self._disk.read_bytes(path))

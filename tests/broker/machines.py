@@ -10,12 +10,16 @@ import trio
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.classic_broker import make_classic_broker
 from rmqha.broker.classic_replication import ClassicReplication
+from rmqha.broker.retry_topics import RetryTopics
+from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.headers import PullMessageRequestHeader, PullSysFlag, encode_header
 from rmqha.codec.remoting import RemotingCommand, SerializeType, decode_frames
 from rmqha.config import load_config
 from rmqha.ha.ha_client import HAClient
 from rmqha.remoting.client import RemotingClient, open_remoting_client
+from rmqha.replication.role import Role
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
@@ -107,6 +111,11 @@ class Sender:
     def work(self, steps: Iterator[bool]) -> None:
         for _ in steps:
             pass
+
+
+def retry_topics(topics: TopicConfigManager) -> RetryTopics:
+    """Of groups that are made as they come."""
+    return RetryTopics(topics, SubscriptionGroupManager(Role(), auto_create=True, now_ms=lambda: 1))
 
 
 def send_request(

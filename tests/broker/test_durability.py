@@ -18,7 +18,7 @@ from rmqha.replication.in_sync import InSyncReplicas, Replica
 from rmqha.replication.slave_identity import SlaveIdentity
 from rmqha.replication.watermark import Watermark
 from rmqha.store.status import PutMessageStatus
-from tests.broker.machines import Machine, Sender, ask, send_request
+from tests.broker.machines import Machine, Sender, ask, retry_topics, send_request
 from tests.sim.sim_net import SimNet
 
 OK = PutMessageStatus.PUT_OK
@@ -172,7 +172,7 @@ async def test_what_arrived_with_it_and_does_not_wait_need_not_be_held(autojump_
         durability = Durability(store, clock=trio.current_time, flush=None, replica=ReplicaPromise(transfer, 3.0))
         rules = SendRules("cluster", bytes(8), 1000)
         puts = PutMessageService(store, broker.topics, durability, refusal=lambda: "")
-        sends = SendMessageProcessor(puts, broker.topics, rules=rules)
+        sends = SendMessageProcessor(puts, broker.topics, retry_topics(broker.topics), rules=rules)
         replicas.add(Replica(SlaveIdentity("10.0.0.2"), begins_at=0, reported=0))
         requests = [send_request(b"x", properties=properties) for properties in ("WAIT\x01false", "WAIT\x01true")]
         for opaque, request in enumerate(requests):
@@ -204,7 +204,7 @@ async def test_what_does_not_wait_is_not_send_ok_either_when_the_store_has_faile
         durability = Durability(broker.store, clock=trio.current_time, flush=None, replica=None)
         rules = SendRules("cluster", bytes(8), 40_000)
         puts = PutMessageService(broker.store, broker.topics, durability, refusal=lambda: "")
-        sends = SendMessageProcessor(puts, broker.topics, rules=rules)
+        sends = SendMessageProcessor(puts, broker.topics, retry_topics(broker.topics), rules=rules)
         requests = [send_request(bytes(20_000), properties="WAIT\x01false") for _ in range(2)]
         for opaque, request in enumerate(requests):
             request.opaque = opaque

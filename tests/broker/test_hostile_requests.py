@@ -317,7 +317,8 @@ async def test_a_message_that_was_acknowledged_is_pulled_whatever_its_header_say
             answer = await ask(client, send_request(b"body %d;" % number, **fields))
             if answer.code == ResponseCode.SUCCESS and "TRAN_MSG\x01true" not in fields.get("i", ""):
                 offset = decode_send_response(answer).queue_offset
-                pulled = await ask(client, pull_request(offset, suspend_ms=5000, max_num=1))
+                topic = "SCHEDULE_TOPIC_XXXX" if fields.get("i") == "DELAY\x011" else "t"
+                pulled = await ask(client, pull_request(offset, topic=topic, suspend_ms=5000, max_num=1))
                 assert b"body %d;" % number in bytes(pulled.body), fields
                 seen += 1
         assert seen > 20

@@ -84,6 +84,7 @@ KEPT = {
         body=b'{"dataVersion":{"counter":1,"timestamp":2},"subscriptionGroupTable":{"g":{"groupName":"g","retryMaxTimes":3}}}',
     ),
 }
+ENDS_AT_0 = {"commitLogMaxOffset": "0"}
 SLAVE = {
     "brokerRole": "SLAVE",
     "brokerId": "1",
@@ -147,7 +148,7 @@ async def test_an_error_in_place_of_a_table_is_said_and_the_other_table_is_taken
         **KEPT,
     }
     with capture_logs() as logs:
-        async with answering(net, {}, others), trio.open_nursery() as nursery:
+        async with answering(net, ENDS_AT_0, others), trio.open_nursery() as nursery:
             link = link_with(net, "10.0.0.2", slave)
             nursery.start_soon(link.run, SLAVE["masterAddress"])
             await trio.sleep(60)
@@ -158,7 +159,7 @@ async def test_an_error_in_place_of_a_table_is_said_and_the_other_table_is_taken
     assert slave.offsets.query_offset("group", "t", 0) == 7
 
 
-async def test_what_only_rocketmq_goes_by_is_kept_and_handed_on(autojump_clock: MockClock) -> None:
+async def test_what_a_master_of_rocketmq_s_says_is_kept_and_handed_on(autojump_clock: MockClock) -> None:
     """How far delayed messages are, and the settings of groups; who is told that there are none drops its own."""
     net = SimNet()
     machine = Machine(net, "10.0.0.2", SLAVE)
@@ -167,12 +168,12 @@ async def test_what_only_rocketmq_goes_by_is_kept_and_handed_on(autojump_clock: 
         RequestCode.GET_ALL_CONSUMER_OFFSET: RemotingCommand(0, body=b'{"offsetTable":{}}'),
     }
     delays, groups = RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-    async with answering(net, {}, others | KEPT), machine.broker(), machine.client() as client:
+    async with answering(net, ENDS_AT_0, others | KEPT), machine.broker(), machine.client() as client:
         assert (await ask(client, RemotingCommand(delays))).code == ResponseCode.SYSTEM_ERROR
         await trio.sleep(20)
     for code in KEPT:
         others[code] = RemotingCommand(0, body=b'{"offsetTable":{},"subscriptionGroupTable":{}}')
-    async with answering(net, {}, others), machine.broker(), machine.client() as client:
+    async with answering(net, ENDS_AT_0, others), machine.broker(), machine.client() as client:
         await trio.sleep(20)
         answer = await ask(client, RemotingCommand(delays))
         assert java_json.loads(answer.body) == java_json.loads(KEPT[delays].body)

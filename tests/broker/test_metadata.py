@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.delay_offsets import DelayOffsets
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
@@ -46,7 +47,15 @@ async def test_a_new_topic_is_saved_long_before_the_next_interval(
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
     files = ConfigFiles(disk.mount(), "/store/config")
-    service = MetadataService(files, topics, ConsumerOffsetManager(), groups(), queue_ends(), interval_s=1_000_000)
+    service = MetadataService(
+        files,
+        topics,
+        ConsumerOffsetManager(),
+        groups(),
+        queue_ends(),
+        delay_offsets=DelayOffsets(lambda: 0),
+        interval_s=1_000_000,
+    )
     nursery.start_soon(service.run)
     for topic in ("orders", "payments"):
         topics.create_topic_in_send_message_method(topic, default_topic="TBW102", client_default_topic_queue_nums=4)
@@ -176,6 +185,7 @@ async def test_a_save_that_is_cut_short_is_made_up_for(autojump_clock: MockClock
         ConsumerOffsetManager(),
         groups(),
         queue_ends(),
+        delay_offsets=DelayOffsets(lambda: 0),
         interval_s=1,
     )
     topics.dirty = True
@@ -194,7 +204,15 @@ async def test_a_topic_made_during_a_save_counts_only_with_the_next(
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk(latency_s=(0.5, 0.5))
     files = ConfigFiles(disk.mount(), "/store/config")
-    service = MetadataService(files, topics, ConsumerOffsetManager(), groups(), queue_ends(), interval_s=1_000_000)
+    service = MetadataService(
+        files,
+        topics,
+        ConsumerOffsetManager(),
+        groups(),
+        queue_ends(),
+        delay_offsets=DelayOffsets(lambda: 0),
+        interval_s=1_000_000,
+    )
     durable_when_told: dict[str, bool] = {}
 
     def make(topic: str) -> None:
@@ -239,6 +257,7 @@ async def test_each_reason_for_not_saving_is_told_once_until_a_save_succeeds(aut
         ConsumerOffsetManager(),
         groups(),
         queue_ends(),
+        delay_offsets=DelayOffsets(lambda: 0),
         interval_s=1_000_000,
     )
     await service.save()

@@ -22,7 +22,7 @@ from rmqha.remoting.turns import REQUESTS_A_TURN
 from rmqha.replication.watermark import Watermark
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import AppendResult, PutMessageStatus
-from tests.broker.machines import Machine, Sender, ask, send_request
+from tests.broker.machines import Machine, Sender, ask, retry_topics, send_request
 from tests.settings import remoting_limits
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import commit_log
@@ -172,7 +172,7 @@ async def test_what_was_stored_in_parts_is_counted_once(
         durability = Durability(broker.store, clock=trio.current_time, flush=None, replica=None)
         rules = SendRules("cluster", bytes(8), SEGMENT)
         puts = PutMessageService(broker.store, broker.topics, durability, refusal=lambda: "")
-        sends = SendMessageProcessor(puts, broker.topics, rules=rules)
+        sends = SendMessageProcessor(puts, broker.topics, retry_topics(broker.topics), rules=rules)
 
         def send(first: int, count: int) -> None:
             requests = [send_request(BODY, topic="t") for _ in range(count)]
@@ -202,7 +202,7 @@ async def test_a_send_does_not_overtake_those_that_wait_for_the_next_segment(aut
         durability = Durability(store, clock=trio.current_time, flush=None, replica=None)
         rules = SendRules("cluster", bytes(8), SEGMENT)
         puts = PutMessageService(store, broker.topics, durability, refusal=lambda: "")
-        sends = SendMessageProcessor(puts, broker.topics, rules=rules)
+        sends = SendMessageProcessor(puts, broker.topics, retry_topics(broker.topics), rules=rules)
 
         def send(opaque: int) -> None:
             request = send_request(BODY, topic="t")

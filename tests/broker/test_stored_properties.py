@@ -16,7 +16,7 @@ pair_texts = st.one_of(
 
 def stored(raw: bytes, *, slowly: bool = False) -> tuple[dict[str, str], bool]:
     made = StoredProperties("cluster")
-    properties, wait = (made.make_slowly if slowly else made.make)(raw, batch=False)
+    properties, wait, _ = (made.make_slowly if slowly else made.make)(raw, batch=False)
     assert properties.count(b"CLUSTER\x01cluster") == 1
     assert b"\x02\x02" not in properties
     return parse_properties(properties), wait

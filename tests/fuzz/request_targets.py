@@ -62,7 +62,7 @@ def run_sends(data: bytes) -> None:
     for batch in (False, True):
         header = SendMessageRequestHeader("g", "T", "TBW102", 4, 0, 0, 1, 0, b"", 0, False, None, batch, None)
         with suppress(RemoteProtocolError, LocalProtocolError):
-            stored, _ = StoredProperties("c").make(decode_utf8(properties).encode(), batch=batch)
+            stored, _, _ = StoredProperties("c").make(decode_utf8(properties).encode(), batch=batch)
             rules = SendRules("c", HOST, 1 << 16)
             put = records_of(header, body, rules=rules, born_host=HOST, queue_id=0, properties=stored)
             if isinstance(put, SentBatch):

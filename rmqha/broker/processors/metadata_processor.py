@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.broker.kept_tables import CODES
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.producer_manager import ProducerManager
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -42,8 +41,7 @@ class MetadataProcessor:
         dispatcher.register(RequestCode.GET_ALL_CONSUMER_OFFSET, self.get_all_consumer_offset)
         dispatcher.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.get_all_subscription_group)
         dispatcher.register(RequestCode.GET_ALL_PRODUCER_INFO, self.get_all_producer_info)
-        for code in CODES:
-            dispatcher.register(code, self.get_kept)
+        dispatcher.register(RequestCode.GET_ALL_DELAY_OFFSET, self.get_all_delay_offset)
         dispatcher.register(RequestCode.GET_QUEUE_ENDS, self.get_queue_ends)
 
     def get_all_topic_config(self, connection: Connection, request: RemotingCommand) -> None:
@@ -62,13 +60,12 @@ class MetadataProcessor:
         """328: the producers of all groups."""
         self._answer_table(connection, request, self._producers.to_json_in_turns)
 
-    def get_kept(self, connection: Connection, request: RemotingCommand) -> None:
+    def get_all_delay_offset(self, connection: Connection, request: RemotingCommand) -> None:
         """45: how far delayed messages are delivered, if that is known.
 
         Who was told that nothing is would drop its own.
         """
-        name = CODES[RequestCode(request.code)]
-        self._answer_table(connection, request, partial(self._metadata.kept.load, name))
+        self._answer_table(connection, request, self._metadata.delay_offsets.told)
 
     def get_queue_ends(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """21021: a page of the ends of queues, and where the next page starts, if there is one."""
@@ -132,7 +129,7 @@ class MetadataProcessor:
         for client, request in asked:
             if self._is_asking(client, request):
                 del self._asking[client]
-                remark = "no such table is kept here: no master of RocketMQ's has told one yet"
+                remark = "it is not known here yet: no master has told it"
                 client.respond(request, ResponseCode.SYSTEM_ERROR, remark=remark)
 
     async def _send_to_all(self, asked: list[tuple[Connection, RemotingCommand]], body: bytes) -> None:

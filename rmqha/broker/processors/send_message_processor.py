@@ -7,17 +7,20 @@ Source: spec: remoting §2.4, §3; rocketmq-all-4.9.8 AbstractSendMessageProcess
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from rmqha.broker.durability import Answer
 from rmqha.broker.put_service import Put, PutMessageService
-from rmqha.broker.sent_records import LARGE_BYTES, Asked, SendRules, SentBatch, born_host_of, records_of
+from rmqha.broker.retry_topics import RETRY_GROUP_TOPIC_PREFIX, RetryTopics, is_spent
+from rmqha.broker.sent_records import LARGE_BYTES, Asked, SendRules, SentBatch, born_host_of, put_to_wait, records_of
 from rmqha.broker.stored_properties import SendRefusedError, StoredProperties, is_transactional
 from rmqha.broker.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
 from rmqha.broker.transaction.half_send import half_of
 from rmqha.broker.usual_puts import UsualPuts
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.limits import topic_problem
+from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import SysFlag
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rmqha.codec.send_answers import SendMessageResponseEncoder
@@ -61,8 +64,11 @@ _Stored = tuple[Asked, AppendResult]
 class SendMessageProcessor:
     """Handles codes 10, 310 and 320."""
 
-    def __init__(self, puts: PutMessageService, topics: TopicConfigManager, *, rules: SendRules) -> None:
+    def __init__(
+        self, puts: PutMessageService, topics: TopicConfigManager, retries: RetryTopics, *, rules: SendRules
+    ) -> None:
         self._puts = puts
+        self._retries = retries
         self._topics = topics
         self._rules = rules
         self._stored_properties = StoredProperties(rules.cluster_name)
@@ -147,27 +153,55 @@ class SendMessageProcessor:
             RemoteProtocolError: the request does not parse.
         """
         header = self._decoder.decode(request)
-        queue_id = self._check_destination(header, peer=connection.peer)
+        queue_id = told_queue_id = self._check_destination(header, peer=connection.peer)
+        if header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            header, queue_id = self._check_retry(connection, request, header=header, queue_id=queue_id)
         is_half = not header.batch and is_transactional(header.properties)
         if header.sys_flag & SysFlag.TRANSACTION_TYPE and not is_half:
             raise SendRefusedError(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"sysFlag {header.sys_flag} is that of a transactional message, and TRAN_MSG is not true",
             )
-        if is_half:
-            stored, wait = self._stored_properties.make_half(header.properties)
-        else:
-            stored, wait = self._stored_properties.make(header.properties, batch=header.batch)
+        make = (
+            self._stored_properties.make_half if is_half else partial(self._stored_properties.make, batch=header.batch)
+        )
+        stored, wait, delay = make(header.properties)
         born_host = born_host_of(connection.peer)
         try:
             records = (half_of if is_half else records_of)(
                 header, request.body, rules=self._rules, born_host=born_host, queue_id=queue_id, properties=stored
             )
+            if delay is not None:
+                assert isinstance(records, PreparedRecord), "no batch is delayed"
+                records = put_to_wait(records, delay, rules=self._rules)
         except LocalProtocolError as error:
             raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         oneway = request.flag & FLAG_ONEWAY != 0
-        asked = (request.opaque, request.serialize, oneway, queue_id, request.size)
+        asked = (request.opaque, request.serialize, oneway, told_queue_id, request.size)
         return tuple.__new__(Put, (asked, records, wait, oneway))
+
+    def _check_retry(
+        self, connection: Connection, request: RemotingCommand, *, header: SendMessageRequestHeader, queue_id: int
+    ) -> tuple[SendMessageRequestHeader, int]:
+        """A consumer's message that is to come again, as it could not send it back (36): or it is a dead letter.
+
+        Raises:
+            RemoteProtocolError: there may be no such group, or there is no room for its topic.
+        """
+        name = header.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+        group = self._retries.find_group(name, peer=connection.peer)
+        if group is None:
+            raise SendRefusedError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}")
+        is_over = is_spent(
+            group,
+            header.reconsume_times,
+            client_version=request.version,
+            max_reconsume_times=header.max_reconsume_times,
+        )
+        if not is_over:
+            return header, queue_id
+        dead = self._retries.dead_letter_topic(name, peer=connection.peer)
+        return header._replace(topic=dead.topic_name), 0
 
     def _check_destination(self, header: SendMessageRequestHeader, *, peer: str = "") -> int:
         """The queue to store in; creates the topic at its first use, on behalf of ``peer``.
@@ -189,6 +223,8 @@ class SendMessageProcessor:
                 client_default_topic_queue_nums=header.default_topic_queue_nums,
                 peer=peer,
             )
+        if config is None and topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            config = self._retries.retry_topic(topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX), 1, peer=peer)
         if config is None:
             raise SendRefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist; create it first")
         if not self._rules.writable and config.order:

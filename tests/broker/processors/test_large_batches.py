@@ -9,7 +9,7 @@ from rmqha.broker.put_service import Put, PutCaller
 from rmqha.broker.sent_records import SendRules
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.batch import BatchEntry, encode_batch
-from tests.broker.machines import Sender, send_request
+from tests.broker.machines import Sender, retry_topics, send_request
 from tests.settings import topic_rules
 
 MESSAGE_SIZE_MAX = 4 << 20
@@ -41,7 +41,7 @@ class PatientSender(Sender):
 def processor(puts: Puts) -> SendMessageProcessor:
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     rules = SendRules("cluster", bytes(8), MESSAGE_SIZE_MAX)
-    return SendMessageProcessor(puts, topics, rules=rules)  # type: ignore[arg-type]
+    return SendMessageProcessor(puts, topics, retry_topics(topics), rules=rules)  # type: ignore[arg-type]
 
 
 def test_batches_that_came_together_are_appended_one_by_one() -> None:

@@ -1,6 +1,5 @@
 """MetadataProcessor: tables for slaves, as many as are taken."""
 
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import pytest
@@ -19,7 +18,6 @@ from rmqha.remoting.response_table import Outcome
 from tests.broker.machines import Machine, ask
 from tests.reachable import count_entries
 from tests.settings import remoting_limits
-from tests.sim.sim_mount import SimMount
 from tests.sim.sim_net import SimNet
 
 TOPICS, OFFSETS = RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_CONSUMER_OFFSET
@@ -188,22 +186,3 @@ async def test_who_leaves_while_a_table_is_made_keeps_nobody_from_it(
                 client.close()
                 await trio.sleep(0.5)
         assert answered_s == pytest.approx(2, abs=0.1)
-
-
-async def test_tables_that_only_a_file_holds_are_read_in_a_thread(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A disk that hangs kept everybody waiting whenever a slave asked for them."""
-    machine, in_threads = Machine(SimNet(), "10.0.0.1"), 0
-    in_thread = SimMount.in_thread
-
-    async def count(mount: SimMount, work: Callable[[], object]) -> object:
-        nonlocal in_threads
-        in_threads += 1
-        return await in_thread(mount, work)
-
-    async with machine.broker(), machine.client() as client:
-        monkeypatch.setattr(SimMount, "in_thread", count)
-        answer = await ask(client, RemotingCommand(RequestCode.GET_ALL_DELAY_OFFSET))
-        assert answer.code == ResponseCode.SYSTEM_ERROR, "nothing is kept"
-    assert in_threads == 1

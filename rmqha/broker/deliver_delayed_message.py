@@ -1,0 +1,161 @@
+"""DeliverDelayedMessageTask: delivers the messages of one delay level, in the order in which they were sent.
+
+They wait in one queue (rmqha/codec/delayed_message.py), whose units say when each is due. A message that is due is put
+into its own topic, as a new one.
+
+Source: spec: commitlog §2.7, §2.10; rocketmq-all-4.9.8 ScheduleMessageService.java:377-500.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.broker.delay_offsets import DelayOffsets
+from rmqha.broker.internal_puts import InternalPuts
+from rmqha.codec.delayed_message import delay_level2_queue_id, message_timeup
+from rmqha.codec.record.encoder import PreparedRecord
+from rmqha.codec.record.layout import SCHEDULE_TOPIC
+from rmqha.codec.record.message import decode_message
+from rmqha.errors import CorruptLogError, LocalProtocolError, StoreError
+from rmqha.log_limit import LogLimit
+from rmqha.store.message_store import DefaultMessageStore
+
+logger = structlog.get_logger()
+
+_AT_ONCE: Final = 32
+"""Messages that are read, and put, together."""
+_SOON_S: Final = 1.0
+"""Within this time it looks again, whatever it waits for: the wall clock may be set, a queue be built again."""
+_TRIES_AGAIN_S: Final = 0.5
+_IDLE_S: Final = 60.0
+"""Without messages that wait: the next one is told of."""
+
+
+class DeliverDelayedMessageTask:
+    """Of one leadership.
+
+    Invariant: all before ``_offset`` in the queue is delivered, or gone from the log, or cannot be delivered ever.
+    """
+
+    def __init__(
+        self,
+        delay_level: int,
+        delay_ms: int,
+        *,
+        store: DefaultMessageStore,
+        offsets: DelayOffsets,
+        puts: InternalPuts,
+        store_host_raw: bytes,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Begin where the level is delivered to, as far as that is settled.
+
+        Where its queue ends before that, the log has lost messages: their places in it will be given again.
+        """
+        self.delay_level: Final = delay_level
+        self._delay_ms: Final = delay_ms
+        self._store: Final = store
+        self._offsets: Final = offsets
+        self._puts: Final = puts
+        self._store_host_raw: Final = store_host_raw
+        self._now_ms: Final = now_ms
+        self._queue_id: Final = delay_level2_queue_id(delay_level)
+        self._offset = min(offsets.offset_of(delay_level), store.next_queue_offset(SCHEDULE_TOPIC, self._queue_id))
+        self._at_once = _AT_ONCE
+        self._problem = ""
+        self._lines: Final = LogLimit(burst=3)
+
+    async def deliver_due(self, *, is_leading: Callable[[], bool]) -> float:
+        """Deliver all that is due now; returns for how many seconds nothing else is, unless more messages come.
+
+        What cannot be put at present keeps those behind it waiting, and is tried again.
+
+        Args:
+            is_leading: whether what was put still counts, now that it is known what became of it.
+        """
+        while True:
+            try:
+                due, idle_s = self._count_due()
+                if not due:
+                    return idle_s
+                problem = await self._deliver(due, is_leading=is_leading)
+            except StoreError as error:
+                problem = str(error)
+            if problem:
+                self._at_once = 1
+                self._tell(problem)
+                await trio.sleep(_TRIES_AGAIN_S)
+            else:
+                self._at_once, self._problem = _AT_ONCE, ""
+
+    def _tell(self, problem: str) -> None:
+        """Once, for as long as it lasts."""
+        if problem != self._problem:
+            self._problem = problem
+            facts = {"delay_level": self.delay_level, "offset": self._offset, "reason": problem}
+            logger.warning("schedule.not_delivered", **facts, next="tried again")
+
+    def _count_due(self) -> tuple[int, float]:
+        """How many of the next messages are due, and if none, for how many seconds that stays so.
+
+        A time that lies further ahead than the level's delay was made by a clock that has been set back since: as with
+        RocketMQ, the message is due.
+        """
+        first, end = self._store.queues.range_of(SCHEDULE_TOPIC, self._queue_id)
+        if self._offset < first:
+            self._pass_over_deleted(first)
+        queue = self._store.queues.find(SCHEDULE_TOPIC, self._queue_id)
+        if queue is None or self._offset >= end:
+            return 0, _IDLE_S if self._offset >= end else _SOON_S
+        now_ms, due = self._now_ms(), 0
+        for _, _, deliver_timestamp_ms in queue.units(self._offset, min(self._at_once, end - self._offset)):
+            left_ms = deliver_timestamp_ms - now_ms
+            if 0 < left_ms <= self._delay_ms:
+                return due, min(left_ms / 1000, _SOON_S)
+            due += 1
+        return due, _SOON_S
+
+    def _pass_over_deleted(self, first: int) -> None:
+        if self._offset:
+            facts = {"delay_level": self.delay_level, "from_offset": self._offset, "to_offset": first}
+            logger.error("schedule.messages_gone", **facts, reason="their log files have been deleted")
+        self._offset = first
+
+    async def _deliver(self, count: int, *, is_leading: Callable[[], bool]) -> str:
+        """Put the next ``count`` messages, or as many of them as are read at once; returns why one is not put.
+
+        Raises:
+            StoreError: they cannot be read at present.
+        """
+        if self._offsets.is_full:
+            return "too many deliveries are not durable yet, or not with the replicas"
+        result = self._store.get_message(SCHEDULE_TOPIC, self._queue_id, self._offset, max_msg_nums=count)
+        if result.next_begin_offset <= self._offset:
+            return f"the messages cannot be read: {result.status.value}"
+        records = [self._make_record(view) for view in result.views]
+        results = await self._puts.put_all([record for record in records if record is not None], wait=False)
+        if not is_leading():
+            return "this broker is no master any more"
+        problem, log_end, unhandled = "", 0, list(reversed(results))
+        self._offset = result.next_begin_offset - len(records)
+        for record in records:
+            if record is not None:
+                put = unhandled.pop()
+                if not put.is_stored:
+                    problem = put.append.remark or put.status.value
+                    break
+                log_end = put.append.end_offset
+            self._offset += 1
+        self._offsets.advance({self.delay_level: self._offset}, log_end=log_end)
+        return problem
+
+    def _make_record(self, view: memoryview) -> PreparedRecord | None:
+        """None if it can never be delivered."""
+        try:
+            return message_timeup(decode_message(view), self._store_host_raw)
+        except (CorruptLogError, LocalProtocolError) as error:
+            facts = {"delay_level": self.delay_level, "reason": str(error)[:300]}
+            self._lines.log(logger.error, "schedule.undeliverable", **facts, next="left out")
+            return None

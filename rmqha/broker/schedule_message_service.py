@@ -1,0 +1,110 @@
+"""ScheduleMessageService: delivers delayed messages when their time has come. The master alone does.
+
+A delivery counts when it is in the log, and is saved as such when it is settled there
+(:class:`~rmqha.broker.delay_offsets.DelayOffsets`): none is lost, whatever happens, and some may come twice.
+
+Source: spec: remoting §2.4, commitlog §2.7, §2.10; rocketmq-all-4.9.8 ScheduleMessageService.java.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import trio
+
+from rmqha.broker.delay_offsets import DelayOffsets
+from rmqha.broker.deliver_delayed_message import DeliverDelayedMessageTask
+from rmqha.broker.internal_puts import InternalPuts
+from rmqha.codec.delayed_message import delay_level2_queue_id
+from rmqha.codec.record.layout import SCHEDULE_TOPIC
+from rmqha.store.message_store import DefaultMessageStore
+
+_FLUSHED_WITHIN_S: Final = 0.25
+"""A quarter of the shortest delay there is."""
+
+
+class ScheduleMessageService:
+    """One object a broker, and one task a level."""
+
+    def __init__(self, store: DefaultMessageStore, offsets: DelayOffsets, *, now_ms: Callable[[], int]) -> None:
+        """Nothing is delivered yet.
+
+        Args:
+            store: with the messages that wait.
+            offsets: how far each level is delivered.
+            now_ms: the door to wall-clock time.
+        """
+        self._store: Final = store
+        self._offsets: Final = offsets
+        self._delay_levels_ms: Final[Sequence[int]] = store.options.delay_levels_ms
+        self._now_ms: Final = now_ms
+        self._leading = trio.CancelScope()
+        self._role_changed = trio.Event()
+        self._arrived: Final = dict[int, trio.Event]()
+        store.role.subscribe(self._on_role)
+
+    def on_arrival(self, topic: str, queue_id: int) -> None:
+        """A queue has more messages."""
+        if topic == SCHEDULE_TOPIC and (arrived := self._arrived.get(queue_id)) is not None:
+            arrived.set()
+
+    def _on_role(self) -> None:
+        """At once: what a task is about to count may be cut from the log."""
+        self._offsets.forget_unsettled()
+        self._leading.cancel()
+        self._role_changed.set()
+
+    async def run(self, puts: InternalPuts, store_host_raw: bytes, opened: trio.Event) -> None:
+        """Deliver while this broker is the master, until cancelled.
+
+        Args:
+            puts: take what is delivered.
+            store_host_raw: this broker's address, of which message ids are made.
+            opened: nothing is missing here that other nodes hold.
+        """
+        await opened.wait()
+        while True:
+            self._role_changed = trio.Event()
+            if self._store.role.is_master:
+                with trio.CancelScope() as self._leading:
+                    await self._deliver(puts, store_host_raw)
+            else:
+                await self._role_changed.wait()
+
+    async def _deliver(self, puts: InternalPuts, store_host_raw: bytes) -> None:
+        self._offsets.begin(len(self._delay_levels_ms))
+        async with trio.open_nursery() as nursery:
+            for number, delay_ms in enumerate(self._delay_levels_ms):
+                task = DeliverDelayedMessageTask(
+                    number + 1,
+                    delay_ms,
+                    store=self._store,
+                    offsets=self._offsets,
+                    puts=puts,
+                    store_host_raw=store_host_raw,
+                    now_ms=self._now_ms,
+                )
+                nursery.start_soon(self._run, task, self._leading)
+            await self._keep_flushed()
+
+    async def _keep_flushed(self) -> None:
+        """Until a message is flushed nobody knows when it is due, nor does its delivery count; until cancelled.
+
+        With ASYNC_FLUSH that may take many seconds, unless somebody asks for it.
+        """
+        store, levels = self._store, range(len(self._delay_levels_ms))
+        while True:
+            await trio.sleep(_FLUSHED_WITHIN_S)
+            if self._offsets.has_unsettled or any(
+                store.next_queue_offset(SCHEDULE_TOPIC, queue_id)
+                > store.get_max_offset_in_queue(SCHEDULE_TOPIC, queue_id)
+                for queue_id in levels
+            ):
+                store.request_flush()
+
+    async def _run(self, task: DeliverDelayedMessageTask, leading: trio.CancelScope) -> None:
+        queue_id = delay_level2_queue_id(task.delay_level)
+        while True:
+            self._arrived[queue_id] = arrived = trio.Event()
+            idle_s = await task.deliver_due(is_leading=lambda: not leading.cancel_called)
+            with trio.move_on_after(idle_s):
+                await arrived.wait()

@@ -1,0 +1,16 @@
+"""The header of CONSUMER_SEND_MSG_BACK. Source: spec: remoting §2.5 (36)."""
+
+from dataclasses import dataclass
+
+from rmqha.codec.headers import Int32, Int64
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSendMsgBackRequestHeader:
+    """36 CONSUMER_SEND_MSG_BACK; ``offset`` is that of the message in the log."""
+
+    offset: Int64
+    group: str
+    delay_level: Int32
+    unit_mode: bool = False
+    max_reconsume_times: Int32 | None = None

@@ -1,0 +1,331 @@
+"""Delayed messages come when their time has come, to where they were sent; none is lost, whatever happens meanwhile."""
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.broker import delay_offsets, deliver_delayed_message
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.codec import java_json
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.hashing import tags_code
+from rmqha.codec.record.layout import SCHEDULE_TOPIC, total_size_at
+from rmqha.codec.record.message import StoredMessage, decode_message
+from rmqha.codec.send_answers import decode_send_response
+from rmqha.remoting.client import RemotingClient
+from rmqha.store.message_store import DefaultMessageStore
+from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.sim.sim_net import SimNet
+
+ALONE = {"brokerRole": "ASYNC_MASTER", "flushDiskType": "SYNC_FLUSH"}
+SELDOM_FLUSHED = {
+    "flushDiskType": "ASYNC_FLUSH",
+    "flushIntervalCommitLog": "15000",
+    "flushCommitLogThoroughInterval": "15000",
+}
+SHORT = {"messageDelayLevel": "1s 2s 5s"}
+
+
+def delayed(body: bytes, level: object, **fields: Any) -> Any:
+    return send_request(body, properties=f"UNIQ_KEY\x01AB\x02TAGS\x01tag\x02WAIT\x01true\x02DELAY\x01{level}", **fields)
+
+
+async def pulled(client: RemotingClient, *, topic: str = "t", queue_id: int = 0) -> list[StoredMessage]:
+    """All that a queue has."""
+    messages: list[StoredMessage] = []
+    while True:
+        answer = await ask(client, pull_request(len(messages), topic=topic, queue_id=queue_id))
+        if answer.code != ResponseCode.SUCCESS:
+            return messages
+        view, at = memoryview(answer.body), 0
+        while at < len(view):
+            messages.append(decode_message(view, at))
+            at += total_size_at(view, at)
+
+
+async def bodies(client: RemotingClient, **where: Any) -> list[bytes]:
+    return [message.body for message in await pulled(client, **where)]
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(SimNet(), "10.0.0.1", ALONE)
+
+
+async def test_i13_a_message_of_level_1_is_seen_after_one_second_and_before_two(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """Invariant I13."""
+    async with machine.broker(), machine.client() as client:
+        for number in range(5):
+            assert (await ask(client, delayed(b"%d" % number, 1))).code == ResponseCode.SUCCESS
+            await trio.sleep(0.99)
+            assert await bodies(client) == [b"%d" % before for before in range(number)]
+            await trio.sleep(0.51)
+            assert await bodies(client) == [b"%d" % before for before in range(number + 1)]
+
+
+async def test_trap_44_the_queue_offset_that_is_told_is_that_of_the_schedule_topic(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """Trap 44, as RocketMQ does: the queue is the one asked for."""
+    async with machine.broker() as broker, machine.client() as client:
+        await ask(client, send_request(b"at once", queue_id=3))
+        sent = [decode_send_response(await ask(client, delayed(b"x", 2, queue_id=3))) for _ in range(3)]
+        assert [(one.queue_id, one.queue_offset) for one in sent] == [(3, 0), (3, 1), (3, 2)]
+        await trio.sleep(0.1)
+        waiting = await pulled(client, topic=SCHEDULE_TOPIC, queue_id=1)
+        assert [message.offset_msg_id for message in waiting] == [one.msg_id for one in sent]
+        assert broker.store.get_max_offset_in_queue("t", 3) == 1
+
+
+async def test_both_records_are_those_of_rocketmq(machine: Machine, autojump_clock: MockClock) -> None:
+    """Whichever broker goes on with the log delivers what the other took. WAIT is kept in them."""
+    async with machine.broker() as broker, machine.client() as client:
+        await ask(client, delayed(b"x", 2, queue_id=1, h="77", j="2", topic="orders"))
+        await trio.sleep(0.1)
+        (waiting,) = await pulled(client, topic=SCHEDULE_TOPIC, queue_id=1)
+        assert waiting.properties == {
+            "UNIQ_KEY": "AB",
+            "TAGS": "tag",
+            "WAIT": "true",
+            "CLUSTER": "DefaultCluster",
+            "DELAY": "2",
+            "REAL_TOPIC": "orders",
+            "REAL_QID": "1",
+        }
+        queue = broker.store.queues.find(SCHEDULE_TOPIC, 1)
+        assert queue is not None
+        assert [unit[2] for unit in queue.units(0, 1)] == [waiting.store_timestamp_ms + 5000]
+        await trio.sleep(6)
+        (delivered,) = await pulled(client, topic="orders", queue_id=1)
+        assert delivered.properties == waiting.properties
+        assert (delivered.flag, delivered.reconsume_times, delivered.sys_flag) == (77, 2, waiting.sys_flag)
+        assert delivered.born_timestamp_ms == waiting.born_timestamp_ms
+        assert (delivered.born_host, delivered.store_host) == (waiting.born_host, waiting.store_host)
+        queue = broker.store.queues.find("orders", 1)
+        assert queue is not None
+        assert [unit[2] for unit in queue.units(0, 1)] == [tags_code("tag")]
+
+
+async def test_a_level_beyond_the_highest_is_the_highest(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker(**SHORT), machine.client() as client:
+        for level in ("4", "2147483647", "+0009"):
+            assert (await ask(client, delayed(b"x", level))).code == ResponseCode.SUCCESS
+        await trio.sleep(4.9)
+        assert await bodies(client) == []
+        waiting = await pulled(client, topic=SCHEDULE_TOPIC, queue_id=2)
+        assert [message.properties["DELAY"] for message in waiting] == ["3"] * 3
+        await trio.sleep(1)
+        assert await bodies(client) == [b"x"] * 3
+
+
+async def test_where_it_goes_is_not_for_the_producer_to_say(machine: Machine, autojump_clock: MockClock) -> None:
+    """REAL_TOPIC of its own made no difference to RocketMQ either."""
+    async with machine.broker(), machine.client() as client:
+        properties = "REAL_TOPIC\x01SCHEDULE_TOPIC_XXXX\x02REAL_QID\x017\x02DELAY\x011"
+        assert (await ask(client, send_request(b"x", properties=properties))).code == ResponseCode.SUCCESS
+        await trio.sleep(2)
+        assert {*await bodies(client)} == {b"x"}
+
+
+async def test_a_delayed_batch_is_refused(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker() as broker, machine.client() as client:
+        answer = await ask(client, delayed(b"", 1, batch=True))
+        assert (answer.code, "send its messages singly" in (answer.remark or "")) == (13, True)
+        assert broker.store.max_offset == 0
+
+
+async def test_without_levels_there_are_no_delays(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker(messageDelayLevel=""), machine.client() as client:
+        assert (await ask(client, delayed(b"x", 1))).code == ResponseCode.MESSAGE_ILLEGAL
+
+
+async def test_what_will_not_fit_later_is_refused_now(machine: Machine, autojump_clock: MockClock) -> None:
+    """Its own topic has a longer name than the schedule topic: it would have kept all of its level waiting for ever."""
+    topic = "t" * 120
+    async with machine.broker(mappedFileSizeCommitLog="4096") as broker, machine.client() as client:
+        codes = Counter[int]()
+        for size in range(500, 800):
+            properties = f"K\x01{'v' * size}\x02DELAY\x011"
+            codes[(await ask(client, send_request(bytes(3000), topic=topic, properties=properties))).code] += 1
+        assert codes[ResponseCode.MESSAGE_ILLEGAL] > 90
+        await trio.sleep(30)
+        assert broker.store.get_max_offset_in_queue(topic, 0) == codes[ResponseCode.SUCCESS] > 10
+
+
+async def test_many_that_come_due_together_come_once_and_in_order(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker(), machine.client() as client, trio.open_nursery() as nursery:
+        for number in range(300):
+            nursery.start_soon(ask, client, delayed(b"%d" % number, 1))
+        await trio.sleep(3)
+        assert sorted(await bodies(client)) == sorted(b"%d" % number for number in range(300))
+        waited = [message.body for message in await pulled(client, topic=SCHEDULE_TOPIC)]
+        assert await bodies(client) == waited
+
+
+async def test_a_new_topic_is_saved_before_a_delayed_send_to_it_is_answered(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """RocketMQ saves it first, too: otherwise its broker would not know where to deliver the message to."""
+    async with machine.broker(), machine.client() as client:
+        assert (await ask(client, delayed(b"x", 1, topic="new"))).code == ResponseCode.SUCCESS
+        assert "new" in json.loads(machine.disk.files["/store/config/topics.json"].durable)["topicConfigTable"]
+
+
+# ---- restarts and crashes
+
+
+@asynccontextmanager
+async def killed(machine: Machine, **settings: str) -> AsyncIterator[BrokerController]:
+    """A broker whose machine loses its power at the end of the block."""
+    controller = machine.controller(**settings)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(controller.run)
+        yield controller
+        nursery.cancel_scope.cancel()
+    machine.disk.power_cut()
+
+
+async def test_they_outlive_a_restart_and_come_once(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker(), machine.client() as client:
+        for number in range(3):
+            await ask(client, delayed(b"%d" % number, number + 1))
+        await trio.sleep(2)
+    assert java_json.loads(machine.disk.files["/store/config/delayOffset.json"].durable)["offsetTable"][1] == 1
+    await trio.sleep(60)
+    async with machine.broker(), machine.client() as client:
+        await trio.sleep(2)
+        assert sorted(await bodies(client)) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("crash_after_s", [0.5, 0.99, 1.0, 1.01, 1.2, 1.4, 1.6, 2.1, 6.0, 6.5])
+async def test_no_crash_loses_a_message(
+    flush: str, crash_after_s: float, machine: Machine, autojump_clock: MockClock
+) -> None:
+    """What was delivered shortly before may be gone from the log; then it is delivered again."""
+    machine.settings["flushDiskType"] = flush
+    async with killed(machine) as broker, machine.client() as client:
+        for number in range(5):
+            await ask(client, delayed(b"%d" % number, 1))
+        await broker.store.flush_now(broker.store.max_offset)
+        await trio.sleep(crash_after_s)
+    async with machine.broker(), machine.client() as client:
+        await trio.sleep(5)
+        assert {*await bodies(client)} == {b"%d" % number for number in range(5)}
+    async with machine.broker(), machine.client() as client:
+        await trio.sleep(5)
+        assert {*await bodies(client)} == {b"%d" % number for number in range(5)}
+
+
+async def test_what_is_not_durable_yet_is_not_saved_as_delivered(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocketMQ saves it all the same, and after a loss of power the message is gone."""
+    async with killed(machine, **SELDOM_FLUSHED) as broker, machine.client() as client:
+        await ask(client, delayed(b"x", 1))
+        await broker.store.flush_now(broker.store.max_offset)
+        monkeypatch.setattr(DefaultMessageStore, "request_flush", lambda _: None)
+        await trio.sleep(10)
+        assert broker.store.flushed_offset < broker.store.max_offset, "the delivery is to be lost"
+    async with machine.broker(), machine.client() as client:
+        await trio.sleep(2)
+        assert {*await bodies(client)} == {b"x"}
+
+
+async def test_what_cannot_be_put_is_tried_again_and_comes_once(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with machine.broker(), machine.client() as client:
+        for number in range(40):
+            await ask(client, delayed(b"%d" % number, 1))
+        with monkeypatch.context() as refusing, capture_logs() as logs:
+            refusing.setattr(DefaultMessageStore, "put_messages", DefaultMessageStore._refuse)
+            await trio.sleep(10)
+        assert [line["event"] for line in logs if line["log_level"] == "warning"] == ["schedule.not_delivered"]
+        assert await bodies(client) == []
+        await trio.sleep(5)
+        assert await bodies(client) == [b"%d" % number for number in range(40)]
+
+
+async def test_with_too_much_that_is_not_settled_nothing_more_is_delivered(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delay_offsets, "UNSETTLED_MAX", 2)
+    monkeypatch.setattr(deliver_delayed_message, "_AT_ONCE", 1)
+    async with machine.broker(**SELDOM_FLUSHED) as broker, machine.client() as client:
+        for number in range(10):
+            await ask(client, delayed(b"%d" % number, 1))
+        await broker.store.flush_now(broker.store.max_offset)
+        monkeypatch.setattr(DefaultMessageStore, "request_flush", lambda _: None)
+        await trio.sleep(0.1)
+        end = broker.store.max_offset
+        await trio.sleep(10)
+        record_size = len(next(iter(await pulled(client, topic=SCHEDULE_TOPIC))).encode())
+        assert 0 < broker.store.max_offset - end <= 2 * record_size
+        await trio.sleep(100)
+        assert await bodies(client) == [b"%d" % number for number in range(10)]
+
+
+# ---- odd times and odd records
+
+
+async def test_a_clock_that_is_set_back_keeps_nobody_waiting(autojump_clock: MockClock) -> None:
+    """As with RocketMQ: a time further ahead than the level's delay was made by another clock."""
+    machine = Machine(SimNet(), "10.0.0.1", ALONE)
+    async with machine.broker() as broker, machine.client() as client:
+        await ask(client, delayed(b"x", 3))
+        await trio.sleep(0.1)
+        task = deliver_delayed_message.DeliverDelayedMessageTask(
+            3,
+            10_000,
+            store=broker.store,
+            offsets=broker.metadata.delay_offsets,
+            puts=None,  # type: ignore[arg-type]
+            store_host_raw=b"",
+            now_ms=lambda: 1000,
+        )
+        with pytest.raises(AttributeError, match="put_all"):  # it is due
+            await task.deliver_due(is_leading=lambda: True)
+
+
+async def test_a_message_that_can_go_nowhere_is_left_out_and_told_of(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No client can send it; it may lie in a log that another broker wrote."""
+    async with machine.broker() as broker, machine.client() as client:
+        for body in (b"a", b"b", b"c"):
+            await ask(client, delayed(body, 1))
+
+        def decode(view: memoryview) -> StoredMessage:
+            message = decode_message(view)
+            if message.body == b"b":
+                object.__setattr__(message, "properties_raw", b"DELAY\x011")
+            return message
+
+        monkeypatch.setattr(deliver_delayed_message, "decode_message", decode)
+        with capture_logs() as logs:
+            await trio.sleep(3)
+        assert await bodies(client) == [b"a", b"c"]
+        assert [line["event"] for line in logs if line["log_level"] == "error"] == ["schedule.undeliverable"]
+        assert broker.fence.bugs == 0
+
+
+async def test_an_offset_behind_the_queue_s_end_is_taken_back(machine: Machine, autojump_clock: MockClock) -> None:
+    """The log was cut: places in its queues are given again, and what gets them is to be delivered."""
+    async with machine.broker(), machine.client() as client:
+        await ask(client, delayed(b"0", 1))
+        await trio.sleep(3)
+    machine.disk.mount().replace_bytes("/store/config/delayOffset.json", b'{"offsetTable":{1:500}}')
+    async with machine.broker(), machine.client() as client:
+        await ask(client, delayed(b"1", 1))
+        await trio.sleep(3)
+        assert await bodies(client) == [b"0", b"1"]
