@@ -13,8 +13,9 @@ from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from tests.broker.machines import send_request
-from tests.e2e.processes import Child, RmqhaBroker, reaping
-from tests.interop.dledger_groups import java_argv
+from tests.e2e.processes import Broker, Child, RmqhaBroker, reaping
+from tests.interop.dledger_brokers import MixedBrokers
+from tests.interop.dledger_groups import OURS, java_argv
 from tests.interop.peers import JavaNameServer
 from tests.interop.test_tables import ask
 
@@ -47,10 +48,10 @@ class Consumers:
 
 
 class Rounds:
-    """Sends a message to each queue, round by round, and sees who consumes them."""
+    """Sends a message to each queue of a broker, round by round, and sees who consumes them."""
 
-    def __init__(self, broker: RmqhaBroker) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
         self._number = 0
 
     async def send(self) -> set[str]:
@@ -59,7 +60,9 @@ class Rounds:
         bodies = [f"{self._number}-{queue}" for queue in range(QUEUES)]
         for queue, body in enumerate(bodies):
             request = send_request(body.encode(), topic="orders", queue_id=queue, d=str(QUEUES))
-            assert (await ask(self._broker, request)).code in STORED
+            with trio.fail_after(60):
+                while (await ask(self.broker, request)).code not in STORED:  # noqa: ASYNC110 - it has yet to lead
+                    await trio.sleep(0.2)
         return set(bodies)
 
     async def wait_all(self, *consumers: Consumers, kinds: tuple[str, ...] = KINDS, within_s: float = 60) -> None:
@@ -114,7 +117,7 @@ def ending(*started: Consumers) -> Iterator[None]:
             one.running.reap()
 
 
-async def clients_of(broker: RmqhaBroker, kind: str) -> list[str]:
+async def clients_of(broker: Broker, kind: str) -> list[str]:
     fields = {"consumerGroup": f"group-{kind}"}
     answer = await ask(broker, RemotingCommand(RequestCode.GET_CONSUMER_CONNECTION_LIST, ext_fields=fields))
     assert answer.code == ResponseCode.SUCCESS
@@ -191,4 +194,32 @@ async def test_java_consumers_go_on_from_the_slave_when_the_master_is_killed(tmp
     finally:
         for one in started:
             one.running.reap()
+        name_server.close()
+
+
+async def test_java_consumers_go_on_with_the_next_leader_of_a_dledger_group(tmp_path: Path) -> None:
+    """Its broker knows no members and no locks; all that was acknowledged is consumed."""
+    name_server = JavaNameServer(tmp_path / "namesrv")
+    conf = {"namesrvAddr": name_server.address, "registerNameServerPeriod": 10_000}
+    group = MixedBrokers(tmp_path / "brokers", (OURS,) * 3, **conf)
+    started: list[Consumers] = []
+    try:
+        await name_server.running.wait_output("boot success")
+        await group.start()
+        rounds = Rounds(group.brokers[leader := await group.leader()])
+        await rounds.send()
+        started += [Consumers(tmp_path, name_server.address, name) for name in ("a", "b")]
+        await rounds.wait_all(*started)
+        bodies = await rounds.send()
+        await group.brokers[leader].kill()
+        rounds.broker = group.brokers[await group.leader(besides=leader)]
+        await rounds.wait_consumed(bodies, *started, kinds=KINDS, within_s=LOCKED_S)
+        await rounds.wait_all(*started, within_s=LOCKED_S)
+        assert await clients_of(rounds.broker, "orderly") == ["a-orderly", "b-orderly"]
+        for one in started:
+            check_order(one)
+    finally:
+        for one in started:
+            one.running.reap()
+        group.close()
         name_server.close()
