@@ -29,7 +29,6 @@ CALLED_FROM_OUTSIDE = {
     *("RmqhaStreamReader.partitions",),
 }
 ASKED_BY_TESTS = {
-    *("ProducerManager.any_connection", "Connection.invoke"),
     *("encode_units", "decode_units", "encode_heartbeat", "format_properties", "decode_message_id", "key_hash"),
     *("wait_reached", "DefaultMessageStore.put_messages_when_allocated", "Java.description"),
     *("ConsumeQueueUnit.is_filler", "ConsumeQueueUnit.is_written", "DirectReader.is_direct"),

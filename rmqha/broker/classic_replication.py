@@ -268,7 +268,7 @@ class ClassicReplication:
         """What a slave should have from its master beside the log, and could not get the last time it asked."""
         ends = self._followed_ends
         asked = (
-            ("topics and consumers' offsets were not taken over", self.master_link.failure),
+            ("topics, groups and consumers' offsets were not taken over", self.master_link.failure),
             ("it should not be made master: where queues end is unknown", ends.failure if ends else ""),
         )
         return [f"{what}: {why}" for what, why in asked if why]
