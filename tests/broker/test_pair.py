@@ -239,7 +239,7 @@ async def test_a_slave_that_has_only_the_log_says_so(pair: Pair, autojump_clock:
         verdict = judge(await status(slave_client))
         assert (verdict.level, verdict.in_sync) == ("degraded", True), verdict
         assert [reason.partition(":")[0] for reason in verdict.reasons] == [
-            "topics and consumers' offsets were not taken over",
+            "topics, groups and consumers' offsets were not taken over",
             "it should not be made master",
         ]
         pair.net.listeners["10.0.0.1", 10911] = listener
