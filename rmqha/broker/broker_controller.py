@@ -23,7 +23,6 @@ from rmqha.broker.internal_puts import InternalPuts
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.own_routes import own_name_service
 from rmqha.broker.processors.admin_broker_processor import AdminBrokerProcessor
-from rmqha.broker.processors.answers_in_turns import AnswersInTurns
 from rmqha.broker.processors.client_list_processor import ClientListProcessor
 from rmqha.broker.processors.client_manage_processor import ClientManageProcessor
 from rmqha.broker.processors.consume_admin_processor import ConsumeAdminProcessor
@@ -55,6 +54,7 @@ from rmqha.codec.host import parse_host
 from rmqha.codec.route import PERM_READ
 from rmqha.config import BrokerConfig
 from rmqha.errors import StoreError
+from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
 from rmqha.remoting.server import RemotingServer

@@ -25,8 +25,8 @@ from rmqha.codec.register_broker import NO_TOPICS, DataVersion, RegisteredTopics
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import QueueData
 from rmqha.errors import RemoteProtocolError
-from rmqha.namesrv.late_answers import LateAnswers
 from rmqha.namesrv.routes import Registration, Routes
+from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 
@@ -46,7 +46,7 @@ class BrokerRegistrationProcessor:
     def __init__(self, routes: Routes, *, ordered_topics: OrderedTopics) -> None:
         self._routes: Final = routes
         self._ordered_topics: Final = ordered_topics
-        self._registering: Final = LateAnswers()
+        self._registering: Final = AnswersInTurns()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes that brokers send."""
@@ -55,11 +55,11 @@ class BrokerRegistrationProcessor:
         dispatcher.register(RequestCode.QUERY_DATA_VERSION, self.query_data_version)
         dispatcher.on_closed(self._routes.connection_closed)
 
-    def register_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def register_broker(self, connection: Connection, request: RemotingCommand) -> None:
         """103: a broker is there, and a master has these topics."""
         header = decode_header(RegisterBrokerRequestHeader, request)
         register = partial(self._register, connection, request, header)
-        return self._registering.later(connection, request, register)
+        self._registering.answer(connection, request, register, keeps_request=True)
 
     async def _register(
         self, connection: Connection, request: RemotingCommand, header: RegisterBrokerRequestHeader

@@ -18,7 +18,7 @@ from rmqha.codec.namesrv_headers import (
 )
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.namesrv.kv_config_manager import KVConfigManager
-from rmqha.namesrv.late_answers import LateAnswers
+from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 
@@ -35,7 +35,7 @@ class KVConfigProcessor:
         """
         self._kv_config: Final = kv_config
         self._properties: Final = properties
-        self._saving: Final = LateAnswers()
+        self._saving: Final = AnswersInTurns()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes of mqadmin."""
@@ -46,18 +46,18 @@ class KVConfigProcessor:
         dispatcher.register(RequestCode.UPDATE_NAMESRV_CONFIG, self.update_config)
         dispatcher.register(RequestCode.GET_NAMESRV_CONFIG, self.get_config)
 
-    def put_kv_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def put_kv_config(self, connection: Connection, request: RemotingCommand) -> None:
         """100: keep a value."""
         header = decode_header(PutKVConfigRequestHeader, request)
         host = host_of(connection.peer)
         self._kv_config.put_kv_config(header.namespace, header.key, value=header.value, host=host)
-        return self._saving.later(connection, request, self._save)
+        self._saving.answer(connection, request, self._save)
 
-    def delete_kv_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def delete_kv_config(self, connection: Connection, request: RemotingCommand) -> None:
         """102: forget a value, if there is one."""
         header = decode_header(KVConfigRequestHeader, request)
         self._kv_config.delete_kv_config(header.namespace, header.key)
-        return self._saving.later(connection, request, self._save)
+        self._saving.answer(connection, request, self._save)
 
     async def _save(self) -> RemotingCommand:
         await self._kv_config.save()

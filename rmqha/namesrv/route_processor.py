@@ -18,8 +18,8 @@ from rmqha.codec.namesrv_headers import (
 )
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import QueueData, cluster_info_json, encode_route
-from rmqha.namesrv.late_answers import LateAnswers
 from rmqha.namesrv.routes import BrokerGroup, Routes, pickup_topic_route_data
+from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.store.config_files import encode_in_turns
@@ -39,7 +39,7 @@ class RouteProcessor:
     def __init__(self, routes: Routes, *, order_topic_conf: OrderTopicConf) -> None:
         self._routes: Final = routes
         self._order_topic_conf: Final = order_topic_conf
-        self._lists: Final = LateAnswers()
+        self._lists: Final = AnswersInTurns()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes of clients and mqadmin."""
@@ -69,39 +69,37 @@ class RouteProcessor:
         )
         return RemotingCommand(ResponseCode.SUCCESS, body=body)
 
-    def get_broker_cluster_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def get_broker_cluster_info(self, connection: Connection, request: RemotingCommand) -> None:
         """106: the clusters, their brokers, and these brokers' addresses."""
 
         async def make() -> dict[str, Any]:
             return cluster_info_json([group.data for group in self._routes.groups()], version=request.version)
 
-        return self._list(connection, request, make)
+        self._list(connection, request, make)
 
-    def get_all_topic_list(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def get_all_topic_list(self, connection: Connection, request: RemotingCommand) -> None:
         """206: the topics of all brokers."""
-        return self._list_topics(connection, request, lambda _group, _queues: True)
+        self._list_topics(connection, request, lambda _group, _queues: True)
 
-    def get_topics_by_cluster(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def get_topics_by_cluster(self, connection: Connection, request: RemotingCommand) -> None:
         """224: the topics of the brokers of one cluster."""
         cluster = decode_header(GetTopicsByClusterRequestHeader, request).cluster
-        return self._list_topics(connection, request, lambda group, _queues: group.cluster == cluster)
+        self._list_topics(connection, request, lambda group, _queues: group.cluster == cluster)
 
-    def get_unit_topic_list(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def get_unit_topic_list(self, connection: Connection, request: RemotingCommand) -> None:
         """311: topics of a unit."""
-        return self._list_topics(connection, request, lambda _, queues: bool(queues.topic_sys_flag & _FLAG_UNIT))
+        self._list_topics(connection, request, lambda _, queues: bool(queues.topic_sys_flag & _FLAG_UNIT))
 
-    def get_has_unit_sub_topic_list(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def get_has_unit_sub_topic_list(self, connection: Connection, request: RemotingCommand) -> None:
         """312: topics to which groups of units subscribe."""
-        return self._list_topics(connection, request, lambda _, queues: bool(queues.topic_sys_flag & _FLAG_UNIT_SUB))
+        self._list_topics(connection, request, lambda _, queues: bool(queues.topic_sys_flag & _FLAG_UNIT_SUB))
 
-    def get_has_unit_sub_ununit_topic_list(
-        self, connection: Connection, request: RemotingCommand
-    ) -> RemotingCommand | None:
+    def get_has_unit_sub_ununit_topic_list(self, connection: Connection, request: RemotingCommand) -> None:
         """313: those of them that are of no unit."""
         both = _FLAG_UNIT | _FLAG_UNIT_SUB
-        return self._list_topics(connection, request, lambda _, queues: queues.topic_sys_flag & both == _FLAG_UNIT_SUB)
+        self._list_topics(connection, request, lambda _, queues: queues.topic_sys_flag & both == _FLAG_UNIT_SUB)
 
-    def get_system_topic_list(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def get_system_topic_list(self, connection: Connection, request: RemotingCommand) -> None:
         """304: the topics that have the names of clusters and brokers, and the address of some broker."""
 
         async def make() -> dict[str, Any]:
@@ -110,9 +108,9 @@ class RouteProcessor:
             addresses = [address for broker in brokers[:1] for address in broker.broker_addrs.values()]
             return ({"brokerAddr": addresses[0]} if addresses else {}) | {"topicList": list(names)}
 
-        return self._list(connection, request, make)
+        self._list(connection, request, make)
 
-    def _list_topics(self, connection: Connection, request: RemotingCommand, wanted: Wanted) -> RemotingCommand | None:
+    def _list_topics(self, connection: Connection, request: RemotingCommand, wanted: Wanted) -> None:
         async def make() -> dict[str, Any]:
             names, looked_at = dict[str, None](), 0
             for group in list(self._routes.groups()):
@@ -124,27 +122,27 @@ class RouteProcessor:
                         names[topic] = None
             return {"topicList": list(names)}
 
-        return self._list(connection, request, make)
+        self._list(connection, request, make)
 
     def _list(
         self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[dict[str, Any]]]
-    ) -> RemotingCommand | None:
+    ) -> None:
         async def answer() -> RemotingCommand:
             return RemotingCommand(ResponseCode.SUCCESS, body=await encode_in_turns(await make()))
 
-        return self._lists.later(connection, request, answer)
+        self._lists.answer(connection, request, answer)
 
-    def wipe_write_perm_of_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def wipe_write_perm_of_broker(self, connection: Connection, request: RemotingCommand) -> None:
         """205: producers are to leave a broker."""
-        return self._change_write_perm(connection, request, "wipeTopicCount", writable=False)
+        self._change_write_perm(connection, request, "wipeTopicCount", writable=False)
 
-    def add_write_perm_of_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def add_write_perm_of_broker(self, connection: Connection, request: RemotingCommand) -> None:
         """327: they may come back."""
-        return self._change_write_perm(connection, request, "addTopicCount", writable=True)
+        self._change_write_perm(connection, request, "addTopicCount", writable=True)
 
     def _change_write_perm(
         self, connection: Connection, request: RemotingCommand, count_name: str, *, writable: bool
-    ) -> RemotingCommand | None:
+    ) -> None:
         broker_name = decode_header(WritePermOfBrokerRequestHeader, request).broker_name
 
         async def change() -> RemotingCommand:
@@ -154,7 +152,7 @@ class RouteProcessor:
                 await trio.lowlevel.checkpoint()
             return RemotingCommand(ResponseCode.SUCCESS, ext_fields={count_name: str(count)})
 
-        return self._lists.later(connection, request, change)
+        self._lists.answer(connection, request, change)
 
     def delete_topic_in_namesrv(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """216: a topic is gone from the brokers; they do not tell it any more, and it is forgotten here."""

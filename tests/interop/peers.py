@@ -31,7 +31,7 @@ _ON_A_SLOW_MACHINE: Mapping[str, object] = {
     "osPageCacheBusyTimeOutMills": 60_000,
 }
 """Otherwise what waited for 200 ms is answered SYSTEM_BUSY."""
-_LOGBACK = """<configuration>
+LOGBACK = """<configuration>
   <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
     <encoder><pattern>%d{HH:mm:ss.SSS} %-5p %c{0} %m%n</pattern></encoder>
   </appender>
@@ -102,7 +102,7 @@ class JavaNameServer:
         self._ports = free_ports()
         self.address = f"127.0.0.1:{self._ports.listen}"
         (directory / "conf").mkdir(parents=True)
-        (directory / "conf" / "logback_namesrv.xml").write_text(_LOGBACK)
+        (directory / "conf" / "logback_namesrv.xml").write_text(LOGBACK)
         conf = directory / "namesrv.conf"
         conf.write_text(f"listenPort={self._ports.listen}\n")
         places = (f"-Drocketmq.home.dir={directory}", f"-Duser.home={directory}", "-cp", f"{rocketmq_libs()}/*")
@@ -129,7 +129,7 @@ class JavaBroker(Broker):
         """Also write the logging configuration; without it the broker ends at once."""
         super().prepare()
         (self.home / "conf").mkdir(parents=True, exist_ok=True)
-        (self.home / "conf" / "logback_broker.xml").write_text(_LOGBACK)
+        (self.home / "conf" / "logback_broker.xml").write_text(LOGBACK)
 
     def argv(self) -> list[str]:
         """The JVM's command line."""

@@ -15,7 +15,7 @@ from trio.testing import MockClock
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
-from rmqha.namesrv import late_answers
+from rmqha.remoting.answers_in_turns import ASKED_MAX
 from rmqha.remoting.client import RemotingClient
 from tests.namesrv.machines import NameServerMachine, ask, register
 from tests.sim.sim_net import SimNet
@@ -270,7 +270,7 @@ async def test_a_client_that_asks_for_more_lists_than_it_waits_for_is_put_off(
         async with trio.open_nursery() as nursery:
             for _ in range(40):
                 nursery.start_soon(list_topics)
-        assert answers.count(ResponseCode.SUCCESS) >= late_answers.WAITING_MAX
+        assert answers.count(ResponseCode.SUCCESS) >= ASKED_MAX
         assert set(answers) == {ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY}
 
 

@@ -12,7 +12,6 @@ from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.config_files import encode_in_turns
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.metadata import MetadataService
-from rmqha.broker.processors.answers_in_turns import AnswersInTurns
 from rmqha.broker.processors.topic_stats_processor import pause
 from rmqha.broker.topic_config_manager import TopicConfig
 from rmqha.codec import java_json
@@ -27,6 +26,7 @@ from rmqha.codec.codes import LanguageCode, RequestCode, ResponseCode
 from rmqha.codec.headers import decode_header, encode_header
 from rmqha.codec.message_queue import message_queue, message_queue_key
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.store.message_store import DefaultMessageStore

@@ -10,7 +10,6 @@ import structlog
 import trio
 
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
-from rmqha.broker.processors.answers_in_turns import AnswersInTurns
 from rmqha.broker.topic_config_manager import TopicConfig, TopicConfigManager
 from rmqha.codec.admin_headers import CreateTopicRequestHeader, TopicRequestHeader
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -19,6 +18,7 @@ from rmqha.codec.limits import topic_problem
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import QUEUE_NUMS_MAX
 from rmqha.errors import RemoteProtocolError
+from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.store.message_store import DefaultMessageStore

@@ -11,7 +11,6 @@ import trio
 
 from rmqha.broker.config_files import encode_in_turns
 from rmqha.broker.metadata import MetadataService
-from rmqha.broker.processors.answers_in_turns import AnswersInTurns
 from rmqha.codec.admin_headers import (
     QueryConsumeQueueRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
@@ -21,6 +20,7 @@ from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import decode_header
 from rmqha.codec.message_queue import message_queue, message_queue_key
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.store.message_store import DefaultMessageStore

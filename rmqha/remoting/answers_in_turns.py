@@ -22,15 +22,28 @@ class AnswersInTurns:
         self._asked: Final = Counter[Connection]()
 
     def answer(
-        self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[RemotingCommand]]
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        make: Callable[[], Awaitable[RemotingCommand]],
+        *,
+        keeps_request: bool = False,
     ) -> None:
-        """Answer ``request`` with what ``make`` makes when it is its turn; an error of ours is the answer, too."""
+        """Answer ``request`` with what ``make`` makes when it is its turn; an error of ours is the answer, too.
+
+        Args:
+            connection: that of the client.
+            request: from it.
+            make: makes the answer.
+            keeps_request: ``make`` needs the request's body: it stays on the account of what is in flight.
+        """
         if self._asked[connection] >= ASKED_MAX or not connection.takes_answers:
             remark = "answers wait to be taken: read them, then ask again"
             connection.respond(request, ResponseCode.SYSTEM_BUSY, remark=remark)
             return
         self._asked[connection] += 1
-        connection.start_soon(self._answer, connection, connection.let_go(request), make)
+        kept = request if keeps_request else connection.let_go(request)
+        connection.start_soon(self._answer, connection, kept, make)
 
     async def _answer(
         self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[RemotingCommand]]

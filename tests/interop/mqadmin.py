@@ -1,0 +1,31 @@
+"""RocketMQ's mqadmin: one command, and all that it printed. Its exit code says nothing: it prints what went wrong."""
+
+from pathlib import Path
+
+import trio
+
+from tests.e2e.processes import Child
+from tests.interop.peers import JAVA_OPTIONS, LOGBACK, rocketmq_libs
+
+
+async def mqadmin(directory: Path, *arguments: str) -> str:
+    """Run it; what it printed, errors included."""
+    home = directory / "mqadmin"
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    (home / "conf" / "logback_tools.xml").write_text(LOGBACK)
+    places = (f"-Drocketmq.home.dir={home}", f"-Duser.home={home}", "-Drocketmq.client.logUseSlf4j=false")
+    main = ("-cp", f"{rocketmq_libs()}/*", "org.apache.rocketmq.tools.command.MQAdminStartup", *arguments)
+    child = Child(["java", "-Xmx128m", *JAVA_OPTIONS, *places, *main], log=home / "mqadmin.log")
+    try:
+        await child.wait_exit()
+        return child.output()
+    finally:
+        child.reap()
+
+
+async def mqadmin_until(directory: Path, *arguments: str, shows: str) -> str:
+    """Run it again until it prints ``shows``: what it asks about may take a moment."""
+    with trio.fail_after(120):
+        while shows not in (printed := await mqadmin(directory, *arguments)):  # noqa: ASYNC110 - other processes
+            await trio.sleep(0.5)
+    return printed
