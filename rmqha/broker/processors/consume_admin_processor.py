@@ -9,7 +9,6 @@ from typing import Any, Final
 import structlog
 
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
-from rmqha.broker.config_files import encode_in_turns
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.processors.topic_stats_processor import pause
@@ -29,6 +28,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.store.config_files import encode_in_turns
 from rmqha.store.message_store import DefaultMessageStore
 
 logger = structlog.get_logger()

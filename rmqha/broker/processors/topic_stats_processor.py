@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.broker.config_files import encode_in_turns
 from rmqha.broker.metadata import MetadataService
 from rmqha.codec.admin_headers import (
     QueryConsumeQueueRequestHeader,
@@ -23,6 +22,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.store.config_files import encode_in_turns
 from rmqha.store.message_store import DefaultMessageStore
 
 _QUEUES_AT_ONCE: Final = 25
