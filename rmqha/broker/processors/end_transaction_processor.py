@@ -11,7 +11,6 @@ import trio
 
 from rmqha.broker.durability import Answer
 from rmqha.broker.put_service import Put, PutMessageService
-from rmqha.broker.shares import Shares
 from rmqha.broker.transaction.fates import Fates
 from rmqha.broker.transaction.half_message import committed, removal_mark, text_property
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
@@ -30,6 +29,7 @@ from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Guard
 from rmqha.replication.role import Role
+from rmqha.shares import Shares
 from rmqha.store.status import AppendResult, PutMessageStatus
 
 WAITING_MAX: Final = 65_536
