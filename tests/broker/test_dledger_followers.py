@@ -1,0 +1,167 @@
+"""What a broker on a DLedger group does while it is not master: whom it follows, what it keeps, how it stops."""
+
+from dataclasses import replace
+from itertools import chain, repeat
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.dledger_tables import DLedgerTables
+from rmqha.broker.master_link import MasterLink
+from rmqha.broker.name_servers import NameServers
+from rmqha.codec.dledger_properties import decode_check_point
+from rmqha.codec.dledger_wire import MetadataResponse
+from rmqha.dledger.dledger_client import DLedgerClient
+from rmqha.dledger.dledger_commit_log import DLedgerCommitLog
+from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
+from tests.broker.dledger_brokers import BrokerGroup, Node
+from tests.broker.test_dledger_broker import bodies, group_of
+
+SOON_S = 3
+
+
+def ledger_of(node: Node) -> DLedgerMmapFileStore:
+    log: Any = node.running.store.commit_log
+    assert isinstance(log, DLedgerCommitLog)
+    return log.ledger
+
+
+async def followers_of(group: BrokerGroup) -> list[Node]:
+    """Once they know who is master."""
+    followers = [node for node in group.nodes.values() if node is not group.nodes[group.masters[0]]]
+    await group.wait(lambda: all(node.running.role.master for node in followers))
+    return followers
+
+
+async def test_a_follower_whose_disk_is_full_stores_nothing_until_it_has_room(autojump_clock: MockClock) -> None:
+    async with group_of() as group:
+        await group.send(b"0")
+        follower = (await followers_of(group))[0]
+        follower.disk.faults.crowded = True
+        await group.wait(lambda: ledger_of(follower).room.refusal != "")
+        end = ledger_of(follower).ledger_end_index
+        await group.send(*bodies(10))
+        await group.wait(lambda: follower.replication.facts()["dledger"]["lacks"] == 10)
+        assert ledger_of(follower).ledger_end_index == end
+        follower.disk.faults.crowded = False
+        await group.wait_same()
+        assert follower.replication.facts()["dledger"]["lacks"] == 0
+
+
+async def test_who_has_no_leader_says_so_and_lacks_nothing_that_it_knows_of(autojump_clock: MockClock) -> None:
+    async with group_of() as group:
+        await group.send(b"0")
+        alone, other = await followers_of(group)
+        assert "a slave" in alone.replication.refusal()
+        alone.disk.faults.crowded = True
+        await group.wait(lambda: ledger_of(alone).room.refusal != "")
+        await group.send(*bodies(10))
+        await group.wait(lambda: alone.replication.facts()["dledger"]["lacks"] == 10)
+        for node in (other, await group.wait_master()):
+            node.kill()
+        await group.wait(lambda: alone.replication.facts()["role"] == "CANDIDATE")
+        assert alone.replication.refusal() == "the group has no leader yet: try again"
+        assert alone.replication.facts()["dledger"]["lacks"] == 0
+
+
+async def test_another_leader_is_followed_though_there_was_one_all_the_time(autojump_clock: MockClock) -> None:
+    async with group_of() as group:
+        await group.send(b"0")
+        one, other = await followers_of(group)
+        state = ledger_of(one).member_state
+        state.curr_term += 1
+        state.change_to_follower(state.curr_term, other.name)
+        one.replication.on_role()
+        assert (one.running.role.term, one.running.role.master) == (state.curr_term, "")
+        address = f"{group.addresses[other.name]}:10911"
+        await group.wait(lambda: one.running.role.master == address or not state.is_follower, limit_s=SOON_S)
+        assert one.running.role.master == address
+
+
+async def test_who_finds_a_leader_too_late_does_not_follow_it(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, found = DLedgerTables.find_broker, trio.Event()
+
+    async def find_slowly(tables: DLedgerTables, leader_id: str) -> str:
+        address = await find(tables, leader_id)
+        if not found.is_set():
+            found.set()
+            with trio.CancelScope(shield=True):
+                await trio.sleep(10)
+        return address
+
+    async with group_of() as group:
+        await group.send(b"0")
+        former = await group.wait_master()
+        late = (await followers_of(group))[0]
+        await late.stop()
+        monkeypatch.setattr(DLedgerTables, "find_broker", find_slowly)
+        await late.start()
+        await found.wait()
+        seen = list[str]()
+        late.running.role.subscribe(lambda: seen.append(late.running.role.master))
+        former.kill()
+        await trio.sleep(15)
+        await group.wait_master()
+        assert f"{group.addresses[former.name]}:10911" not in seen
+
+
+async def test_a_name_server_that_names_a_former_master_is_not_believed(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader of RocketMQ's does not say where its broker is."""
+    metadata, seen = DLedgerClient.metadata, list[str]()
+
+    async def as_rocketmq(client: DLedgerClient, member_id: str, *, timeout_s: float) -> MetadataResponse:
+        return replace(await metadata(client, member_id, timeout_s=timeout_s), rmqha_status=None)
+
+    async with group_of() as group:
+        await group.send(b"0")
+        master, node = await group.wait_master(), (await followers_of(group))[0]
+        right = f"{group.addresses[master.name]}:10911"
+        named = chain(["", "10.0.0.9:10911"], repeat(right))
+
+        async def find_master(_names: NameServers) -> str:
+            return next(named)
+
+        async def is_member(_link: MasterLink, address: str, self_id: str, group_name: str) -> bool:
+            assert (self_id, group_name) == (master.name, "g")
+            return address == right
+
+        await node.stop()
+        monkeypatch.setattr(DLedgerClient, "metadata", as_rocketmq)
+        monkeypatch.setattr(NameServers, "find_master", find_master)
+        monkeypatch.setattr(MasterLink, "is_member", is_member)
+        await node.start()
+        node.running.role.subscribe(lambda: seen.append(node.running.role.master))
+        await group.wait(lambda: node.running.role.master != "")
+        assert set(seen) <= {"", right}
+
+
+async def test_followers_learn_where_queues_ended_whose_messages_are_gone(autojump_clock: MockClock) -> None:
+    async with group_of() as group:
+        await group.send(b"0")
+        master, late = await group.wait_master(), (await followers_of(group))[0]
+        await late.stop()
+        master.running.queue_ends.learn({("gone", 0): 7})
+        await late.start()
+        await group.wait(lambda: ("gone", 0) in set(late.running.queue_ends), limit_s=SOON_S)
+        table = await late.running.queue_ends.to_json_in_turns()
+        assert table["queueEnds"]["gone"] == {0: 7}
+
+
+async def test_a_stop_leaves_all_durable_and_the_checkpoint_says_so(autojump_clock: MockClock) -> None:
+    """Its start shows what was committed before it has a leader."""
+    async with group_of(dledgerAck="written", flushFileInterval="5000") as group:
+        await group.send(*bodies(10))
+        follower = (await followers_of(group))[0]
+        await group.wait_same()
+        end = ledger_of(follower).committed_index
+        await follower.stop()
+        checkpoint = decode_check_point(bytes(follower.disk.files[f"/store/dledger-{follower.name}/checkpoint"].cache))
+        assert (checkpoint.committed_index, checkpoint.end_index) == (end, end)
+        dirty = {path.split("/")[3] for path, _sector in follower.disk.dirty_sectors() if "/dledger-" in path}
+        assert dirty <= {"lock"}
