@@ -31,6 +31,7 @@ from rmqha.broker.processors.metadata_processor import MetadataProcessor
 from rmqha.broker.processors.pull_message_processor import PullMessageProcessor, PullRules
 from rmqha.broker.processors.query_message_processor import QueryMessageProcessor
 from rmqha.broker.processors.query_processor import QueryProcessor
+from rmqha.broker.processors.reply_message_processor import ReplyMessageProcessor
 from rmqha.broker.processors.runtime_info_processor import RuntimeInfoProcessor
 from rmqha.broker.processors.send_back_processor import SendBackProcessor
 from rmqha.broker.processors.send_message_processor import SendMessageProcessor
@@ -290,18 +291,16 @@ class BrokerController:
         retries = RetryTopics(self.topics, self.groups)
         SendMessageProcessor(puts, self.topics, retries, rules=send_rules).register(dispatcher)
         SendBackProcessor(self.store, puts, retries, rules=send_rules).register(dispatcher)
+        rules = options.transaction_rules(config, store_host=send_rules.store_host)
         transactions = Transactions(
-            self.store,
-            self.offsets,
-            puts,
-            internal_puts,
-            any_producer=self.producers.any_connection,
-            rules=options.transaction_rules(config),
-            store_host=send_rules.store_host,
-            now_ms=self._now_ms,
+            self.store, self.offsets, puts, internal_puts, self.producers, rules=rules, now_ms=self._now_ms
         )
         transactions.register(dispatcher)
         nursery.start_soon(transactions.run)
+        replies = ReplyMessageProcessor(
+            self.producers, self.topics, internal_puts, rules=send_rules, now_ms=self._now_ms
+        )
+        replies.register(dispatcher)
         self._register_pulls(dispatcher)
         QueryProcessor(self.store, self.offsets).register(dispatcher)
         QueryMessageProcessor(self.store).register(dispatcher)

@@ -68,6 +68,7 @@ def send_rules(config: BrokerConfig, *, store_host: bytes) -> SendRules:
         config.max_message_size,
         writable=bool(config.broker_permission & PERM_WRITE),
         rejects_transactions=config.reject_transaction_message,
+        stores_replies=config.store_reply_message_enable,
         delay_levels=len(config.message_delay_level),
         record_size_max=record_size_max,
     )
@@ -83,9 +84,9 @@ def topic_rules(config: BrokerConfig) -> TopicRules:
     return same_settings(TopicRules, config)
 
 
-def transaction_rules(config: BrokerConfig) -> TransactionRules:
+def transaction_rules(config: BrokerConfig, *, store_host: bytes) -> TransactionRules:
     """When producers are asked about their transactions."""
-    return same_settings(TransactionRules, config)
+    return same_settings(TransactionRules, config, store_host=store_host)
 
 
 def peers_to_ask(config: BrokerConfig) -> tuple[str, ...]:

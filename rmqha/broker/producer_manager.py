@@ -32,6 +32,8 @@ class ProducerManager:
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
         self._groups_of: dict[Connection, dict[str, None]] = {}
+        self._connections_of: dict[str, dict[Connection, int]] = {}
+        """By client id, each with how many groups it is in as that client."""
         self._room: Final = HeartbeatRoom("what groups produce")
 
     def register(self, name: str, client: ClientChannelInfo) -> None:
@@ -45,6 +47,10 @@ class ProducerManager:
         size = _size(name, client) - (_size(name, former) if former else 0)
         self._room.check(name, host_of(client.peer), growth=size)
         self._room.add(host_of(client.peer), size)
+        if former is not None:
+            self._forget_client(former)
+        connections = self._connections_of.setdefault(client.client_id, {})
+        connections[client.connection] = connections.get(client.connection, 0) + 1
         group.members[client.connection] = client
         self._groups[name] = group
         self._groups_of.setdefault(client.connection, {})[name] = None
@@ -59,9 +65,18 @@ class ProducerManager:
             del self._groups_of[connection]
         members = self._groups[name].members
         client = members.pop(connection)
+        self._forget_client(client)
         self._room.add(host_of(client.peer), -_size(name, client))
         if not members:
             del self._groups[name]
+
+    def _forget_client(self, client: ClientChannelInfo) -> None:
+        connections = self._connections_of[client.client_id]
+        connections[client.connection] -= 1
+        if not connections[client.connection]:
+            del connections[client.connection]
+        if not connections:
+            del self._connections_of[client.client_id]
 
     def forget_member(self, connection: Connection) -> None:
         """A connection closed."""
@@ -87,6 +102,11 @@ class ProducerManager:
         chosen = next((connection for connection in tried if connection.takes_answers), tried[0])
         members.move_to_end(chosen)
         return chosen
+
+    def find_connection(self, client_id: str) -> Connection | None:
+        """Of a client, the last one that said for the first time that it is; None if there is none."""
+        connections = self._connections_of.get(client_id)
+        return next(reversed(connections)) if connections else None
 
     async def to_json_in_turns(self) -> dict[str, Any]:
         """All members by group, as the answer to 328 holds them."""

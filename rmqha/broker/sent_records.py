@@ -50,6 +50,8 @@ class SendRules:
     """brokerPermission has the write bit."""
     rejects_transactions: bool = False
     """rejectTransactionMessage."""
+    stores_replies: bool = True
+    """storeReplyMessageEnable."""
     delay_levels: int = 18
     """How many there are."""
     record_size_max: int = 2**31 - 1

@@ -133,6 +133,13 @@ class BrokerConfig(
         "true",
         meaning="Tell consumers at once when members of their group come and go; otherwise they find out within 20 s.",
     )
+    store_reply_message_enable: bool = key(
+        "storeReplyMessageEnable",
+        BOOLEAN,
+        "true",
+        roles=MASTER,
+        meaning="Also store the replies to messages that were sent as requests, in CLUSTER_REPLY_TOPIC.",
+    )
     slave_read_enable: bool = key(
         "slaveReadEnable",
         BOOLEAN,

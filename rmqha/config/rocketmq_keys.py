@@ -48,7 +48,7 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     serverAsyncSemaphoreValue serverCallbackExecutorThreads serverOnewaySemaphoreValue
     serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
     serverSocketSndBufSize serverWorkerThreads startAcceptSendRequestTimeStamp
-    storeReplyMessageEnable traceOn traceTopicEnable
+    traceOn traceTopicEnable
     transferMsgByHeap transientStorePoolEnable transientStorePoolSize
     useEpollNativeSelector useReentrantLockWhenPutMessage waitTimeMillsInHeartbeatQueue
     waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue warmMapedFileEnable

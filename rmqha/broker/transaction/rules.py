@@ -11,3 +11,5 @@ class TransactionRules:
     transaction_time_out_s: float
     transaction_check_max: int
     file_reserved_time_s: float
+    store_host: bytes
+    """The address of this broker, as records have it."""

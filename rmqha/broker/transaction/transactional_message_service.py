@@ -81,7 +81,6 @@ class TransactionalMessageService:
         puts: InternalPuts,
         role: Role,
         rules: TransactionRules,
-        store_host: bytes,
         now_ms: Callable[[], int],
     ) -> None:
         self._bridge: Final = bridge
@@ -89,7 +88,7 @@ class TransactionalMessageService:
         self._puts: Final = puts
         self._role: Final = role
         self._rules: Final = rules
-        self._store_host: Final = store_host
+        self._store_host: Final = rules.store_host
         self._now_ms: Final = now_ms
         self._mastership: _Mastership | None = None
         self._lines: Final = LogLimit()

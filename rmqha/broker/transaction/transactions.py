@@ -8,13 +8,13 @@ import trio
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.internal_puts import InternalPuts
 from rmqha.broker.processors.end_transaction_processor import EndTransactionProcessor
+from rmqha.broker.producer_manager import ProducerManager
 from rmqha.broker.put_service import PutMessageService
 from rmqha.broker.transaction.check_listener import DefaultTransactionalMessageCheckListener
 from rmqha.broker.transaction.check_service import TransactionalMessageCheckService
 from rmqha.broker.transaction.rules import TransactionRules
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.broker.transaction.transactional_message_service import TransactionalMessageService
-from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.store.message_store import DefaultMessageStore
 
@@ -28,10 +28,9 @@ class Transactions:
         offsets: ConsumerOffsetManager,
         puts: PutMessageService,
         internal_puts: InternalPuts,
+        producers: ProducerManager,
         *,
-        any_producer: Callable[[str], Connection | None],
         rules: TransactionRules,
-        store_host: bytes,
         now_ms: Callable[[], int],
     ) -> None:
         """Make them for one life.
@@ -41,24 +40,22 @@ class Transactions:
             offsets: where they are saved up to which all is done.
             puts: for what clients ask for.
             internal_puts: for what the broker itself writes.
-            any_producer: a connection of a group of producers, if there is one.
+            producers: who is asked.
             rules: the operator's.
-            store_host: the address of this broker, as records have it.
             now_ms: the door to wall-clock time.
         """
         self._bridge: Final = TransactionalMessageBridge(store, offsets)
         service = TransactionalMessageService(
             self._bridge,
-            DefaultTransactionalMessageCheckListener(any_producer),
+            DefaultTransactionalMessageCheckListener(producers.any_connection),
             puts=internal_puts,
             role=store.role,
             rules=rules,
-            store_host=store_host,
             now_ms=now_ms,
         )
         self._checks: Final = TransactionalMessageCheckService(service, interval_s=rules.transaction_check_interval_s)
         self._processor: Final = EndTransactionProcessor(
-            service, self._bridge, puts, role=store.role, store_host=store_host, now_ms=now_ms
+            service, self._bridge, puts, role=store.role, store_host=rules.store_host, now_ms=now_ms
         )
 
     def register(self, dispatcher: RequestDispatcher) -> None:
