@@ -14,7 +14,7 @@ import trio
 from rmqha.broker import options
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.broker_status import BrokerStatus
-from rmqha.broker.consumer_ids_change_listener import ConsumerIdsChangeListener
+from rmqha.broker.connected_clients import ConnectedClients
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.delay_offsets import DelayOffsets
@@ -23,10 +23,7 @@ from rmqha.broker.internal_puts import InternalPuts
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.own_routes import own_name_service
 from rmqha.broker.processors.admin_broker_processor import AdminBrokerProcessor
-from rmqha.broker.processors.client_list_processor import ClientListProcessor
-from rmqha.broker.processors.client_manage_processor import ClientManageProcessor
 from rmqha.broker.processors.consume_admin_processor import ConsumeAdminProcessor
-from rmqha.broker.processors.consumer_manage_processor import ConsumerManageProcessor
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
 from rmqha.broker.processors.pull_message_processor import PullMessageProcessor, PullRules
 from rmqha.broker.processors.query_message_processor import QueryMessageProcessor
@@ -304,7 +301,11 @@ class BrokerController:
         self._register_pulls(dispatcher)
         QueryProcessor(self.store, self.offsets).register(dispatcher)
         QueryMessageProcessor(self.store).register(dispatcher)
-        self._register_client_processors(dispatcher, nursery)
+        clients = ConnectedClients(
+            config, self.store, self.topics, self.groups, self.consumers, self.producers, now_ms=self._now_ms
+        )
+        clients.register(dispatcher, broker_name=self.replication.group.broker_name)
+        nursery.start_soon(clients.run)
         MetadataProcessor(self.metadata, self.producers).register(dispatcher)
         SubscriptionGroupProcessor(self.metadata, self.role).register(dispatcher)
         names = own_name_service(
@@ -357,23 +358,6 @@ class BrokerController:
             self.store, self.metadata, self.consumers, self.stats, broker_name=broker_name, answers=turns,
             address=self.address,
         ).register(dispatcher)  # fmt: skip
-
-    def _register_client_processors(self, dispatcher: RequestDispatcher, nursery: trio.Nursery) -> None:
-        """Who is connected, in which groups, and who is told of it."""
-        is_told = self.config.notify_consumer_ids_changed_enable
-        nursery.start_soon(ConsumerIdsChangeListener(self.consumers, self.groups, is_enabled=is_told).run)
-        clients = ClientManageProcessor(
-            self.consumers,
-            self.producers,
-            self.groups,
-            self.topics,
-            role=self.role,
-            now_ms=self._now_ms,
-        )
-        clients.register(dispatcher)
-        nursery.start_soon(clients.housekeeping.run)
-        ConsumerManageProcessor(self.consumers).register(dispatcher)
-        ClientListProcessor(self.consumers, self.producers).register(dispatcher)
 
     def _durability(self) -> Durability:
         config, flush = self.config, None

@@ -140,6 +140,12 @@ class ConsumerManager:
                 found.append(name)
         return found
 
+    def find_client(self, name: str, client_id: str) -> ClientChannelInfo | None:
+        """A member of a group by its id, by its newest connection; None if there is none."""
+        group = self._groups.get(name)
+        members = reversed(group.members.values()) if group is not None else ()
+        return next((member for member in members if member.client_id == client_id), None)
+
     def find_group(self, name: str) -> ConsumerGroupInfo | None:
         """The group, or None if it has no member."""
         return self._groups.get(name)

@@ -26,3 +26,29 @@ class DeleteSubscriptionGroupRequestHeader:
 
     group_name: str
     remove_offset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallConsumerRequestHeader:
+    """307 GET_CONSUMER_RUNNING_INFO; the consumer reads further fields."""
+
+    consumer_group: str
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeMessageDirectlyRequestHeader:
+    """309 CONSUME_MESSAGE_DIRECTLY; ``msg_id`` is an offset id."""
+
+    consumer_group: str
+    client_id: str
+    msg_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetConsumerStatusRequestHeader:
+    """223 INVOKE_BROKER_TO_GET_CONSUMER_STATUS, and 221 to the consumer; ``client_addr`` is a clientId, or all."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None

@@ -21,17 +21,20 @@ class Member:
     Attributes:
         told: the groups that it was told of by request 40, in that order.
         asked: other requests of the broker's.
+        answer: what to answer these, if anything.
     """
 
     def __init__(self, stream: Stream, client_id: str) -> None:
         self.client_id = client_id
         self.told: list[str] = []
         self.asked: list[RemotingCommand] = []
+        self.answer: RemotingCommand | None = None
         self.stream = stream
         self.ended = False
         self._answers: dict[int, RemotingCommand] = {}
         self._came = trio.Event()
         self._opaque = 0
+        self._sending = trio.Lock()
 
     async def read(self) -> None:
         """Take what comes, until the connection ends."""
@@ -54,15 +57,19 @@ class Member:
             self.told.append(command.ext_fields["consumerGroup"])
         else:
             self.asked.append(command)
+            if self.answer is not None:
+                self.answer.opaque, self.answer.flag = command.opaque, FLAG_RESPONSE
+                self.stream.send_nowait(self.answer.encode())
 
     async def ask(self, request: RemotingCommand) -> RemotingCommand:
         self._opaque += 1
-        request.opaque = self._opaque
-        await self.stream.send_all(request.encode())
+        request.opaque = opaque = self._opaque
+        async with self._sending:
+            await self.stream.send_all(request.encode())
         with trio.fail_after(TIMEOUT_S):
-            while self._opaque not in self._answers:
+            while opaque not in self._answers:
                 await self._came.wait()
-        return self._answers.pop(self._opaque)
+        return self._answers.pop(opaque)
 
     async def heartbeat(
         self, *groups: str | ConsumerData, producers: tuple[str, ...] = (), version: int = 409

@@ -1,0 +1,142 @@
+"""An operator asks consumers by the broker: what they answer comes back, and silence costs nobody else anything."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.processors.call_consumer_processor import CALLS_MAX
+from rmqha.codec import java_json
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.record.message import decode_message
+from rmqha.codec.remoting import RemotingCommand
+from tests.broker.group_members import Member, member_of
+from tests.broker.machines import Machine, send_request
+from tests.sim.sim_net import SimNet
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(SimNet(), "10.0.0.1")
+
+
+@pytest.fixture
+async def broker(machine: Machine) -> AsyncIterator[BrokerController]:
+    async with machine.broker() as controller:
+        yield controller
+
+
+@pytest.fixture
+async def operator(machine: Machine, broker: BrokerController) -> AsyncIterator[Member]:
+    async with member_of(machine, "operator") as member:
+        yield member
+
+
+@pytest.fixture
+async def consumer(machine: Machine, broker: BrokerController) -> AsyncIterator[Member]:
+    async with member_of(machine, "c") as member:
+        await member.heartbeat("g")
+        yield member
+
+
+def running_info(client_id: str = "c", **fields: str) -> RemotingCommand:
+    ext_fields = {"consumerGroup": "g", "clientId": client_id, **fields}
+    return RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, ext_fields=ext_fields)
+
+
+async def test_what_a_consumer_answers_is_handed_on(
+    operator: Member, consumer: Member, autojump_clock: MockClock
+) -> None:
+    consumer.answer = RemotingCommand(0, ext_fields={"a": "b"}, body=b"{}", version=317)
+    answer = await operator.ask(running_info(jstackEnable="true"))
+    assert (answer.code, answer.ext_fields, bytes(answer.body)) == (ResponseCode.SUCCESS, {"a": "b"}, b"{}")
+    (question,) = consumer.asked
+    assert question.ext_fields == {"consumerGroup": "g", "clientId": "c", "jstackEnable": "true"}
+    consumer.answer = RemotingCommand(1, remark="no")
+    refused = await operator.ask(running_info())
+    assert (refused.code, refused.remark) == (1, "no")
+
+
+async def test_who_is_not_there_too_old_or_silent_is_told_of(
+    operator: Member, consumer: Member, autojump_clock: MockClock
+) -> None:
+    absent = await operator.ask(running_info("other"))
+    assert (absent.code, "not online" in (absent.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+    assert (await operator.ask(running_info())).code == ResponseCode.CONSUME_MSG_TIMEOUT
+    await consumer.heartbeat("g", version=61)
+    assert "too low" in ((await operator.ask(running_info())).remark or "")
+
+
+async def test_a_consumer_that_leaves_answers_no_more(
+    operator: Member, machine: Machine, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    async with member_of(machine, "c") as consumer:
+        await consumer.heartbeat("g")
+        begun_at = trio.current_time()
+        nursery.start_soon(close_soon, consumer)
+        answer = await operator.ask(running_info())
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert trio.current_time() < begun_at + 5
+
+
+async def close_soon(member: Member) -> None:
+    await trio.sleep(1)
+    member.stream.send_eof()
+
+
+async def test_a_consumer_is_given_one_message(operator: Member, consumer: Member, autojump_clock: MockClock) -> None:
+    sent = await operator.ask(send_request(b"hello"))
+    await trio.sleep(20)
+    consumer.answer = RemotingCommand(0, body=b'{"consumeResult":"CR_SUCCESS"}')
+    fields = {"consumerGroup": "g", "clientId": "c", "msgId": sent.ext_fields["msgId"]}
+    answer = await operator.ask(RemotingCommand(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext_fields=fields))
+    assert answer.code == ResponseCode.SUCCESS
+    (question,) = consumer.asked
+    assert (decode_message(question.body, 0).body, question.ext_fields["brokerName"]) == (b"hello", "broker-a")
+    fields["msgId"] = fields["msgId"][:-1] + "7"
+    lost = await operator.ask(RemotingCommand(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext_fields=fields))
+    assert lost.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_how_far_consumers_are_they_say_themselves(
+    operator: Member, consumer: Member, machine: Machine, autojump_clock: MockClock
+) -> None:
+    """Who says nothing, or nonsense, is left out."""
+    table = b'{"messageQueueTable":{{"brokerName":"b","queueId":0,"topic":"t"}:7}}'
+    consumer.answer = RemotingCommand(0, body=table)
+    async with member_of(machine, "silent") as silent, member_of(machine, "odd") as odd:
+        odd.answer = RemotingCommand(0, body=b"[]")
+        for member in (silent, odd):
+            await member.heartbeat("g")
+        for client, shown in ((None, {"c"}), ("c", {"c"}), ("silent", set()), ("other", set())):
+            fields = {"topic": "t", "group": "g"} | ({"clientAddr": client} if client else {})
+            answer = await operator.ask(
+                RemotingCommand(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ext_fields=fields)
+            )
+            assert answer.code == ResponseCode.SUCCESS
+            told = java_json.loads(answer.body)["consumerTable"]
+            assert set(told) == shown
+            assert all(java_json.dumps(one) == table.decode()[21:-1] for one in told.values())
+        assert consumer.asked[0].code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+
+
+async def test_calls_that_nobody_answers_leave_room_for_others(
+    machine: Machine, consumer: Member, operator: Member, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    async with member_of(machine, "greedy") as greedy:
+        codes: list[int] = []
+
+        async def ask() -> None:
+            codes.append((await greedy.ask(running_info())).code)
+
+        for _ in range(100):
+            nursery.start_soon(ask)
+        await trio.sleep(1)
+        assert codes == [ResponseCode.SYSTEM_BUSY] * (100 - CALLS_MAX // 2)
+        assert (await operator.ask(running_info())).code == ResponseCode.CONSUME_MSG_TIMEOUT
+        await trio.sleep(20)
+        assert codes.count(ResponseCode.CONSUME_MSG_TIMEOUT) == CALLS_MAX // 2
+        consumer.answer = RemotingCommand(0)
+        assert (await greedy.ask(running_info())).code == ResponseCode.SUCCESS
