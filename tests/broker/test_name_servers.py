@@ -16,13 +16,14 @@ from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
-from rmqha.codec.route import BrokerData, TopicRouteData, encode_route
+from rmqha.codec.route import BrokerData, TopicRouteData, decode_route, encode_route
 from rmqha.config import BrokerConfig, load_config
 from rmqha.namesrv.namesrv_controller import NamesrvController
+from rmqha.remoting.client import RemotingClient, open_remoting_client
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
-from tests.broker.dledger_brokers import COMMON, BrokerGroup
+from tests.broker.dledger_brokers import COMMON, BrokerGroup, Node
 from tests.broker.machines import Machine, ask, send_request
 from tests.namesrv.machines import NameServerMachine
 from tests.settings import remoting_limits, topic_rules
@@ -100,6 +101,37 @@ async def test_the_leader_is_master_and_followers_are_slaves(autojump_clock: Moc
         await group.wait(lambda: names.brokers.get(0, former) != former)
         assert names.brokers[0] == (await group.wait_master()).running.address
         nursery.cancel_scope.cancel()
+
+
+async def test_members_of_a_group_are_name_servers_for_each_other(autojump_clock: MockClock) -> None:
+    """Each names all of them, and who leads; also after the leader's process has ended."""
+    async with trio.open_nursery() as nursery:
+        group = BrokerGroup(nursery)
+        group.settings["namesrvAddr"] = group.clients_addresses
+        await group.start()
+
+        async def wait_named(master: Node) -> None:
+            running = [node for node in group.nodes.values() if node.broker]
+            ids = {node.name: 0 if node is master else int(node.name[1:]) + 1 for node in running}
+            expected = {ids[node.name]: node.running.address for node in running}
+            network = group.net.host(f"10.9.9.{len(group.net.hosts)}").mount()
+            for node in running:
+                async with open_remoting_client(network, node.running.address) as client:
+                    with trio.fail_after(60):
+                        while (await route_at(client)).broker_datas[0].broker_addrs != expected:  # noqa: ASYNC110
+                            await trio.sleep(0.1)
+
+        master = await group.wait_master()
+        await wait_named(master)
+        master.kill()
+        await group.wait(lambda: group.masters != [master.name] and len(group.masters) == 1)
+        await wait_named(await group.wait_master())
+        nursery.cancel_scope.cancel()
+
+
+async def route_at(client: RemotingClient) -> TopicRouteData:
+    request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "g"})
+    return decode_route((await client.invoke(request, timeout_s=60)).body)
 
 
 def config_of(**keys: str) -> BrokerConfig:

@@ -1,5 +1,6 @@
 """More targets: what a broker makes of requests, a slave of its master's tables, a consumer of what brokers send."""
 
+import zlib
 from collections import deque
 from contextlib import suppress
 
@@ -24,7 +25,9 @@ from rmqha.codec.properties import decode_utf8
 from rmqha.codec.record.dispatch import read_dispatch
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.message import decode_message
+from rmqha.codec.register_broker import RegisteredTopics
 from rmqha.codec.remoting import decode_frames
+from rmqha.codec.route import TopicRouteData, encode_route
 from rmqha.codec.send_headers import SendMessageRequestHeader
 from rmqha.dledger.push_entry import PushEntryResponse, PushType
 from rmqha.dledger.push_wire import decode_push, encode_push
@@ -34,6 +37,8 @@ from tests.fuzz.targets import GOLDEN, HOST, INFLATED_SIZE_MAX, TARGETS, Target,
 from tests.settings import topic_rules
 
 SEND = b"TAGS\x01a\x02WAIT\x01true\n" + encode_batch([BatchEntry(0, b"a", b"TAGS\x01\x02" * 9)] * 3)
+COMPRESSED = zlib.compress(b"\0\0\0\2{}\0\0\0\1\0\0\0\x12t 4 4 6 SINGLE_TAG\0\0\0\2[]")
+"""A registration of one topic."""
 
 
 def run_tables(data: bytes) -> None:
@@ -94,6 +99,16 @@ def run_dledger(data: bytes) -> None:
             assert decode_push(encode_push(push, group=base.group, remote_id=base.remote_id))[1] == push
 
 
+def run_registration(data: bytes) -> None:
+    """A broker's topics, in all three forms; what is read can be told to clients, however they split it."""
+    for version, compressed in ((409, False), (30, False), (409, True)):
+        topics = RegisteredTopics(data, "broker", version=version, compressed=compressed)
+        with suppress(RemoteProtocolError):
+            for topic, queues in topics:
+                assert topic.encode()
+                encode_route(TopicRouteData((), (queues,)), version=0)
+
+
 def dledger_bodies() -> list[bytes]:
     frames = (GOLDEN / "dledger" / "wire.txt").read_text().split()[2::3]
     return [decode_frames(bytes.fromhex(frame))[0][0].body for frame in frames]
@@ -102,6 +117,7 @@ def dledger_bodies() -> list[bytes]:
 ALL_TARGETS = TARGETS | {
     "dledger": Target(run_dledger, dledger_bodies),
     "tables": Target(run_tables, lambda: [*recorded_bodies(), b'{"topicConfigTable":{"T":{"perm":6}}}']),
+    "registration": Target(run_registration, lambda: [*recorded_bodies(), COMPRESSED]),
     "subscription": Target(run_subscription, lambda: [b"TagA || TagB", b"*"]),
     "sends": Target(run_sends, lambda: [SEND]),
     "pulled-message": Target(run_pulled, lambda: [records(1)]),

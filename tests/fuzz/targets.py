@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rmqha.codec import headers, java_json
+from rmqha.codec import headers, java_json, namesrv_headers
 from rmqha.codec.batch import BatchEntry, decode_batch, encode_batch
 from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from rmqha.codec.compression import inflate
@@ -55,7 +55,11 @@ FRAME_SIZE_MAX = 4096
 GOLDEN = Path(__file__).parent.parent / "golden"
 BLANK_BYTES = BLANK_MAGIC.to_bytes(4, "big", signed=True)
 HOST = parse_host("127.0.0.1:10911")
-HEADERS = [kind for name, kind in vars(headers).items() if name.endswith("Header") and isinstance(kind, type)]
+HEADERS = [
+    kind
+    for name, kind in (vars(headers) | vars(namesrv_headers)).items()
+    if name.endswith("Header") and isinstance(kind, type)
+]
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import trio
 
 from rmqha.client.message import Message
 from rmqha.client.producer import open_producer
 from rmqha.client.results import SendStatus
 from rmqha.codec.codes import ResponseCode
 from tests.broker.machines import send_request
+from tests.e2e.commitlog import wait_identical
 from tests.e2e.name_servers import RmqhaNameServer
 from tests.e2e.processes import Broker, RmqhaBroker, reaping
 from tests.interop.mqadmin import mqadmin, mqadmin_until
@@ -40,17 +40,6 @@ def a_pair(directory: Path, kinds: str, name_server: str) -> tuple[Broker, Broke
     return master, of_slave(directory / "slave", {"brokerRole": "SLAVE", "brokerId": 1, **keys})
 
 
-async def wait_copied(master: Broker, slave: Broker) -> None:
-    """The slave has the master's log, as far as there is one."""
-    (first,) = master.segments().values()
-    with trio.fail_after(120):
-        while True:
-            copies = slave.segments().values() if (slave.store / "commitlog").exists() else ()
-            if [path.read_bytes() for path in copies] == [first.read_bytes()]:
-                return
-            await trio.sleep(0.5)
-
-
 @pytest.mark.parametrize("kinds", ["java java", "java rmqha", "rmqha java"])
 async def test_slaves_find_their_masters_and_clients_both(
     tmp_path: Path, name_server: RmqhaNameServer, kinds: str
@@ -63,7 +52,7 @@ async def test_slaves_find_their_masters_and_clients_both(
         await master.start()
         await fill(master)
         await wait_tables(slave)
-        await wait_copied(master, slave)
+        await wait_identical(master.store / "commitlog", slave.store / "commitlog")
         clients = Clients(tmp_path, name_server.address)
         try:
             await clients.wait_more(20)
@@ -153,7 +142,7 @@ async def test_our_brokers_are_found_at_rocketmqs_name_server(tmp_path: Path) ->
             await master.start()
             await fill(master)
             await wait_tables(slave)
-            await wait_copied(master, slave)
+            await wait_identical(master.store / "commitlog", slave.store / "commitlog")
             async with open_producer(name_server.address) as producer:
                 result = await producer.send(Message("ours", b"ours"), retries=100, timeout_s=3)
                 assert result.status is SendStatus.SEND_OK
