@@ -15,7 +15,7 @@ import argparse
 import sys
 import tempfile
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from time import thread_time, time_ns
 from typing import Any, Final, TypeVar
@@ -104,14 +104,18 @@ class PreparedStream:
     peer = "127.0.0.1:40000"
     local_port = 10911
 
-    def __init__(self, chunks: list[bytes], acknowledge: Callable[[], None]) -> None:
+    def __init__(
+        self, chunks: list[bytes], acknowledge: Callable[[], None], build_index: Callable[[], Awaitable[None]]
+    ) -> None:
         self._chunks = iter(chunks)
         self._acknowledge = acknowledge
+        self._build_index = build_index
         self._rest = memoryview(b"")
 
     async def receive_into(self, buffer: memoryview) -> int:
         if not self._rest:
             self._acknowledge()
+            await self._build_index()
             await trio.lowlevel.checkpoint()
             self._rest = memoryview(next(self._chunks, b""))
         count = min(len(buffer), len(self._rest))
@@ -183,6 +187,7 @@ async def send(
     topics: TopicConfigManager,
     gate: list[int],
     late: int,
+    build_index: Callable[[], Awaitable[None]],
 ) -> None:
     """The whole road of a master: from the requests' bytes to the answers', and to the queues.
 
@@ -207,34 +212,43 @@ async def send(
         gate[0] = max(gate[0], replica.acked.value)
         dispatch()
 
-    stream: Any = PreparedStream(chunks, acknowledge_and_dispatch)
+    stream: Any = PreparedStream(chunks, acknowledge_and_dispatch, build_index)
     begun_at = thread_time()
     await Connection(stream, handler=dispatcher, limits=limits, capacity=Capacity(limits), fence=fence).run()
-    watch.spent_s["whole"] += thread_time() - begun_at - watch.spent_s["dispatch"]
+    watch.spent_s["whole"] += thread_time() - begun_at - watch.spent_s["dispatch"] - watch.spent_s["index"]
     assert not fence.bugs, "a stage failed"
 
 
-async def build_index(store: DefaultMessageStore, rounds: list[tuple[Any, ...]], watch: Stopwatch) -> None:
-    """What the index's own task does, with as many rounds at once as come while it gathers them."""
-    catch_up = store.index.catch_up
+class IndexBuilder:
+    """Does what the task of a store's index does, when it is told to: with as many rounds as come while it gathers."""
 
-    async def timed() -> None:
+    def __init__(self, store: DefaultMessageStore, watch: Stopwatch) -> None:
+        self._index = store.index
+        self._watch = watch
+        self._really_take, self._really_catch_up = self._index.take, self._index.catch_up
+        self._rounds: list[tuple[Any, ...]] = []
+        self._index.take = lambda *handed: self._rounds.append(handed)  # type: ignore[method-assign]
+        self._index.catch_up = trio.lowlevel.checkpoint  # type: ignore[method-assign]
+
+    async def build(self) -> None:
+        if len(self._rounds) < _ROUNDS_GATHERED:
+            return
         begun_at = thread_time()
-        await catch_up()
-        watch.spent_s["index"] += thread_time() - begun_at
+        for handed in self._rounds:
+            self._really_take(*handed)
+        await self._really_catch_up()
+        self._watch.spent_s["index"] += thread_time() - begun_at
+        self._rounds.clear()
 
-    store.index.catch_up = timed  # type: ignore[method-assign]
-    for begin in range(0, len(rounds), _ROUNDS_GATHERED):
-        for handed in rounds[begin : begin + _ROUNDS_GATHERED]:
-            watch.timed("index", store.index.take)(*handed)
-        while not store.index.is_complete:  # noqa: ASYNC110 - nobody else waits for it
-            await trio.sleep(0.001)
-    store.index.catch_up = catch_up  # type: ignore[method-assign]
+    def close(self) -> None:
+        self._index.take = self._really_take  # type: ignore[method-assign]
+        self._index.catch_up = self._really_catch_up  # type: ignore[method-assign]
 
 
 def replicate(log: memoryview, base: int, slave: DefaultMessageStore, watch: Stopwatch) -> None:
     """A slave's part, from the stream's bytes to the log, and to the queues."""
     receive, dispatch = watch.timed("slave", receive_frame), watch.timed("slave dispatch", slave.reput.catch_up)
+    slave.index.take = lambda *_: None  # type: ignore[method-assign]  # its own task has no time here
     session = SlaveSession(StreamStart(base, own_end=base, comparable_end=base, boundary=base), file_size=_SEGMENT_SIZE)
     for at in range(0, len(log), _FRAME_SIZE):
         body = log[at : at + _FRAME_SIZE]
@@ -269,11 +283,10 @@ async def measure_round(
     messages = len(chunks) * case.window
     watch, base = Stopwatch(), master.max_offset
     watch.timed("frames", cut_frames)(chunks)
-    put_messages, take, rounds = master.put_messages, master.index.take, list[tuple[Any, ...]]()
-    master.index.take = lambda *handed: rounds.append(handed)  # type: ignore[method-assign]
-    await send(master, chunks, watch=watch, topics=topics, gate=gate, late=late)
-    master.put_messages, master.index.take = put_messages, take  # type: ignore[method-assign]
-    await build_index(master, rounds, watch)
+    put_messages, index = master.put_messages, IndexBuilder(master, watch)
+    await send(master, chunks, watch=watch, topics=topics, gate=gate, late=late, build_index=index.build)
+    master.put_messages = put_messages  # type: ignore[method-assign]
+    index.close()
     log = memoryview(bytes(commit_log(master).view_range(base, master.max_offset - base)))
     replicate(log, base, slave, watch)
     body = bytes(case.size)

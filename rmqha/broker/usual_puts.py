@@ -16,8 +16,8 @@ from rmqha.broker.sent_records import Asked, SendRules, born_host_of, records_of
 from rmqha.broker.stored_properties import SendRefusedError, StoredProperties
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.crc import crc32
-from rmqha.codec.record.dispatch import facts_in
 from rmqha.codec.record.encoder import PreparedRecord
+from rmqha.codec.record.ends import facts_in
 from rmqha.codec.record.layout import PROPERTIES_SIZE_MAX, SysFlag
 from rmqha.codec.send_headers import SendMessageRequestHeader
 from rmqha.codec.usual.layout import Head, Shape

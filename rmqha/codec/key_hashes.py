@@ -1,12 +1,13 @@
 """KeyHashes: hot path: the index's hashes of many keys at once.
 
 Java's hash of a text is that of its parts, each times 31 to the power of what follows. Unique keys have 32 characters,
-of which the first 24 stay the same for a minute, and the last two groups of four are hexadecimal numbers: what each
-part adds is looked up.
+of which the first 24 stay the same for a minute: what they add is looked up, and what each two of the others add.
 """
 
 import struct
+from array import array
 from collections.abc import Callable, Sequence
+from functools import cache
 from operator import mul
 from typing import Final, TypeVar
 
@@ -15,7 +16,7 @@ from rmqha.codec.properties import decode_utf8
 
 Key = TypeVar("Key")
 _UNIQ_KEY_SIZE: Final = 32
-_PARTS: Final = struct.Struct(">24sII")
+_PARTS: Final = struct.Struct(">24sHHHH")
 _MASK: Final = 0xFFFF_FFFF
 _MIN_INT32: Final = 0x8000_0000
 _MAX_INT32: Final = 0x7FFF_FFFF
@@ -24,11 +25,9 @@ _POWERS: Final[list[tuple[int, ...]]] = [
     tuple(pow(31, size - at, 1 << 32) for at in range(size + 1)) for size in range(_SHORT_KEY_MAX + 1)
 ]
 """By a key's size, what all that is before it counts, and then each of its characters."""
-_POWER_OF_4: Final = 31**4
+_POWERS_OF_BEGINNING: Final = _POWERS[32][1:25]
 _POWER_OF_32: Final[int] = pow(31, 32, 1 << 32)
-_TEXTS_MAX: Final = 4096
-_GROUPS_MAX: Final = 1 << 17
-"""Some 10 MB; of hexadecimal digits there are half as many."""
+TEXTS_MAX: Final = 4096
 
 
 class _Known(dict[Key, int]):
@@ -50,10 +49,14 @@ class KeyHashes:
     """What is known of parts of keys; bounded."""
 
     def __init__(self) -> None:
-        self._topics: Final = _Known(_topic_code, count_max=_TEXTS_MAX)
-        self._topics_of_usual: Final = _Known(_topic_code_of_usual, count_max=_TEXTS_MAX)
-        self._beginnings: Final = _Known(_beginning_code, count_max=_TEXTS_MAX)
-        self._groups: Final = _Known(_group_code, count_max=_GROUPS_MAX)
+        self._topics: Final = _Known(_topic_code, count_max=TEXTS_MAX)
+        self._topics_of_usual: Final = _Known(_topic_code_of_usual, count_max=TEXTS_MAX)
+        self._beginnings: Final = _Known(_beginning_code, count_max=TEXTS_MAX)
+
+    @property
+    def remembered(self) -> tuple[int, ...]:
+        """How many of each kind."""
+        return len(self._topics), len(self._topics_of_usual), len(self._beginnings)
 
     def of(self, topics: Sequence[str], keys: Sequence[bytes]) -> list[int]:
         """The hash of each key of its topic, as :func:`~rmqha.codec.hashing.key_hash` gives it."""
@@ -68,13 +71,14 @@ class KeyHashes:
         return [next(of_usual) if len(key) == _UNIQ_KEY_SIZE else self._of_other(topic, key) for topic, key in pairs]
 
     def _of_usual(self, topics: Sequence[str], joined: bytes) -> list[int]:
-        of_topic, beginnings, groups, power = self._topics_of_usual, self._beginnings, self._groups, _POWER_OF_4
+        of_topic, beginnings = self._topics_of_usual, self._beginnings
+        first, second, third, last = _pair_tables()
         return [
             code
-            if (code := of_topic[topic] + beginnings[beginning] + groups[time] * power + groups[counter] & _MASK)
+            if (code := of_topic[topic] + beginnings[begin] + first[a] + second[b] + third[c] + last[d] & _MASK)
             < _MIN_INT32
             else -code & _MAX_INT32
-            for topic, (beginning, time, counter) in zip(topics, _PARTS.iter_unpack(joined), strict=True)
+            for topic, (begin, a, b, c, d) in zip(topics, _PARTS.iter_unpack(joined), strict=True)
         ]
 
     def _of_other(self, topic: str, key: bytes) -> int:
@@ -92,14 +96,20 @@ def _topic_code(topic: str) -> int:
 
 def _topic_code_of_usual(topic: str) -> int:
     """The same, before 32 characters."""
-    return _topic_code(topic) * _POWER_OF_32
+    return _topic_code(topic) * _POWER_OF_32 & _MASK
 
 
 def _beginning_code(beginning: bytes) -> int:
     """What the first 24 characters of a unique key add."""
-    return java_string_hash(beginning.decode("ascii")) * 31**8
+    code: int = sum(map(mul, beginning, _POWERS_OF_BEGINNING)) & _MASK
+    return code
 
 
-def _group_code(group: int) -> int:
-    """Of four characters."""
-    return (group >> 24) * 29791 + (group >> 16 & 255) * 961 + (group >> 8 & 255) * 31 + (group & 255)
+@cache
+def _pair_tables() -> tuple[Sequence[int], ...]:
+    """What two characters add, by their bytes as one number: the first two of the last eight, and so on.
+
+    A table of pairs stays in the processor's cache between rounds; one of all groups of four would not.
+    """
+    codes = [31 * first + second for first in range(128) for second in range(256)]
+    return tuple(array("I", [code * power & _MASK for code in codes]) for power in (31**6, 31**4, 31**2, 1))

@@ -9,7 +9,7 @@ import struct
 from typing import Final, NamedTuple
 
 from rmqha.codec.crc import crc32
-from rmqha.codec.record.dispatch import facts_in
+from rmqha.codec.record.ends import facts_in
 from rmqha.codec.record.layout import (
     MESSAGE_MAGIC,
     PROPERTIES_SIZE_MAX,

@@ -1,0 +1,71 @@
+"""The ends of records: what is looked up is what would be understood anew."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.codec.host import parse_host
+from rmqha.codec.properties import parse_properties
+from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
+from rmqha.codec.record.encoder import prepare
+from rmqha.codec.record.ends import RecordEnds, facts_in
+
+HOST = parse_host("127.0.0.1:10911")
+_NAMES = st.sampled_from([b"UNIQ_KEY", b"KEYS", b"TAGS", b"XKEYS", b"UNIQ_KEYS", b"W", b""])
+_VALUES = st.sampled_from([b"7F01", b"7F02", b"A1B2", b"a b", b"ab", b"", b"\xff", b"KEYS", b"UNIQ_KEY", b"7F01\x01x"])
+_PAIRS = st.tuples(_NAMES, st.sampled_from([b"\x01", b""]), _VALUES).map(b"".join)
+_PROPERTIES = st.lists(_PAIRS, max_size=5).map(b"\x02".join)
+
+
+def records_of(properties: list[bytes], topics: list[str]) -> bytes:
+    log = b""
+    for number, (raw, topic) in enumerate(zip(properties, topics, strict=True)):
+        record = prepare(
+            topic,
+            b"",
+            queue_id=0,
+            born_timestamp_ms=1,
+            born_host_raw=HOST,
+            store_host_raw=HOST,
+            properties_raw=raw,
+        )
+        log += record.pack(queue_offset=number, physical_offset=len(log), store_timestamp_ms=5)
+    return log
+
+
+def each_alone(log: bytes) -> list[DispatchRequest]:
+    found: list[DispatchRequest] = []
+    at = 0
+    while at < len(log):
+        end = at + int.from_bytes(log[at : at + 4], "big")
+        found += read_dispatch(log, at, end, phy_offset_base=0)[0]
+        at = end
+    return found
+
+
+@given(st.lists(st.tuples(_PROPERTIES, st.sampled_from(["T", "Other", "SCHEDULE_TOPIC_XXXX"])), min_size=1, max_size=9))
+def test_records_read_together_say_what_each_says_alone(ends: list[tuple[bytes, str]]) -> None:
+    log = records_of([raw for raw, _ in ends], [topic for _, topic in ends])
+    together, behind = read_dispatch(log, 0, len(log), phy_offset_base=0)
+    assert (together, behind) == (each_alone(log), len(log))
+    for request, (raw, _) in zip(together, ends, strict=True):
+        properties = parse_properties(raw.decode("latin-1"))
+        assert request.uniq_key.decode("latin-1") == properties.get("UNIQ_KEY", "")
+        assert request.keys.decode("latin-1") == properties.get("KEYS", "")
+
+
+def test_ends_of_too_many_kinds_are_not_looked_up() -> None:
+    ends = RecordEnds()
+    raws = [b"KEYS\x01%d\x02UNIQ_KEY\x017F%02d" % (number, number) for number in range(99)]
+    log = records_of(raws, ["T"] * len(raws))
+    assert [request.keys for request in read_dispatch(log, 0, len(log), phy_offset_base=0)[0]] == [
+        b"%d" % number for number in range(99)
+    ]
+    for raw in raws:
+        assert ends.understand(b"\x01T" + len(raw).to_bytes(2, "big") + raw) is not None
+    assert (len(ends.known), ends.places) == (32, {})
+
+
+def test_long_keys_are_read_from_the_log_later() -> None:
+    """Thousands of messages wait for dispatch, and each may have 32 KB of them."""
+    assert facts_in(b"UNIQ_KEY\x01" + b"k" * 257, 0) == (None, b"", b"")
+    assert facts_in(b"KEYS\x01" + b"k" * 256, 0) == (0, b"", b"k" * 256)
