@@ -330,3 +330,16 @@ async def test_what_cannot_be_dispatched_keeps_nobody_waiting(machine: Machine, 
         answer = await producer.end(Half(half.queue_offset, half.log_offset), COMMIT)
         assert answer is not None
         assert (answer.code, "cannot be read yet" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+
+
+async def test_what_a_consumer_sends_to_get_it_again_is_no_half_message(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """As clients before 4.6.1 do where the broker did not take it back (36)."""
+    async with machine.broker() as broker, machine.client() as client:
+        again = half_request(b"money", b="%RETRY%readers", j="1", l="16", properties="DELAY\x011")
+        assert (await ask(client, again)).code == ResponseCode.SUCCESS
+        await trio.sleep(5)
+        (message,) = await seen(broker, topic="%RETRY%readers")
+        assert (message.body, message.sys_flag & SysFlag.TRANSACTION_TYPE) == (b"money", 0)
+        assert await seen(broker, topic=HALF_TOPIC) == []

@@ -16,7 +16,7 @@ from rmqha.broker.retry_topics import RETRY_GROUP_TOPIC_PREFIX, RetryTopics, is_
 from rmqha.broker.sent_records import LARGE_BYTES, Asked, SendRules, SentBatch, born_host_of, put_to_wait, records_of
 from rmqha.broker.stored_properties import SendRefusedError, StoredProperties, is_transactional
 from rmqha.broker.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
-from rmqha.broker.transaction.half_send import half_of
+from rmqha.broker.transaction.half_send import half_of, no_transaction
 from rmqha.broker.usual_puts import UsualPuts
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.limits import topic_problem
@@ -157,6 +157,8 @@ class SendMessageProcessor:
         if header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             header, queue_id = self._check_retry(connection, request, header=header, queue_id=queue_id)
         is_half = not header.batch and is_transactional(header.properties)
+        if is_half and header.reconsume_times > 0:
+            header, is_half = no_transaction(header), False
         if header.sys_flag & SysFlag.TRANSACTION_TYPE and not is_half:
             raise SendRefusedError(
                 ResponseCode.MESSAGE_ILLEGAL,

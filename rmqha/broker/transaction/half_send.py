@@ -9,6 +9,7 @@ from rmqha.broker.sent_records import SendRules
 from rmqha.broker.stored_properties import SendRefusedError
 from rmqha.broker.transaction.half_message import HALF_TOPIC, QUEUE_ID, half_properties
 from rmqha.codec.codes import ResponseCode
+from rmqha.codec.properties import TRAN_MSG, pairs_of
 from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.codec.record.layout import PROPERTIES_SIZE_MAX, SysFlag
 from rmqha.codec.send_headers import SendMessageRequestHeader
@@ -54,3 +55,11 @@ def half_of(
         sys_flag=header.sys_flag & ~SysFlag.TRANSACTION_TYPE,
         reconsume_times=header.reconsume_times,
     )
+
+
+def no_transaction(header: SendMessageRequestHeader) -> SendMessageRequestHeader:
+    """Of what a consumer sends to get it again: clients before 4.6.1 leave on it that it was transactional."""
+    pairs = pairs_of(header.properties)
+    del pairs[TRAN_MSG.encode()]
+    sys_flag = header.sys_flag & ~SysFlag.TRANSACTION_TYPE
+    return header._replace(properties=b"\x02".join(pairs.values()), sys_flag=sys_flag)
