@@ -28,6 +28,8 @@ from rmqha.errors import RemoteProtocolError
 WRAPPED_VERSION: Final = 37
 NAME_SIZE_MAX: Final = 255
 """Characters of a broker's, a cluster's or a topic's name."""
+TOPICS_MAX: Final = 200_000
+"""Of one registration: read, and not yet kept, they take some 50 MB."""
 _INFLATED_SIZE_MAX: Final = 64 * 1024 * 1024
 _INFLATED_AT_ONCE: Final = 64 * 1024
 _QUEUE_NUMS: Final = 16
@@ -59,8 +61,11 @@ class DataVersion(NamedTuple):
 NO_TOPICS: Final = DataVersion()
 
 
+Entry = tuple[str, QueueData]
+
+
 class RegisteredTopics:
-    """Iterate over it once: each topic and its queues, in one short step.
+    """Iterate over it once, in short steps: each topic and its queues, and None for a step that found something else.
 
     Attributes:
         data_version: complete once the last topic has come.
@@ -81,8 +86,16 @@ class RegisteredTopics:
         self._is_compressed = compressed
         self.data_version = DataVersion()
 
-    def __iter__(self) -> Iterator[tuple[str, QueueData]]:
-        """Raises RemoteProtocolError at what is no such body."""
+    def __iter__(self) -> Iterator[Entry | None]:
+        """Raises RemoteProtocolError at what is no such body, or at more topics than are taken."""
+        count = 0
+        for entry in self._steps():
+            count += entry is not None
+            if count > TOPICS_MAX:
+                raise RemoteProtocolError(f"a registration of more than {TOPICS_MAX} topics")
+            yield entry
+
+    def _steps(self) -> Iterator[Entry | None]:
         if not self._body:
             return
         if self._is_compressed:
@@ -100,8 +113,9 @@ class RegisteredTopics:
                 yield from self._wrapper(walk)
             else:
                 walk.take()
+                yield None
 
-    def _wrapper(self, walk: JsonWalk) -> Iterator[tuple[str, QueueData]]:
+    def _wrapper(self, walk: JsonWalk) -> Iterator[Entry | None]:
         for key in walk.members():
             if key == "dataVersion":
                 self.data_version = DataVersion.from_json(walk.take())
@@ -110,8 +124,9 @@ class RegisteredTopics:
                     yield self._entry(topic, walk.take())
             else:
                 walk.take()
+            yield None
 
-    def _entry(self, topic: str, value: Any) -> tuple[str, QueueData]:
+    def _entry(self, topic: str, value: Any) -> Entry:
         try:
             read, write, perm, flag = (
                 value.get("readQueueNums", _QUEUE_NUMS),
@@ -123,12 +138,12 @@ class RegisteredTopics:
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise RemoteProtocolError(f"topic {topic:.80} does not parse: {error!r:.200}") from None
 
-    def _queues(self, topic: str, read: Any, write: Any, *, perm: Any, flag: Any = 0) -> tuple[str, QueueData]:
+    def _queues(self, topic: str, read: Any, write: Any, *, perm: Any, flag: Any = 0) -> Entry:
         check_name("topic", topic)
         numbers = [_integer(value, _INT32) for value in (read, write, perm, flag)]
         return topic, QueueData(self._broker_name, *numbers)
 
-    def _inflate(self, inflated: "_Inflated") -> Iterator[tuple[str, QueueData]]:
+    def _inflate(self, inflated: "_Inflated") -> Iterator[Entry]:
         try:
             self.data_version = DataVersion.from_json(json.loads(inflated.take_block()))
             for _ in range(inflated.take_number()):

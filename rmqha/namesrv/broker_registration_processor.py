@@ -34,7 +34,7 @@ OrderedTopics = Callable[[], dict[str, str]]
 """The namespace ORDER_TOPIC_CONFIG, which a broker is told."""
 
 _READ_AT_ONCE: Final = 250
-"""Topics: a millisecond's work."""
+"""Steps: a millisecond's work."""
 _VERSION_SIZE_MAX: Final = 1024
 _ADDRESS: Final = re.compile(r'[^\s,"{}\\]{1,255}:[0-9]{1,5}')
 """What decoders that split a route by hand take for an address."""
@@ -69,9 +69,10 @@ class BrokerRegistrationProcessor:
             return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark="crc32 not match")
         reader = RegisteredTopics(body, registration.broker_name, version=request.version, compressed=header.compressed)
         topics = dict[str, QueueData]()
-        for topic, queues in reader:
-            topics[topic] = queues
-            if len(topics) % _READ_AT_ONCE == 0:
+        for step, entry in enumerate(reader):
+            if entry is not None:
+                topics[entry[0]] = entry[1]
+            if step % _READ_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         found = self._routes.register_broker(
             replace(registration, data_version=reader.data_version),

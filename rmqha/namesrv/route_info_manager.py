@@ -72,9 +72,8 @@ class _Group:
 
     def size_with(self, topics: Mapping[str, QueueData]) -> int:
         """What the group takes with these topics besides those that it has."""
-        known = self.queues
-        added = sum(_TOPIC_SIZE + 4 * len(topic) for topic in topics if topic not in known)
-        return max(self.size, _GROUP_SIZE) + added
+        added = topics.keys() - self.queues.keys()
+        return max(self.size, _GROUP_SIZE) + _TOPIC_SIZE * len(added) + 4 * sum(map(len, added))
 
 
 class RouteInfoManager:

@@ -35,7 +35,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("command", ["master", "slave", "config check", "config show", "completion"])
+@pytest.mark.parametrize("command", ["master", "slave", "namesrv", "config check", "config show", "completion"])
 def test_every_commands_help_has_text(command: str, capsys: Output) -> None:
     assert run([*command.split(), "--help"]) == 0
     assert "Usage: rmqha " + command in capsys.readouterr().out

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqha.codec import register_broker
 from rmqha.codec.register_broker import DataVersion, RegisteredTopics, check_name
 from rmqha.codec.route import QueueData
 from rmqha.errors import RemoteProtocolError
@@ -20,7 +21,7 @@ BODIES = [frame["body"] for frame in FRAMES if frame.get("name") == "REGISTER_BR
 
 def read(body: bytes, *, version: int = 409, compressed: bool = False) -> tuple[DataVersion, dict[str, QueueData]]:
     reader = RegisteredTopics(body, "a", version=version, compressed=compressed)
-    topics = dict(reader)
+    topics = dict(filter(None, reader))
     return reader.data_version, topics
 
 
@@ -132,3 +133,15 @@ def test_noise_is_an_error_of_ours(noise: bytes, compressed: bool) -> None:
 def test_a_name_is_some_text(name: str) -> None:
     with pytest.raises(RemoteProtocolError):
         check_name("broker", name)
+
+
+def test_every_step_is_a_short_one() -> None:
+    """However a body is made: its reader may let others have their turn."""
+    body = b'{"topicConfigSerializeWrapper":{' + b'"x":0,' * 1000 + b'"y":0},' + b'"x":0,' * 1000 + b'"y":0}'
+    assert len(list(RegisteredTopics(body, "a", version=409, compressed=False))) >= 2000
+
+
+def test_more_topics_than_are_taken_end_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(register_broker, "TOPICS_MAX", 2)
+    with pytest.raises(RemoteProtocolError, match="more than 2 topics"):
+        read(compressed_body(*(f"t{number} 1 1 6 SINGLE_TAG" for number in range(3))), compressed=True)
