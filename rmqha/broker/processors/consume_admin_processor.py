@@ -13,6 +13,7 @@ from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.processors.topic_stats_processor import pause
 from rmqha.broker.topic_config_manager import TopicConfig
+from rmqha.broker.visible import wait_visible
 from rmqha.codec import java_json
 from rmqha.codec.admin_headers import (
     CloneGroupOffsetRequestHeader,
@@ -76,6 +77,7 @@ class ConsumeAdminProcessor:
         self._answers.answer(connection, request, partial(self._consume_stats, header))
 
     async def _consume_stats(self, header: GetConsumeStatsRequestHeader) -> RemotingCommand:
+        await wait_visible(self._store)
         group = header.consumer_group
         topics = [header.topic] if header.topic else await self._offsets.topics_of_in_turns(group)
         table: dict[str, dict[str, int]] = {}
@@ -111,6 +113,7 @@ class ConsumeAdminProcessor:
         self._answers.answer(connection, request, partial(self._broker_consume_stats, header))
 
     async def _broker_consume_stats(self, header: GetConsumeStatsInBrokerHeader) -> RemotingCommand:
+        await wait_visible(self._store)
         by_group: list[dict[str, Any]] = []
         total_diff = 0
         for group, topics in (await self._offsets.topics_by_group_in_turns()).items():

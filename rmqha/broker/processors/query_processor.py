@@ -41,8 +41,10 @@ class QueryProcessor:
         dispatcher.register(RequestCode.UPDATE_CONSUMER_OFFSET, self.update_consumer_offset)
 
     def get_max_offset(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """30: the offset the next message of the queue will get."""
+        """30: the offset the next message of the queue will get, as far as it can be seen; more of it can be soon."""
         header = decode_header(QueueRequestHeader, request)
+        if self._store.reput_from_offset < self._store.max_offset:
+            self._store.request_flush()
         return _offset(self._store.get_max_offset_in_queue(header.topic, header.queue_id))
 
     def get_min_offset(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import trio
 
 from rmqha.broker.metadata import MetadataService
+from rmqha.broker.visible import wait_visible
 from rmqha.codec.admin_headers import (
     QueryConsumeQueueRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
@@ -62,6 +63,7 @@ class TopicStatsProcessor:
         self._answers.answer(connection, request, partial(self._topic_stats, topic))
 
     async def _topic_stats(self, topic: str) -> RemotingCommand:
+        await wait_visible(self._store)
         table: dict[str, dict[str, int]] = {}
         for queue_id in self._queues_of(topic):
             await pause(queue_id)
@@ -77,6 +79,7 @@ class TopicStatsProcessor:
         self._answers.answer(connection, request, partial(self._time_spans, header))
 
     async def _time_spans(self, header: QueryConsumeTimeSpanRequestHeader) -> RemotingCommand:
+        await wait_visible(self._store)
         spans: list[dict[str, Any]] = []
         for queue_id in self._queues_of(header.topic):
             await pause(queue_id)
@@ -113,6 +116,7 @@ class TopicStatsProcessor:
         self._answers.answer(connection, request, partial(self._units, header))
 
     async def _units(self, header: QueryConsumeQueueRequestHeader) -> RemotingCommand:
+        await wait_visible(self._store)
         queue = self._store.queues.find(header.topic, header.queue_id)
         if queue is None:
             remark = f"{header.queue_id}@{header.topic:.200} is not exist!"

@@ -15,6 +15,7 @@ from rmqha.codec.java_json import ObjectKey
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.config.java_properties import parse_properties
 from rmqha.remoting.client import RemotingClient
+from tests.broker.group_members import member_of
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.test_pair import Pair
 from tests.sim.sim_net import SimNet
@@ -247,3 +248,32 @@ async def test_who_asks_for_more_than_is_made_is_put_off(machine: Machine, autoj
 )
 def test_sizes_are_written_as_rocketmq_does(size_bytes: int, text: str) -> None:
     assert readable_bytes(size_bytes) == text
+
+
+async def test_what_was_just_sent_is_in_the_answer(machine: Machine, autojump_clock: MockClock) -> None:
+    """Nobody consumes, and the next flush is ten seconds away."""
+    async with machine.broker(flushCommitLogThoroughInterval="10000"), machine.client() as client:
+        await ask(client, send_request(b"x"))
+        table = (await told(client, RequestCode.GET_TOPIC_STATS_INFO, topic="t"))["offsetTable"]
+        assert table[queue(0)]["maxOffset"] == 1
+        await ask(client, send_request(b"y"))
+        assert (await told(client, RequestCode.GET_CONSUME_STATS, consumerGroup="g", topic="t"))["offsetTable"][
+            queue(0)
+        ]["brokerOffset"] == 2
+
+
+async def test_members_of_a_group_are_told_where_to_go_on(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker(), machine.client() as client, member_of(machine, "c") as member:
+        await send_some(client, 3)
+        for queue_id in range(4):
+            await commit(client, 2, queue_id=queue_id)
+        await member.heartbeat("g")
+        reset = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        answer = await told(client, reset, topic="t", group="g", timestamp=0, isForce="true")
+        assert answer["offsetTable"][queue(0)] == 0
+        await trio.sleep(1)
+        (asked,) = member.asked
+        assert (asked.code, asked.is_oneway) == (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, True)
+        assert java_json.loads(asked.body) == answer
+        assert (asked.ext_fields["topic"], asked.ext_fields["group"]) == ("t", "g")
+        assert (await told(client, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="t"))["groupList"] == ["g"]
