@@ -5,17 +5,20 @@ from pathlib import Path
 import trio
 
 from tests.e2e.processes import Child
-from tests.interop.peers import JAVA_OPTIONS, LOGBACK, rocketmq_libs
+from tests.interop.peers import JAVA_OPTIONS, LOGBACK, VERSION, tools_libs
 
 
-async def mqadmin(directory: Path, *arguments: str) -> str:
+async def mqadmin(directory: Path, *arguments: str, version: str = VERSION) -> str:
     """Run it; what it printed, errors included."""
     home = directory / "mqadmin"
     (home / "conf").mkdir(parents=True, exist_ok=True)
-    (home / "conf" / "logback_tools.xml").write_text(LOGBACK)
+    for name in ("logback_tools.xml", "rmq.tools.logback.xml"):
+        (home / "conf" / name).write_text(LOGBACK)
     places = (f"-Drocketmq.home.dir={home}", f"-Duser.home={home}", "-Drocketmq.client.logUseSlf4j=false")
-    main = ("-cp", f"{rocketmq_libs()}/*", "org.apache.rocketmq.tools.command.MQAdminStartup", *arguments)
-    child = Child(["java", "-Xmx128m", *JAVA_OPTIONS, *places, *main], log=home / "mqadmin.log")
+    main = ("-cp", f"{tools_libs(version)}/*", "org.apache.rocketmq.tools.command.MQAdminStartup", *arguments)
+    child = Child(
+        ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", *JAVA_OPTIONS, *places, *main], log=home / "mqadmin.log"
+    )
     try:
         await child.wait_exit()
         return child.output()

@@ -44,11 +44,11 @@ class PeerMissingError(Exception):
     """This machine cannot run RocketMQ; the text says why and what to install."""
 
 
-def _pom() -> str:
+def _pom(version: str, names: tuple[str, ...]) -> str:
     artifacts = "".join(
         "<dependency><groupId>org.apache.rocketmq</groupId>"
-        f"<artifactId>rocketmq-{name}</artifactId><version>{VERSION}</version></dependency>"
-        for name in ("broker", "namesrv", "tools")
+        f"<artifactId>rocketmq-{name}</artifactId><version>{version}</version></dependency>"
+        for name in names
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
@@ -57,9 +57,9 @@ def _pom() -> str:
     )
 
 
-def _cache_dir() -> Path:
+def _cache_dir(name: str) -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "rmqha-tests" / f"rocketmq-{VERSION}"
+    return Path(base) / "rmqha-tests" / name
 
 
 @cache
@@ -69,25 +69,35 @@ def rocketmq_libs() -> Path:
     Raises:
         PeerMissingError: no Java, or the jars are not there and Maven cannot bring them.
     """
+    return _libs(f"rocketmq-{VERSION}", VERSION, ("broker", "namesrv", "tools"))
+
+
+@cache
+def tools_libs(version: str) -> Path:
+    """The same of the tools alone, of any version. Raises PeerMissingError."""
+    return rocketmq_libs() if version == VERSION else _libs(f"rocketmq-tools-{version}", version, ("tools",))
+
+
+def _libs(directory: str, version: str, names: tuple[str, ...]) -> Path:
     if shutil.which("java") is None:
         raise PeerMissingError("no `java` on the PATH: install a Java runtime, 17 or newer")
-    libs = _cache_dir()
+    libs = _cache_dir(directory)
     if not libs.is_dir():
-        _fetch(libs)
+        _fetch(libs, version, names)
     return libs
 
 
-def _fetch(libs: Path) -> None:
+def _fetch(libs: Path, version: str, names: tuple[str, ...]) -> None:
     """Fill a directory beside ``libs`` and rename it, so that a half-filled one is never seen."""
     if shutil.which("mvn") is None:
         raise PeerMissingError("no `mvn` on the PATH: install Maven, it fetches RocketMQ's published jars")
     libs.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=libs.parent, prefix="fetching-") as scratch:
-        (Path(scratch) / "pom.xml").write_text(_pom())
+        (Path(scratch) / "pom.xml").write_text(_pom(version, names))
         command = ["mvn", "-q", "-B", _COPY_DEPENDENCIES, f"-DoutputDirectory={scratch}/lib"]
         done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=900, check=False)
         if done.returncode != 0:
-            raise PeerMissingError(f"Maven could not fetch RocketMQ {VERSION}: {done.stdout[-2000:]}")
+            raise PeerMissingError(f"Maven could not fetch RocketMQ {version}: {done.stdout[-2000:]}")
         try:
             (Path(scratch) / "lib").rename(libs)
         except OSError:

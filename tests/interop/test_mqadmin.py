@@ -1,0 +1,179 @@
+"""mqadmin manages a pair of rmqha's brokers: what each command prints is read, for its exit code says nothing."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.e2e.processes import RmqhaBroker, reaping
+from tests.interop.mqadmin import mqadmin
+from tests.interop.test_consumers import Consumers, Rounds
+
+pytestmark = pytest.mark.timeout(900)
+
+_FAILED = re.compile(r"Exception|^\tat |command .* failed", re.MULTILINE)
+
+
+@dataclass
+class Report:
+    """What became of each command: a table, at the end."""
+
+    directory: Path
+    version: str
+    name_server: str
+    rows: list[tuple[str, str]] = field(default_factory=list)
+
+    async def run(self, command: str, arguments: str, *expected: str, may_fail: bool = False) -> str:
+        """Run a command; it has to print something that each of ``expected`` matches."""
+        address = ("-n", self.name_server)
+        out = await mqadmin(self.directory, command, *address, *arguments.split(), version=self.version)
+        missing = [one for one in expected if re.search(one, out, re.MULTILINE) is None]
+        failed = not may_fail and _FAILED.search(out) is not None
+        problem = f"does not print {missing}: {out}" if missing or failed else ""
+        self.rows.append((command, problem))
+        return out
+
+    def table(self) -> str:
+        """Command by command."""
+        worst: dict[str, str] = {}
+        for command, problem in self.rows:
+            worst[command] = worst.get(command, "") or problem
+        lines = [f"  {command:<24}{'FAILED' if problem else 'works'}" for command, problem in worst.items()]
+        return f"\nmqadmin {self.version} with rmqha\n" + "\n".join(lines) + "\n"
+
+    @property
+    def problems(self) -> list[str]:
+        return [f"{command} {problem}" for command, problem in self.rows if problem]
+
+
+@contextmanager
+def told(report: Report, capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Print the table, whatever happens."""
+    try:
+        yield
+    finally:
+        with capsys.disabled():
+            sys.stdout.write(report.table())
+
+
+def found(pattern: str, out: str) -> str:
+    match = re.search(pattern, out, re.MULTILINE)
+    return match.group(1) if match else "nothing"
+
+
+async def manage_topics(report: Report, broker: str) -> None:
+    made = r"^create topic to 127.0.0.1:\d+ success"
+    await report.run("updateTopic", f"-b {broker} -t T -r 4 -w 4", made)
+    await report.run("updateTopic", "-c cluster -t U -r 2 -w 3 -p 6", made)
+    await report.run("topicList", "", r"^T$", r"^U$")
+    await report.run("topicList", "-c", r"^cluster +T ")
+    await report.run("topicRoute", "-t T", '"brokerName":"pair"', '"readQueueNums":4', r'1:"127.0.0.1:\d+"')
+    await report.run("topicClusterList", "-t T", r"^cluster$")
+    await report.run("updateTopicPerm", f"-b {broker} -t U -p 4", "from 6 to 4")
+    await report.run("topicRoute", "-t U", '"perm":4', '"readQueueNums":2', '"writeQueueNums":3')
+
+
+async def send_and_query(report: Report) -> None:
+    sent = await report.run("sendMessage", "-t T -p hello -k key1 -c tagA -b pair -i 1", r"^pair +1 +SEND_OK +\w{32,}$")
+    unique = found(r"SEND_OK +(\w+)", sent)
+    await report.run("topicStatus", "-t T", r"^pair +1 +0 +1 +20\d\d-", r"^pair +3 +0 +0")
+    await report.run("consumeMessage", "-t T -g READERS", "BODY: hello", unique)
+    await report.run("printMsg", "-t T -d true", "maxOffset=1", "BODY: hello", unique)
+    shown = await report.run("queryMsgByOffset", "-t T -b pair -i 1 -o 0", r"^Queue ID: +1", r"^Keys: +\[key1\]")
+    offset_id = found(r"^OffsetID: +(\w{32})", shown)
+    await report.run("queryMsgById", f"-i {offset_id}", r"^Topic: +T$", r"^Tags: +\[tagA\]", unique)
+    await report.run("queryMsgByKey", "-t T -k key1", rf"^{unique} +1 +0$")
+    await report.run("queryMsgByUniqueKey", f"-t T -i {unique}", r"^Queue ID: +1", r"^CommitLog Offset: +0")
+    await report.run("queryCq", "-t T -q 1 -i 0", "max: 1, min: 0", "physicOffset=0")
+
+
+async def look_at_brokers(report: Report, broker: str, slave: str) -> None:
+    number = r"\d+(\.\d+)?"
+    await report.run(
+        "clusterList", "", rf"^cluster +pair +0 +{broker} +V4_9_8 .* {number}\(", rf"^cluster +pair +1 +{slave} "
+    )
+    await report.run("clusterList", "-m", r"^cluster +pair +\d+ +\d+ +\d+ +\d+$")
+    await report.run("brokerStatus", f"-b {broker}", r"^putTps +: ", r"^msgPutTotalTodayNow +: [1-9]", r"^runtime +: ")
+    await report.run("getBrokerConfig", f"-b {broker}", r"^brokerName +=  pair$", r"^brokerClusterName +=  cluster$")
+    await report.run("updateBrokerConfig", f"-b {broker} -k a -v b", "CODE: 16 ", "no configuration", may_fail=True)
+    for command in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
+        await report.run(command, f"-b {broker}", "success")
+    await report.run("wipeWritePerm", "-b pair", r"wipe write perm of broker\[pair\].* [1-9]")
+    await report.run("topicRoute", "-t T", '"perm":4')
+    await report.run("addWritePerm", "-b pair", r"add write perm of broker\[pair\].* [1-9]")
+
+
+async def look_after_consumers(report: Report, rounds: Rounds, consumers: Consumers, broker: str) -> None:
+    """First one that is online, which is told; then it is gone, and mqadmin commits for it."""
+    group = "group-concurrent"
+    await rounds.wait_all(consumers)
+    await trio.sleep(6)  # it commits every five seconds
+    await report.run("consumerProgress", f"-g {group}", r"^orders +pair +\d+ +\d+ +\d+", r"^Diff Total: 0$")
+    await report.run("consumerProgress", "", rf"^{group} +1 +V\w+ +PUSH +CLUSTERING")
+    await report.run("consumerConnection", f"-g {group}", r"ConsumeType: CONSUME_PASSIVELY")
+    await report.run("statsAll", "-t orders", rf"^orders +{group} ")
+    await report.run("brokerConsumeStats", f"-b {broker}", rf"^orders +{group} +pair ")
+    before = len(consumers.got("concurrent"))
+    await report.run("resetOffsetByTime", f"-g {group} -t orders -s 1000 -f true", r"^pair +0 +0")
+    with trio.fail_after(60):
+        while len(consumers.got("concurrent")) < 2 * before:  # noqa: ASYNC110 - another process
+            await trio.sleep(0.1)
+    await consumers.running.kill()
+    await trio.sleep(1)
+    await report.run("resetOffsetByTime", f"-g {group} -t orders -s 1000 -f true", r"^pair +0 +\d+ +0 ")
+    await report.run("consumerProgress", f"-g {group}", r"^orders +pair +0 +[1-9]\d* +0 +[1-9]")
+    await report.run("cloneGroupOffset", f"-s {group} -d other -t orders", "success")
+
+
+async def delete_topics(report: Report) -> None:
+    await report.run("deleteTopic", "-c cluster -t T", r"delete topic \[T\] from cluster \[cluster\] success")
+    await report.run("topicRoute", "-t T", "CODE: 17 ", may_fail=True)
+    await report.run("updateTopic", "-c cluster -t T -r 4 -w 4", "success")
+    await report.run("sendMessage", "-t T -p again -b pair -i 1", "SEND_OK")
+    await report.run("topicStatus", "-t T", r"^pair +1 +1 +2 ", r"^pair +0 +0 +0")
+    out = await report.run("printMsg", "-t T -d true", "BODY: again")
+    assert "BODY: hello" not in out
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "4.9.8"])
+async def test_mqadmin_manages_a_pair(tmp_path: Path, version: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The brokers themselves are the name server."""
+    master = RmqhaBroker(tmp_path / "master", {"brokerRole": "SYNC_MASTER"})
+    ha_address = f"127.0.0.1:{master.ports.ha}"
+    slave = RmqhaBroker(tmp_path / "slave", {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": ha_address})
+    with reaping(master, slave):
+        await master.start()
+        slave.conf |= {"namesrvAddr": master.address}
+        await slave.start()
+        report = Report(tmp_path, version, master.address)
+        with told(report, capsys):
+            await manage_topics(report, master.address)
+            await send_and_query(report)
+            await look_at_brokers(report, master.address, slave.address)
+            rounds, consumers = Rounds(master), Consumers(tmp_path, master.address, "a")
+            try:
+                await look_after_consumers(report, rounds, consumers, master.address)
+            finally:
+                consumers.running.reap()
+            await delete_topics(report)
+        assert report.problems == []
+
+
+async def test_mqadmin_5_tells_how_replication_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    master = RmqhaBroker(tmp_path / "master", {"brokerRole": "SYNC_MASTER"})
+    ha_address = f"127.0.0.1:{master.ports.ha}"
+    slave = RmqhaBroker(tmp_path / "slave", {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": ha_address})
+    with reaping(master, slave):
+        await master.start()
+        await slave.start()
+        report = Report(tmp_path, "5.3.3", master.address)
+        with told(report, capsys):
+            await report.run("clusterList", "", rf"^cluster +pair +0 +{master.address} ")
+            await report.run("haStatus", f"-b {master.address}", r"^127\.0\.0\.1:\d+ .* OK ")
+            await report.run("haStatus", f"-b {slave.address}", ha_address)
+        assert report.problems == []
