@@ -230,7 +230,7 @@ class ConsumeQueueTable:
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if there ever was a message in it. Raises StoreReadError: at present nothing can be read of it."""
         if (lost := self.lost.get((topic, queue_id))) is not None:
-            if lost.is_empty:
+            if lost.is_deleted:
                 return None
             cause = OSError(
                 errno.EAGAIN, "it was missing or damaged, and the queue is being built again from the log: try later"
@@ -315,6 +315,12 @@ class ConsumeQueueTable:
             return queue.min_offset_in_queue, queue.max_offset_in_queue
         end = max(self.known_ends.get((topic, queue_id), 0), queue.max_offset_in_queue if queue is not None else 0)
         return end, end
+
+    def readable_range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """As :meth:`range_of`; what has come to a deleted queue can be read when that has begun anew."""
+        if (lost := self.lost.get((topic, queue_id))) is not None and lost.is_deleted:
+            return lost.first, lost.first
+        return self.range_of(topic, queue_id)
 
     def ends_before(self, phy_offset: int, *, start: int, count: int) -> dict[QueueKey, int]:
         """Where each queue ended when the log ended at ``phy_offset``: a page of ``count`` queues from ``start`` on.

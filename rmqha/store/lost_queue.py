@@ -25,11 +25,6 @@ class LostQueue:
     is_deleted: bool = False
     """Nothing is amiss: it is to begin anew, at ``first``."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nobody misses anything of it."""
-        return self.is_deleted and self.end <= self.first
-
     def pass_over(self, queue_offset: int, ends_at: int) -> None:
         """Dispatch has met a record of this queue, and left it to the rebuilding."""
         self.end = max(self.end, queue_offset + 1)

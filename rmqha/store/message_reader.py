@@ -79,7 +79,7 @@ class MessageReader:
             StoreReadError: at present nothing can be read there; later it may.
         """
         queue = self._queues.find(topic, queue_id)
-        first, end = self._queues.range_of(topic, queue_id)
+        first, end = self._queues.readable_range_of(topic, queue_id)
         if end == 0:
             status = GetMessageStatus.NO_MATCHED_LOGIC_QUEUE if queue is None else GetMessageStatus.NO_MESSAGE_IN_QUEUE
             return GetMessageResult(status, self._corrected(offset, 0), 0, 0)
@@ -176,11 +176,11 @@ class MessageReader:
 
     def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Offset of the next message to be seen; 0 for a queue that does not exist."""
-        return self._queues.range_of(topic, queue_id)[1]
+        return self._queues.readable_range_of(topic, queue_id)[1]
 
     def get_min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Offset of the first message that is still there; 0 for a queue that does not exist."""
-        return self._queues.range_of(topic, queue_id)[0]
+        return self._queues.readable_range_of(topic, queue_id)[0]
 
     def get_offset_in_queue_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """See :meth:`ConsumeQueue.get_offset_in_queue_by_time`; 0 for a queue that does not exist."""

@@ -67,7 +67,7 @@ class TopicStatsProcessor:
         table: dict[str, dict[str, int]] = {}
         for queue_id in self._queues_of(topic):
             await pause(queue_id)
-            first, end = self._store.queues.range_of(topic, queue_id)
+            first, end = self._store.queues.readable_range_of(topic, queue_id)
             stored_ms = self._store.store_time_in_queue(topic, queue_id, end - 1) if end else 0
             key = message_queue_key(topic, queue_id, broker_name=self._broker_name)
             table[key] = {"lastUpdateTimestamp": stored_ms, "maxOffset": end, "minOffset": first}
@@ -89,7 +89,7 @@ class TopicStatsProcessor:
     def _time_span(self, header: QueryConsumeTimeSpanRequestHeader, queue_id: int) -> dict[str, Any]:
         topic = header.topic
         time_of = partial(self._store.store_time_in_queue, topic, queue_id)
-        first, end = self._store.queues.range_of(topic, queue_id)
+        first, end = self._store.queues.readable_range_of(topic, queue_id)
         consumed = self._offsets.query_offset(header.group, topic, queue_id) or 0
         begins_ms = time_of(first)
         return {
