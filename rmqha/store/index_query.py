@@ -10,10 +10,10 @@ import trio
 
 from rmqha.codec.hashing import key_hash
 from rmqha.codec.index_file import IndexHeader
-from rmqha.codec.properties import decode_utf8
 from rmqha.codec.record.dispatch import read_dispatch
+from rmqha.codec.record.layout import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
 from rmqha.store.index_file import IndexFile
-from rmqha.store.index_keys import keys_of
+from rmqha.store.index_keys import has_key
 from rmqha.store.log import Log
 
 MESSAGES_MAX: Final = 64
@@ -23,7 +23,9 @@ _BYTES_MAX: Final = 8 << 20
 _EXAMINED_MAX: Final = 200_000
 """About half a second's work. Who has more messages of one key gets the newest, or gives a range of time."""
 _TURN_S: Final = 0.002
-_EXAMINED_A_TURN: Final = 500
+_STEPS_A_TURN: Final = 500
+_A_MESSAGE: Final = 4
+"""To look at a message takes as long as so many entries."""
 _SECOND_MS: Final = 1000
 
 
@@ -74,8 +76,9 @@ class IndexQuery:
         found: dict[int, memoryview] = {}
         size, examined, turn_ends_at = 0, 0, trio.current_time() + _TURN_S
         num_max = min(query.max_num, MESSAGES_MAX)
-        for offset in self._candidates(files, query) if num_max > 0 else ():
-            examined += 1
+        can_be = num_max > 0 and len(query.key) <= PROPERTIES_SIZE_MAX and len(query.topic) <= TOPIC_SIZE_MAX
+        for step, offset in enumerate(self._candidates(files, query) if can_be else ()):
+            examined += 1 if offset < 0 else _A_MESSAGE
             if offset >= 0 and offset not in found and (view := self._message_at(offset, query)) is not None:
                 if found and size + len(view) > _BYTES_MAX:
                     break
@@ -84,7 +87,7 @@ class IndexQuery:
                     break
             if examined >= _EXAMINED_MAX:
                 break
-            if examined % _EXAMINED_A_TURN == 0 or trio.current_time() >= turn_ends_at:
+            if step % _STEPS_A_TURN == 0 or trio.current_time() >= turn_ends_at:
                 await trio.lowlevel.checkpoint()
                 turn_ends_at = trio.current_time() + _TURN_S
         views = tuple(found[offset] for offset in sorted(found))
@@ -111,6 +114,6 @@ class IndexQuery:
         requests, _ = read_dispatch(record, 0, len(record), phy_offset_base=offset)
         for request in requests:
             is_in_time = query.begin_timestamp_ms <= request.store_timestamp_ms <= query.end_timestamp_ms
-            if is_in_time and request.topic == query.topic and query.key in map(decode_utf8, keys_of(request)):
+            if is_in_time and request.topic == query.topic and has_key(request, query.key):
                 return record
         return None

@@ -14,8 +14,8 @@ from tests.store.indexing import ALWAYS, indexed, keyed, offsets_of
 async def test_a_chain_is_followed_in_turns_and_not_for_ever(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_query, "_EXAMINED_A_TURN", 10)
-    monkeypatch.setattr(index_query, "_EXAMINED_MAX", 100)
+    monkeypatch.setattr(index_query, "_STEPS_A_TURN", 10)
+    monkeypatch.setattr(index_query, "_EXAMINED_MAX", 250)
     async with running(SimDisk().mount(), max_index_num=4000, max_hash_slot_num=1) as store:
         offsets = [result.wrote_offset for number in range(150) for result in await put(store, keyed(number, keys="k"))]
         await indexed(store)

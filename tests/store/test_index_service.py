@@ -9,8 +9,10 @@ from trio.testing import MockClock
 
 from rmqha.codec.hashing import key_hash
 from rmqha.codec.index_file import decode_index_header
+from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.layout import SysFlag
 from rmqha.errors import StoreWriteError
+from rmqha.store.index_keys import gather_keys, has_key
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import Clock, message, put, running
 from tests.store.indexing import entries_of, headers_of, indexed, keyed, offsets_of, uniq_key
@@ -221,3 +223,32 @@ async def test_a_log_that_begins_anew_has_an_index_of_its_own(autojump_clock: Mo
         store.start_at(8192)
         await indexed(store)
         assert (store.index.files, store.index.position) == ([], 8192)
+
+
+def test_keys_come_a_millisecond_s_work_at_a_time() -> None:
+    """A client's message may have 16,000 keys, or one of 32 KB, and a round a thousand such messages."""
+    many = _request(100, keys=b" ".join([b"k"] * 16_000))
+    long = [_request(200 + number, uniq_key=b"k" * 32_000) for number in range(5)]
+    pieces = list(gather_keys([many, *long], after=100, skip=7))
+    assert sum(len(piece.keys) for piece in pieces) == 16_000 - 7 + 5
+    assert max(len(piece.keys) for piece in pieces) == 1024
+    assert max(sum(map(len, piece.keys)) for piece in pieces) < 16_384 + 32_000
+
+
+def _request(offset: int, *, uniq_key: bytes = b"", keys: bytes = b"") -> DispatchRequest:
+    return DispatchRequest("T", 0, offset, 100, 0, 1, 0, 0, uniq_key, keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "asked", "has"),
+    [
+        ("a b", "b", True),
+        ("ab", "b", False),
+        ("a b", "a b", False),
+        ("a", "", False),
+        ("", "U", True),
+        ("ключ", "ключ", True),
+    ],
+)
+def test_a_key_is_a_whole_word(keys: str, asked: str, has: bool) -> None:
+    assert has_key(_request(0, uniq_key=b"U", keys=keys.encode()), asked) is has
