@@ -347,6 +347,7 @@ class BrokerController:
             clock=trio.current_time,
             now_ms=self._now_ms,
         )
+        status.more.append(self._schedule.running_stats)
         RuntimeInfoProcessor(status, self.stats, self.replication.group, clock=trio.current_time).register(dispatcher)
         broker_name, turns = self.replication.group.broker_name, AnswersInTurns()
         AdminBrokerProcessor(self.config, self.store, self.topics, self.replication).register(dispatcher)

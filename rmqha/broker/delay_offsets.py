@@ -10,7 +10,7 @@ Source: spec: remoting §2.6 (45), commitlog §11; rocketmq-all-4.9.8 ScheduleMe
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from rmqha.errors import RemoteProtocolError
@@ -72,6 +72,11 @@ class DelayOffsets:
         self.forget_unsettled()
         self._table = dict.fromkeys(range(1, delay_levels + 1), 0) | self._table
         self.dirty = True
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Each level with its offset, as far as that is settled."""
+        self._settle()
+        return iter(sorted(self._table.items()))
 
     def offset_of(self, delay_level: int) -> int:
         """The first message of a level that is not delivered, as far as that is settled; 0 if nothing is known."""

@@ -47,6 +47,14 @@ class ScheduleMessageService:
         if topic == SCHEDULE_TOPIC and (arrived := self._arrived.get(queue_id)) is not None:
             arrived.set()
 
+    def running_stats(self) -> dict[str, str]:
+        """What the runtime table (28) says of each level: how far it is delivered, and how many messages there were."""
+        end_of = self._store.get_max_offset_in_queue
+        return {
+            f"scheduleMessageOffset_{level}": f"{offset},{end_of(SCHEDULE_TOPIC, delay_level2_queue_id(level))}"
+            for level, offset in self._offsets
+        }
+
     def _on_role(self) -> None:
         """At once: what a task is about to count may be cut from the log."""
         self._offsets.forget_unsettled()

@@ -14,10 +14,11 @@ from trio.testing import MockClock
 from rmqha.broker import delay_offsets, deliver_delayed_message
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.codec import java_json
-from rmqha.codec.codes import ResponseCode
+from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.hashing import tags_code
 from rmqha.codec.record.layout import SCHEDULE_TOPIC, total_size_at
 from rmqha.codec.record.message import StoredMessage, decode_message
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
 from rmqha.store.message_store import DefaultMessageStore
@@ -134,6 +135,22 @@ async def test_where_it_goes_is_not_for_the_producer_to_say(machine: Machine, au
         assert (await ask(client, send_request(b"x", properties=properties))).code == ResponseCode.SUCCESS
         await trio.sleep(2)
         assert {*await bodies(client)} == {b"x"}
+
+
+async def test_how_far_each_level_is_is_told(machine: Machine, autojump_clock: MockClock) -> None:
+    """As mqadmin brokerStatus shows it."""
+    async with machine.broker(**SHORT), machine.client() as client:
+        for level in (1, 1, 3):
+            await ask(client, delayed(b"x", level))
+        await trio.sleep(2)
+        answer = await ask(client, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+        table = json.loads(answer.body)["table"]
+        told = {key: value for key, value in table.items() if key.startswith("scheduleMessageOffset")}
+        assert told == {
+            "scheduleMessageOffset_1": "2,2",
+            "scheduleMessageOffset_2": "0,0",
+            "scheduleMessageOffset_3": "0,1",
+        }
 
 
 async def test_a_delayed_batch_is_refused(machine: Machine, autojump_clock: MockClock) -> None:

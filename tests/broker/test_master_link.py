@@ -182,6 +182,20 @@ async def test_what_a_master_of_rocketmq_s_says_is_kept_and_handed_on(autojump_c
         assert table["subscriptionGroupTable"]["g"]["retryMaxTimes"] == 3
 
 
+async def test_a_slave_counts_no_delivery_that_its_log_does_not_have(autojump_clock: MockClock) -> None:
+    """Its master is ahead: had it believed the master's offsets, it would never deliver what its log lacks."""
+    net = SimNet()
+    machine = Machine(net, "10.0.0.2", SLAVE)
+    others = {
+        RequestCode.GET_ALL_TOPIC_CONFIG: RemotingCommand(0, body=b'{"topicConfigTable":{}}'),
+        RequestCode.GET_ALL_CONSUMER_OFFSET: RemotingCommand(0, body=b'{"offsetTable":{}}'),
+    }
+    async with answering(net, {"commitLogMaxOffset": "1"}, others | KEPT), machine.broker(), machine.client() as client:
+        await trio.sleep(60)
+        answer = await ask(client, RemotingCommand(RequestCode.GET_ALL_DELAY_OFFSET))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
 ROCKETMQ = {"commitLogMinOffset": "0", "commitLogMaxOffset": "500"}
 
 

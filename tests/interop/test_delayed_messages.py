@@ -1,0 +1,206 @@
+"""RocketMQ's producers of delayed messages, and consumers that fail: on our broker, and where one follows the other."""
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.e2e.processes import Broker, Child, RmqhaBroker, reaping
+from tests.interop.dledger_brokers import MixedBrokers
+from tests.interop.dledger_groups import JAVA, OURS, java_argv
+from tests.interop.peers import JavaNameServer
+from tests.interop.test_live_pairs import KINDS
+
+pytestmark = pytest.mark.timeout(600)
+
+CONF = {
+    "brokerRole": "ASYNC_MASTER",
+    "brokerName": "broker-a",
+    "mappedFileSizeCommitLog": 1 << 20,
+    "mappedFileSizeConsumeQueue": 2_000,
+    "messageDelayLevel": "1s 2s 3s 40s",
+}
+"""A consumer's own first retry has level 3."""
+EARLY = [f"1:early-{number}" for number in range(20)]
+LATE = [f"4:late-{number}" for number in range(20)]
+
+
+class Delays:
+    """``Delays.java``."""
+
+    def __init__(self, directory: Path, name: str, name_server: str, topic: str, *words: object) -> None:
+        (directory / name).mkdir(parents=True)
+        argv = java_argv("Delays.java", name_server, topic, *words, directory=directory / name)
+        self.running = Child(argv, log=directory / name / f"{name}.log")
+
+    def got(self) -> list[tuple[str, int, int, str, str]]:
+        """Of each message that came: key, how often it had come before, ms since it was sent, topic, first topic."""
+        lines = [line.split() for line in self.running.output().split("\n")[:-1] if line.startswith("got ")]
+        assert all(line[6] == "true" for line in lines), "a body is another one"
+        return [(key, int(times), int(after), topic, first) for _, key, times, after, topic, first, _ in lines]
+
+    def times_got(self) -> Counter[str]:
+        """How often each key came."""
+        return Counter(key for key, *_ in self.got())
+
+    async def wait_got(self, keys: set[str]) -> None:
+        """All of them came."""
+        with trio.move_on_after(120):
+            while not keys <= self.times_got().keys():  # noqa: ASYNC110 - another process
+                await trio.sleep(0.2)
+            return
+        raise self.running.failed(f"{keys - self.times_got().keys()} did not come")
+
+
+@contextmanager
+def programs(*running: Delays) -> Iterator[None]:
+    """They end with the block."""
+    try:
+        yield
+    finally:
+        for one in running:
+            one.running.reap()
+
+
+def keys_of(*sent: str) -> set[str]:
+    return {one.split(":")[1] for one in sent}
+
+
+async def test_a_java_producer_s_delays_and_a_consumer_s_retries(tmp_path: Path) -> None:
+    """I12 and I13 with RocketMQ's own clients. Our broker is the name server as well."""
+    broker = RmqhaBroker(tmp_path / "broker", CONF)
+    with reaping(broker):
+        await broker.start()
+        consumer = Delays(tmp_path, "consumer", broker.address, "orders", "consume", "group", 3, 3)
+        with programs(consumer):
+            await consumer.running.wait_output("ready")
+            sent = [*(f"{level}:good{level}-{number}" for level in (1, 2, 3) for number in range(5)), "0:now"]
+            failing = ["0:twice-0", "1:twice-1", "0:bad-0", "2:bad-1"]
+            producer = Delays(tmp_path, "producer", broker.address, "orders", "send", *sent, *failing)
+            with programs(producer):
+                await producer.running.wait_output("ready")
+                assert producer.running.output().count("SEND_OK") == len(sent) + len(failing)
+            await consumer.wait_got(keys_of(*sent, *failing))
+            dead = Delays(tmp_path, "dead", broker.address, "%DLQ%group", "consume", "buriers", 3, 0)
+            with programs(dead):
+                await dead.wait_got({"bad-0", "bad-1"})
+                assert {(key, times, first) for key, times, _, _, first in dead.got()} == {
+                    ("bad-0", 4, "orders"), ("bad-1", 4, "orders")
+                }  # fmt: skip
+                got = consumer.got()
+                times = {key: sorted(before for one, before, *_ in got if one == key) for key in keys_of(*failing)}
+                assert times == {
+                    "twice-0": [0, 1, 2], "twice-1": [0, 1, 2], "bad-0": [0, 1, 2, 3], "bad-1": [0, 1, 2, 3]
+                }  # fmt: skip
+                assert {
+                    key: count for key, count in consumer.times_got().items() if key.startswith("good")
+                } == dict.fromkeys(keys_of(*sent) - {"now"}, 1)
+                for key, before, after_ms, topic, _ in got:
+                    assert topic == "orders", "RocketMQ's consumer shows the first topic"
+                    if key.startswith("good"):
+                        assert after_ms >= 1000 * int(key[4])
+                    if key == "twice-0" and before == 1:
+                        assert after_ms >= 3000
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+@pytest.mark.parametrize(("first", "second"), [("rmqha", "java"), ("java", "rmqha")])
+async def test_the_other_broker_goes_on_with_delayed_messages(
+    tmp_path: Path, first: str, second: str, ending: str
+) -> None:
+    """It delivers what the first one left, and of what that had delivered nothing again, unless it was killed."""
+    name_server = JavaNameServer(tmp_path / "namesrv")
+    try:
+        await name_server.running.wait_output("boot success")
+        await _go_on(tmp_path, first, second, ending, name_server.address)
+    finally:
+        name_server.close()
+
+
+def _broker(kind: str, directory: Path, name_server: str, **conf: object) -> Broker:
+    return KINDS[kind](directory, CONF | {"namesrvAddr": name_server, "registerNameServerPeriod": 10_000} | conf)
+
+
+def _names(kind: str, broker: Broker, name_server: str) -> str:
+    """Where clients look for it: ours answers for itself."""
+    return broker.address if kind == "rmqha" else name_server
+
+
+async def _go_on(tmp_path: Path, first: str, second: str, ending: str, name_server: str) -> None:
+    writer = _broker(first, tmp_path / "first", name_server)
+    reader = _broker(second, tmp_path / "second", name_server)
+    with reaping(writer, reader):
+        await writer.start()
+        names = _names(first, writer, name_server)
+        consumer = Delays(tmp_path, "before", names, "orders", "consume", "group", 16, 4)
+        with programs(consumer):
+            await consumer.running.wait_output("ready")
+            producer = Delays(tmp_path, "producer", names, "orders", "send", *EARLY, *LATE, "0:twice-0")
+            with programs(producer):
+                await producer.running.wait_output("ready")
+            await consumer.wait_got(keys_of(*EARLY, "0:twice-0"))
+            await trio.sleep(1)
+            assert not keys_of(*LATE) & consumer.times_got().keys(), "they are for the other broker"
+        if ending == "stopped":
+            await writer.stop()
+        else:
+            await trio.sleep(3)  # RocketMQ writes the log's pages out by and by, and a retry has been stored
+            await writer.kill()
+        shutil.copytree(writer.store, reader.store)
+        await reader.start()
+        names = _names(second, reader, name_server)
+        again = Delays(tmp_path, "after", names, "orders", "consume", "others", 16, 4)
+        retrying = Delays(tmp_path, "retrying", names, "orders", "consume", "group", 16, 4)
+        with programs(again, retrying):
+            await again.wait_got(keys_of(*EARLY, *LATE))
+            await retrying.wait_got({"twice-0"})
+            assert ("twice-0", 1) in {(key, times) for key, times, *_ in retrying.got()}
+            await trio.sleep(3)
+            late = {key: count for key, count in again.times_got().items() if key.startswith("late")}
+            early = {key: count for key, count in again.times_got().items() if key.startswith("early")}
+            assert late == dict.fromkeys(keys_of(*LATE), 1)
+            if ending == "stopped":
+                assert early == dict.fromkeys(keys_of(*EARLY), 1)
+
+
+async def test_leaders_of_both_kinds_deliver_what_the_other_left(tmp_path: Path) -> None:
+    """A DLedger group: RocketMQ's leader is killed, then ours."""
+    name_server = JavaNameServer(tmp_path / "namesrv")
+    names = {"namesrvAddr": name_server.address, "registerNameServerPeriod": 10_000}
+    group = MixedBrokers(
+        tmp_path, (JAVA, OURS, OURS), **names, messageDelayLevel="1s 2s 3s 20s", flushDelayOffsetInterval=1_000
+    )
+    try:
+        await name_server.running.wait_output("boot success")
+        await group.start()
+        await group.hand_over("n0")
+        await _hand_on(tmp_path, group, name_server.address)
+    finally:
+        group.close()
+        name_server.close()
+
+
+async def _hand_on(tmp_path: Path, group: MixedBrokers, name_server: str) -> None:
+    consumer = Delays(tmp_path, "consumer", name_server, "orders", "consume", "group", 16, 4)
+    with programs(consumer):
+        first = Delays(tmp_path, "first", name_server, "orders", "send", *EARLY[:10], *LATE[:10])
+        with programs(first):
+            await first.running.wait_output("ready")
+        await group.brokers["n0"].kill()
+        leader = await group.leader(besides="n0")
+        await consumer.wait_got(keys_of(*EARLY[:10], *LATE[:10]))
+        second = Delays(tmp_path, "second", name_server, "orders", "send", *EARLY[10:], *LATE[10:], "0:twice-1")
+        with programs(second):
+            await second.running.wait_output("ready")
+        await consumer.wait_got(keys_of(*EARLY[10:]))
+        await group.brokers["n0"].start()
+        await group.brokers[leader].kill()
+        await group.hand_over("n0")
+        await consumer.wait_got(keys_of(*EARLY, *LATE))
+        with trio.fail_after(120):
+            while consumer.times_got()["twice-1"] < 3:  # noqa: ASYNC110 - another process
+                await trio.sleep(0.2)
