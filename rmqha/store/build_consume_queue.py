@@ -128,7 +128,7 @@ class CommitLogDispatcherBuildConsumeQueue:
         unit = queue.unit(request.queue_offset)
         if unit is not None and unit[:2] == (phy_offset, request.msg_size):
             return False
-        if not group.units and (not queue.has_units or (not at_start and self._is_gone(queue))):
+        if not group.units and (not queue.has_units or (not at_start and self._is_gone(queue, request))):
             if queue.has_units:
                 facts = {"topic": queue.topic, "queue_id": queue.queue_id, "ended_at": group.next}
                 logger.warning("consume_queue.begun_again", **facts, begins_at=request.queue_offset)
@@ -142,7 +142,13 @@ class CommitLogDispatcherBuildConsumeQueue:
             raise CorruptLogError(phy_offset, f"{where}: units before it are missing{_SEE}")
         raise CorruptLogError(phy_offset, f"{where}: that place belongs to another record{_SEE}")
 
-    def _is_gone(self, queue: ConsumeQueue) -> bool:
-        """Whether the log holds no message of this queue, for certain unless the units are damaged."""
-        queue.correct_min_offset(self._log.min_offset)
+    def _is_gone(self, queue: ConsumeQueue, request: DispatchRequest) -> bool:
+        """Whether the log holds no message of this queue, for certain unless the units are damaged.
+
+        Or none that was not deleted with its topic: its files may be there still, and end before what was not visible
+        yet when that was deleted.
+        """
+        is_first = request.queue_offset == self._queues.deleted.get((queue.topic, queue.queue_id))
+        is_deleted = is_first and queue.max_offset_in_queue < request.queue_offset
+        queue.correct_min_offset(request.commit_log_offset if is_deleted else self._log.min_offset)
         return not queue.has_messages
