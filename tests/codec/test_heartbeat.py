@@ -29,6 +29,7 @@ def test_recorded_heartbeats_are_written_as_they_were_read(session: str) -> None
 
 
 def test_codes_are_derived_where_they_are_missing_and_read_where_they_are_text() -> None:
+    """Trap 24: as Go's and Python's clients leave them out, or write them."""
     go = {"topic": "T", "subString": "A || B", "codeSet": ["1", "-2"], "subVersion": 1700000000000000000}
     py = {"topic": "T", "subString": " A ||B||A", "codeSet": None}
     body = {"clientID": "c", "consumerDataSet": [

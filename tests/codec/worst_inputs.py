@@ -22,8 +22,15 @@ from rmqha.codec.dledger_usual import decode_append, write_entry
 from rmqha.codec.dledger_wire import GetEntriesResponse, MetadataResponse, decode
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.headers import PullMessageRequestHeader, decode_header
-from rmqha.codec.heartbeat import HEARTBEAT_SIZE_MAX, TAGS_SIZE_MAX, build_subscription_data, decode_heartbeat
+from rmqha.codec.heartbeat import (
+    HEARTBEAT_SIZE_MAX,
+    TAGS_SIZE_MAX,
+    build_subscription_data,
+    decode_checked_subscription,
+    decode_heartbeat,
+)
 from rmqha.codec.host import parse_host
+from rmqha.codec.lock_batch import LOCK_BATCH_SIZE_MAX, decode_lock_batch
 from rmqha.codec.properties import find_property, parse_properties
 from rmqha.codec.record.dispatch import read_dispatch
 from rmqha.codec.record.encoder import prepare
@@ -191,6 +198,8 @@ def heartbeat(subscriptions: str, after: str = "") -> str:
     return '{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[' + subscriptions + after
 
 
+LOCKS = '{"clientId":"c","consumerGroup":"g","mqSet":['
+
 ENTRY = str(write_entry(DLedgerEntry(b"", 7, 1, 0, size=48)), "ascii")
 
 
@@ -305,6 +314,22 @@ DECODERS = {
         TAGS_SIZE_MAX,
         [("", "a||", ""), ("", "a", ""), ("", " ", ""), ("", "|", "")],
         TAG_PIECES,
+    ),
+    "queues to lock": Decoder(
+        decode_lock_batch,
+        LOCK_BATCH_SIZE_MAX,
+        [
+            (LOCKS, '{"topic":"","brokerName":"","queueId":1},', '{"topic":"","brokerName":"","queueId":1}]}'),
+            (LOCKS, "{},", "{}]}"),
+            ('{"clientId":"c","consumerGroup":"g","x":[1', ',{"$ref":"$.x"}', "]}"),
+        ],
+        JSON_PIECES,
+    ),
+    "a subscription that is checked": Decoder(
+        decode_checked_subscription,
+        HEARTBEAT_SIZE_MAX,
+        [('{"subscriptionData":{"topic":"t","subString":"a","codeSet":[', "1,", "1]}}")],
+        JSON_PIECES,
     ),
     "heartbeat": Decoder(
         decode_heartbeat,

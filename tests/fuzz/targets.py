@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from rmqha.broker.subscription_group_manager import SubscriptionGroupTable
 from rmqha.codec import headers, java_json, namesrv_headers
 from rmqha.codec.batch import BatchEntry, decode_batch, encode_batch
 from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from rmqha.codec.compression import inflate
 from rmqha.codec.consume_queue import decode_units, encode_units
 from rmqha.codec.frame_decoder import FrameDecoder
-from rmqha.codec.heartbeat import decode_heartbeat, encode_heartbeat
+from rmqha.codec.heartbeat import decode_checked_subscription, decode_heartbeat, encode_heartbeat
 from rmqha.codec.host import parse_host
+from rmqha.codec.lock_batch import decode_lock_batch
 from rmqha.codec.message_id import decode_message_id, encode_message_id
 from rmqha.codec.properties import find_property, format_properties, parse_properties
 from rmqha.codec.record.dispatch import read_dispatch
@@ -271,6 +273,18 @@ def run_java_json(data: bytes) -> None:
             assert java_json.loads(java_json.dumps(value)) == value
 
 
+def run_group_bodies(data: bytes) -> None:
+    """Of 41, 42, 46, 200 and 201."""
+    for decode in (decode_lock_batch, decode_checked_subscription, _decode_groups):
+        with suppress(RemoteProtocolError):
+            decode(data)
+
+
+def _decode_groups(data: bytes) -> object:
+    value = java_json.loads(data)
+    return SubscriptionGroupTable.from_json(value) if isinstance(value, dict) else None
+
+
 def run_heartbeat(data: bytes) -> None:
     with suppress(RemoteProtocolError):
         heartbeat = decode_heartbeat(data)
@@ -400,6 +414,7 @@ TARGETS = {
     "batch": Target(run_batch, lambda: [encode_batch([BatchEntry(0, b"a", b""), BatchEntry(1, b"b", b"K\x01v")])]),
     "properties": Target(run_properties, lambda: [b"TAGS\x01a\x02KEYS\x01b\x02"]),
     "java-json": Target(run_java_json, lambda: [*recorded_bodies(), b'{"a":{0:1},{"b":1}:[{"$ref":"$.a"}]}']),
+    "group bodies": Target(run_group_bodies, recorded_bodies),
     "heartbeat": Target(run_heartbeat, recorded_bodies),
     "route": Target(run_route, recorded_bodies),
     "checkpoint": Target(run_checkpoint, lambda: [encode_checkpoint(Checkpoint(1, 2, 3, 4, 5))]),

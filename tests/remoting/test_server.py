@@ -604,6 +604,7 @@ async def test_who_takes_nothing_is_told_and_asked_no_more(autojump_clock: MockC
 
 
 async def test_a_push_is_one_way_and_answers_after_the_end_go_nowhere(autojump_clock: MockClock) -> None:
+    """Trap 40: nobody waits for an answer to it."""
     echo = Echo()
     async with serving(echo) as (server, connect):
         client = await connect()
