@@ -7,8 +7,10 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.send_answers import decode_send_response
 from tests.broker.machines import Machine, send_request
-from tests.broker.producers import COMMIT, ROLLBACK, producer_of, seen
+from tests.broker.producers import COMMIT, ROLLBACK, Half, half_request, producer_of, seen
 from tests.broker.test_dledger_broker import group_of
 from tests.broker.test_pair import SLAVE
 from tests.sim.sim_net import SimNet
@@ -75,3 +77,20 @@ async def test_a_slave_that_becomes_master_asks_on(autojump_clock: MockClock) ->
         assert message.body == b"pending"
         await producer.end(half, COMMIT)
         assert [message.body for message in await seen(leader)] == [b"done", b"pending"]
+
+
+async def test_without_a_slave_a_producer_rolls_back_and_is_not_asked(autojump_clock: MockClock) -> None:
+    """As RocketMQ's producers do, which take a half message for sent only if it is SEND_OK."""
+    alone = Machine(SimNet(), "10.0.0.1", TIMES)
+    async with alone.broker(brokerRole="SYNC_MASTER") as broker, producer_of(alone) as producer:
+        await producer.join()
+        answer = await producer.ask(half_request(b"money"))
+        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        sent = decode_send_response(answer)
+        half = Half(sent.queue_offset, int(sent.msg_id[-16:], 16))
+        ended = await producer.end(half, ROLLBACK)
+        assert ended is not None
+        assert ended.code == ResponseCode.SUCCESS, ended.remark
+        await trio.sleep(30)
+        assert producer.asked == []
+        assert await seen(broker) == []
