@@ -256,12 +256,13 @@ class ClassicReplication:
             logger.warning("consumer_offsets.cut", count=len(cut), queues=cut[:10])
 
     def facts(self) -> dict[str, Any]:
-        """``catch_up``, ``ha``, ``ha_client`` and ``not_learned`` of the status document (rmqha/cli/verdict.py)."""
+        """Of the status document (rmqha/cli/verdict.py) what tells of other nodes, and of name servers."""
         return {
             "catch_up": self.catch_up.info(),
             "ha": _plain(self.ha_service.info()),
             "ha_client": _plain(self.ha_client.info()) if self.ha_client is not None else None,
             "not_learned": self._not_learned(),
+            "not_registered": self._names.not_registered(),
         }
 
     def _not_learned(self) -> list[str]:

@@ -55,7 +55,11 @@ class FoundMaster(NamedTuple):
 
 
 class NameServers:
-    """Keeps one connection to each name server."""
+    """Keeps one connection to each name server.
+
+    Attributes:
+        failures: why this broker is not registered, by name server; all others know it, or will in a moment.
+    """
 
     def __init__(
         self,
@@ -80,6 +84,7 @@ class NameServers:
         self._network: Final = options.namesrv_network(config, network)
         self._identity: Final = identity
         self._on_master: Final = on_master
+        self.failures: Final = dict[str, str]()
         self._masters: Final = dict[str, FoundMaster]()
         """By the name server that names it."""
         self._master: FoundMaster | None = None
@@ -96,21 +101,19 @@ class NameServers:
                 nursery.start_soon(self._stay_registered, name_server)
 
     async def _stay_registered(self, name_server: str) -> None:
-        failure = ""
         while True:
             try:
                 async with open_remoting_client(self._network, name_server) as client:
                     name = self._identity().broker_name
                     while self._identity().broker_name == name:  # else it forgets the former one by a new connection
                         told = await self._register(client, name_server)
-                        if failure:
+                        if self.failures.pop(name_server, None):
                             logger.info("name_servers.registered", name_server=name_server)
-                        failure = ""
                         await self._wait_for_news(client, told)
             except (RemotingError, RemoteProtocolError) as error:
-                if not failure:
+                if name_server not in self.failures:
                     logger.warning("name_servers.not_registered", name_server=name_server, reason=str(error))
-                failure = str(error)
+                self.failures[name_server] = str(error)
                 self._masters.pop(name_server, None)
                 await trio.sleep(_AGAIN_S)
 
@@ -164,6 +167,10 @@ class NameServers:
         with trio.move_on_after(self._config.register_name_server_period_s):
             while self._presence() == told and not client.closed:  # noqa: ASYNC110 - of three kinds, which tell nobody
                 await trio.sleep(_LOOKS_AGAIN_S)
+
+    def not_registered(self) -> list[str]:
+        """Which name servers do not know this broker, and why, a sentence each."""
+        return [f"name server {name} does not know this broker: {why}" for name, why in self.failures.items()]
 
     async def find_master(self) -> str:
         """``host:port`` of the broker of this name that was last told to be master; empty if none is known."""

@@ -16,6 +16,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
                      push2_slave_max_offset, live_slaves, replicated_offset
     ha_client        asdict(HAClientInfo) on a slave, else None
     not_learned      what a slave could not get from its master beside the log, a sentence each
+    not_registered   name servers that do not know this broker, a sentence each; of a DLedger member, too
 
 A member of a DLedger group has ``dledger`` in place of the last four: see rmqha/cli/dledger_verdict.py.
 
@@ -49,7 +50,8 @@ _SLAVE_ADVICE: Final = {
     "diverged": "its log differs from the master's; replication has stopped. Find out which one is right",
     "disk-full": "its disk is full; it goes on when there is space",
     "failed": "its own store failed; see write_refusal and the log",
-    "no-master": "no master's address is known; set haMasterAddress",
+    "no-master": "no master's address is known; set haMasterAddress, or start a master of this brokerName with the "
+    "same namesrvAddr",
 }
 
 
@@ -86,7 +88,7 @@ def judge(facts: dict[str, Any]) -> Verdict:
     if facts.get("starting"):
         return _judge_starting(facts["starting"], name)
     verdict = _judge_by_kind(facts, name)
-    troubles = [*_bugs_met(facts), *filter(None, [facts.get("lost_queues")])]
+    troubles = [*_bugs_met(facts), *filter(None, [facts.get("lost_queues")]), *facts.get("not_registered", ())]
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level
         return replace(verdict, level=level, reasons=(*verdict.reasons, *troubles))

@@ -154,11 +154,13 @@ async def test_a_name_server_that_comes_later_or_again_is_told(net: SimNet, auto
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ours.run)
             await trio.sleep(60)
+            assert [line.split(":")[0] for line in ours.not_registered()] == ["name server 10.7.7.7"]
             for _ in range(2):
                 async with trio.open_nursery() as life:
                     life.start_soon(names.run)
                     await trio.sleep(10)
                     assert names.brokers == {0: "10.0.0.1:10911"}
+                    assert ours.not_registered() == []
                     life.cancel_scope.cancel()
                 await trio.sleep(10)
                 assert names.brokers == {}
