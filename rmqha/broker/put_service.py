@@ -1,8 +1,9 @@
 """PutMessageService. Hot path: messages that came together become one append, and are answered when they are durable.
 
 Every processor that stores messages does so here. What cannot be appended yet is held back: messages to a topic that
-is not saved yet, and those that wait for the log's next segment; both within one account of bytes. What becomes of
-the others :class:`~rmqha.broker.durability.Durability` tells.
+is not saved yet, and those that wait for the log's next segment; both within one account of bytes. Where many clients
+send a little each, what comes in one pass of the event loop is held back till its end, and becomes one append, one
+frame to each slave and one wait. What becomes of what is appended :class:`~rmqha.broker.durability.Durability` tells.
 
 Source: spec: commitlog §5; rocketmq-all-4.9.8 CommitLog.java, AllocateMappedFileService.java.
 """
@@ -11,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from math import inf
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import trio
@@ -41,6 +43,16 @@ _NO_ROOM: Final = AppendResult(
 _TOPIC_SAVED_S: Final = 2.0
 """A put to a new topic waits so long for topics.json at most: less than clients wait for the answer."""
 
+_BUSY_PUTS: Final = 8
+_BUSY_S: Final = 0.002
+_BUSY_PEERS_MIN: Final = 4
+"""When the last so many puts came within so long, from so many, others are on their way in this pass of the loop."""
+_FEW: Final = 32
+"""As many puts as these together are worth an append of their own."""
+_AT_ONCE_MAX: Final = 256
+_AT_ONCE_BYTES_MAX: Final = 512 * 1024
+"""What is appended at once, of several callers."""
+
 Asked = TypeVar("Asked")
 
 
@@ -58,6 +70,11 @@ class Put(NamedTuple, Generic[Asked]):
 
 class PutCaller(Protocol[Asked]):
     """Who puts messages that came together, and answers them: a processor, on behalf of one client."""
+
+    @property
+    def peer(self) -> str:
+        """The client's ``host:port``, or who else it is."""
+        ...
 
     def fenced(self) -> AbstractContextManager[object]:
         """Keep what goes wrong in a block with this caller; see :meth:`Connection.fenced`."""
@@ -104,6 +121,10 @@ class PutMessageService:
         self._durability = durability
         self.refusal: Final = refusal
         self._backlog: deque[_Held] = deque()
+        self._alone = 0
+        """So many of the backlog's first are to be appended one by one."""
+        self._last_puts: Final = deque([(-inf, "")] * _BUSY_PUTS, maxlen=_BUSY_PUTS)
+        """When, and for whom."""
         self._held_bytes = 0
         self._backlog_grew = trio.Event()
 
@@ -149,13 +170,20 @@ class PutMessageService:
 
     def _append(self, puts: list[Put[Asked]], caller: PutCaller[Asked]) -> None:
         """Append what can be appended now; the rest is left to :meth:`run`, and everything after it too."""
-        if self._backlog:
+        if self._backlog or (self._is_busy(caller.peer) and len(puts) < _FEW):
             self._put_off(puts, caller)
             return
         results = self._store.put_messages([put.request for put in puts])
         if len(results) < len(puts):
             self._put_off(puts[len(results) :], caller)
         self._answer(puts, results, caller)
+
+    def _is_busy(self, peer: str) -> bool:
+        """Whether it is better to wait for what else comes in this pass of the event loop."""
+        last, now = self._last_puts, trio.current_time()
+        since = last[0][0]
+        last.append((now, peer))
+        return now - since < _BUSY_S and len({peer for _, peer in last}) >= _BUSY_PEERS_MIN
 
     def _put_off(self, puts: list[Put[Asked]], caller: PutCaller[Asked]) -> None:
         """Keep what came together for :meth:`run`, as far as there is room; the first anyhow: it may be begun."""
@@ -167,9 +195,9 @@ class PutMessageService:
         self._backlog_grew.set()
 
     async def run(self) -> None:
-        """Append, in order, what had to wait for the next segment to be made; until cancelled.
+        """Append, in order, what had to wait: to the end of a pass, or for the next segment; until cancelled.
 
-        If that takes too long everything that waits is refused, so nobody waits longer.
+        If a segment takes too long everything that waits is refused, so nobody waits longer.
         """
         while True:
             await self._backlog_grew.wait()
@@ -181,16 +209,43 @@ class PutMessageService:
 
     def _append_first(self) -> bool:
         """Append what has waited longest; False if the next segment is still not there."""
-        puts, caller = self._backlog.popleft()
-        self._held_bytes -= _size_of(puts)
+        held = self._take_first()
+        if len(held) == 1:
+            return self._append_alone(*held[0])
+        try:
+            results = self._store.put_messages([put.request for puts, _ in held for put in puts])
+        except Exception:  # noqa: BLE001 - a bug, and nothing was appended: alone it costs only who brought it
+            self._alone = len(held)
+            self._give_back(held)
+            return True
+        self._answer_all(held, results)
+        return bool(results)
+
+    def _append_alone(self, puts: list[Put[Any]], caller: PutCaller[Any]) -> bool:
         with caller.fenced():
             results = self._store.put_messages([put.request for put in puts])
             if rest := puts[len(results) :]:
-                self._backlog.appendleft((rest, caller))
-                self._held_bytes += _size_of(rest)
+                self._give_back([(rest, caller)])
             self._answer(puts, results, caller)
             return bool(results)
         return True
+
+    def _take_first(self) -> list[_Held]:
+        """What is appended next, and together."""
+        held: list[_Held] = []
+        count = size = 0
+        while self._backlog and not (held and (self._alone or count >= _AT_ONCE_MAX or size >= _AT_ONCE_BYTES_MAX)):
+            held.append(self._backlog.popleft())
+            count += len(held[-1][0])
+            size += _size_of(held[-1][0])
+        self._held_bytes -= size
+        self._alone = max(0, self._alone - len(held))
+        return held
+
+    def _give_back(self, held: list[_Held]) -> None:
+        """It is first again."""
+        self._backlog.extendleft(reversed(held))
+        self._held_bytes += sum([_size_of(puts) for puts, _ in held])
 
     async def _refuse_backlog(self) -> None:
         for _ in range(len(self._backlog)):
@@ -207,6 +262,32 @@ class PutMessageService:
 
     def _answer(self, puts: list[Put[Asked]], results: list[AppendResult], caller: PutCaller[Asked]) -> None:
         """Have those answered that have a result, now or when they are durable; the messages themselves are let go."""
+        waiting = self._settle(puts, results, caller)
+        if waiting is not None:
+            self._durability.answer_when_durable(waiting.begin, waiting.ends, waiting.answer)
+
+    def _answer_all(self, held: list[_Held], results: list[AppendResult]) -> None:
+        """As :meth:`_answer`, for callers whose messages were appended together: they wait as one, too."""
+        waiting: list[_Waiting] = []
+        done = 0
+        for number, (puts, caller) in enumerate(held):
+            of_this, done = results[done : done + len(puts)], done + len(puts)
+            if len(of_this) < len(puts):
+                self._give_back([(puts[len(of_this) :], caller), *held[number + 1 :]])
+            with caller.fenced():
+                settled = self._settle(puts, of_this, caller)
+                if settled is not None:
+                    waiting.append(settled)
+            if len(of_this) < len(puts):
+                break
+        if waiting:
+            ends = [end for one in waiting for end in one.ends]
+            self._durability.answer_when_durable(waiting[0].begin, ends, partial(_answer_each, waiting))
+
+    def _settle(
+        self, puts: list[Put[Asked]], results: list[AppendResult], caller: PutCaller[Asked]
+    ) -> "_Waiting | None":
+        """Answer what need not wait; returns what does."""
         waiting: list[tuple[Asked, AppendResult]] = []
         at_once: list[tuple[Asked, AppendResult]] = []
         ends: list[int] = []
@@ -231,9 +312,26 @@ class PutMessageService:
             failed = self._store.write_error is not None
             known = PutMessageStatus.FLUSH_DISK_TIMEOUT if failed else _PUT_OK
             caller.prepare_answers(at_once)([known] * len(at_once))
-        if waiting:
-            answer = caller.prepare_answers(waiting)  # while disk and replicas do their part
-            self._durability.answer_when_durable(waiting[0][1].wrote_offset, ends, answer)
+        if not waiting:
+            return None
+        return _Waiting(
+            waiting[0][1].wrote_offset, ends, caller.prepare_answers(waiting)
+        )  # while disk and replicas act
+
+
+class _Waiting(NamedTuple):
+    """Messages of one caller that are answered when they are durable."""
+
+    begin: int
+    ends: list[int]
+    answer: Answer
+
+
+def _answer_each(waiting: list[_Waiting], statuses: list[PutMessageStatus]) -> None:
+    done = 0
+    for one in waiting:
+        one.answer(statuses[done : done + len(one.ends)])
+        done += len(one.ends)
 
 
 def _size_of(puts: list[Put[Any]]) -> int:

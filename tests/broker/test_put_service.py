@@ -1,7 +1,5 @@
 """PutMessageService. When a disk hangs every put is answered in time, and nothing is stored that was refused."""
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from weakref import ref
 
 import pytest
@@ -9,20 +7,19 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker import put_service
-from rmqha.broker.durability import Answer, Durability, ReplicaPromise
+from rmqha.broker.durability import Durability
 from rmqha.broker.processors.send_message_processor import SendMessageProcessor
 from rmqha.broker.put_service import Put, PutMessageService
 from rmqha.broker.sent_records import SendRules
 from rmqha.codec.codes import ResponseCode
-from rmqha.codec.record.encoder import PreparedRecord, prepare
+from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.in_flight import REQUEST_BYTES
 from rmqha.remoting.turns import REQUESTS_A_TURN
-from rmqha.replication.watermark import Watermark
-from rmqha.store.message_store import DefaultMessageStore
-from rmqha.store.status import AppendResult, PutMessageStatus
+from rmqha.store.status import PutMessageStatus
 from tests.broker.machines import Machine, Sender, ask, retry_topics, send_request
+from tests.broker.puts import Caller, record, waiting_for_replicas
 from tests.settings import remoting_limits
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import commit_log
@@ -220,51 +217,6 @@ async def test_a_send_does_not_overtake_those_that_wait_for_the_next_segment(aut
         offsets = {opaque: decode_send_response(answer).queue_offset for opaque, answer in sender.answers.items()}
         assert offsets == {number: 1 + number for number in range(13)}
         nursery.cancel_scope.cancel()
-
-
-class Caller:
-    """A caller that is no connection; it knows its puts by names."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, object]] = []
-
-    def fenced(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def refuse(self, asked: str, result: AppendResult) -> None:
-        self.told.append((asked, result.status))
-
-    def finish_oneway(self, puts: list[str]) -> None:
-        self.told.append(("one-way", len(puts)))
-
-    def prepare_answers(self, stored: list[tuple[str, AppendResult]]) -> Answer:
-        names = [asked for asked, _ in stored]
-        return lambda statuses: self.told.extend(zip(names, statuses, strict=True))
-
-
-class Replicas:
-    """Slaves whose acknowledgements a test gives."""
-
-    def __init__(self) -> None:
-        self.acked, self.acked_from = Watermark(), 0
-
-    def is_slave_ok(self, _next_offset: int) -> bool:
-        return True
-
-
-@asynccontextmanager
-async def waiting_for_replicas() -> AsyncIterator[tuple[PutMessageService, DefaultMessageStore, Replicas]]:
-    machine, replicas = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"}), Replicas()
-    async with machine.broker() as broker, machine.client() as client:
-        await ask(client, send_request(b"", topic="t"))  # makes the first segment
-        promise = ReplicaPromise(replicas, 3.0)
-        durability = Durability(broker.store, clock=trio.current_time, flush=None, replica=promise)
-        yield PutMessageService(broker.store, broker.topics, durability, refusal=lambda: ""), broker.store, replicas
-
-
-def record(body: bytes) -> PreparedRecord:
-    host = bytes(8)
-    return prepare("t", body, queue_id=0, born_timestamp_ms=0, born_host_raw=host, store_host_raw=host)
 
 
 async def test_any_caller_is_told_of_each_put_once_and_of_what_waits_when_it_is_durable(

@@ -164,6 +164,10 @@ class _Producer:
         self._puts: Final = puts
         self._fates: Final = fates
 
+    @property
+    def peer(self) -> str:
+        return self._connection.peer
+
     def fenced(self) -> Guard:
         return self._connection.fenced()
 

@@ -147,6 +147,10 @@ class _Consumer:
     def __init__(self, connection: Connection) -> None:
         self._connection: Final = connection
 
+    @property
+    def peer(self) -> str:
+        return self._connection.peer
+
     def fenced(self) -> Guard:
         return self._connection.fenced()
 

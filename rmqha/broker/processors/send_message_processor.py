@@ -277,6 +277,10 @@ class _Sender:
         self._connection = connection
         self._encode_answers = encode_answers
 
+    @property
+    def peer(self) -> str:
+        return self._connection.peer
+
     def fenced(self) -> Guard:
         return self._connection.fenced()
 
