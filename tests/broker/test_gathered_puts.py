@@ -1,4 +1,4 @@
-"""Where many clients send a little each, what comes together is appended together, and each is told of his own."""
+"""Where many clients send a little each, what comes together is appended together, and everybody is told about theirs."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
