@@ -1,4 +1,4 @@
-"""Where many clients send a little each, what comes together is appended together, and everybody is told about theirs."""
+"""Where many clients send a little each, what comes together is appended together, and answered one by one."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
