@@ -40,8 +40,10 @@ async def send(client: RemotingClient, *bodies: bytes, queue_id: int = 0) -> lis
 
 
 async def pulled(client: RemotingClient, offset: int = 0, *, queue_id: int = 0) -> tuple[int, int, list[bytes]]:
-    """The code, where to go on, and the bodies; waits for a message."""
-    answer = await ask(client, pull_request(offset, queue_id=queue_id, suspend_ms=1000))
+    """The code, where to go on, and the bodies; waits for a message, and for a queue that is being built again."""
+    request = pull_request(offset, queue_id=queue_id, suspend_ms=1000)
+    while "being built again" in ((answer := await ask(client, request)).remark or ""):  # noqa: ASYNC110
+        await trio.sleep(0.1)
     bodies, at = [], 0
     while at < len(answer.body):
         size = int.from_bytes(answer.body[at : at + 4], "big")
