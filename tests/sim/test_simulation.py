@@ -105,8 +105,9 @@ def test_a_tape_is_its_whole_seed() -> None:
 def test_a_segment_that_a_slave_has_yet_to_be_sent_is_missed() -> None:
     """Who connects while the segment is being unlinked is not missed: connected-while-a-segment-goes."""
     with MUTANTS["the cleaner spares the fastest slave"]:
-        violations = campaign.corpus()["the-fastest-slave-is-not-all"].play().violations
-    assert [violation for violation in violations if "has yet to be sent" in violation]
+        assert any(
+            "has yet to be sent" in violation for seed in range(60, 300) for violation in simulate(seed).violations
+        )
 
 
 def test_what_no_slave_has_said_it_holds_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
