@@ -9,20 +9,24 @@ from typing import Final
 
 import trio
 
-from rmqha.broker.stats_item import DAY, HOUR, INTERVALS_S, MINUTE, StatsItem
+from rmqha.broker.stats_item import DAY, HOUR, INTERVALS_S, MINUTE, NUMS, SIZE, StatsItem
 from rmqha.store.store_stats_service import StoreStatsService
 
-TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
-TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
-GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
-GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
-BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
-BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+_TOPIC_PUT, _GROUP_GET, _BROKER_PUT, _BROKER_GET = range(4)
+STATISTICS: Final = {
+    "TOPIC_PUT_NUMS": (_TOPIC_PUT, NUMS),
+    "TOPIC_PUT_SIZE": (_TOPIC_PUT, SIZE),
+    "GROUP_GET_NUMS": (_GROUP_GET, NUMS),
+    "GROUP_GET_SIZE": (_GROUP_GET, SIZE),
+    "BROKER_PUT_NUMS": (_BROKER_PUT, NUMS),
+    "BROKER_GET_NUMS": (_BROKER_GET, NUMS),
+}
+"""RocketMQ's names that are told: by table, and what of its counts."""
 ITEMS_MAX: Final = 20_000
 """Some 20 MB. What comes beyond is not told apart, until items that nobody has added to for a day have gone."""
 _SAMPLED_AT_ONCE: Final = 500
 
-_Key = tuple[str, str]
+_Table = dict[str, StatsItem]
 
 
 class BrokerStatsManager:
@@ -41,57 +45,56 @@ class BrokerStatsManager:
         self._now_ms: Final = now_ms
         self._broker_put: Final = StatsItem()
         self._broker_get: Final = StatsItem()
-        self._items: Final[dict[_Key, StatsItem]] = {
-            (BROKER_PUT_NUMS, cluster_name): self._broker_put,
-            (BROKER_GET_NUMS, cluster_name): self._broker_get,
-        }
+        self._puts: Final[_Table] = {}
+        self._gets: Final[_Table] = {}
+        brokers = {cluster_name: self._broker_put}, {cluster_name: self._broker_get}
+        self._tables: Final = (self._puts, self._gets, *brokers)
         self._day = self._local_day()
         self._morning = self._former_morning = (0, 0)
         """Messages put and got when the day began, and when the one before did."""
 
-    def find(self, name: str, key: str) -> StatsItem | None:
-        """The count, if anything was ever added to it."""
-        return self._items.get((name, key))
+    def find(self, name: str, key: str) -> tuple[StatsItem, int] | None:
+        """The counts, if anything was ever added to them, and which of them the name is for."""
+        table, what = STATISTICS.get(name, (_TOPIC_PUT, NUMS))
+        item = self._tables[table].get(key) if name in STATISTICS else None
+        return None if item is None else (item, what)
 
-    def _add(self, name: str, key: str, value: int) -> None:
-        item = self._items.get((name, key))
-        if item is None:
-            if len(self._items) >= ITEMS_MAX:
-                return
-            item = self._items[name, key] = StatsItem()
+    def _make(self, table: _Table, key: str) -> StatsItem:
+        """A new one; what comes beyond :data:`ITEMS_MAX` is added to one that nobody asks for."""
+        item = StatsItem()
+        if len(self._puts) + len(self._gets) < ITEMS_MAX:
             item.begin(self._clock())
-        item.add(value)
+            table[key] = item
+        return item
 
     def note_put(self, topic: str, messages: int, size_bytes: int) -> None:
         """A round of dispatch has found so many messages of a topic."""
-        self._add(TOPIC_PUT_NUMS, topic, messages)
-        self._add(TOPIC_PUT_SIZE, topic, size_bytes)
-        self._broker_put.add(messages)
+        (self._puts.get(topic) or self._make(self._puts, topic)).add(messages, size_bytes)
+        self._broker_put.add(messages, size_bytes)
 
     def note_get(self, topic: str, group: str, messages: int, size_bytes: int) -> None:
         """A pull of a group is answered with so many messages."""
         key = f"{topic}@{group}"
-        self._add(GROUP_GET_NUMS, key, messages)
-        self._add(GROUP_GET_SIZE, key, size_bytes)
-        self._broker_get.add(messages)
+        (self._gets.get(key) or self._make(self._gets, key)).add(messages, size_bytes)
+        self._broker_get.add(messages, size_bytes)
 
     def tps_group_get_nums(self, group: str, topic: str) -> float:
         """Messages a second that the group got of the topic during the last minute."""
-        item = self.find(GROUP_GET_NUMS, f"{topic}@{group}")
+        item = self._gets.get(f"{topic}@{group}")
         return item.snapshot(MINUTE).tps if item is not None else 0.0
 
     def on_topic_deleted(self, topic: str) -> None:
         """What was counted of a topic that is deleted is not told any more."""
-        for name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
-            self._items.pop((name, topic), None)
+        self._puts.pop(topic, None)
 
     # ---- samples
 
     async def run(self) -> None:
         """Take the samples, and note the totals of each morning, until cancelled."""
         due_at = [self._clock() for _ in INTERVALS_S]
-        for item in self._items.values():
-            item.begin(self._clock())
+        for table in self._tables:
+            for item in table.values():
+                item.begin(self._clock())
         while True:
             for span in (MINUTE, HOUR, DAY):
                 if self._clock() >= due_at[span]:
@@ -101,12 +104,13 @@ class BrokerStatsManager:
             await trio.sleep(max(min(due_at) - self._clock(), 0))
 
     async def _sample(self, span: int) -> None:
-        for number, (key, item) in enumerate([*self._items.items()]):
+        items = [(table, key, item) for table in self._tables for key, item in table.items()]
+        for number, (table, key, item) in enumerate(items):
             if number % _SAMPLED_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
             item.sample(span, self._clock())
-            if span == DAY and item.is_idle and item not in (self._broker_put, self._broker_get):
-                self._items.pop(key, None)
+            if span == DAY and item.is_idle and (table is self._puts or table is self._gets):
+                table.pop(key, None)
 
     def _local_day(self) -> tuple[int, int]:
         local = time.localtime(self._now_ms() / 1000)

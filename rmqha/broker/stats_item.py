@@ -1,4 +1,4 @@
-"""StatsItem: a count that only grows, and how much of it was of the last minute, hour and day.
+"""StatsItem: messages and bytes that only grow, and how much of them was of the last minute, hour and day.
 
 Source: rocketmq-all-4.9.8 StatsItem.java.
 """
@@ -11,6 +11,9 @@ MINUTE, HOUR, DAY = 0, 1, 2
 SAMPLES: Final = (7, 7, 25)
 """Most of each span: every ten seconds, every ten minutes, every hour."""
 INTERVALS_S: Final = (10.0, 600.0, 3600.0)
+NUMS, SIZE = 1, 2
+"""What is counted, by its place in a sample."""
+_AT, _TIMES, _WIDTH = 0, 3, 4
 
 
 class StatsSnapshot(NamedTuple):
@@ -23,43 +26,49 @@ class StatsSnapshot(NamedTuple):
 
 
 class StatsItem:
-    """One count. Some hundred bytes: there is one for each topic and group, of several kinds."""
+    """The counts of one topic, or of one group and topic. Some hundred bytes.
 
-    __slots__ = ("_samples", "times", "value")
+    Attributes:
+        nums: messages.
+        size: their bytes.
+        times: how often something was added.
+    """
+
+    __slots__ = ("_samples", "nums", "size", "times")
 
     def __init__(self) -> None:
-        self.value = 0
-        self.times = 0
-        """How often something was added."""
-        self._samples = tuple(array("d", (0.0, 0.0, 0.0)) for _ in SAMPLES)
-        """Of each span: when, ``value`` and ``times``, one behind the other."""
+        self.nums = self.size = self.times = 0
+        self._samples = tuple(array("d", [0.0] * _WIDTH) for _ in SAMPLES)
+        """Of each span: when, and the counts of then, one behind the other."""
 
-    def add(self, value: int, times: int = 1) -> None:
-        """So much more, at so many times."""
-        self.value += value
-        self.times += times
+    def add(self, nums: int, size: int) -> None:
+        """So much more, at one time."""
+        self.nums += nums
+        self.size += size
+        self.times += 1
 
     def begin(self, now_s: float) -> None:
         """Nothing was counted a sample ago, as RocketMQ has it."""
         for span, interval_s in enumerate(INTERVALS_S):
-            self._samples[span][0] = now_s - interval_s
+            self._samples[span][_AT] = now_s - interval_s
 
     def sample(self, span: int, now_s: float) -> None:
         """Remember this moment."""
         samples = self._samples[span]
-        samples.extend((now_s, self.value, self.times))
-        if len(samples) > 3 * SAMPLES[span]:
-            del samples[:3]
+        samples.extend((now_s, self.nums, self.size, self.times))
+        if len(samples) > _WIDTH * SAMPLES[span]:
+            del samples[:_WIDTH]
 
-    def snapshot(self, span: int) -> StatsSnapshot:
+    def snapshot(self, span: int, what: int = NUMS) -> StatsSnapshot:
         """Between the first and the last sample of the span."""
         samples = self._samples[span]
-        added, times = int(samples[-2] - samples[1]), int(samples[-1] - samples[2])
-        took_s = samples[-3] - samples[0]
+        last = len(samples) - _WIDTH
+        added, times = int(samples[last + what] - samples[what]), int(samples[last + _TIMES] - samples[_TIMES])
+        took_s = samples[last + _AT] - samples[_AT]
         return StatsSnapshot(added, added / took_s if took_s else 0.0, added / times if times else 0.0)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing was added for a day."""
         samples = self._samples[DAY]
-        return len(samples) == 3 * SAMPLES[DAY] and samples[1] == self.value
+        return len(samples) == _WIDTH * SAMPLES[DAY] and samples[_TIMES] == self.times

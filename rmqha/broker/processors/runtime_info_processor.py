@@ -49,10 +49,11 @@ class RuntimeInfoProcessor:
     def view_broker_stats_data(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """315: one count, by the minute, the hour and the day."""
         header = decode_header(ViewBrokerStatsDataRequestHeader, request)
-        item = self._stats.find(header.stats_name, header.stats_key)
-        if item is None:
+        found = self._stats.find(header.stats_name, header.stats_key)
+        if found is None:
             remark = f"The stats <{header.stats_name:.100}> <{header.stats_key:.400}> not exist"
             return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
         spans = (("statsDay", DAY), ("statsHour", HOUR), ("statsMinute", MINUTE))
-        body = {name: item.snapshot(span)._asdict() for name, span in spans}
+        item, what = found
+        body = {name: item.snapshot(span, what)._asdict() for name, span in spans}
         return RemotingCommand(ResponseCode.SUCCESS, body=java_json.dumps(body).encode())
