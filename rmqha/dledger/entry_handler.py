@@ -184,11 +184,11 @@ class EntryHandler(Generic[Token]):
         """Cut the log to the request's entry, but nothing that is known to be as the leader has it.
 
         What that leader counts on would go when a request that it gave up long ago arrives after all, by a connection
-        that has been replaced. DLedger cuts.
+        that has been replaced; the entry may have been deleted since. DLedger cuts.
         """
         entry, equal = request.entries[0], self._equal_index(request)
         try:
-            if equal > entry.index and self._has(request.entries):
+            if equal > entry.index and (entry.index < self._store.ledger_begin_index or self._has(request.entries)):
                 entry = self._store.get(equal)
             self._store.truncate(entry, request.term, request.leader_id)
         except DivergedLogError as error:

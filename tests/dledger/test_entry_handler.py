@@ -42,6 +42,22 @@ def test_a_late_truncate_takes_back_nothing_that_was_acknowledged_since(commit_i
     assert pushed.handler.diverged is None, "nobody is alarmed"
 
 
+async def test_a_late_truncate_to_what_has_been_deleted_since_alarms_nobody() -> None:
+    """What is known to be as that leader has it lies behind (seed 27222)."""
+    entries = put(leader(SimDisk().mount()), *[bytes(200)] * 6)
+    pushed = Pushed()
+    assert pushed.push(PushType.TRUNCATE, entries[0]) == Code.SUCCESS
+    for entry in entries[1:]:
+        pushed.push(PushType.APPEND, entry, commit_index=entry.index)
+    data = pushed.store.data_file_list
+    assert await data.delete_expired_file_by_time(lambda _path: True, kept_from=data.max_wrote_position) > 0
+    pushed.store.revise_ledger_begin_index()
+    assert pushed.store.ledger_begin_index > 0
+    pushed.push(PushType.TRUNCATE, entries[0])
+    assert pushed.handler.diverged is None
+    assert pushed.store.ledger_end_index == 5
+
+
 def test_what_differs_goes_all_the_same() -> None:
     """What a leader of an older term left, and what was there before this leader's term."""
     old = leader(SimDisk().mount())

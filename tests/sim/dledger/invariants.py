@@ -51,6 +51,8 @@ class Checker:
     """Who led a term, and the leadership itself: there is one a term."""
     terms: dict[str, TermVote] = field(default_factory=dict)
     """What each member's device has as its term and vote."""
+    term_since: dict[str, float] = field(default_factory=dict)
+    """When it got that term."""
     _known: dict[tuple[int, int], tuple[DLedgerEntry, int | None]] = field(default_factory=dict)
     """By index and term: the only entry there is, and the term of the one before it."""
     _remains: dict[str, Remains] = field(default_factory=dict)
@@ -210,6 +212,8 @@ class Checker:
         if now.curr_term == before.curr_term and before.vote_leader not in {None, now.vote_leader}:
             self.violation("S2", f"{machine.name} votes again: {now}, {before}")
         self.terms[machine.name] = now
+        if now.curr_term > before.curr_term:
+            self.term_since[machine.name] = trio.current_time()
 
     def on_death(self, machine: Machine, process: Process) -> None:
         """What it had is looked at for the last time."""

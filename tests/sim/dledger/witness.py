@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
+
 from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.codec.dledger_properties import TermVote
 from rmqha.codec.dledger_usual import decode_append, decode_append_answer
@@ -126,9 +128,12 @@ class _Witness:
         process = machine.process
         if process is None or process.store is None or request.type is PushType.COMMIT:
             return
-        swarm, term = self._checker.world.swarm, process.store.member_state.curr_term
-        if request.term != term and swarm.capacity == CAPACITY:  # else the answer may have waited
-            self._checker.violation("S8", f"{machine.name} is in term {term}, and takes a push of term {request.term}")
+        swarm, saved = self._checker.world.swarm, self._checker.terms.get(machine.name, TermVote(0))
+        since = self._checker.term_since.get(machine.name, 0.0)
+        may_have_waited = swarm.capacity < CAPACITY or since == trio.current_time()  # for room, or for its turn
+        if request.term > saved.curr_term or (request.term < saved.curr_term and not may_have_waited):
+            told = f"{machine.name} is in term {saved.curr_term}, and takes a push of term {request.term}"
+            self._checker.violation("S8", told)
         is_durable = request.last_entry_index <= process.store.flushed_index
         if swarm.acks_flushed and not is_durable:
             self._checker.violation("S8", f"{machine.name} acknowledges {request.last_entry_index}, not yet durable")
