@@ -343,3 +343,24 @@ async def test_what_a_consumer_sends_to_get_it_again_is_no_half_message(
         (message,) = await seen(broker, topic="%RETRY%readers")
         assert (message.body, message.sys_flag & SysFlag.TRANSACTION_TYPE) == (b"money", 0)
         assert await seen(broker, topic=HALF_TOPIC) == []
+
+
+async def test_marks_of_half_messages_that_went_with_the_log_hold_nothing_up(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """The first file goes, with a half message that nobody ended, and one whose mark lies behind."""
+    rarely = {"transactionCheckInterval": "60000", "fileReservedTime": "0"}
+    async with machine.broker(**rarely) as broker, producer_of(machine) as producer:
+        await producer.prepare(b"never ended")
+        late = await producer.prepare(b"ended late")
+        for _ in range(3):
+            await producer.ask(send_request(bytes(40_000), topic="busy"))
+        await producer.end(late, COMMIT)
+        await producer.prepare(b"there")
+        await trio.sleep(1)
+        broker.store.cleaner.execute_delete_files_manually()
+        await trio.sleep(80)
+        assert broker.store.min_offset > late.log_offset
+        assert [half.body for half in await seen(broker, topic=CHECK_MAX_TIME_TOPIC)] == [b"there"]
+        assert broker.offsets.query_offset(CONSUMER_GROUP, OP_TOPIC, 0) == 1
+        assert broker.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0) == 3

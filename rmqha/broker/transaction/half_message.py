@@ -12,6 +12,7 @@ EndTransactionProcessor.java, DefaultTransactionalMessageCheckListener.java.
 from dataclasses import replace
 from typing import Final
 
+from rmqha.codec.limits import topic_problem
 from rmqha.codec.properties import REAL_QID, REAL_TOPIC, TRANSACTION_CHECK_TIMES, find_property, pairs_of
 from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.codec.record.layout import SysFlag
@@ -55,7 +56,7 @@ def real_destination(half: StoredMessage) -> tuple[str, int]:
         RemoteProtocolError: it does not say.
     """
     topic, queue_id = text_property(half, REAL_TOPIC), number_property(half, REAL_QID)
-    if not topic or queue_id is None or queue_id >= 1 << 31:
+    if topic_problem(topic) or queue_id is None or queue_id >= 1 << 31:
         raise RemoteProtocolError("the half message does not say where it belongs")
     return topic, queue_id
 

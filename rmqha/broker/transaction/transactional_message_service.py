@@ -69,6 +69,11 @@ class _Mastership:
         """All marks before it are of half messages that are passed. Marks are read, and so kept, in order."""
         return next(iter(self.marks.values()), self.op_offset)
 
+    def skip_to(self, half_offset: int) -> None:
+        """The half messages before cannot be read any more, as the log's first files have gone."""
+        self.half_offset = half_offset
+        self.marks = {place: mark for place, mark in self.marks.items() if place >= half_offset}
+
 
 class TransactionalMessageService:
     """Rounds over the half messages, and the memory of what became of them."""
@@ -143,11 +148,13 @@ class TransactionalMessageService:
         """Deal with one half message; False ends the round: it, and so each after it, has to wait."""
         offset = mastership.half_offset
         if mastership.marks.pop(offset, None) is None and not mastership.fates.is_left(offset):
-            portion = self._bridge.read(HALF_TOPIC, offset, count=1)
-            if not portion.messages:
-                mastership.half_offset = portion.next_offset
-                return portion.next_offset > offset
-            if not await self._resolve(portion.messages[0], mastership, begun_ms):
+            messages, next_offset = self._bridge.read(HALF_TOPIC, offset, count=1)
+            if not messages and next_offset == offset:
+                return False
+            if not messages or messages[0].queue_offset > offset:
+                mastership.skip_to(messages[0].queue_offset if messages else next_offset)
+                return True
+            if not await self._resolve(messages[0], mastership, begun_ms):
                 return False
         mastership.half_offset = offset + 1
         return True
