@@ -18,6 +18,7 @@ from rmqha.remoting.client import RemotingClient
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.os_disk import OsDisk
 from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.broker.test_dledger_broker import asked, group_of
 from tests.broker.test_pair import Pair
 from tests.sim.sim_net import SimNet
 
@@ -216,6 +217,25 @@ async def test_a_slave_that_begins_later_has_nothing_of_a_deleted_topic(autojump
         async with pair.slave.broker(), pair.slave.client() as other:
             await trio.sleep(30)
             assert await pulled(other, 1) == (ResponseCode.SUCCESS, 2, [b"new"])
+
+
+async def test_a_deleted_topic_stays_so_with_the_next_leader(autojump_clock: MockClock) -> None:
+    async with group_of() as group:
+        await group.send(*[b"%d" % number for number in range(8)])
+        master = await group.wait_master()
+        await group.wait_same()
+        assert (await asked(master, delete_request())).code == ResponseCode.SUCCESS
+        await group.wait(lambda: all(node.running.topics.select("t") is None for node in group.nodes.values()))
+        ends = {key: end for key, end in master.running.store.queues.deleted.items() if key[0] == "t"}
+        assert sum(ends.values()) == 8
+        master.kill()
+        await group.wait(lambda: not master.is_master)
+        new = await group.wait_master()
+        answer = await asked(new, send_request(b"new"))
+        end = ends["t", 0]
+        assert int(answer.ext_fields["queueOffset"]) == end
+        await group.wait(lambda: new.running.store.get_max_offset_in_queue("t", 0) == end + 1)
+        assert new.running.store.get_min_offset_in_queue("t", 0) == end
 
 
 @pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "DefaultCluster", "no/topic", ""])

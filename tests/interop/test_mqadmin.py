@@ -125,7 +125,7 @@ async def look_after_consumers(report: Report, rounds: Rounds, consumers: Consum
             await trio.sleep(0.1)
     await consumers.running.kill()
     await trio.sleep(1)
-    await report.run("resetOffsetByTime", f"-g {group} -t orders -s 1000 -f true", r"^pair +0 +\d+ +0 ")
+    await report.run("resetOffsetByTime", f"-g {group} -t orders -s 1000 -f true", r"^pair +0 +\d+ +\d+ +\d+ +0 *$")
     await report.run("consumerProgress", f"-g {group}", r"^orders +pair +0 +[1-9]\d* +0 +[1-9]")
     await report.run("cloneGroupOffset", f"-s {group} -d other -t orders", "success")
 
