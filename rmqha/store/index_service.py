@@ -141,13 +141,18 @@ class IndexService:
         """Whether all that is dispatched is in the index."""
         return self._is_open and not self._begins_anew and self.position >= self._queue_end
 
-    def describe(self) -> str:
-        """What is wrong with the index, or still missing in it; empty if it is complete."""
+    @property
+    def trouble(self) -> str:
+        """Why the index is not built at present; empty if it is."""
         if self.failed:
             return f"the index is not built any more, {self.failed}: queries by key find nothing behind {self.position}"
+        return f"the index cannot be built at present, it tries again: {self._held_by}" if self._held_by else ""
+
+    def describe(self) -> str:
+        """What is wrong with the index, or still missing in it; empty if it is complete."""
         left_bytes = self._queue_begin - self.position if self._is_open else 0
-        if self._held_by:
-            return f"the index cannot be built at present, it tries again: {self._held_by}"
+        if self.trouble:
+            return self.trouble
         return f"the index is being built, {left_bytes} bytes of the log to go" if left_bytes > 0 else ""
 
     # ---- life
