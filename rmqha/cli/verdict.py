@@ -7,6 +7,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     min_offset max_offset flushed_offset confirm_offset dispatched_offset
     write_refusal    why sends are refused (write error, disk full), or None; a slave's own role is no reason here
     lost_queues      which consume queues lack files, or have damaged ones, and are built again, in a sentence, or None
+    index_trouble    why messages that come now are not found by key, in a sentence, or None
     disk_used_percent disk_looked_s_ago
     mapped_file_size_commit_log
     group_clashes    what does not belong together among this broker and its slaves, a sentence each
@@ -88,7 +89,8 @@ def judge(facts: dict[str, Any]) -> Verdict:
     if facts.get("starting"):
         return _judge_starting(facts["starting"], name)
     verdict = _judge_by_kind(facts, name)
-    troubles = [*_bugs_met(facts), *filter(None, [facts.get("lost_queues")]), *facts.get("not_registered", ())]
+    sentences = filter(None, [facts.get("lost_queues"), facts.get("index_trouble")])
+    troubles = [*_bugs_met(facts), *sentences, *facts.get("not_registered", ())]
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level
         return replace(verdict, level=level, reasons=(*verdict.reasons, *troubles))
