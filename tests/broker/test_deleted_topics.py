@@ -8,6 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.deleted_topics import DeletedTopic, DeletedTopics, decode_deleted
+from rmqha.cli.store_place import deleted_queues
 from rmqha.codec import java_json
 from rmqha.codec.admin_headers import CreateTopicRequestHeader, TopicRequestHeader
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -17,6 +18,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.client import RemotingClient
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.os_disk import OsDisk
+from rmqha.store.queue_verify import verify_queues
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.test_dledger_broker import asked, group_of
 from tests.broker.test_pair import Pair
@@ -217,6 +219,24 @@ async def test_a_slave_that_begins_later_has_nothing_of_a_deleted_topic(autojump
         async with pair.slave.broker(), pair.slave.client() as other:
             await trio.sleep(30)
             assert await pulled(other, 1) == (ResponseCode.SUCCESS, 2, [b"new"])
+
+
+async def test_a_store_with_a_deleted_topic_is_good(machine: Machine, autojump_clock: MockClock) -> None:
+    """As `rmqha log verify` looks at it."""
+    async with serving(machine) as client:
+        await send(client, b"old", b"older")
+        await pulled(client)
+        await ask(client, delete_request())
+        await gone(machine)
+        await send(client, b"new")
+        await pulled(client, 2)
+    disk = machine.disk.mount()
+    deleted = deleted_queues(disk, "/store")
+    assert deleted == {("t", 0): 2}
+    places = ("/store/commitlog", "/store/consumequeue")
+    found = verify_queues(disk, *places, deleted=deleted)
+    assert (found.units, found.problems) == (1, [])
+    assert verify_queues(disk, *places).problems
 
 
 async def test_a_deleted_topic_stays_so_with_the_next_leader(autojump_clock: MockClock) -> None:
