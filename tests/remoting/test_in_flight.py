@@ -24,6 +24,7 @@ from rmqha.remoting.in_flight import REQUEST_BYTES
 from rmqha.remoting.limits import RemotingLimits
 from rmqha.remoting.response_table import Outcome
 from rmqha.remoting.server import RemotingServer
+from rmqha.remoting.turns import REQUESTS_A_TURN
 from tests.fakes import MemoryNetwork, MemoryPipe, MemoryStream
 from tests.settings import remoting_limits
 
@@ -342,6 +343,20 @@ async def test_each_answer_gives_back_what_its_own_request_took(autojump_clock: 
             connection, request = broker.held.pop()
             connection.respond(request, 0)
             assert server.capacity.used_bytes == connection.in_flight.size == sum(taken[: len(broker.held)])
+
+
+async def test_what_was_received_at_once_is_not_decoded_beyond_what_may_be_in_flight(autojump_clock: MockClock) -> None:
+    """26,000 of the smallest requests fit into what is received at once, and each takes 2 KiB."""
+    limits = remoting_limits(max_in_flight_bytes_per_connection=100 * REQUEST_BYTES)
+    async with connected(limits) as (broker, server, client):
+        client.put_nowait(b"".join(RemotingCommand(HELD, opaque).encode() for opaque in range(2000)))
+        handled = 0
+        while handled < 2000:
+            await trio.testing.wait_all_tasks_blocked()
+            assert 0 < len(broker.held) <= REQUESTS_A_TURN
+            handled += len(broker.held)
+            broker.echo_held()
+        assert (server.capacity.used_bytes, server.capacity.owed.size) == (0, 0)
 
 
 async def test_answers_to_requests_of_ours_take_nothing(autojump_clock: MockClock) -> None:

@@ -300,7 +300,10 @@ class Attack:
         each_max = LIMITS["in_flight_share_bytes"] + 2 * LIMITS["receive_size"] + 256 * REQUEST_BYTES
         assert capacity.used_bytes <= LIMITS["max_in_flight_bytes"] + len(connections) * each_max
         for connection in connections:
-            assert connection.in_flight.size >= self.broker.kept_for(connection)
+            kept = self.broker.kept_for(connection)
+            assert connection.in_flight.size >= kept
+            if connection.takes_answers:
+                assert connection.in_flight.size == kept, "nothing waits for its turn"
 
 
 async def ask_honestly(network: MemoryNetwork, served: list[int]) -> None:
