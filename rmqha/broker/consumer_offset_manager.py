@@ -21,6 +21,7 @@ _MERGED_AT_ONCE: Final = 1000
 """Offsets: less than a millisecond's work."""
 
 _SPLIT_AT_ONCE: Final = 5000
+_REMOVED_AT_ONCE: Final = 500
 """Keys, likewise."""
 
 OffsetsOfQueues = dict[int, int]
@@ -94,14 +95,17 @@ class ConsumerOffsetManager:
         """Where ``group`` goes on, or None if it never committed."""
         return self._table.get(topic + TOPIC_GROUP_SEPARATOR + group, {}).get(queue_id)
 
-    def remove_offset(self, group: str) -> None:
+    async def remove_offset_in_turns(self, group: str) -> None:
         """Forget how far ``group`` is, in all topics. What slaves know of it they keep."""
-        gone = [key for key in self._table if key.endswith(TOPIC_GROUP_SEPARATOR + group)]
-        for key in gone:
-            queues = self._table.pop(key)
-            self._entries -= len(queues)
-            self._size -= _QUEUE_SIZE * len(queues) + _size_of_key(key)
-        self.dirty = self.dirty or bool(gone)
+        topics = iter(await self.topics_of_in_turns(group))
+        while piece := list(islice(topics, _REMOVED_AT_ONCE)):
+            for topic in piece:
+                key = topic + TOPIC_GROUP_SEPARATOR + group
+                if (queues := self._table.pop(key, None)) is not None:
+                    self._entries -= len(queues)
+                    self._size -= _QUEUE_SIZE * len(queues) + _size_of_key(key)
+                    self.dirty = True
+            await trio.lowlevel.checkpoint()
 
     def query_offsets(self, group: str, topic: str) -> OffsetsOfQueues:
         """Where ``group`` goes on, by queue."""

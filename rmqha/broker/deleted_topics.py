@@ -44,10 +44,16 @@ class DeletedTopic:
 
 
 class DeletedTopics:
-    """The table, which the consume queues obey."""
+    """The table, which the consume queues obey.
+
+    Attributes:
+        queue_count: so many queues there are in it.
+        json_size: the bytes that it has at most. Both are asked for each topic that is made.
+    """
 
     def __init__(self) -> None:
         self._table: dict[str, DeletedTopic] = {}
+        self.queue_count = self.json_size = 0
         self._queues: ConsumeQueueTable | None = None
         self._log_begins_at: Callable[[], int] = lambda: 0
 
@@ -58,16 +64,6 @@ class DeletedTopics:
     def __bool__(self) -> bool:
         return bool(self._table)
 
-    @property
-    def queue_count(self) -> int:
-        """So many queues there are in it."""
-        return sum(len(deleted.ends) for deleted in self._table.values())
-
-    @property
-    def json_size(self) -> int:
-        """The bytes that it has at most."""
-        return sum(len(topic) + _ENTRY_SIZE for topic in self._table) + self.queue_count * _QUEUE_SIZE
-
     def find(self, topic: str) -> DeletedTopic | None:
         """What is deleted of a topic."""
         return self._table.get(topic)
@@ -77,7 +73,14 @@ class DeletedTopics:
         known = self._table.get(topic)
         self._hide(topic, DeletedTopic(before, {**(known.ends if known else {}), **ends}))
 
+    def _count(self, topic: str, deleted: DeletedTopic | None, sign: int) -> None:
+        if deleted is not None:
+            self.queue_count += sign * len(deleted.ends)
+            self.json_size += sign * (len(topic) + _ENTRY_SIZE + len(deleted.ends) * _QUEUE_SIZE)
+
     def _hide(self, topic: str, deleted: DeletedTopic) -> None:
+        self._count(topic, self._table.get(topic), -1)
+        self._count(topic, deleted, +1)
         self._table[topic] = deleted
         if self._queues is not None:
             self._queues.hide(deleted.keys(topic))
@@ -99,6 +102,7 @@ class DeletedTopics:
         gone = {topic: one for topic, one in self._table.items() if one.before <= log_begins_at}
         for topic, deleted in gone.items():
             del self._table[topic]
+            self._count(topic, deleted, -1)
             if self._queues is not None:
                 self._queues.forget_hidden(deleted.keys(topic))
         return bool(gone)
@@ -110,6 +114,7 @@ class DeletedTopics:
         what a master leaves out because its log holds nothing of it stays deleted.
         """
         former, self._table = self._table, {}
+        self.queue_count = self.json_size = 0
         for topic, deleted in table.items():
             self._hide(topic, deleted)
             if former.get(topic) != deleted:

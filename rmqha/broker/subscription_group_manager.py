@@ -140,6 +140,8 @@ class SubscriptionGroupManager:
         self._table = _built_in()
         self._size = self._count_size()
         self._shares: Final = Shares()
+        self._made_by: Final = dict[str, str]()
+        """The host whose share a group takes."""
         self._warnings: Final = LogLimit()
         self.data_version: tuple[int, int] = (now_ms(), 0)
         self.dirty = False
@@ -172,6 +174,7 @@ class SubscriptionGroupManager:
             self._warnings.log(logger.warning, "subscription_group.not_kept", group=group[:80], reason=problem)
             return config
         self._shares.add(host, made.json_size)
+        self._made_by[group] = host
         self._put(made)
         return made
 
@@ -194,7 +197,12 @@ class SubscriptionGroupManager:
         former = self._table.pop(group, None)
         if former is not None:
             self._size -= former.json_size
+            self._give_back(group)
             self._note_change()
+
+    def _give_back(self, group: str) -> None:
+        if (host := self._made_by.pop(group, None)) is not None:
+            self._shares.add(host, -SubscriptionGroupConfig(group).json_size)
 
     def _put(self, config: SubscriptionGroupConfig) -> None:
         former = self._table.get(config.group_name)
@@ -225,6 +233,8 @@ class SubscriptionGroupManager:
             return
         self._table = _built_in() | table.groups
         self._size = self._count_size()
+        for group in [group for group in self._made_by if group not in self._table]:
+            self._give_back(group)
         self.data_version = table.data_version
         self.dirty = True
 

@@ -138,7 +138,7 @@ class BrokerConfig(
         BOOLEAN,
         "true",
         roles=MASTER,
-        meaning="Also store the replies to messages that were sent as requests, in CLUSTER_REPLY_TOPIC.",
+        meaning="Also store the replies to messages that were sent as requests, in <brokerClusterName>_REPLY_TOPIC.",
     )
     slave_read_enable: bool = key(
         "slaveReadEnable",

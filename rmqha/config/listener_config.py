@@ -33,7 +33,7 @@ class ListenerConfig:
         low=1,
         high=1_000_000,
         ours=True,
-        meaning="Most client connections at one time; further ones are closed at once.",
+        meaning="Most client connections at one time; beyond them one that has proved nothing yet gives way.",
     )
     max_connections_per_address: int = key(
         "maxConnectionsPerAddress",

@@ -19,11 +19,11 @@ class ListenerTlsConfig:
         choice(TlsMode),
         "disabled",
         ours=True,
-        meaning="TLS for clients on listenPort and listenPort - 2: disabled, permissive (both kinds on one port), or "
+        meaning="TLS for clients, on each port that serves them: disabled, permissive (both kinds on one port), or "
         "enforcing (plain connections are closed).",
     )
     tls_cert_path: str = key(
-        "tlsCertPath", PATH, "", ours=True, meaning="This broker's certificate for clients, with its chain, as PEM."
+        "tlsCertPath", PATH, "", ours=True, meaning="The certificate that clients are shown, with its chain, as PEM."
     )
     tls_key_path: str = key("tlsKeyPath", PATH, "", ours=True, meaning="The key of tlsCertPath, as PEM, not encrypted.")
     tls_trust_cert_path: str = key(
@@ -31,7 +31,7 @@ class ListenerTlsConfig:
         PATH,
         "",
         ours=True,
-        meaning="Authorities whose certificates clients may present, and other brokers' listenPorts.",
+        meaning="Authorities whose certificates clients may present, and the brokers that this process asks.",
     )
     tls_need_client_auth: bool = key(
         "tlsNeedClientAuth",

@@ -28,6 +28,29 @@ def test_a_commit_may_go_back() -> None:
     assert again.query_offset("g", "t", 0) == 0
 
 
+async def test_a_group_is_forgotten_in_turns(autojump_clock: MockClock) -> None:
+    offsets = ConsumerOffsetManager()
+    for number in range(2000):
+        offsets.commit_offset("gone", f"t{number}", 0, offset=number + 1)
+    offsets.commit_offset("kept", "t1", 0, offset=5)
+    offsets.dirty = False
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count_turns)
+        await offsets.remove_offset_in_turns("gone")
+        nursery.cancel_scope.cancel()
+    assert turns > 3
+    assert offsets.to_json() == {"offsetTable": {"t1@kept": {0: 5}}}
+    assert offsets.dirty
+
+
 async def test_a_slave_keeps_the_larger_of_its_own_and_its_masters() -> None:
     offsets, master = ConsumerOffsetManager(), ConsumerOffsetManager()
     offsets.commit_offset("g", "t", 0, offset=5)

@@ -320,3 +320,30 @@ def test_what_another_master_has_not_deleted_is_there_again() -> None:
 def test_what_is_no_table_is_refused(value: object) -> None:
     with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
         decode_deleted(value)
+
+
+def test_what_is_counted_of_deleted_topics_is_what_there_is() -> None:
+    """Each topic that is made asks for it, so it is not counted anew each time."""
+    deleted, queues = DeletedTopics(), ConsumeQueueTable(OsDisk(), "nowhere", file_size=200)
+    begins = [0]
+    deleted.connect(queues, log_begins_at=lambda: begins[0])
+
+    def check(queue_count: int) -> None:
+        assert deleted.queue_count == queue_count
+        assert deleted.json_size >= len(java_json.dumps(deleted.to_json())) - len("{}")
+        assert deleted.json_size <= 200 * queue_count
+
+    check(0)
+    deleted.add("a", {0: 5, 1: 2**40}, before=1000)
+    check(2)
+    deleted.add("a", {1: 2**41, 2: 7}, before=1500)
+    check(3)
+    deleted.add("b", {0: 7}, before=2000)
+    check(4)
+    begins[0] = 1500
+    deleted.expire()
+    check(1)
+    deleted.replace({"b": DeletedTopic(2000, {0: 7, 1: 8}), "c": DeletedTopic(3000, {0: 1})})
+    check(3)
+    deleted.replace({})
+    check(0)

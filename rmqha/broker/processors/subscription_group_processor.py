@@ -55,10 +55,8 @@ class SubscriptionGroupProcessor:
             return refusal
         header = decode_header(DeleteSubscriptionGroupRequestHeader, request)
         self._groups.delete(header.group_name)
-        if header.remove_offset:
-            self._metadata.offsets.remove_offset(header.group_name)
         self._lines.log(logger.info, "subscription_group.deleted", group=header.group_name[:80], peer=connection.peer)
-        self._answer_saved(connection, request)
+        self._answer_saved(connection, request, without_offsets_of=header.group_name if header.remove_offset else "")
         return None
 
     def _refusal(self) -> RemotingCommand | None:
@@ -67,11 +65,13 @@ class SubscriptionGroupProcessor:
         remark = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
         return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
 
-    def _answer_saved(self, connection: Connection, request: RemotingCommand) -> None:
-        connection.start_soon(self._save, connection, connection.let_go(request))
+    def _answer_saved(self, connection: Connection, request: RemotingCommand, *, without_offsets_of: str = "") -> None:
+        connection.start_soon(self._save, connection, connection.let_go(request), without_offsets_of)
 
-    async def _save(self, connection: Connection, request: RemotingCommand) -> None:
+    async def _save(self, connection: Connection, request: RemotingCommand, without_offsets_of: str) -> None:
         with connection.fenced(request):
+            if without_offsets_of:
+                await self._metadata.offsets.remove_offset_in_turns(without_offsets_of)
             await self._metadata.save()
             if self._groups.dirty:
                 raise RemoteProtocolError("it is changed, but not saved: metadata.not_saved in the broker's log")
