@@ -26,6 +26,7 @@ from rmqha.codec.codes import LanguageCode, RequestCode, ResponseCode
 from rmqha.codec.headers import decode_header, encode_header
 from rmqha.codec.message_queue import message_queue, message_queue_key
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import LocalProtocolError
 from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
@@ -34,6 +35,8 @@ from rmqha.store.message_store import DefaultMessageStore
 
 logger = structlog.get_logger()
 
+ENTRIES_MAX: Final = 160_000
+"""Queues in one answer: each takes more than 100 bytes of its frame, and some 500 while it is made."""
 _TO_THE_END: Final = -1
 """A time: every message counts as consumed."""
 
@@ -84,6 +87,7 @@ class ConsumeAdminProcessor:
         tps = 0.0
         for config in self._subscribed(group, topics):
             table |= await self._stats_of_topic(group, config, queue_nums=config.read_queue_nums)
+            _check_fits(len(table))
             tps += self._stats.tps_group_get_nums(group, config.topic_name)
         return await _answer({"consumeTps": tps, "offsetTable": table})
 
@@ -115,13 +119,14 @@ class ConsumeAdminProcessor:
     async def _broker_consume_stats(self, header: GetConsumeStatsInBrokerHeader) -> RemotingCommand:
         await wait_visible(self._store)
         by_group: list[dict[str, Any]] = []
-        total_diff = 0
+        total_diff = entries = 0
         for group, topics in (await self._offsets.topics_by_group_in_turns()).items():
             stats: list[dict[str, Any]] = []
             for config in self._subscribed(group, topics):
                 if header.is_order and not config.order:
                     continue
                 table = await self._stats_of_topic(group, config, queue_nums=config.write_queue_nums)
+                _check_fits(entries := entries + len(table))
                 total_diff += sum(one["brokerOffset"] - one["consumerOffset"] for one in table.values())
                 tps = self._stats.tps_group_get_nums(group, config.topic_name)
                 stats.append({"consumeTps": tps, "offsetTable": table})
@@ -208,6 +213,15 @@ class ConsumeAdminProcessor:
                 RemotingCommand(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext_fields=encode_header(header), body=body)
             )
         return True
+
+
+def _check_fits(entries: int) -> None:
+    """Raises LocalProtocolError: the answer would not fit a frame. Made to its end, it might take gigabytes."""
+    if entries > ENTRIES_MAX:
+        raise LocalProtocolError(
+            f"the offsets of more than {ENTRIES_MAX} queues do not fit an answer: ask by group and topic "
+            "(mqadmin consumerProgress -g GROUP -t TOPIC)"
+        )
 
 
 async def _answer(body: dict[str, Any]) -> RemotingCommand:

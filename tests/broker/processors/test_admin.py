@@ -8,6 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.broker_status import readable_bytes
+from rmqha.broker.processors import consume_admin_processor
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import UpdateConsumerOffsetRequestHeader, encode_header
@@ -154,6 +155,23 @@ async def test_how_far_a_group_is(machine: Machine, autojump_clock: MockClock) -
         assert (span["consumeTimeStamp"], span["minTimeStamp"]) == (
             consumed_ms, broker.store.store_time_in_queue("t", 0, 0),
         )  # fmt: skip
+
+
+async def test_an_answer_that_no_frame_would_hold_is_not_made_to_its_end(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets of one queue each, of many groups, asked for all queues of a large topic: gigabytes."""
+    monkeypatch.setattr(consume_admin_processor, "ENTRIES_MAX", 7)
+    async with machine.broker() as broker, machine.client() as client:
+        await send_some(client, 1)
+        await commit(client, 1)
+        for code in (RequestCode.GET_CONSUME_STATS, RequestCode.GET_BROKER_CONSUME_STATS):
+            await told(client, code, consumerGroup="g", isOrder="false")
+        await commit(client, 1, group="h")
+        broker.offsets.commit_offset("g", "BenchmarkTest", 0, offset=0)
+        for code in (RequestCode.GET_CONSUME_STATS, RequestCode.GET_BROKER_CONSUME_STATS):
+            answer = await ask(client, request(code, consumerGroup="g", isOrder="false"))
+            assert (answer.code, "do not fit" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
 
 
 async def test_a_groups_offsets_are_cloned(machine: Machine, autojump_clock: MockClock) -> None:
