@@ -23,7 +23,7 @@ from rmqha.codec.register_broker import DataVersion
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import MASTER_ID, decode_route
 from rmqha.config import BrokerConfig, split_address
-from rmqha.errors import RemoteProtocolError, RemotingError
+from rmqha.errors import ProtocolError, RemoteProtocolError, RemotingError
 from rmqha.remoting.client import RemotingClient, open_remoting_client
 from rmqha.store.config_files import encode_in_turns
 from rmqha.transport import Network
@@ -110,7 +110,7 @@ class NameServers:
                         if self.failures.pop(name_server, None):
                             logger.info("name_servers.registered", name_server=name_server)
                         await self._wait_for_news(client, told)
-            except (RemotingError, RemoteProtocolError) as error:
+            except (RemotingError, ProtocolError) as error:  # ours as well: a table that is too large to tell
                 if name_server not in self.failures:
                     logger.warning("name_servers.not_registered", name_server=name_server, reason=str(error))
                 self.failures[name_server] = str(error)

@@ -13,7 +13,7 @@ from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import Identity, NameServers
 from rmqha.broker.topic_config_manager import TopicConfigManager
-from rmqha.codec import java_json
+from rmqha.codec import java_json, remoting
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import BrokerData, TopicRouteData, decode_route, encode_route
@@ -230,6 +230,21 @@ async def test_what_a_name_server_answers_ends_nothing(net: SimNet, autojump_clo
             await trio.sleep(100)
         assert len([log for log in logs if log["event"] == "name_servers.not_registered"]) == 1
         assert await ours.find_master() == ""
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_table_that_no_frame_holds_ends_no_broker(
+    net: SimNet, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, ours = NameServer(net), name_servers(net)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(names.run)
+        with monkeypatch.context() as patch:
+            patch.setattr(remoting, "FRAME_SIZE_MAX", 500)
+            nursery.start_soon(ours.run)
+            await trio.sleep(10)
+            assert "exceeds 500" in "".join(ours.not_registered())
+        await eventually(lambda: names.brokers == {0: "10.0.0.1:10911"} and not ours.not_registered())
         nursery.cancel_scope.cancel()
 
 
