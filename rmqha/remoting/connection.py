@@ -122,11 +122,11 @@ class Connection:
         self._fence.refuse(self, request, error)
 
     def notify(self, request: RemotingCommand) -> bool:
-        """Tell the client something that it does not answer. False: it is not told, as it takes no answers now."""
+        """Tell the client something that it does not answer; the body is not copied. False: it takes no answers now."""
         if not self.takes_answers:
             return False
         request.opaque, request.flag = self._responses.next_opaque(), FLAG_ONEWAY
-        self._outgoing.put(request.encode())
+        self._outgoing.put_all((request.encode_header(len(request.body)), request.body))
         return True
 
     async def invoke(self, request: RemotingCommand, *, timeout_s: float) -> RemotingCommand:

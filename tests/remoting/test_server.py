@@ -623,3 +623,19 @@ async def test_a_push_is_one_way_and_answers_after_the_end_go_nowhere(autojump_c
         with pytest.raises(RemotingSendRequestError):
             await connection.invoke(RemotingCommand(307), timeout_s=3)
         assert server.capacity.used_bytes == 0
+
+
+async def test_a_push_to_many_is_kept_once(autojump_clock: MockClock) -> None:
+    """All members of a group get one table: a copy for each would take its size times their number."""
+    tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy does not count allocations")
+    echo = Echo()
+    async with serving(echo) as (_server, connect):
+        for _ in range(10):
+            await (await connect()).send(request(2))
+        await trio.testing.wait_all_tasks_blocked()
+        body = bytes(200_000)
+        tracemalloc.start()
+        assert all(connection.notify(RemotingCommand(220, body=body)) for connection, _ in echo.held)
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert (len(echo.held), kept < len(body)) == (10, True)

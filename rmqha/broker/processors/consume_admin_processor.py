@@ -14,7 +14,6 @@ from rmqha.broker.metadata import MetadataService
 from rmqha.broker.processors.topic_stats_processor import pause
 from rmqha.broker.topic_config_manager import TopicConfig
 from rmqha.broker.visible import wait_visible
-from rmqha.codec import java_json
 from rmqha.codec.admin_headers import (
     CloneGroupOffsetRequestHeader,
     GetConsumeStatsInBrokerHeader,
@@ -35,6 +34,8 @@ from rmqha.store.message_store import DefaultMessageStore
 
 logger = structlog.get_logger()
 
+TOLD_BYTES_MAX: Final = 1024 * 1024
+"""Of a table that each member of a group is sent: some 10,000 queues."""
 ENTRIES_MAX: Final = 160_000
 """Queues in one answer: each takes more than 100 bytes of its frame, and some 500 while it is made."""
 _TO_THE_END: Final = -1
@@ -180,7 +181,7 @@ class ConsumeAdminProcessor:
                 return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
             wanted = self._offset_at(topic, queue_id, header.timestamp)
             offsets[queue_id] = wanted if header.is_force or wanted < consumed else consumed
-        if not self._tell_members(header, offsets, is_cpp=is_cpp):
+        if not await self._tell_members(header, offsets, is_cpp=is_cpp):
             remark = (
                 f"Consumer not online, so can not reset offset, Group: {group:.255} Topic: {topic:.127} "
                 f"Timestamp: {header.timestamp}"
@@ -198,8 +199,12 @@ class ConsumeAdminProcessor:
         name = self._broker_name
         return {message_queue_key(topic, queue_id, broker_name=name): offset for queue_id, offset in offsets.items()}
 
-    def _tell_members(self, header: ResetOffsetRequestHeader, offsets: dict[int, int], *, is_cpp: bool) -> bool:
-        """Send 220 to each; False if there is none."""
+    async def _tell_members(self, header: ResetOffsetRequestHeader, offsets: dict[int, int], *, is_cpp: bool) -> bool:
+        """Send 220 to each; False if there is none.
+
+        Raises:
+            LocalProtocolError: the table is too large to be sent to them all.
+        """
         found = self._consumers.find_group(header.group)
         if found is None:
             return False
@@ -207,8 +212,14 @@ class ConsumeAdminProcessor:
         if is_cpp:
             name = self._broker_name
             table = [message_queue(header.topic, one, broker_name=name) | {"offset": offsets[one]} for one in offsets]
-        body = java_json.dumps({"offsetTable": table}).encode()
-        for member in [*found.members]:
+        body = await encode_in_turns({"offsetTable": table})
+        if len(body) > TOLD_BYTES_MAX:
+            raise LocalProtocolError(
+                f"the offsets of {len(offsets)} queues take {len(body)} bytes, and each member of a group is sent no "
+                f"more than {TOLD_BYTES_MAX}, the limit: stop the group, then reset it"
+            )
+        for number, member in enumerate([*found.members]):
+            await pause(number)
             member.notify(
                 RemotingCommand(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext_fields=encode_header(header), body=body)
             )

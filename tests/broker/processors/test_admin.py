@@ -295,3 +295,19 @@ async def test_members_of_a_group_are_told_where_to_go_on(machine: Machine, auto
         assert java_json.loads(asked.body) == answer
         assert (asked.ext_fields["topic"], asked.ext_fields["group"]) == ("t", "g")
         assert (await told(client, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="t"))["groupList"] == ["g"]
+
+
+async def test_a_table_too_large_for_every_member_is_sent_to_none(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consume_admin_processor, "TOLD_BYTES_MAX", 50)
+    async with machine.broker(), machine.client() as client, member_of(machine, "c") as member:
+        await send_some(client, 1)
+        for queue_id in range(4):
+            await commit(client, 0, queue_id=queue_id)
+        await member.heartbeat("g")
+        reset = request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, topic="t", group="g", timestamp=0, isForce="true")
+        answer = await ask(client, reset)
+        await trio.sleep(1)
+        assert (answer.code, member.asked) == (ResponseCode.SYSTEM_ERROR, [])
+        assert "limit" in (answer.remark or "")
