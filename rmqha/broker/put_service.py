@@ -19,9 +19,11 @@ import trio
 
 from rmqha.broker.durability import Answer, Durability
 from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.transaction.half_message import HALF_TOPIC
 from rmqha.codec.delayed_message import real_topic
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
+from rmqha.remoting.turns import PASS_S
 from rmqha.store.log import PutRequest
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import AppendResult, PutMessageStatus
@@ -40,6 +42,7 @@ _NO_ROOM: Final = AppendResult(
     remark="too many bytes wait for the log's next file or for topics.json already: this is not stored. "
     "Does the disk hang?",
 )
+_TOPICS_BEFORE_THEIRS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC})
 _TOPIC_SAVED_S: Final = 2.0
 """A put to a new topic waits so long for topics.json at most: less than clients wait for the answer."""
 
@@ -49,6 +52,8 @@ _BUSY_PEERS_MIN: Final = 4
 """When the last so many puts came within so long, from so many, others are on their way in this pass of the loop."""
 _FEW: Final = 32
 """As many puts as these together are worth an append of their own."""
+_PASS_S: Final = 2 * PASS_S
+"""As long at most what was held back is appended in one pass, of which requests take half as much."""
 _AT_ONCE_MAX: Final = 256
 _AT_ONCE_BYTES_MAX: Final = 512 * 1024
 """What is appended at once, of several callers."""
@@ -203,9 +208,17 @@ class PutMessageService:
             await self._backlog_grew.wait()
             self._backlog_grew = trio.Event()
             while self._backlog:
-                if not self._append_first() and not await self._is_segment_made():
+                if not self._append_some() and not await self._is_segment_made():
                     await self._refuse_backlog()
                 await trio.lowlevel.checkpoint()
+
+    def _append_some(self) -> bool:
+        """Append, in one pass, more than clients can bring in it; False if the next segment is still not there."""
+        ends_at = trio.current_time() + _PASS_S
+        while self._append_first():
+            if not self._backlog or trio.current_time() >= ends_at:
+                return True
+        return False
 
     def _append_first(self) -> bool:
         """Append what has waited longest; False if the next segment is still not there."""
@@ -271,15 +284,18 @@ class PutMessageService:
         waiting: list[_Waiting] = []
         done = 0
         for number, (puts, caller) in enumerate(held):
+            if len(results) < done + len(puts):  # given back before anybody is told, who may put something: it is begun
+                self._give_back([(puts[len(results) - done :], caller), *held[number + 1 :]])
+                held = [*held[:number], (puts[: len(results) - done], caller)]
+                break
+            done += len(puts)
+        done = 0
+        for puts, caller in held:
             of_this, done = results[done : done + len(puts)], done + len(puts)
-            if len(of_this) < len(puts):
-                self._give_back([(puts[len(of_this) :], caller), *held[number + 1 :]])
             with caller.fenced():
                 settled = self._settle(puts, of_this, caller)
                 if settled is not None:
                     waiting.append(settled)
-            if len(of_this) < len(puts):
-                break
         if waiting:
             ends = [end for one in waiting for end in one.ends]
             self._durability.answer_when_durable(waiting[0].begin, ends, partial(_answer_each, waiting))
@@ -342,8 +358,8 @@ def _size_of(puts: list[Put[Any]]) -> int:
 
 
 def _topic_of(request: PutRequest) -> str:
-    """The topic for whose sake it may have to wait: of a delayed message the one in which it will be delivered."""
+    """The topic for whose sake it may have to wait: of a delayed or half message the one in which it will be seen."""
     records = (request,) if isinstance(request, PreparedRecord) else request
-    if not records or records[0].topic != SCHEDULE_TOPIC:
+    if not records or records[0].topic not in _TOPICS_BEFORE_THEIRS:
         return records[0].topic if records else ""
     return real_topic(records[0].tail)

@@ -5,8 +5,10 @@ from contextlib import AbstractContextManager
 
 import pytest
 import trio
+import trio.lowlevel
 from trio.testing import MockClock
 
+from rmqha.broker.durability import Answer
 from rmqha.broker.put_service import Put, PutMessageService
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.remoting.fence import Fence
@@ -118,6 +120,75 @@ async def test_what_there_is_no_room_for_yet_stays_in_order(
             [(f"{number}.{part}", OK) for part in range(2)] for number in range(16)
         ]
         assert [place for caller in callers for place in caller.places] == list(range(1, 33))
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_came_in_one_pass_is_appended_in_the_next(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much it is: otherwise it would never go, and later puts would wait behind it."""
+    async with waiting_for_replicas() as (service, store, _), trio.open_nursery() as nursery:
+        passes, seen = 0, set[int]()
+        put_messages = store.put_messages
+
+        def put_and_note(requests: Sequence[PutRequest]) -> list[AppendResult]:
+            seen.add(passes)
+            return put_messages(requests)
+
+        async def count_passes() -> None:
+            nonlocal passes
+            while True:
+                passes += 1
+                await trio.lowlevel.checkpoint()
+
+        nursery.start_soon(service.run)
+        nursery.start_soon(count_passes)
+        await trio.lowlevel.checkpoint()
+        for number in range(BUSY + 30):
+            few = [Put("few", record(b"x"), wait=True, oneway=False)] * 16
+            service.put(few, Caller(f"10.0.0.9:{number}"))
+        monkeypatch.setattr(store, "put_messages", put_and_note)
+        before = store.max_offset
+        while passes < 20:
+            await trio.lowlevel.checkpoint()
+        assert len(seen) == 1
+        assert store.max_offset == before + 30 * 16 * record(b"x").size
+        nursery.cancel_scope.cancel()
+
+
+class Talkative(Caller):
+    """Who puts something itself once it is told."""
+
+    def __init__(self, peer: str, service: PutMessageService) -> None:
+        super().__init__(peer)
+        self._service = service
+
+    def prepare_answers(self, stored: list[tuple[str, AppendResult]]) -> Answer:
+        if stored[0][0] != "more":
+            self._service.put([Put("more", record(b"more"), wait=True, oneway=False)], self)
+        return super().prepare_answers(stored)
+
+
+async def test_what_was_begun_goes_on_before_anything_that_comes_of_an_answer(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log of entries forgets how far it is with a batch when it is given something else: it would be there twice."""
+    async with waiting_for_replicas() as (service, store, _), trio.open_nursery() as nursery:
+        bodies: list[list[bytes]] = []
+        put_messages = store.put_messages
+
+        def put_one_of_two(requests: Sequence[PutRequest]) -> list[AppendResult]:
+            bodies.append([bytes(one.body) for one in requests if isinstance(one, PreparedRecord)])
+            return put_messages(requests[:1] if len(bodies) == BUSY + 1 else requests)
+
+        monkeypatch.setattr(store, "put_messages", put_one_of_two)
+        nursery.start_soon(service.run)
+        for number in range(BUSY):
+            put_one(service, "before", Caller(f"10.0.0.9:{number}"))
+        for peer, body in (("10.0.0.9:1", b"commit"), ("10.0.0.9:2", b"batch")):
+            service.put([Put("one", record(body), wait=True, oneway=False)], Talkative(peer, service))
+        await trio.sleep(0.01)
+        assert bodies[BUSY:][:2] == [[b"commit", b"batch"], [b"batch", b"more"]]
         nursery.cancel_scope.cancel()
 
 

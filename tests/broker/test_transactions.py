@@ -1,5 +1,6 @@
 """Transactional messages: invariant I14 and traps 30 and 31 of the remoting spec, and what no crash may cost."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -38,6 +39,15 @@ async def test_i14_a_half_message_is_seen_once_if_it_is_committed(machine: Machi
         kept = {"TRAN_MSG": "true", "REAL_TOPIC": "t", "REAL_QID": "2", "PGROUP": "PG", "WAIT": "true"}
         assert kept.items() <= message.properties.items()
         assert [mark.body for mark in await seen(broker, topic=OP_TOPIC)] == [b"0"]
+
+
+async def test_a_new_topic_is_saved_before_a_half_message_to_it_is_answered(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """Its commit would otherwise make it again after a crash, with other queues."""
+    async with machine.broker(), machine.client() as client:
+        assert (await ask(client, half_request(b"x", b="new"))).code == ResponseCode.SUCCESS
+        assert "new" in json.loads(machine.disk.files["/store/config/topics.json"].durable)["topicConfigTable"]
 
 
 async def test_i14_a_half_message_that_is_rolled_back_is_never_seen(
