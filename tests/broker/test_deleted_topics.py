@@ -12,7 +12,7 @@ from rmqha.cli.store_place import deleted_queues
 from rmqha.codec import java_json
 from rmqha.codec.admin_headers import CreateTopicRequestHeader, TopicRequestHeader
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.headers import encode_header
+from rmqha.codec.headers import QueryConsumerOffsetRequestHeader, encode_header
 from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.client import RemotingClient
@@ -145,6 +145,22 @@ async def test_a_topic_that_is_only_deleted_does_not_come_back(
     async with serving(machine) as client:
         assert (await pulled(client))[0] == ResponseCode.TOPIC_NOT_EXIST
         assert await send(client, b"new") == [1]
+
+
+async def test_a_group_that_has_not_committed_begins_where_a_topic_made_again_does(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """As in a queue that begins at 0; told that nothing is found, its clients begin at the end."""
+    async with serving(machine) as client:
+        await send(client, b"old", b"older")
+        await pulled(client)
+        await ask(client, delete_request())
+        await send(client, b"new")
+        await pulled(client, 2)
+        header = QueryConsumerOffsetRequestHeader("new", "t", 0)
+        request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=encode_header(header))
+        answer = await ask(client, request)
+        assert (answer.code, answer.ext_fields) == (ResponseCode.SUCCESS, {"offset": "2"})
 
 
 async def test_a_held_pull_of_a_topic_that_is_deleted_is_told_so(machine: Machine, autojump_clock: MockClock) -> None:

@@ -80,12 +80,16 @@ class QueryProcessor:
         return None
 
     def query_consumer_offset(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """14: where a group goes on. Without a commit, or with a negative one: 0 if the queue still begins there."""
+        """14: where a group goes on; without a commit, or with a negative one, where the queue begins if that is there.
+
+        It begins at 0, or where its topic was deleted. Clients that are told that nothing is found begin at the end.
+        """
         header = decode_header(QueryConsumerOffsetRequestHeader, request)
         offset = self._offsets.query_offset(header.consumer_group, header.topic, header.queue_id)
         if offset is None or offset < 0:
-            begins_at_0 = self._store.get_min_offset_in_queue(header.topic, header.queue_id) <= 0
-            offset = 0 if begins_at_0 else None
+            begins_at = self._store.queues.deleted.get((header.topic, header.queue_id), 0)
+            is_whole = self._store.get_min_offset_in_queue(header.topic, header.queue_id) <= begins_at
+            offset = begins_at if is_whole else None
         if offset is None:
             return RemotingCommand(
                 ResponseCode.QUERY_NOT_FOUND, remark="Not found, maybe this group consumer boot first"
