@@ -196,5 +196,6 @@ def _learn_offsets(
             for requests in read_pieces(log, extent, dispatched):
                 for request in requests:
                     if enters_queue(request.sys_flag):
-                        table[request.topic, request.queue_id] = request.queue_offset + 1
+                        key = request.topic, request.queue_id
+                        table[key] = max(table.get(key, 0), request.queue_offset + 1)  # a deleted one ends behind it
                 yield

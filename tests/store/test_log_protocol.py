@@ -157,6 +157,13 @@ def test_where_queues_go_on_is_learned_past_what_is_dispatched(bench: Bench) -> 
     assert offsets == {("TopicTest", 0): 15, ("TopicTest", 1): 16}
 
 
+def test_a_deleted_queue_does_not_go_on_before_what_was_deleted(bench: Bench) -> None:
+    """Though the log holds its first messages, and dispatch has not come to them."""
+    bench.queues.hide({("TopicTest", 0): 15, ("TopicTest", 1): 20})
+    bench.dispatch()
+    assert next_queue_offsets(bench.log, bench.queues, dispatched=0) == {("TopicTest", 0): 15, ("TopicTest", 1): 20}
+
+
 def test_queues_are_emptied_only_where_the_log_has_no_gap_in_one(sparse: SparseBench) -> None:
     sparse.dispatch()
     assert empty_queues_of(sparse.queues, sparse.log)
