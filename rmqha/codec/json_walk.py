@@ -9,7 +9,8 @@ from rmqha.errors import RemoteProtocolError
 
 VALUE_SIZE_MAX: Final = 4096
 """Characters of what is taken at once: a fraction of a millisecond's work."""
-_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_SPACE: Final = re.compile(rf"[ \t\r\n]{{0,{VALUE_SIZE_MAX}}}")
+"""More between two tokens is no JSON of a broker's: nobody waits while it is skipped."""
 _decode: Final = json.JSONDecoder().raw_decode
 _NULL: Final = "null"
 

@@ -32,6 +32,7 @@ TOPICS_MAX: Final = 200_000
 """Of one registration: read, and not yet kept, they take some 50 MB."""
 _INFLATED_SIZE_MAX: Final = 64 * 1024 * 1024
 _INFLATED_AT_ONCE: Final = 64 * 1024
+_GIVEN_AT_ONCE: Final = 4 * 1024
 _QUEUE_NUMS: Final = 16
 _INT32: Final = range(-(1 << 31), 1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -175,7 +176,8 @@ class _Inflated:
 
     def __init__(self, data: bytes) -> None:
         self._stream = zlib.decompressobj()
-        self._rest = data
+        self._data = data
+        self._given = 0
         self._buffer = bytearray()
         self._size = 0
 
@@ -191,12 +193,17 @@ class _Inflated:
             raise RemoteProtocolError(f"a compressed registration has a part of {size} bytes")
         return self._take(size)
 
+    def _next_slice(self) -> bytes:
+        """What is inflated next: the stream copies what it leaves, so it is given a little at once."""
+        begin, self._given = self._given, self._given + _GIVEN_AT_ONCE
+        return self._data[begin : self._given]
+
     def _take(self, size: int) -> bytes:
         while len(self._buffer) < size:
-            part = self._stream.decompress(self._rest, _INFLATED_AT_ONCE)
-            self._rest = self._stream.unconsumed_tail
+            given = self._stream.unconsumed_tail or self._next_slice()
+            part = self._stream.decompress(given, _INFLATED_AT_ONCE)
             self._size += len(part)
-            if not part:
+            if not part and (self._stream.eof or not given):
                 raise RemoteProtocolError("a compressed registration ends too soon")
             if self._size > _INFLATED_SIZE_MAX:
                 raise RemoteProtocolError(f"a registration inflates to more than {_INFLATED_SIZE_MAX} bytes")

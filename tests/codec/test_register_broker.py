@@ -1,6 +1,7 @@
 """What brokers register: bodies as Java wrote them, compressed ones, and those of strangers."""
 
 import json
+import random
 import struct
 import zlib
 from pathlib import Path
@@ -120,6 +121,33 @@ def test_a_bomb_is_not_inflated() -> None:
         read(body, compressed=True)
 
 
+def test_to_inflate_copies_no_more_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What zlib leaves of its input it copies, for each piece that it gives."""
+    given, decompressobj = list[int](), zlib.decompressobj
+
+    class Stream:
+        def __init__(self) -> None:
+            self._stream = decompressobj()
+
+        def decompress(self, data: bytes, size_max: int) -> bytes:
+            given.append(len(data))
+            return self._stream.decompress(data, size_max)
+
+        @property
+        def unconsumed_tail(self) -> bytes:
+            return self._stream.unconsumed_tail
+
+        @property
+        def eof(self) -> bool:
+            return self._stream.eof
+
+    monkeypatch.setattr(zlib, "decompressobj", Stream)
+    topics = [f"t{number} 1 1 6 {random.Random(number).randbytes(1000).hex()}" for number in range(1000)]
+    body = compressed_body(*topics)
+    assert len(read(body, compressed=True)[1]) == 1000
+    assert sum(given) < 2 * len(body)
+
+
 @given(st.binary(max_size=200), st.booleans())
 def test_noise_is_an_error_of_ours(noise: bytes, compressed: bool) -> None:
     try:
@@ -127,6 +155,12 @@ def test_noise_is_an_error_of_ours(noise: bytes, compressed: bool) -> None:
     except RemoteProtocolError:
         return
     assert compressed or not noise or noise.strip() in (b"null", b"{}")
+
+
+def test_blanks_are_not_skipped_without_end() -> None:
+    assert read(b"{" + b" " * 4000 + b"}") == (DataVersion(), {})
+    with pytest.raises(RemoteProtocolError):
+        read(b"{" + b" " * 10_000 + b"}")
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "\ud800"])
