@@ -30,6 +30,8 @@ _GROUP_SIZE: Final = 64 * 1024
 """Charged for a brokerName: each lookup of a topic asks every group. So there are 2,048 at most."""
 _BROKER_SIZE: Final = 4 * 1024
 """Charged for a broker."""
+BROKERS_MAX: Final = 64
+"""Of one name: each route to its topics names them all."""
 _TOPIC_SIZE: Final = 256
 _CHANGED_AT_ONCE: Final = 500
 
@@ -111,6 +113,7 @@ class RouteInfoManager:
         former = self._by_address.get(registration.broker_addr)
         tells = registration.broker_id == MASTER_ID and not _has_told(former, registration)
         group = self._groups.get(name) or _Group(registration.cluster, name, host)
+        _check_brokers(group, registration, former)
         size = group.size_with(topics if tells else {})
         self._check_room(registration, host, growth=size - group.size + (_BROKER_SIZE if former is None else 0))
         if former is not None:
@@ -227,6 +230,16 @@ class RouteInfoManager:
             silence = f"it has not registered for {BROKER_CHANNEL_EXPIRED_TIME_S:g} s"
             self._lose(broker, silence)
             broker.connection.close(silence)
+
+
+def _check_brokers(group: _Group, registration: Registration, former: _Broker | None) -> None:
+    """Raises RemoteProtocolError: the group would have more brokers than it may."""
+    ids = {broker_id for broker_id, broker in group.brokers.items() if broker is not former}
+    if len(ids | {registration.broker_id}) > BROKERS_MAX:
+        raise RemoteProtocolError(
+            f"broker {registration.broker_addr:.80} is not registered: {BROKERS_MAX} brokers of the name "
+            f"{registration.broker_name:.80} are, which is the most"
+        )
 
 
 def _has_told(former: _Broker | None, registration: Registration) -> bool:

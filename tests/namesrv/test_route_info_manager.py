@@ -145,6 +145,20 @@ async def test_write_permission_is_taken_away_and_given_back(names: Names) -> No
     assert list(names.manager.change_write_perm("nobody", writable=False)) == [0]
 
 
+async def test_a_group_has_so_many_brokers_and_no_more(names: Names) -> None:
+    """A route names them all, to each client that asks."""
+    slaves = [replace(SLAVE, broker_id=number, broker_addr=f"10.6.6.6:{number}") for number in range(1, 65)]
+    for slave in slaves:
+        names.register(slave)
+    with pytest.raises(RemoteProtocolError, match="64 brokers"):
+        names.register(MASTER, "t")
+    names.register(replace(slaves[5], broker_addr="10.0.0.3:7"))
+    names.register(replace(slaves[6], broker_id=70))
+    names.manager.unregister_broker(slaves[0])
+    names.register(MASTER, "t")
+    assert len(names.addresses("t")) == 64
+
+
 async def test_one_host_leaves_room_for_others_and_gives_back_what_it_took(
     names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
