@@ -15,6 +15,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.config import BrokerConfig
 from rmqha.config.java_properties import format_property
 from rmqha.config.reference import shown_config
+from rmqha.log_limit import LogLimit
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.store.message_store import DefaultMessageStore
@@ -37,6 +38,7 @@ class AdminBrokerProcessor:
         self._topics: Final = topics
         self._replication: Final = replication
         self._config_text: Final = _as_text(config)
+        self._lines: Final = LogLimit()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes this processor answers."""
@@ -50,7 +52,7 @@ class AdminBrokerProcessor:
 
     def update_broker_config(self, connection: Connection, _request: RemotingCommand) -> RemotingCommand:
         """25: refused. Anybody who reaches the port could turn off what keeps messages safe."""
-        logger.warning("broker_config.update_refused", by=connection.peer)
+        self._lines.log(logger.warning, "broker_config.update_refused", by=connection.peer)
         return RemotingCommand(ResponseCode.NO_PERMISSION, remark=_REFUSED)
 
     def get_broker_config(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
@@ -69,7 +71,7 @@ class AdminBrokerProcessor:
 
     def delete_expired_commit_log(self, connection: Connection, _request: RemotingCommand) -> RemotingCommand:
         """329: delete expired files of the log whatever the hour."""
-        logger.info("commit_log.cleaning_requested", by=connection.peer)
+        self._lines.log(logger.info, "commit_log.cleaning_requested", by=connection.peer)
         self._store.cleaner.execute_delete_files_manually()
         return RemotingCommand(ResponseCode.SUCCESS)
 

@@ -26,6 +26,7 @@ from rmqha.codec.headers import decode_header, encode_header
 from rmqha.codec.message_queue import message_queue, message_queue_key
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import LocalProtocolError
+from rmqha.log_limit import LogLimit
 from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
@@ -64,6 +65,7 @@ class ConsumeAdminProcessor:
         self._broker_name: Final = broker_name
         self._address: Final = address
         self._answers: Final = answers
+        self._lines: Final = LogLimit()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes this processor answers."""
@@ -187,7 +189,8 @@ class ConsumeAdminProcessor:
                 f"Timestamp: {header.timestamp}"
             )
             return RemotingCommand(ResponseCode.CONSUMER_NOT_ONLINE, remark=remark)
-        logger.info("consumer_offset.reset", group=group, topic=topic, timestamp_ms=header.timestamp, by=peer)
+        facts = {"group": group, "topic": topic, "timestamp_ms": header.timestamp, "by": peer}
+        self._lines.log(logger.info, "consumer_offset.reset", **facts)
         return await _answer({"offsetTable": self._by_queue(topic, offsets)})
 
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:

@@ -18,6 +18,7 @@ from rmqha.codec.limits import topic_problem
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import QUEUE_NUMS_MAX
 from rmqha.errors import RemoteProtocolError
+from rmqha.log_limit import LogLimit
 from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
@@ -47,6 +48,7 @@ class TopicAdminProcessor:
         self._topics: Final = topics
         self._stats: Final = stats
         self._answers: Final = answers
+        self._lines: Final = LogLimit()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes this processor answers."""
@@ -85,7 +87,7 @@ class TopicAdminProcessor:
 
     async def _update(self, config: TopicConfig, peer: str) -> RemotingCommand:
         self._topics.update_topic_config(config)
-        logger.info("topic.updated", topic=config.topic_name, by=peer, **_numbers_of(config))
+        self._lines.log(logger.info, "topic.updated", topic=config.topic_name, by=peer, **_numbers_of(config))
         return await self._when_saved(config.topic_name)
 
     async def _delete(self, topic: str, peer: str) -> RemotingCommand:
@@ -101,7 +103,8 @@ class TopicAdminProcessor:
         self._topics.expire_deleted()
         self._topics.delete_topic_config(topic, ends, before=self._store.max_offset)
         self._stats.on_topic_deleted(topic)
-        logger.info("topic.deleted", topic=topic, by=peer, queues=len(ends), before=self._store.max_offset)
+        facts = {"topic": topic, "by": peer, "queues": len(ends), "before": self._store.max_offset}
+        self._lines.log(logger.info, "topic.deleted", **facts)
         answer = await self._when_saved(topic)
         if answer.code == ResponseCode.SUCCESS:
             self._topics.deleted.drop(topic)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.broker_status import readable_bytes
@@ -311,3 +312,32 @@ async def test_a_table_too_large_for_every_member_is_sent_to_none(
         await trio.sleep(1)
         assert (answer.code, member.asked) == (ResponseCode.SYSTEM_ERROR, [])
         assert "limit" in (answer.remark or "")
+
+
+LOGGED = {
+    "broker_config.update_refused": request(RequestCode.UPDATE_BROKER_CONFIG),
+    "commit_log.cleaning_requested": request(RequestCode.DELETE_EXPIRED_COMMITLOG),
+    "topic.updated": request(
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        topic="new", readQueueNums=1, writeQueueNums=1, perm=6, defaultTopic="TBW102", topicFilterType="SINGLE_TAG",
+    ),
+    "topic.deleted": request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="new"),
+    "consumer_offset.reset": request(
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, topic="t", group="g", timestamp=0, isForce="true"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("event", LOGGED)
+async def test_who_asks_again_and_again_fills_no_log(machine: Machine, event: str, autojump_clock: MockClock) -> None:
+    async with machine.broker(), machine.client() as client, member_of(machine, "c") as member:
+        await send_some(client, 1)
+        for queue_id in range(4):
+            await commit(client, 0, queue_id=queue_id)
+        await member.heartbeat("g")
+        begun_at = trio.current_time()
+        with capture_logs() as logs:
+            for _ in range(100):
+                await ask(client, LOGGED[event])
+        lines = [line for line in logs if line["event"] == event]
+        assert 0 < len(lines) <= 20 + trio.current_time() - begun_at
