@@ -93,12 +93,12 @@ class Connection:
 
     def send_reply(self, request: Request, response: RemotingCommand) -> None:
         """Send ``response`` as the answer to ``request``, in its form; a one-way request is never answered."""
+        response.opaque, response.flag, response.serialize = request.opaque, FLAG_RESPONSE, request.serialize
+        is_awaited = not request.flag & FLAG_ONEWAY and not self.closed
+        frame = response.encode() if is_awaited else b""  # if it does not fit, the request is in flight till refused
         self.in_flight.release(1, request.size)
-        if not request.flag & FLAG_ONEWAY and not self.closed:
-            response.opaque = request.opaque
-            response.flag = FLAG_RESPONSE
-            response.serialize = request.serialize
-            self._outgoing.put_nowait(response.encode())
+        if frame:
+            self._outgoing.put_nowait(frame)
 
     def finish_oneway(self, requests: int, size: int) -> None:
         """Give back what so many one-way requests of ``size`` bytes took: nothing of them is held any more."""

@@ -11,8 +11,9 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from rmqha.codec.codes import ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
-from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, SerializeType
+from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FRAME_SIZE_MAX, RemotingCommand, SerializeType
 from rmqha.codec.usual.sends import Request
 from rmqha.errors import RemotingSendRequestError, RemotingTimeoutError, StoreError
 from rmqha.remoting.connection import Connection
@@ -623,6 +624,23 @@ async def test_a_push_is_one_way_and_answers_after_the_end_go_nowhere(autojump_c
         with pytest.raises(RemotingSendRequestError):
             await connection.invoke(RemotingCommand(307), timeout_s=3)
         assert server.capacity.used_bytes == 0
+
+
+async def test_an_answer_too_large_for_a_frame_gives_back_its_own_request_alone(autojump_clock: MockClock) -> None:
+    """It is refused instead; what the refusal answers was given back twice, and another request in flight for free."""
+    echo = Echo()
+    async with serving(echo) as (server, connect):
+        client = await connect()
+        for opaque in (1, 2, 3):
+            await client.send(RemotingCommand(2, opaque))
+        await trio.testing.wait_all_tasks_blocked()
+        (connection, held), *_ = echo.held
+        with connection.fenced(held):
+            connection.respond(held, 0, body=bytes(FRAME_SIZE_MAX))
+        (answer,) = await client.receive()
+        assert (answer.opaque, answer.code) == (1, ResponseCode.SYSTEM_ERROR)
+        assert (connection.in_flight.requests, server.capacity.used_bytes) == (2, connection.in_flight.size)
+        assert connection.in_flight.size == 2 * (REQUEST_BYTES + held.size)
 
 
 async def test_a_push_to_many_is_kept_once(autojump_clock: MockClock) -> None:
