@@ -14,7 +14,7 @@ from rmqha.broker.producer_manager import ProducerManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueEndsRequestHeader, decode_header
 from rmqha.codec.host import host_of
-from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
+from rmqha.codec.remoting import FLAG_RESPONSE, FRAME_SIZE_MAX, RemotingCommand
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.store.config_files import encode_in_turns
@@ -23,6 +23,8 @@ from rmqha.waiting import FairLock
 Send = Callable[[Connection, RemotingCommand], Awaitable[None]]
 
 _SENT_AT_ONCE: Final = 32
+_TABLE_BYTES_MAX: Final = FRAME_SIZE_MAX - 1024
+"""The header before it takes less."""
 
 
 class MetadataProcessor:
@@ -120,16 +122,20 @@ class MetadataProcessor:
             asked = [(client, one) for client, one in self._asking.items() if one.code == request.code]
             with trio.CancelScope(shield=True):
                 table = await make()
-                if table:
-                    await self._send_to_all(asked, await encode_in_turns(table))
+                body = await encode_in_turns(table) if table else b""
+                if not table:
+                    self._refuse_all(asked, "it is not known here yet: no master has told it")
+                elif len(body) > _TABLE_BYTES_MAX:
+                    self._refuse_all(
+                        asked, f"the table has {len(body)} bytes: {_TABLE_BYTES_MAX} at most fit an answer"
+                    )
                 else:
-                    self._refuse_all(asked)
+                    await self._send_to_all(asked, body)
 
-    def _refuse_all(self, asked: list[tuple[Connection, RemotingCommand]]) -> None:
+    def _refuse_all(self, asked: list[tuple[Connection, RemotingCommand]], remark: str) -> None:
         for client, request in asked:
             if self._is_asking(client, request):
                 del self._asking[client]
-                remark = "it is not known here yet: no master has told it"
                 client.respond(request, ResponseCode.SYSTEM_ERROR, remark=remark)
 
     async def _send_to_all(self, asked: list[tuple[Connection, RemotingCommand]], body: bytes) -> None:

@@ -12,7 +12,7 @@ from rmqha.broker.processors import metadata_processor
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
 from rmqha.broker.producer_manager import ProducerManager
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
 from rmqha.remoting.client import RemotingClient
 from rmqha.remoting.response_table import Outcome
 from tests.broker.machines import Machine, ask
@@ -186,3 +186,31 @@ async def test_who_leaves_while_a_table_is_made_keeps_nobody_from_it(
                 client.close()
                 await trio.sleep(0.5)
         assert answered_s == pytest.approx(2, abs=0.1)
+
+
+async def test_all_who_ask_for_a_table_that_fits_no_frame_are_told_so(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made once for all of them; one was never answered."""
+    made = 0
+
+    async def make_too_much(_table: object) -> bytes:
+        nonlocal made
+        await trio.sleep(1)
+        made += 1
+        return bytes(FRAME_SIZE_MAX - 50)
+
+    monkeypatch.setattr(metadata_processor, "encode_in_turns", make_too_much)
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, AsyncExitStack() as clients:
+        connected = [await clients.enter_async_context(machine.client()) for _ in range(5)]
+        answers: list[Outcome] = []
+        for client in connected:
+            request = RemotingCommand(RequestCode.GET_ALL_PRODUCER_INFO)
+            client.invoke_nowait(request, deadline=trio.current_time() + 10, on_outcome=answers.append)
+        await trio.sleep(5)
+        told = [answer for answer in answers if isinstance(answer, RemotingCommand)]
+        assert [answer.code for answer in told] == [ResponseCode.SYSTEM_ERROR] * 5
+        assert (made <= 2, all("fit" in (answer.remark or "") for answer in told)) == (True, True)
+        assert broker.server is not None
+        assert [connection.in_flight.requests for connection in broker.server.connections] == [0] * 5
