@@ -53,6 +53,8 @@ class DeletedTopics:
 
     def __init__(self) -> None:
         self._table: dict[str, DeletedTopic] = {}
+        self._unsaved: dict[str, int] = {}
+        """The number that was given with each topic of which that is not saved yet."""
         self.queue_count = self.json_size = 0
         self._queues: ConsumeQueueTable | None = None
         self._log_begins_at: Callable[[], int] = lambda: 0
@@ -68,8 +70,12 @@ class DeletedTopics:
         """What is deleted of a topic."""
         return self._table.get(topic)
 
-    def add(self, topic: str, ends: Mapping[int, int], *, before: int) -> None:
-        """All messages of the topic are deleted, which has these queues; nothing of them is dispatched from now on."""
+    def add(self, topic: str, ends: Mapping[int, int], *, before: int, number: int = 0) -> None:
+        """All messages of the topic are deleted, which has these queues; nothing of them is dispatched from now on.
+
+        The queues' files go when :meth:`note_saved` reaches ``number``.
+        """
+        self._unsaved[topic] = number
         known = self._table.get(topic)
         self._hide(topic, DeletedTopic(before, {**(known.ends if known else {}), **ends}))
 
@@ -84,6 +90,12 @@ class DeletedTopics:
         self._table[topic] = deleted
         if self._queues is not None:
             self._queues.hide(deleted.keys(topic))
+
+    def note_saved(self, number: int) -> None:
+        """All deletions up to this number are saved: no crash takes them back."""
+        for topic in [topic for topic, other in self._unsaved.items() if other <= number]:
+            del self._unsaved[topic]
+            self.drop(topic)
 
     def drop(self, topic: str) -> None:
         """Delete its consume queues: it is saved that they are, or need not be."""

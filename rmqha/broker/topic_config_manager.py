@@ -153,7 +153,7 @@ class TopicConfigManager:
         """Topics that no client is told of yet, each with ``made`` when it was: a restart may not know them."""
         self.saved: Final = Watermark()
         """So many of them are in ``topics.json``; waiters are told when a save succeeds, and when it fails."""
-        self.saved.subscribe(self._forget_saved)
+        self.saved.subscribe(self._note_saved)
         for topic in _built_in_topics(rules):
             self._table[topic.topic_name] = topic
         self._queues_max = rules.max_queues + self._count_queues()
@@ -289,7 +289,7 @@ class TopicConfigManager:
         self.unsaved.pop(topic, None)
         self._learned.discard(topic)
         if ends:
-            self.deleted.add(topic, ends, before=before)
+            self.deleted.add(topic, ends, before=before, number=self.made + 1)
         self.made += 1
         self._note_change()
 
@@ -303,7 +303,8 @@ class TopicConfigManager:
         self.saved.add(self.unsaved[topic], deadline, complete)
         self.on_put()
 
-    def _forget_saved(self) -> None:
+    def _note_saved(self) -> None:
+        self.deleted.note_saved(self.saved.value)
         self.unsaved = {topic: number for topic, number in self.unsaved.items() if number > self.saved.value}
 
     def learn_queue(self, topic: str, queue_id: int) -> None:

@@ -97,6 +97,19 @@ async def test_a_deleted_topic_is_gone_with_its_queues(machine: Machine, autojum
         assert (await pulled(client))[0] == ResponseCode.TOPIC_NOT_EXIST
 
 
+async def test_the_queues_go_when_the_deletion_is_saved_though_nobody_waits_for_it(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    async with serving(machine) as client:
+        await send(client, b"1")
+        await pulled(client)
+        machine.disk.faults.full = True
+        assert (await ask(client, delete_request())).code == ResponseCode.SYSTEM_ERROR
+        assert queue_files(machine)
+        machine.disk.faults.full = False
+        await gone(machine)
+
+
 @pytest.mark.parametrize("is_dispatched", [True, False])
 async def test_a_topic_made_again_goes_on_behind_what_the_log_still_holds(
     machine: Machine, autojump_clock: MockClock, is_dispatched: bool

@@ -105,10 +105,7 @@ class TopicAdminProcessor:
         self._stats.on_topic_deleted(topic)
         facts = {"topic": topic, "by": peer, "queues": len(ends), "before": self._store.max_offset}
         self._lines.log(logger.info, "topic.deleted", **facts)
-        answer = await self._when_saved(topic)
-        if answer.code == ResponseCode.SUCCESS:
-            self._topics.deleted.drop(topic)
-        return answer
+        return await self._when_saved(topic)
 
     async def _when_saved(self, topic: str) -> RemotingCommand:
         number = self._topics.made
