@@ -6,7 +6,9 @@ Here the positions go on, and what was deleted stays so: it is in
 
     ROOT/config/topics.json    "deletedTopics":{"TopicTest":{"before":73400320,"queues":{0:5280,1:5312}}}
 
-beside the topics, of which slaves get it as well: both change together, or not at all. RocketMQ does not read it.
+beside the topics, of which slaves get it as well: both change together, or not at all. Once the log holds nothing of a
+topic's it is left out, and ``"deletedBefore"`` is its ``before`` or more: a slave's log may begin earlier, and what is
+deleted there stays so. RocketMQ reads neither.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,22 +51,20 @@ class DeletedTopics:
     Attributes:
         queue_count: so many queues there are in it.
         json_size: the bytes that it has at most. Both are asked for each topic that is made.
+        forgotten_before: the largest ``before`` of what was forgotten, here or by a master.
     """
 
     def __init__(self) -> None:
         self._table: dict[str, DeletedTopic] = {}
         self._unsaved: dict[str, int] = {}
         """The number that was given with each topic of which that is not saved yet."""
-        self.queue_count = self.json_size = 0
+        self.queue_count = self.json_size = self.forgotten_before = 0
         self._queues: ConsumeQueueTable | None = None
         self._log_begins_at: Callable[[], int] = lambda: 0
 
     def connect(self, queues: ConsumeQueueTable, *, log_begins_at: Callable[[], int]) -> None:
         """Have these queues, of a log that begins there, hide what is deleted."""
         self._queues, self._log_begins_at = queues, log_begins_at
-
-    def __bool__(self) -> bool:
-        return bool(self._table)
 
     def find(self, topic: str) -> DeletedTopic | None:
         """What is deleted of a topic."""
@@ -115,16 +115,18 @@ class DeletedTopics:
         for topic, deleted in gone.items():
             del self._table[topic]
             self._count(topic, deleted, -1)
+            self.forgotten_before = max(self.forgotten_before, deleted.before)
             if self._queues is not None:
                 self._queues.forget_hidden(deleted.keys(topic))
         return bool(gone)
 
-    def replace(self, table: Mapping[str, DeletedTopic]) -> None:
-        """Take over our own file's table, or the master's.
+    def replace(self, table: Mapping[str, DeletedTopic], *, forgotten_before: int = 0) -> None:
+        """Take over our own file's table, or the master's, which has forgotten what it deleted before there.
 
         What was deleted and is not any more comes back: another master, which had not heard of it, leads now. But
-        what a master leaves out because its log holds nothing of it stays deleted.
+        what a master leaves out because its log holds nothing of it stays deleted, and here as long as ours does.
         """
+        self.forgotten_before = max(self.forgotten_before, forgotten_before)
         former, self._table = self._table, {}
         self.queue_count = self.json_size = 0
         for topic, deleted in table.items():
@@ -132,13 +134,20 @@ class DeletedTopics:
             if former.get(topic) != deleted:
                 self.drop(topic)
         for topic, deleted in former.items():
-            if self._queues is not None and topic not in table:
-                is_gone = deleted.before <= self._log_begins_at()
-                (self._queues.forget_hidden if is_gone else self._queues.show_again)(deleted.keys(topic))
+            if topic not in table:
+                self._leave_out(topic, deleted)
+
+    def _leave_out(self, topic: str, deleted: DeletedTopic) -> None:
+        is_gone = deleted.before <= self._log_begins_at()
+        if not is_gone and deleted.before <= self.forgotten_before:
+            self._hide(topic, deleted)
+        elif self._queues is not None:
+            (self._queues.forget_hidden if is_gone else self._queues.show_again)(deleted.keys(topic))
 
     def to_json(self) -> dict[str, Any]:
-        """The member ``deletedTopics``."""
-        return dict(self._table)
+        """The members ``deletedTopics`` and ``deletedBefore``, where there is anything to tell."""
+        members = {"deletedTopics": dict(self._table), "deletedBefore": self.forgotten_before}
+        return {name: value for name, value in members.items() if value}
 
 
 def decode_deleted(value: object) -> dict[str, DeletedTopic]:
@@ -161,6 +170,11 @@ def decode_deleted(value: object) -> dict[str, DeletedTopic]:
         )
         for topic, entry in value.items()
     }
+
+
+def decode_before(value: object) -> int:
+    """The member ``deletedBefore``. Raises ValueError: it is none."""
+    return 0 if value is None else _number(value, limit=_OFFSET_MAX)
 
 
 def _topic(name: object) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rmqha.broker.deleted_topics import DELETED_QUEUES_MAX, DeletedTopic, DeletedTopics, decode_deleted
+from rmqha.broker.deleted_topics import DELETED_QUEUES_MAX, DeletedTopic, DeletedTopics, decode_before, decode_deleted
 from rmqha.broker.topic_shares import TopicShares
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import TABLE_SIZE_MAX, topic_problem
@@ -102,6 +102,7 @@ class TopicTable:
     data_version: tuple[int, int]
     topics: dict[str, TopicConfig]
     deleted: dict[str, DeletedTopic] = field(default_factory=dict)
+    deleted_before: int = 0
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "TopicTable":
@@ -110,9 +111,10 @@ class TopicTable:
             version = value.get("dataVersion") or {}
             data_version = (int(version.get("timestamp", 0)), int(version.get("counter", 0)))
             deleted = decode_deleted(value.get("deletedTopics"))
+            deleted_before = decode_before(value.get("deletedBefore"))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(f"topics do not parse: {error!r:.200}") from None
-        return cls(data_version, decode_topics(value), deleted)
+        return cls(data_version, decode_topics(value), deleted, deleted_before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +344,8 @@ class TopicConfigManager:
         return {
             "dataVersion": {"counter": counter, "timestamp": timestamp},
             "topicConfigTable": dict(self._table),
-        } | ({"deletedTopics": self.deleted.to_json()} if self.deleted else {})
+            **self.deleted.to_json(),
+        }
 
     async def to_json_in_turns(self) -> dict[str, Any]:
         """As :meth:`to_json`, which takes one short turn."""
@@ -359,7 +362,7 @@ class TopicConfigManager:
         built_in = {topic.topic_name: topic for topic in _built_in_topics(self._rules)}
         self._table = built_in | table.topics
         self._queues, self._size = self._count_queues(), self._count_size()
-        self.deleted.replace(table.deleted)
+        self.deleted.replace(table.deleted, forgotten_before=table.deleted_before)
         self.data_version = table.data_version
         self.dirty = True
         return True

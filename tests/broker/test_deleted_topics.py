@@ -8,6 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.deleted_topics import DeletedTopic, DeletedTopics, decode_deleted
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.cli.store_place import deleted_queues
 from rmqha.codec import java_json
 from rmqha.codec.admin_headers import CreateTopicRequestHeader, TopicRequestHeader
@@ -22,7 +23,12 @@ from rmqha.store.queue_verify import verify_queues
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.test_dledger_broker import asked, group_of
 from tests.broker.test_pair import Pair
+from tests.settings import topic_rules
 from tests.sim.sim_net import SimNet
+
+
+def topic_manager() -> TopicConfigManager:
+    return TopicConfigManager(topic_rules(), now_ms=lambda: 0)
 
 
 def delete_request(topic: str = "t") -> RemotingCommand:
@@ -334,7 +340,9 @@ def test_what_the_log_holds_nothing_of_is_forgotten() -> None:
     assert deleted.expire()
     assert queues.deleted == {("b", 0): 7}
     assert queues.range_of("a", 0) == (5, 5), "where it ends is known all the same"
-    assert decode_deleted(java_json.loads(java_json.dumps(deleted.to_json()))) == {"b": DeletedTopic(2000, {0: 7})}
+    assert decode_deleted(java_json.loads(java_json.dumps(deleted.to_json()))["deletedTopics"]) == {
+        "b": DeletedTopic(2000, {0: 7})
+    }
 
 
 def test_what_another_master_has_not_deleted_is_there_again() -> None:
@@ -343,6 +351,32 @@ def test_what_another_master_has_not_deleted_is_there_again() -> None:
     deleted.add("a", {0: 5}, before=1000)
     deleted.replace({})
     assert (queues.deleted, list(queues.missing)) == ({}, ["nowhere/a/0"]), "built again from the log"
+
+
+def test_what_another_masters_log_holds_no_more_stays_deleted_as_long_as_ours_does() -> None:
+    """The master forgets what its log is behind of; a slave's may still hold it, and that does not come back."""
+    begins, ours, theirs = [0], topic_manager(), topic_manager()
+    queues = ConsumeQueueTable(OsDisk(), "nowhere", file_size=200)
+    ours.deleted.connect(queues, log_begins_at=lambda: begins[0])
+    theirs.deleted.connect(ConsumeQueueTable(OsDisk(), "elsewhere", file_size=200), log_begins_at=lambda: 1000)
+
+    def take_over() -> None:
+        ours.replace_from_json(java_json.loads(java_json.dumps(theirs.to_json())))
+
+    theirs.delete_topic_config("a", {0: 5}, before=1000)
+    take_over()
+    theirs.expire_deleted()
+    for _ in range(2):
+        take_over()
+        assert (queues.deleted, list(queues.missing)) == ({("a", 0): 5}, [])
+        theirs.delete_topic_config("b", {}, before=2000)
+    restarted = topic_manager()
+    restarted.replace_from_json(java_json.loads(java_json.dumps(ours.to_json())))
+    assert restarted.deleted.find("a") == DeletedTopic(1000, {0: 5})
+    assert restarted.to_json()["deletedBefore"] == 1000
+    begins[0] = 1000
+    take_over()
+    assert (queues.deleted, list(queues.missing)) == ({}, [])
 
 
 @pytest.mark.parametrize("value", [[], {"a": {}}, {"a/b": {"before": 0, "queues": {}}}, {"a": {"before": -1}}])
@@ -359,7 +393,7 @@ def test_what_is_counted_of_deleted_topics_is_what_there_is() -> None:
 
     def check(queue_count: int) -> None:
         assert deleted.queue_count == queue_count
-        assert deleted.json_size >= len(java_json.dumps(deleted.to_json())) - len("{}")
+        assert deleted.json_size >= len(java_json.dumps(deleted.to_json().get("deletedTopics", {}))) - len("{}")
         assert deleted.json_size <= 200 * queue_count
 
     check(0)
