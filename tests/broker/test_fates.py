@@ -6,18 +6,22 @@ from rmqha.broker.transaction.fates import Fates
 def test_what_has_ended_ends_no_second_time() -> None:
     fates = Fates()
     assert not fates.has_ended(3)
-    assert fates.end(3) == [3]
+    places = fates.begin_end(3)
+    assert (places, fates.begin_end(3)) == ([3], [])
+    fates.finish_end(places)
     assert fates.has_ended(3)
-    assert fates.end(3) == []
+    assert fates.begin_end(3) == []
 
 
 def test_all_places_of_a_half_message_end_together() -> None:
     fates = Fates()
     assert fates.note_renewed(3, 7)
     assert fates.note_renewed(7, 9)
-    assert fates.end(7) == [7, 9]
+    places = fates.begin_end(7)
+    assert places == [7, 9]
+    fates.finish_end(places)
     assert [fates.has_ended(offset) for offset in (3, 7, 9, 8)] == [True, True, True, False]
-    assert fates.end(3) == []
+    assert fates.begin_end(3) == []
 
 
 def test_what_ended_while_it_was_written_again_has_ended_there_too() -> None:
@@ -30,10 +34,23 @@ def test_what_ended_while_it_was_written_again_has_ended_there_too() -> None:
 def test_an_end_that_could_not_be_stored_is_taken_back() -> None:
     fates = Fates()
     fates.note_renewed(3, 7)
-    places = fates.end(3)
+    places = fates.begin_end(3)
+    assert fates.is_ending(7)
     fates.take_back(places)
+    assert not fates.is_left(7)
     assert not fates.has_ended(3)
-    assert fates.end(3) == [3, 7]
+    assert fates.begin_end(3) == [3, 7]
+
+
+def test_what_is_written_again_while_it_ends_waits_there() -> None:
+    fates = Fates()
+    places = fates.begin_end(3)
+    assert not fates.is_left(3)
+    assert fates.note_renewed(3, 7)
+    assert (places, fates.is_left(3), fates.is_left(7), fates.is_ending(7)) == ([3, 7], True, False, True)
+    fates.finish_end(places)
+    assert fates.has_ended(3)
+    assert (fates.is_left(7), fates.is_ending(7)) == (True, False)
 
 
 def test_no_producer_fills_the_memory() -> None:

@@ -374,3 +374,23 @@ async def test_marks_of_half_messages_that_went_with_the_log_hold_nothing_up(
         assert [half.body for half in await seen(broker, topic=CHECK_MAX_TIME_TOPIC)] == [b"there"]
         assert broker.offsets.query_offset(CONSUMER_GROUP, OP_TOPIC, 0) == 1
         assert broker.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0) == 3
+
+
+async def test_a_round_waits_for_a_commit_that_is_not_stored_yet(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """The log's next file is not there when the round comes, and then the commit is refused: the producer is asked."""
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        half = await producer.prepare(b"money")
+        await trio.sleep(3)
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.store, "put_messages", lambda _requests: [])
+            patch.setattr(broker.store, "wait_allocated", trio.sleep_forever)
+            refused = await producer.end(half, COMMIT)
+        assert refused is not None
+        assert (refused.code, "next file" in (refused.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+        again, _ = await producer.wait_asked(1)
+        await producer.end(again, COMMIT)
+        assert [message.body for message in await seen(broker)] == [b"money"]
+        assert [mark.body for mark in await seen(broker, topic=OP_TOPIC)] == [b"1"]

@@ -107,13 +107,13 @@ class EndTransactionProcessor:
             half = self._find(header)
             records = [committed(half, store_host=self._store_host)] if _commits(header) else []
             fates = self._service.fates
-            places = fates.end(half.queue_offset)
+            places = fates.begin_end(half.queue_offset)
             if not places:  # who was asked, and has answered before, may do so again
                 connection.respond(let_go, ResponseCode.SUCCESS)
                 return
-            first, *others = records + [self._mark(place) for place in places]
-            ending = _Ending(let_go, places, [_put_of(None, record) for record in others])
-            self._puts.put([_put_of(ending, first)], _Producer(connection, self._puts, fates))
+            first, *_ = records or [self._mark(places[0])]
+            ending = _Ending(let_go, places, marked=1 - len(records))
+            self._puts.put([_put_of(ending, first)], _Producer(connection, self._puts, fates, mark=self._mark))
 
     def _find(self, header: EndTransactionRequestHeader) -> StoredMessage:
         """The half message that is meant.
@@ -142,13 +142,16 @@ def _commits(header: EndTransactionRequestHeader) -> bool:
 
 
 class _Ending(NamedTuple):
-    """What the first record of one transaction's end asks for; the others ask for nothing."""
+    """What the first record of one transaction's end asks for; the marks behind it ask for nothing.
+
+    They follow in the log once the first is there: no crash leaves a mark of a message that is not committed.
+    """
 
     request: RemotingCommand
     places: list[int]
-    """Of the half message."""
-    others: "list[Put[_Ending | None]]"
-    """They follow in the log once the first is there: no crash leaves a mark of a message that is not committed."""
+    """Of the half message; there are more if it is written again while this waits."""
+    marked: int
+    """Of how many of them the first record is the mark."""
 
 
 def _put_of(asked: _Ending | None, record: PreparedRecord) -> Put[_Ending | None]:
@@ -159,10 +162,13 @@ def _put_of(asked: _Ending | None, record: PreparedRecord) -> Put[_Ending | None
 class _Producer:
     """A :class:`~rmqha.broker.put_service.PutCaller`: one connection that ends transactions."""
 
-    def __init__(self, connection: Connection, puts: PutMessageService, fates: Fates) -> None:
+    def __init__(
+        self, connection: Connection, puts: PutMessageService, fates: Fates, *, mark: Callable[[int], PreparedRecord]
+    ) -> None:
         self._connection: Final = connection
         self._puts: Final = puts
         self._fates: Final = fates
+        self._mark: Final = mark
 
     @property
     def peer(self) -> str:
@@ -184,7 +190,9 @@ class _Producer:
     def prepare_answers(self, stored: list[tuple[_Ending | None, AppendResult]]) -> Answer:
         endings = [asked for asked, _ in stored if asked is not None]
         for ending in endings:
-            self._puts.put(ending.others, self)
+            self._fates.finish_end(ending.places)
+            marks = [_put_of(None, self._mark(place)) for place in ending.places[ending.marked :]]
+            self._puts.put(marks, self)
 
         def send_answers(_statuses: list[PutMessageStatus]) -> None:
             for ending in endings:

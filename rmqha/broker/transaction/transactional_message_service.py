@@ -154,7 +154,7 @@ class TransactionalMessageService:
             if not messages or messages[0].queue_offset > offset:
                 mastership.skip_to(messages[0].queue_offset if messages else next_offset)
                 return True
-            if not await self._resolve(messages[0], mastership, begun_ms):
+            if not await self._resolve(messages[0], mastership, begun_ms) or mastership.fates.is_ending(offset):
                 return False
         mastership.half_offset = offset + 1
         return True
@@ -164,6 +164,8 @@ class TransactionalMessageService:
         first_offset = number_property(half, PREPARED_QUEUE_OFFSET)
         if first_offset is not None and mastership.fates.has_ended(first_offset):
             return True
+        if mastership.fates.is_ending(half.queue_offset, first_offset):
+            return False
         age_s = (self._now_ms() - half.born_timestamp_ms) / 1000
         if reason := self._discard_reason(half, age_s):
             return await self._discard(half, reason)
@@ -194,7 +196,7 @@ class TransactionalMessageService:
             again = await self._write_again(half, checked_once_more if asks else put_off, mastership)
         except LocalProtocolError as error:
             return await self._discard(half, f"it cannot be written again: {error}")
-        if again is not None and asks and not mastership.fates.has_ended(again.queue_offset):
+        if again is not None and asks and not mastership.fates.is_ending(again.queue_offset):
             self._listener.resolve_half_msg(again)
         return again is not None
 
