@@ -1,5 +1,7 @@
 """QueryProcessor: what is told of queues that are not what they were."""
 
+from types import SimpleNamespace
+
 from trio.testing import MockClock
 
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
@@ -13,6 +15,8 @@ from tests.sim.sim_net import SimNet
 
 class CleanedStore:
     """A queue whose first messages are gone."""
+
+    queues = SimpleNamespace(deleted={})
 
     def get_min_offset_in_queue(self, _topic: str, _queue_id: int) -> int:
         return 5
