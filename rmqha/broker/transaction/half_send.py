@@ -14,8 +14,9 @@ from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.codec.record.layout import PROPERTIES_SIZE_MAX, SysFlag
 from rmqha.codec.send_headers import SendMessageRequestHeader
 
-_PROPERTIES_SIZE_MAX: Final = PROPERTIES_SIZE_MAX - 128
-"""There is room for what is noted of it later: how often its producer was asked, and where it lay first."""
+_NOTED_BYTES: Final = 128
+"""Room for what is noted of it later: how often its producer was asked, and where it lay first."""
+_PROPERTIES_SIZE_MAX: Final = PROPERTIES_SIZE_MAX - _NOTED_BYTES
 
 
 def half_of(
@@ -43,7 +44,7 @@ def half_of(
             ResponseCode.MESSAGE_ILLEGAL,
             f"properties of {len(kept)} bytes, a transactional message may have {_PROPERTIES_SIZE_MAX}",
         )
-    return prepare(
+    record = prepare(
         HALF_TOPIC,
         body,
         queue_id=QUEUE_ID,
@@ -55,6 +56,12 @@ def half_of(
         sys_flag=header.sys_flag & ~SysFlag.TRANSACTION_TYPE,
         reconsume_times=header.reconsume_times,
     )
+    if record.size + _NOTED_BYTES + max(0, len(header.topic) - len(HALF_TOPIC)) > rules.record_size_max:
+        reason = (
+            f"{record.size} bytes, what is noted of a transactional message, and its topic are more than the log takes"
+        )
+        raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, reason)
+    return record
 
 
 def no_transaction(header: SendMessageRequestHeader) -> SendMessageRequestHeader:

@@ -211,6 +211,8 @@ class TransactionalMessageService:
         record = copy(half, store_host=self._store_host)
         result = await self._puts.put(record, wait=False)
         append = result.append
+        if result.status is PutMessageStatus.MESSAGE_ILLEGAL:
+            raise LocalProtocolError(append.remark)
         if not result.is_stored:
             facts = {"half_offset": half.queue_offset, "status": result.status.value, "reason": append.remark}
             self._lines.log(logger.warning, "transaction.not_written_again", **facts)

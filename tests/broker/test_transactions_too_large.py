@@ -1,0 +1,49 @@
+"""Half messages that cannot be written again, or could not be committed: they are refused, or hold no others up."""
+
+import pytest
+from trio.testing import MockClock
+
+from rmqha.codec.codes import ResponseCode
+from tests.broker.machines import Machine
+from tests.broker.producers import COMMIT, half_request, producer_of, seen
+from tests.sim.sim_net import SimNet
+
+TIMES = {"transactionCheckInterval": "4000", "transactionTimeOut": "3000"}
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(SimNet(), "10.0.0.1", TIMES)
+
+
+@pytest.mark.parametrize("topic", ["t", "t" * 100])
+async def test_the_largest_half_message_is_asked_about_and_committed(
+    machine: Machine, topic: str, autojump_clock: MockClock
+) -> None:
+    """As it is when it is written again, with what is noted of it, and under the name of its own topic."""
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        for size in range(1500, 0, -10):
+            request = half_request(b"k", b=topic, properties="P\x01" + "v" * size)
+            request.body = bytes(64_000)
+            sent = await producer.ask(request)
+            if sent.code == ResponseCode.SUCCESS:
+                break
+            assert sent.code == ResponseCode.MESSAGE_ILLEGAL, sent.remark
+        again, message = await producer.wait_asked(2)
+        assert message.properties["TRANSACTION_CHECK_TIMES"] == "2"
+        ended = await producer.end(again, COMMIT)
+        assert ended is not None
+        assert ended.code == ResponseCode.SUCCESS, ended.remark
+        assert [len(message.body) for message in await seen(broker, topic=topic)] == [64_000]
+
+
+async def test_what_is_too_large_by_now_holds_nothing_up(machine: Machine, autojump_clock: MockClock) -> None:
+    """MaxMessageSize was lowered."""
+    async with machine.broker(), producer_of(machine) as producer:
+        await producer.prepare(bytes(5000))
+    async with machine.broker(maxMessageSize="1000"), producer_of(machine) as producer:
+        await producer.join()
+        await producer.prepare(b"small")
+        _, message = await producer.wait_asked(1)
+        assert message.body == b"small"
