@@ -1,9 +1,12 @@
 """Half messages that cannot be written again, or could not be committed: they are refused, or hold no others up."""
 
 import pytest
+import trio
 from trio.testing import MockClock
 
+from rmqha.broker.transaction.half_message import HALF_TOPIC
 from rmqha.codec.codes import ResponseCode
+from rmqha.codec.record.encoder import prepare
 from tests.broker.machines import Machine
 from tests.broker.producers import COMMIT, half_request, producer_of, seen
 from tests.sim.sim_net import SimNet
@@ -47,3 +50,23 @@ async def test_what_is_too_large_by_now_holds_nothing_up(machine: Machine, autoj
         await producer.prepare(b"small")
         _, message = await producer.wait_asked(1)
         assert message.body == b"small"
+
+
+async def test_what_only_rocketmq_writes_holds_nothing_up(machine: Machine, autojump_clock: MockClock) -> None:
+    """A NUL among its properties: it can be copied nowhere."""
+    record = prepare(
+        HALF_TOPIC,
+        b"old",
+        queue_id=0,
+        born_timestamp_ms=1_700_000_000_000,
+        born_host_raw=bytes(8),
+        store_host_raw=bytes(8),
+        properties_raw=b"K\x01N\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02PGROUP\x01PG",
+    )
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        await producer.prepare(b"before")
+        broker.store.put_messages([record._replace(tail=record.tail.replace(b"\1N", b"\1\0"))])
+        await producer.prepare(b"behind")
+        await trio.sleep(10)
+        assert {message.body for _, message in [await producer.wait_asked(n) for n in (1, 2)]} == {b"before", b"behind"}

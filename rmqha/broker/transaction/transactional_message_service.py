@@ -184,7 +184,12 @@ class TransactionalMessageService:
         return ""
 
     async def _discard(self, half: StoredMessage, reason: str) -> bool:
-        result = await self._puts.put(discarded(half, store_host=self._store_host), wait=False)
+        try:
+            record = discarded(half, store_host=self._store_host)
+        except LocalProtocolError as error:  # RocketMQ stores what no record of ours can hold
+            self._listener.tell_discarded(half, reason=reason, not_kept=str(error))
+            return True
+        result = await self._puts.put(record, wait=False)
         is_done = result.is_stored or result.status is PutMessageStatus.MESSAGE_ILLEGAL
         if is_done:
             self._listener.tell_discarded(half, reason=reason, not_kept=result.append.remark)
