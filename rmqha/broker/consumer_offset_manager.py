@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import trio
 
+from rmqha.broker.transaction.half_message import CONSUMER_GROUP
 from rmqha.codec import java_json
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import GROUP_SIZE_MAX, TABLE_SIZE_MAX, topic_problem
@@ -46,6 +47,8 @@ class ConsumerOffsetManager:
             RemoteProtocolError: no client of RocketMQ's has such a group or topic, or there are too many, in all or of
                 clients of this host; nothing is remembered.
         """
+        if peer and group == CONSUMER_GROUP:
+            raise RemoteProtocolError(f"consumer offset not taken: {group} is the broker itself, no client's group")
         key = topic + TOPIC_GROUP_SEPARATOR + group
         queues = self._table.get(key)
         if queues is None or queue_id not in queues:

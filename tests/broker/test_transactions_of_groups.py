@@ -1,4 +1,4 @@
-"""Transactional messages when another broker becomes master: of a DLedger group, and of a pair."""
+"""Transactional messages when another broker becomes master, of a DLedger group or a pair, and what it goes by."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC
-from rmqha.codec.codes import ResponseCode
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from tests.broker.machines import Machine, send_request
 from tests.broker.producers import COMMIT, ROLLBACK, Half, half_request, producer_of, seen
@@ -94,3 +95,13 @@ async def test_without_a_slave_a_producer_rolls_back_and_is_not_asked(autojump_c
         await trio.sleep(30)
         assert producer.asked == []
         assert await seen(broker) == []
+
+
+async def test_no_client_says_how_far_half_messages_are_dealt_with(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", TIMES)
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.prepare(b"pending")
+        fields = {"consumerGroup": CONSUMER_GROUP, "topic": HALF_TOPIC, "queueId": "0", "commitOffset": "1"}
+        answer = await producer.ask(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert not broker.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0)
