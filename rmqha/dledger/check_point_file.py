@@ -21,6 +21,7 @@ class CheckPointFile:
         self._path: Final = f"{directory}/{CHECK_POINT_FILE}"
         self.durable = LedgerCheckpoint()
         """What the file says."""
+        self._is_being_written = False
 
     def load(self) -> LedgerCheckpoint:
         """Read it; without one nothing is known. Raises StoreReadError."""
@@ -38,9 +39,14 @@ class CheckPointFile:
         """Vouch for nothing any more: the log is to be dropped, and nobody with less than it had gets this vote.
 
         Raises:
-            DLedgerException: DISK_FULL: nothing was changed, and later it may be done.
+            DLedgerException: DISK_FULL: nothing was changed, and later it may be done. So too while a thread writes the
+                file: it would put back what is forgotten.
             StoreWriteError: it cannot be written.
         """
+        if self._is_being_written:
+            raise DLedgerException(
+                DLedgerResponseCode.DISK_FULL, "the log is not dropped yet: its checkpoint is written"
+            )
         try:
             self.persist(LedgerCheckpoint(index_proves=index_proves, vote_floor=vote_floor))
         except StoreWriteError as error:
@@ -51,5 +57,9 @@ class CheckPointFile:
     async def persist_in_thread(self, checkpoint: LedgerCheckpoint) -> None:
         """As :meth:`persist`, without holding up the event loop."""
         if checkpoint != self.durable:
-            await self._disk.replace_bytes_in_thread(self._path, encode_check_point(checkpoint))
+            self._is_being_written = True
+            try:
+                await self._disk.replace_bytes_in_thread(self._path, encode_check_point(checkpoint))
+            finally:
+                self._is_being_written = False
             self.durable = checkpoint

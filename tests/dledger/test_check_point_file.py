@@ -1,6 +1,8 @@
 """CheckPointFile: what it says is what its file says, also after a write that failed."""
 
 import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rmqha.codec.dledger_properties import LedgerCheckpoint
 from rmqha.dledger.check_point_file import CheckPointFile
@@ -45,3 +47,20 @@ def test_only_a_lack_of_space_lets_a_log_be_dropped_later(sim: SimDisk) -> None:
     sim.faults.read_only = False
     file.forget_log((2, 9), index_proves=True)
     assert CheckPointFile(sim.mount(), "/store").load() == LedgerCheckpoint(index_proves=True, vote_floor=(2, 9))
+
+
+async def test_what_is_forgotten_is_not_put_back_by_a_thread_that_writes(
+    sim: SimDisk, autojump_clock: MockClock
+) -> None:
+    """Both have one temporary file, too: where they met, a healthy disk was taken for a failed one."""
+    file = CheckPointFile(sim.mount(), "/store")
+    sim.faults.hung_until = trio.current_time() + 4
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(file.persist_in_thread, NEW)
+        await wait_all_tasks_blocked()
+        with pytest.raises(DLedgerException, match="not dropped yet") as raised:
+            file.forget_log((2, 9), index_proves=True)
+        assert raised.value.code is DLedgerResponseCode.DISK_FULL
+    assert file.durable == NEW
+    file.forget_log((2, 9), index_proves=True)
+    assert CheckPointFile(sim.mount(), "/store").load().vote_floor == (2, 9)
