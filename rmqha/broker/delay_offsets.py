@@ -47,6 +47,10 @@ class DelayOffsets:
         self._settle()
         return len(self._unsettled) >= UNSETTLED_MAX
 
+    def is_settled(self, log_end: int) -> bool:
+        """Whether what lies before ``log_end`` in this log stays."""
+        return log_end <= self._settled()
+
     def advance(self, offsets: Mapping[int, int], *, log_end: int) -> None:
         """These levels are delivered so far, by messages that lie before ``log_end`` in the log."""
         self._unsettled.append((log_end, offsets))

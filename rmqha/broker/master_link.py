@@ -10,12 +10,13 @@ from typing import Any, Final, TypeVar
 import structlog
 import trio
 
-from rmqha.broker.consumer_offset_manager import decode_offsets
+from rmqha.broker.consumer_offset_manager import TOPIC_GROUP_SEPARATOR, OffsetTable, decode_offsets
 from rmqha.broker.delay_offsets import decode_delay_offsets
 from rmqha.broker.group import ReplicationGroup, member_of
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.subscription_group_manager import SubscriptionGroupTable
 from rmqha.broker.topic_config_manager import TopicTable
+from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
 from rmqha.codec import java_json
 from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
 from rmqha.codec.remoting import HEADER_SIZE_MAX, RemotingCommand
@@ -43,6 +44,7 @@ _STATUS_SIZE_MAX: Final = 1024 * 1024
 _FIRST_AFTER_S: Final = 3.0
 _INTERVAL_S: Final = 10.0
 HA_PORT_DISTANCE: Final = 1
+_TRANSACTION_KEYS: Final = tuple(topic + TOPIC_GROUP_SEPARATOR + CONSUMER_GROUP for topic in (HALF_TOPIC, OP_TOPIC))
 
 
 class MasterLink:
@@ -67,6 +69,8 @@ class MasterLink:
         self._offsets = metadata.offsets
         self._groups = metadata.groups
         self._delay_offsets = metadata.delay_offsets
+        self._unsettled: tuple[int, OffsetTable] | None = None
+        """Where the master's log ended, and how far it had dealt with half messages: they may lie beyond this log."""
         self.failure = ""
 
     async def probe(self, ha_address: MasterAddress) -> LogRange | None:
@@ -130,6 +134,7 @@ class MasterLink:
 
         RocketMQ's slaves begin after some seconds; a master that has just been elected may be replaced before.
         """
+        self._unsettled = None
         if begins_at_once:
             await self._synchronize(address)
         await trio.sleep(_FIRST_AFTER_S)
@@ -168,7 +173,13 @@ class MasterLink:
 
     async def _take_over_offsets(self, client: RemotingClient) -> None:
         offsets = await _ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
+        told = {key: offsets.pop(key) for key in _TRANSACTION_KEYS if key in offsets}
         await self._offsets.merge_from_master(offsets)
+        if told and self._unsettled is None:
+            self._unsettled = await _ask_log_end(client), told
+        if self._unsettled is not None and self._delay_offsets.is_settled(self._unsettled[0]):
+            await self._offsets.merge_from_master(self._unsettled[1])
+            self._unsettled = None
 
     async def _take_over_groups(self, client: RemotingClient) -> None:
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
@@ -177,12 +188,7 @@ class MasterLink:
     async def _take_over_delay_offsets(self, client: RemotingClient) -> None:
         """What was delivered when the offsets were told lies before the end that the master's log has after that."""
         offsets = await _ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
-        table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
-        try:
-            log_end = _offset(table["commitLogMaxOffset"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise RemoteProtocolError(f"it does not say where its log ends: {error!r:.100}") from None
-        self._delay_offsets.take_over(offsets, log_end=log_end)
+        self._delay_offsets.take_over(offsets, log_end=await _ask_log_end(client))
 
     async def check_group(self, client: RemotingClient) -> None:
         """Whether this broker is of this group. It need not be that whose log is copied, which is asked for itself.
@@ -308,3 +314,11 @@ async def _ask_keys(client: RemotingClient) -> dict[str, str]:
         raise RemoteProtocolError(f"a configuration of {len(answer.body)} bytes: more than any broker's")
     properties, _ = parse_properties(answer.body)
     return {one.key: one.value for one in properties}
+
+
+async def _ask_log_end(client: RemotingClient) -> int:
+    table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
+    try:
+        return _offset(table["commitLogMaxOffset"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise RemoteProtocolError(f"it does not say where its log ends: {error!r:.100}") from None

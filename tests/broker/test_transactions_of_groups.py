@@ -13,6 +13,7 @@ from rmqha.codec.send_answers import decode_send_response
 from tests.broker.machines import Machine, send_request
 from tests.broker.producers import COMMIT, ROLLBACK, Half, half_request, producer_of, seen
 from tests.broker.test_dledger_broker import group_of
+from tests.broker.test_master_link import link_with
 from tests.broker.test_pair import SLAVE
 from tests.sim.sim_net import SimNet
 
@@ -105,3 +106,18 @@ async def test_no_client_says_how_far_half_messages_are_dealt_with(autojump_cloc
         answer = await producer.ask(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields))
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert not broker.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0)
+
+
+async def test_a_slave_that_is_behind_goes_on_before_what_it_lacks(autojump_clock: MockClock) -> None:
+    """What the master has dealt with it wrote again, beyond the end of the slave's log."""
+    net = SimNet()
+    lonely = Machine(net, "10.0.0.2", SLAVE | {"haMasterAddress": "10.0.0.9:10912"})
+    async with Machine(net, "10.0.0.1").broker() as master, lonely.broker() as behind:
+        async with producer_of(Machine(net, "10.0.0.1")) as producer:
+            await producer.prepare(b"pending")
+        master.offsets.commit_offset(CONSUMER_GROUP, HALF_TOPIC, 0, offset=1)
+        master.offsets.commit_offset("group", "t", 0, offset=1)
+        with trio.move_on_after(60):
+            await link_with(net, "10.0.0.3", behind).run("10.0.0.1:10911")
+        assert behind.offsets.query_offset("group", "t", 0) == 1
+        assert behind.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0) is None
