@@ -10,7 +10,7 @@ from typing import Any, Final
 import trio
 
 from rmqha.errors import RemoteProtocolError
-from rmqha.shares import Shares
+from rmqha.shares import Room
 from rmqha.store.config_files import ConfigFiles
 
 KV_CONFIG: Final = "kvConfig.json"
@@ -21,7 +21,7 @@ _ENTRY_SIZE: Final = 64
 
 
 class KVConfigManager:
-    """Invariant: ``_size``, the sum of the entries' sizes, is at most :data:`SIZE_MAX`; shared by those who add."""
+    """Invariant: ``_room``, the sum of the entries' sizes, is at most :data:`SIZE_MAX`; shared by those who add."""
 
     def __init__(self, files: ConfigFiles, name: str = KV_CONFIG) -> None:
         self._files: Final = files
@@ -29,8 +29,7 @@ class KVConfigManager:
         self._table: dict[str, dict[str, str]] = {}
         self._hosts: Final[dict[tuple[str, str], str]] = {}
         """Who added an entry; nobody knows that of what was in the file."""
-        self._shares: Final = Shares()
-        self._size = 0
+        self._room: Final = Room("what is stored", of_host="what {host} stored", size_max=SIZE_MAX)
         self._changes = self._saved = 0
         self._saving: Final = trio.Lock()
 
@@ -45,7 +44,9 @@ class KVConfigManager:
         except AttributeError as error:
             raise RemoteProtocolError(f"it is no table of names and values: {error}") from None
         self._table = table
-        self._size = sum(_size(name, key, text) for name, entries in table.items() for key, text in entries.items())
+        self._room.size = sum(
+            _size(name, key, text) for name, entries in table.items() for key, text in entries.items()
+        )
 
     def get_kv_config(self, namespace: str, key: str) -> str | None:
         """A value; None if there is none."""
@@ -64,17 +65,12 @@ class KVConfigManager:
         former = self.get_kv_config(namespace, key)
         size = _size(namespace, key, value)
         former_size = 0 if former is None else _size(namespace, key, former)
-        free = SIZE_MAX - self._size
-        growth = size - former_size
-        if growth > 0 and not self._shares.has_room(host, growth, free=free):
-            raise RemoteProtocolError(
-                f"key {key:.80} is not stored: names and values fill {SIZE_MAX - free} of {SIZE_MAX} bytes, those of "
-                f"{host} {self._shares.of(host)}"
-            )
+        if problem := self._room.problem(host, size - former_size):
+            raise RemoteProtocolError(f"key {key:.80} is not stored: {problem}")
         self.delete_kv_config(namespace, key)
         self._table.setdefault(namespace, {})[key] = value
         self._hosts[namespace, key] = host
-        self._charge(host, size)
+        self._room.add(host, size)
 
     def delete_kv_config(self, namespace: str, key: str) -> None:
         """Remove a value, if it is there; :meth:`save` it then."""
@@ -84,12 +80,7 @@ class KVConfigManager:
             return
         if not entries:
             del self._table[namespace]
-        self._charge(self._hosts.pop((namespace, key), ""), -_size(namespace, key, former))
-
-    def _charge(self, host: str, size: int) -> None:
-        self._size += size
-        if host:
-            self._shares.add(host, size)
+        self._room.add(self._hosts.pop((namespace, key), ""), -_size(namespace, key, former))
 
     async def save(self) -> None:
         """Return when what has been changed is on the disk; those who wait together share a write.

@@ -18,7 +18,7 @@ from rmqha.codec.route import MASTER_ID, PERM_READ, PERM_WRITE, BrokerData, Queu
 from rmqha.errors import RemoteProtocolError
 from rmqha.log_limit import LogLimit
 from rmqha.namesrv.routes import BrokerConnection, Registration
-from rmqha.shares import Shares
+from rmqha.shares import Room
 
 logger = structlog.get_logger()
 
@@ -81,7 +81,7 @@ class _Group:
 class RouteInfoManager:
     """See :class:`~rmqha.namesrv.routes.Routes`.
 
-    Invariants: a group has at least one broker, and an address is that of one broker. ``_size``, the sum of what the
+    Invariants: a group has at least one broker, and an address is that of one broker. ``_room``, the sum of what the
     groups and brokers take, is at most :data:`SIZE_MAX`.
     """
 
@@ -89,8 +89,7 @@ class RouteInfoManager:
         self._groups: Final[dict[str, _Group]] = {}
         self._by_address: Final[dict[str, _Broker]] = {}
         self._of_connection: Final[dict[BrokerConnection, dict[_Broker, None]]] = {}
-        self._shares: Final = Shares()
-        self._size = 0
+        self._room: Final = Room("what brokers register", of_host="what brokers on {host} register", size_max=SIZE_MAX)
         self._lines: Final = LogLimit()
 
     def groups(self) -> Iterable[_Group]:
@@ -135,34 +134,24 @@ class RouteInfoManager:
         return _master_of(group, registration)
 
     def _check_room(self, registration: Registration, host: str, *, growth: int) -> None:
-        free = SIZE_MAX - self._size
-        if growth <= 0 or self._shares.has_room(host, growth, free=free):
-            return
-        why = f"what brokers register fills {SIZE_MAX} bytes"
-        if growth <= free:
-            taken = self._shares.of(host)
-            why = f"what brokers on {host} register fills {taken} bytes, and all others have room for {free}"
-        raise RemoteProtocolError(f"broker {registration.broker_name:.80} is not registered: {why}")
-
-    def _charge(self, host: str, size: int) -> None:
-        self._size += size
-        self._shares.add(host, size)
+        if problem := self._room.problem(host, growth):
+            raise RemoteProtocolError(f"broker {registration.broker_name:.80} is not registered: {problem}")
 
     def _charge_group(self, group: _Group, host: str, size: int) -> None:
-        self._charge(group.host, -group.size)
-        self._charge(host, size)
+        self._room.add(group.host, -group.size)
+        self._room.add(host, size)
         group.host, group.size = host, size
 
     def _add(self, broker: _Broker, group: _Group) -> None:
         group.brokers[broker.registration.broker_id] = broker
         self._by_address[broker.registration.broker_addr] = broker
         self._of_connection.setdefault(broker.connection, {})[broker] = None
-        self._charge(broker.host, _BROKER_SIZE)
+        self._room.add(broker.host, _BROKER_SIZE)
 
     def _forget(self, broker: _Broker, *, keeps_group: str = "") -> None:
         """Forget a broker, and with the last one its group and all its topics."""
         registration = broker.registration
-        self._charge(broker.host, -_BROKER_SIZE)
+        self._room.add(broker.host, -_BROKER_SIZE)
         del self._by_address[registration.broker_addr]
         of_connection = self._of_connection[broker.connection]
         del of_connection[broker]

@@ -159,10 +159,9 @@ async def test_a_group_has_so_many_brokers_and_no_more(names: Names) -> None:
     assert len(names.addresses("t")) == 64
 
 
-async def test_one_host_leaves_room_for_others_and_gives_back_what_it_took(
-    names: Names, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_host_leaves_room_for_others_and_gives_back_what_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(route_info_manager, "SIZE_MAX", 1024 * 1024)
+    names = Names()
     taken = 0
     with suppress(RemoteProtocolError):
         while True:
