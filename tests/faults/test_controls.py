@@ -41,6 +41,7 @@ async def test_control_a_read_only_disk_that_is_not_noticed_is_acknowledged(tmp_
         pytest.skip(reason)
     with mounted_image(tmp_path / "image", size_mib=64) as image, alone(tmp_path) as broker:
         broker.move_store(image.mount_point / "store")
+        broker.conf["mappedFileSizeCommitLog"] = 32 << 20  # nobody can make a second file
         await broker.start()
         load = LoadProducer(broker.ports.listen, Sends("orders", body=body_of_size(700)), window=4)
         async with trio.open_nursery() as nursery:
@@ -72,7 +73,7 @@ async def test_control_a_slave_that_does_not_notice_its_disk_is_believed(tmp_pat
     """SEND_OK by a slave whose disk turned read-only, of what only the master has."""
     if reason := why_no_images():
         pytest.skip(reason)
-    pair = make_pair(tmp_path, slaveTimeout=20_000)
+    pair = make_pair(tmp_path, slaveTimeout=20_000, mappedFileSizeCommitLog=32 << 20)
     slave = UnprotectedBroker(pair.slave.directory, pair.slave.conf, ports=pair.slave.ports)
     with mounted_image(tmp_path / "image", size_mib=64) as image, reaping(pair.master, slave):
         slave.move_store(image.mount_point / "store")

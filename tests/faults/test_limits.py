@@ -121,6 +121,7 @@ async def test_no_address_space_is_an_honest_end(pair: Pair, side: str) -> None:
 async def test_control_a_write_that_is_cut_short_and_forgotten_is_acknowledged(tmp_path: Path) -> None:
     """Without the protection SEND_OK goes on: what the tests above forbid."""
     with alone(tmp_path) as broker:
+        broker.conf["mappedFileSizeCommitLog"] = 1 << 30  # no second file is needed: the limit would forbid it
         await broker.start()
         load = LoadProducer(broker.ports.listen, Sends("orders", body=body_of_size(2_000)), window=4)
         async with trio.open_nursery() as nursery:

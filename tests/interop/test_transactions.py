@@ -2,18 +2,15 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import trio
 
-from tests.e2e.processes import Broker, Child, RmqhaBroker, reaping
+from tests.e2e.processes import RmqhaBroker, reaping
 from tests.interop.dledger_brokers import MixedBrokers
-from tests.interop.dledger_groups import JAVA, OURS, java_argv
-from tests.interop.peers import JavaNameServer
-from tests.interop.test_live_pairs import KINDS
+from tests.interop.dledger_groups import JAVA, OURS
+from tests.interop.programs import Program, broker_of, names_of, programs
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -29,36 +26,24 @@ ENDED = [f"{end}-{number}" for number in range(20) for end in ("commit", "rollba
 LATER = ["later_commit-1", "later_rollback-1", "later_commit-big", "never-1"]
 
 
-class Transactions:
+class Transactions(Program):
     """``Transactions.java``."""
 
     def __init__(self, directory: Path, name: str, name_server: str, *words: str) -> None:
-        (directory / name).mkdir(parents=True)
-        argv = java_argv("Transactions.java", name_server, "accounts", *words, directory=directory / name)
-        self.running = Child(argv, log=directory / name / f"{name}.log")
+        super().__init__("Transactions.java", directory, name, name_server, "accounts", *words)
 
-    def told(self, word: str) -> list[list[str]]:
-        """The lines that begin with ``word``, without it, word by word."""
-        lines = self.running.output().split("\n")[:-1]
-        return [line.split()[1:] for line in lines if line.startswith(f"{word} ")]
+    def keys(self, word: str) -> list[str]:
+        """Of the messages that it says this of."""
+        return [facts[0] for facts in self.told(word)]
 
-    async def wait_told(self, word: str, keys: set[str]) -> None:
-        """All of ``keys`` are in such lines."""
+    async def wait_told(self, word: str, keys: set[str], *, others: tuple["Transactions", ...] = ()) -> None:
+        """All of ``keys`` are in such lines: of any of these producers, as a broker asks one of their group."""
+        missing = keys
         with trio.move_on_after(120):
-            while not keys <= {facts[0] for facts in self.told(word)}:  # noqa: ASYNC110 - another process
+            while missing := keys.difference(*(one.keys(word) for one in (self, *others))):  # noqa: ASYNC110 - another process
                 await trio.sleep(0.2)
             return
-        raise self.running.failed(f"{keys - {facts[0] for facts in self.told(word)}} are not {word}")
-
-
-@contextmanager
-def programs(*running: Transactions) -> Iterator[None]:
-    """They end with the block."""
-    try:
-        yield
-    finally:
-        for one in running:
-            one.running.reap()
+        raise self.running.failed(f"{missing} are not {word}")
 
 
 def committed(keys: list[str]) -> set[str]:
@@ -80,11 +65,11 @@ async def test_a_java_producer_s_transactions(tmp_path: Path) -> None:
             with programs(consumer):
                 await consumer.wait_told("got", committed([*ENDED, *LATER]))
                 await producer.running.wait_output("asked never-1 3 ")
-                got = Counter(facts[0] for facts in consumer.told("got"))
+                got = Counter(consumer.keys("got"))
                 assert got == Counter(committed([*ENDED, *LATER]))
                 for key, is_transaction, flag, mine, _ in consumer.told("got"):
                     assert (is_transaction, flag, mine) == ("true", "7", key)
-                asked = Counter(facts[0] for facts in producer.told("asked"))
+                asked = Counter(producer.keys("asked"))
                 assert set(asked) == set(LATER)
                 assert {key: times for key, times in asked.items() if key != "never-1"} == dict.fromkeys(LATER[:3], 1)
                 assert {facts[2] for facts in producer.told("asked")} == {"accounts"}
@@ -94,67 +79,46 @@ async def test_a_java_producer_s_transactions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
 @pytest.mark.parametrize(("first", "second"), [("rmqha", "java"), ("java", "rmqha")])
 async def test_the_other_broker_goes_on_with_half_messages(
-    tmp_path: Path, first: str, second: str, ending: str
+    tmp_path: Path, java_name_server: str, first: str, second: str, ending: str
 ) -> None:
     """It asks about what the first one left, and about nothing that was ended there."""
-    name_server = JavaNameServer(tmp_path / "namesrv")
-    try:
-        await name_server.running.wait_output("boot success")
-        await _go_on(tmp_path, first, second, ending, name_server.address)
-    finally:
-        name_server.close()
-
-
-def _broker(kind: str, directory: Path, name_server: str, **conf: object) -> Broker:
-    return KINDS[kind](directory, CONF | {"namesrvAddr": name_server, "registerNameServerPeriod": 10_000} | conf)
-
-
-async def _go_on(tmp_path: Path, first: str, second: str, ending: str, name_server: str) -> None:
-    writer = _broker(first, tmp_path / "first", name_server)
-    reader = _broker(second, tmp_path / "second", name_server)
+    writer = broker_of(first, tmp_path / "first", CONF, java_name_server)
+    reader = broker_of(second, tmp_path / "second", CONF, java_name_server)
     with reaping(writer, reader):
         await writer.start()
-        producer = Transactions(tmp_path, "producer", _names(first, writer, name_server), *ENDED, *LATER[:3])
+        producer = Transactions(tmp_path, "producer", names_of(first, writer, java_name_server), *ENDED, *LATER[:3])
         with programs(producer):
             await producer.running.wait_output("ready")
-        leaver = Transactions(tmp_path, "leaver", _names(first, writer, name_server), "never-1", "never-2")
+        leaver = Transactions(tmp_path, "leaver", names_of(first, writer, java_name_server), "never-1", "never-2")
         with programs(leaver):
             await leaver.running.wait_output(r"asked never-2 1 ")
             await trio.sleep(6)  # consumerOffset.json is written every 5 s
         await (writer.stop() if ending == "stopped" else writer.kill())
         shutil.copytree(writer.store, reader.store)
         await reader.start()
-        answering = Transactions(tmp_path, "answering", _names(second, reader, name_server))
+        answering = Transactions(tmp_path, "answering", names_of(second, reader, java_name_server))
         with programs(answering):
             await answering.wait_told("asked", {"never-1", "never-2"})
-            consumer = Transactions(tmp_path, "consumer", _names(second, reader, name_server), "consume")
+            consumer = Transactions(tmp_path, "consumer", names_of(second, reader, java_name_server), "consume")
             with programs(consumer):
                 await consumer.wait_told("got", committed(ENDED))
-                assert {facts[0] for facts in answering.told("asked")} <= {*LATER, "never-1", "never-2"}
-                got = Counter(facts[0] for facts in consumer.told("got"))
+                assert set(answering.keys("asked")) <= {*LATER, "never-1", "never-2"}
+                got = Counter(consumer.keys("got"))
                 assert set(got) <= committed([*ENDED, *LATER])
                 assert {key: times for key, times in got.items() if times > 1} == {}
 
 
-def _names(kind: str, broker: Broker, name_server: str) -> str:
-    """Where clients look for it: ours answers for itself."""
-    return broker.address if kind == "rmqha" else name_server
-
-
-async def test_leaders_of_both_kinds_ask_about_what_the_other_left(tmp_path: Path) -> None:
+async def test_leaders_of_both_kinds_ask_about_what_the_other_left(tmp_path: Path, java_name_server: str) -> None:
     """A DLedger group: RocketMQ's leader is killed, then ours."""
-    name_server = JavaNameServer(tmp_path / "namesrv")
-    names = {"namesrvAddr": name_server.address, "registerNameServerPeriod": 10_000}
+    names = {"namesrvAddr": java_name_server, "registerNameServerPeriod": 10_000}
     times = {key: value for key, value in CONF.items() if key.startswith("transaction")}
     group = MixedBrokers(tmp_path, (JAVA, OURS, OURS), **names, **times)
     try:
-        await name_server.running.wait_output("boot success")
         await group.start()
         await group.hand_over("n0")
-        await _hand_on(tmp_path, group, name_server.address)
+        await _hand_on(tmp_path, group, java_name_server)
     finally:
         group.close()
-        name_server.close()
 
 
 async def _hand_on(tmp_path: Path, group: MixedBrokers, name_server: str) -> None:
@@ -167,14 +131,14 @@ async def _hand_on(tmp_path: Path, group: MixedBrokers, name_server: str) -> Non
         await _wait_asked_again(first, "never-1")
         second = Transactions(tmp_path, "second", name_server, *ENDED[10:20], "later_commit-2", "never-2")
         with programs(second):
-            await second.wait_told("asked", {"never-2", "later_commit-2"})
+            await second.wait_told("asked", {"never-2", "later_commit-2"}, others=(first,))
             await group.brokers["n0"].start()
             await group.brokers[leader].kill()
             await group.hand_over("n0")
             await _wait_asked_again(second, "never-2")
             await _wait_asked_again(second, "never-1", other=first)
             await consumer.wait_told("got", committed([*ENDED[:20], "later_commit-1", "later_commit-2"]))
-            got = Counter(facts[0] for facts in consumer.told("got"))
+            got = Counter(consumer.keys("got"))
             assert set(got) == committed([*ENDED[:20], "later_commit-1", "later_commit-2"])
 
 
