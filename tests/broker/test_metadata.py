@@ -37,6 +37,19 @@ def groups() -> SubscriptionGroupManager:
     return SubscriptionGroupManager(Role(), auto_create=True, now_ms=lambda: 0)
 
 
+def metadata_on(disk: SimDisk, topics: TopicConfigManager, *, interval_s: float = 1_000_000) -> MetadataService:
+    """Nobody has anything but topics; it saves what is asked for, and otherwise nothing for long."""
+    return MetadataService(
+        ConfigFiles(disk.mount(), "/store/config"),
+        topics,
+        ConsumerOffsetManager(),
+        groups(),
+        queue_ends(),
+        delay_offsets=DelayOffsets(lambda: 0),
+        interval_s=interval_s,
+    )
+
+
 TOPICS_JSON = "/store/config/topics.json"
 
 
@@ -46,16 +59,7 @@ async def test_a_new_topic_is_saved_long_before_the_next_interval(
     """A RocketMQ broker that opens our store after a kill -9 knows no topic but the saved ones."""
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
-    files = ConfigFiles(disk.mount(), "/store/config")
-    service = MetadataService(
-        files,
-        topics,
-        ConsumerOffsetManager(),
-        groups(),
-        queue_ends(),
-        delay_offsets=DelayOffsets(lambda: 0),
-        interval_s=1_000_000,
-    )
+    service = metadata_on(disk, topics)
     nursery.start_soon(service.run)
     for topic in ("orders", "payments"):
         topics.create_topic_in_send_message_method(topic, default_topic="TBW102", client_default_topic_queue_nums=4)
@@ -179,15 +183,7 @@ async def test_a_save_that_is_cut_short_is_made_up_for(autojump_clock: MockClock
     """The end of a broker cancels the service in the middle of a save: the last save must not take that for done."""
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
-    service = MetadataService(
-        ConfigFiles(disk.mount(), "/store/config"),
-        topics,
-        ConsumerOffsetManager(),
-        groups(),
-        queue_ends(),
-        delay_offsets=DelayOffsets(lambda: 0),
-        interval_s=1,
-    )
+    service = metadata_on(disk, topics, interval_s=1)
     topics.dirty = True
     await service.save()
     topics.create_topic_in_send_message_method("t", default_topic="TBW102", client_default_topic_queue_nums=4)
@@ -203,16 +199,7 @@ async def test_a_topic_made_during_a_save_counts_only_with_the_next(
     """Its send waits for the save that has it, which follows at once; the one under way has not."""
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk(latency_s=(0.5, 0.5))
-    files = ConfigFiles(disk.mount(), "/store/config")
-    service = MetadataService(
-        files,
-        topics,
-        ConsumerOffsetManager(),
-        groups(),
-        queue_ends(),
-        delay_offsets=DelayOffsets(lambda: 0),
-        interval_s=1_000_000,
-    )
+    service = metadata_on(disk, topics)
     durable_when_told: dict[str, bool] = {}
 
     def make(topic: str) -> None:
@@ -251,15 +238,7 @@ def test_topics_that_are_taken_over_are_saved_and_each_change_has_a_version(mock
 async def test_each_reason_for_not_saving_is_told_once_until_a_save_succeeds(autojump_clock: MockClock) -> None:
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
     disk = SimDisk()
-    service = MetadataService(
-        ConfigFiles(disk.mount(), "/store/config"),
-        topics,
-        ConsumerOffsetManager(),
-        groups(),
-        queue_ends(),
-        delay_offsets=DelayOffsets(lambda: 0),
-        interval_s=1_000_000,
-    )
+    service = metadata_on(disk, topics)
     await service.save()
     topics.create_topic_in_send_message_method("orders", default_topic="TBW102", client_default_topic_queue_nums=4)
     with capture_logs() as logs:
