@@ -90,5 +90,16 @@ class DLedgerTables:
             check_group=self._link.check_group,
         )
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(ends.run)
+            nursery.start_soon(self._follow_ends, ends)
             nursery.start_soon(partial(self._link.run, address, begins_at_once=True))
+
+    async def _follow_ends(self, ends: QueueEndsClient) -> None:
+        """Learn them, and again whenever this log begins elsewhere: a follower's may begin anew at any time.
+
+        Of what it has never had only others know where that ended.
+        """
+        while True:
+            begins_at = self._store.min_offset
+            await ends.run()
+            while self._store.min_offset == begins_at:  # noqa: ASYNC110 - a log that begins anew tells nobody
+                await trio.sleep(_AGAIN_S)

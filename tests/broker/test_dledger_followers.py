@@ -11,13 +11,15 @@ from trio.testing import MockClock
 from rmqha.broker.dledger_tables import DLedgerTables
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import NameServers
+from rmqha.codec.codes import ResponseCode
 from rmqha.codec.dledger_properties import decode_check_point
 from rmqha.codec.dledger_wire import MetadataResponse
 from rmqha.dledger.dledger_client import DLedgerClient
 from rmqha.dledger.dledger_commit_log import DLedgerCommitLog
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from tests.broker.dledger_brokers import BrokerGroup, Node
-from tests.broker.test_dledger_broker import bodies, group_of
+from tests.broker.machines import send_request
+from tests.broker.test_dledger_broker import asked, bodies, group_of
 
 SOON_S = 3
 
@@ -151,6 +153,30 @@ async def test_followers_learn_where_queues_ended_whose_messages_are_gone(autoju
         await group.wait(lambda: ("gone", 0) in set(late.running.queue_ends), limit_s=SOON_S)
         table = await late.running.queue_ends.to_json_in_turns()
         assert table["queueEnds"]["gone"] == {0: 7}
+
+
+async def test_who_begins_anew_learns_where_queues_ended_that_it_never_had(autojump_clock: MockClock) -> None:
+    """A disk that was full for so long that the leader has deleted meanwhile what this follower lacks."""
+    async with group_of(fileReservedTime="0", cleanFileForciblyEnable="false") as group:
+        master, late = await group.wait_master(), (await followers_of(group))[0]
+
+        async def send(topic: str, count: int, size: int) -> None:
+            for _ in range(count):
+                assert (await asked(master, send_request(bytes(size), topic=topic))).code == ResponseCode.SUCCESS
+
+        await send("rare", 3, 10)
+        await group.wait_same()
+        await trio.sleep(SOON_S)
+        late.disk.faults.crowded = True
+        await group.wait(lambda: ledger_of(late).room.refusal != "")
+        await send("rare", 7, 10)
+        await send("often", 30, 4000)
+        master.running.store.cleaner.execute_delete_files_manually()
+        assert await master.running.store.cleaner.clean()
+        assert master.running.store.queues.range_of("rare", 0) == (10, 10)
+        late.disk.faults.crowded = False
+        await group.wait(lambda: late.running.store.min_offset > 0)
+        await group.wait(lambda: late.running.store.queues.range_of("rare", 0) == (10, 10), limit_s=SOON_S)
 
 
 async def test_a_stop_leaves_all_durable_and_the_checkpoint_says_so(autojump_clock: MockClock) -> None:
