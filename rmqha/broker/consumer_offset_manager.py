@@ -13,7 +13,8 @@ from rmqha.codec.limits import GROUP_SIZE_MAX, TABLE_SIZE_MAX, topic_problem
 from rmqha.errors import RemoteProtocolError
 from rmqha.shares import Shares
 
-_INT64_MAX: Final = 2**63 - 1
+_INT64: Final = range(-(2**63), 2**63)
+"""What a commit may say."""
 TOPIC_GROUP_SEPARATOR: Final = "@"
 ENTRIES_MAX: Final = 262_144
 """Most offsets that are kept: some 100 MB."""
@@ -235,6 +236,6 @@ def _name(key: object) -> str:
 
 
 def _offset(value: object) -> int:
-    if type(value) is not int or not -_INT64_MAX <= value <= _INT64_MAX:
+    if type(value) is not int or value not in _INT64:
         raise ValueError(f"{value!r:.40} is no offset")
     return value

@@ -18,6 +18,8 @@ NAMESPACE_ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 SIZE_MAX: Final = 4 * 1024 * 1024
 """Bytes, more or less: the file is written anew at each change."""
 _ENTRY_SIZE: Final = 64
+_MEANS_ELSE: Final = frozenset({"$ref", "@type"})
+"""Names that whoever reads a table as fastjson does takes for a reference or a class, and then reads none of it."""
 
 
 class KVConfigManager:
@@ -60,8 +62,10 @@ class KVConfigManager:
         """Set a value, which a client on ``host`` asks for; :meth:`save` it then.
 
         Raises:
-            RemoteProtocolError: there is no room for it; nothing has changed.
+            RemoteProtocolError: there is no room for it, or no table can have such a name; nothing has changed.
         """
+        if not _MEANS_ELSE.isdisjoint((namespace, key)):
+            raise RemoteProtocolError(f"key {key:.80} is not stored: in JSON $ref and @type are no names")
         former = self.get_kv_config(namespace, key)
         size = _size(namespace, key, value)
         former_size = 0 if former is None else _size(namespace, key, former)

@@ -28,6 +28,21 @@ def test_a_commit_may_go_back() -> None:
     assert again.query_offset("g", "t", 0) == 0
 
 
+@pytest.mark.parametrize("offset", [-(2**63), 2**63 - 1])
+async def test_whatever_a_client_commits_can_be_read_again(offset: int, autojump_clock: MockClock) -> None:
+    """An offset that no table may have made the whole file unreadable, and with the second save its backup, too."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as client:
+        assert (await ask(client, send_request(b"x"))).code == ResponseCode.SUCCESS
+        broker.offsets.commit_offset("others", "t", 0, offset=1)
+        header = UpdateConsumerOffsetRequestHeader("g", "u", -(2**31), offset)
+        commit = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=encode_header(header))
+        assert (await ask(client, commit)).code == ResponseCode.SUCCESS
+        assert decode_offsets(broker.offsets.to_json())["u@g"] == {-(2**31): offset}  # as a slave does
+    async with machine.broker() as broker:
+        assert broker.offsets.query_offset("others", "t", 0) == 1
+
+
 async def test_a_group_is_forgotten_in_turns(autojump_clock: MockClock) -> None:
     offsets = ConsumerOffsetManager()
     for number in range(2000):

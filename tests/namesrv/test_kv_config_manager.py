@@ -56,6 +56,18 @@ async def test_a_file_that_is_no_table_is_none(disk: SimDisk) -> None:
     assert manager(disk).get_kv_config("n", "k") == "v"
 
 
+@pytest.mark.parametrize("name", ["$ref", "@type"])
+async def test_a_name_that_is_none_in_json_costs_nobody_else_a_value(disk: SimDisk, name: str) -> None:
+    """The file could not be read any more, nor could clients read the table."""
+    kept = manager(disk)
+    kept.put_kv_config("n", "k", value="v", host="h")
+    for namespace, key in (("refers", name), (name, "k")):
+        with pytest.raises(RemoteProtocolError, match="no names"):
+            kept.put_kv_config(namespace, key, value="$.configTable", host="h")
+    await kept.save()
+    assert manager(disk).get_kv_config("n", "k") == "v"
+
+
 async def test_one_host_leaves_room_for_others(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_config_manager, "SIZE_MAX", 10_000)
     kept, stored = manager(disk), 0
