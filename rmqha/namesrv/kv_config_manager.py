@@ -19,7 +19,7 @@ SIZE_MAX: Final = 4 * 1024 * 1024
 """Bytes, more or less: the file is written anew at each change."""
 _ENTRY_SIZE: Final = 64
 _MEANS_ELSE: Final = frozenset({"$ref", "@type"})
-"""Names that whoever reads a table as fastjson does takes for a reference or a class, and then reads none of it."""
+"""Fastjson, and what reads as it does, takes them for a reference or a class, and then reads nothing of the table."""
 
 
 class KVConfigManager:
