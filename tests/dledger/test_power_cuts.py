@@ -14,7 +14,7 @@ import trio.testing
 from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.dledger.dledger_exception import DLedgerException
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
-from tests.dledger.members import all_of, cut_to, follow, lead, leader, opened, put
+from tests.dledger.members import all_of, bodies_of, cut_to, follow, lead, leader, opened, put
 from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SimDisk, Step, replay
 
@@ -225,6 +225,20 @@ async def test_a_flush_beside_one_that_failed_counts_for_nothing(
     assert store.flushed_index == -1
     disk.lose_power(lambda path, number, old, new: old)
     assert opened(disk.mount(), **SIZES).ledger_end_index <= 0
+
+
+async def test_an_entry_that_comes_during_a_flush_has_no_unit_yet(autojump_clock: trio.testing.MockClock) -> None:
+    """Its unit would prove it, and is durable with the others: but of its body the device has the beginning only."""
+    disk = SimDisk(random.Random(3), latency_s=(0.001, 0.001))
+    store = leader(disk.mount(), **SIZES)
+    put(store, b"one" * 100)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.flush_in_thread)
+        await trio.sleep(0.0005)
+        put(store, b"two" * 300)
+    assert (store.flushed_index, store.ledger_end_index) == (0, 1)
+    disk.lose_power(lambda path, number, old, new: new if number == 0 else old)
+    assert bodies_of(opened(disk.mount(), **SIZES)) == [b"one" * 100]
 
 
 @pytest.mark.parametrize("seed", range(6))
