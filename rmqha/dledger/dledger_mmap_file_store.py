@@ -118,7 +118,7 @@ class DLedgerMmapFileStore:
     def _recover(self) -> None:
         checkpoint = self._checkpoint.load()
         self.member_state.vote_floor = checkpoint.vote_floor
-        recovery = recover_ledger(self.data_file_list, self.index_file_list, checkpoint=checkpoint)
+        recovery = recover_ledger(self.data_file_list, self.index_file_list, check_point_file=self._checkpoint)
         self.ledger_end_index = self.flushed_index = recovery.ledger_end_index
         self.ledger_end_term = recovery.ledger_end_term
         if self.ledger_end_index >= 0:

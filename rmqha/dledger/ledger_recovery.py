@@ -11,7 +11,7 @@ Where this differs from DLedger 0.3.1.2 (spec: dledger §1.8, §7.3):
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rmqha.codec.dledger_entry import (
@@ -24,6 +24,7 @@ from rmqha.codec.dledger_entry import (
     start_position,
 )
 from rmqha.codec.dledger_properties import LedgerCheckpoint
+from rmqha.dledger.check_point_file import CheckPointFile
 from rmqha.dledger.mmap_file import MmapFile
 from rmqha.dledger.mmap_file_list import MmapFileList
 from rmqha.errors import CorruptLogError
@@ -48,18 +49,20 @@ class LedgerRecovery:
     """First index whose unit was not what the data says; -1: none."""
 
 
-def recover_ledger(data: MmapFileList, index: MmapFileList, *, checkpoint: LedgerCheckpoint) -> LedgerRecovery:
+def recover_ledger(data: MmapFileList, index: MmapFileList, *, check_point_file: CheckPointFile) -> LedgerRecovery:
     """Set the ends of both loaded lists; all that is left is durable.
 
     Args:
         data: the entries.
         index: their units.
-        checkpoint: the store's; if it says so, what is behind its committed index and has no unit is cut.
+        check_point_file: the store's, loaded; if it says so, what is behind its committed index and has no unit is
+            cut. It says so no more before an index that was missing, or damaged, is made again.
 
     Raises:
         CorruptLogError: the log is damaged; nothing was changed.
         StoreWriteError, StoreReadError: not done; the next start may do it.
     """
+    checkpoint = check_point_file.durable
     data.check_self()
     index.check_self()
     if not data.mapped_files:
@@ -70,6 +73,8 @@ def recover_ledger(data: MmapFileList, index: MmapFileList, *, checkpoint: Ledge
     scan = _Scan(data, index, checkpoint=checkpoint)
     scan.run()
     _check(scan, data, checkpoint)
+    if scan.rewrite_from >= 0:  # a start that finds a part of what is made again must not take it for all
+        check_point_file.persist(replace(checkpoint, index_proves=False))
     data.truncate_offset(scan.process_offset)
     _write_data_again(data, scan.unproven_offset, scan.process_offset)
     _repair_index(index, data, scan)

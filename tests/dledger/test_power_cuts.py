@@ -260,6 +260,43 @@ async def test_units_that_are_in_memory_only_are_written_again(seed: int) -> Non
     assert len(held) == 2
 
 
+async def start_without_index(disk: SimDisk, *, gone: slice, killed_at: int) -> bool:
+    """All entries are durable, not all are known to be committed; some files of the index are lost, and so it starts.
+
+    Returns whether it was killed.
+    """
+    store = leader(disk.mount(), **SIZES)
+    put(store, *[b"%d" % number for number in range(25)])
+    await flush(store)
+    await commits(13)(store)
+    disk.kill()
+    for path in sorted(path for path in disk.files if "/index/" in path)[gone]:
+        disk.mount().unlink(path)
+    disk.crash_at = disk.calls + killed_at
+    try:
+        opened(disk.mount(), **SIZES).close()
+    except NodeDied:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("loses_power", [True, False])
+@pytest.mark.parametrize("gone", [slice(None), slice(1)], ids=["all", "the oldest"])
+async def test_a_crash_while_the_index_is_made_again_takes_no_entry(gone: slice, loses_power: bool) -> None:
+    """The next start took the entries that had no unit yet for such as never were durable, and cut them."""
+    killed = 0
+    for calls in range(1, 60):
+        disk = SimDisk(latency_s=(0, 0))
+        killed += await start_without_index(disk, gone=gone, killed_at=calls)
+        disk.crash_at = None
+        if loses_power:
+            disk.lose_power(lambda path, number, old, new: old)
+        again = opened(disk.mount(), **SIZES)
+        assert again.ledger_end_index == 24, f"killed at call {calls}"
+        again.close()
+    assert killed > 10
+
+
 @pytest.mark.parametrize("seed", range(60))
 async def test_a_crash_at_any_call_of_a_longer_life(seed: int) -> None:
     """A leader, or a follower, that is cut now and then; the power goes in the middle of some call."""
