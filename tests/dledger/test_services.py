@@ -314,15 +314,16 @@ class TestCleanSpaceService:
         assert await member.clean(data=99) == 0
         assert "statvfs" in str(member.store.write_error)
 
+    @pytest.mark.parametrize("deleted_before", [0, 1])
     async def test_it_goes_on_after_an_error(
-        self, sim: SimDisk, member: Member, nursery: trio.Nursery, autojump_clock: MockClock
+        self, sim: SimDisk, member: Member, nursery: trio.Nursery, autojump_clock: MockClock, deleted_before: int
     ) -> None:
         member.disk.used = {f"{DIRECTORY}/data": 99}
-        path = member.store.data_file_list.mapped_files[0].path
+        path = member.store.data_file_list.mapped_files[deleted_before].path
         inode = sim.files.pop(path)
         nursery.start_soon(member.service.run)
         await trio.sleep(1)
-        assert member.store.ledger_begin_index == 0
+        assert member.store.ledger_begin_index == deleted_before
         sim.files[path] = inode
         await trio.sleep(1)
         assert member.store.ledger_begin_index == 6
