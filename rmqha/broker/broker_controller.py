@@ -106,6 +106,7 @@ class BrokerController:
         self._tuning: Final = tuning
         self.address = f"{config.broker_ip1}:{config.listen_port}"
         self._network = secured(network, *options.client_tls(config))
+        self._access: Final = options.access_validator(config)
         self._now_ms = now_ms
         self._stopping = trio.Event()
         self.is_recovering = False
@@ -166,7 +167,7 @@ class BrokerController:
             StoreError: the store cannot be opened, or a peer's log does not continue it.
             OSError: an address cannot be bound.
         """
-        dispatcher = RequestDispatcher()
+        dispatcher = RequestDispatcher(None if self._access is None else self._access.validate)
         starting = Starting(self.config, self.store.recovery, clock=trio.current_time)
         starting.register(dispatcher)
         async with trio.open_nursery() as listening:
@@ -216,6 +217,8 @@ class BrokerController:
         nursery.start_soon(self.holds.run)
         nursery.start_soon(self.metadata.run)
         nursery.start_soon(self.stats.run)
+        if self._access is not None:
+            nursery.start_soon(self._access.run)
 
     def _log_started(self) -> None:
         logger.info(

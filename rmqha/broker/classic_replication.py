@@ -237,6 +237,7 @@ class ClassicReplication:
             store=self._store,
             queue_ends=self._metadata.queue_ends,
             check_group=self.master_link.check_group,
+            credentials=self.master_link.credentials,
         )
 
     async def _learn_queue_ends(self, peer: MasterAddress, there: LogRange) -> None:

@@ -88,6 +88,7 @@ class DLedgerTables:
             store=self._store,
             queue_ends=self._metadata.queue_ends,
             check_group=self._link.check_group,
+            credentials=self._link.credentials,
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_ends, ends)

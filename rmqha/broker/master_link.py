@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import structlog
 import trio
 
+from rmqha.broker import options
 from rmqha.broker.consumer_offset_manager import TOPIC_GROUP_SEPARATOR, OffsetTable, decode_offsets
 from rmqha.broker.delay_offsets import decode_delay_offsets
 from rmqha.broker.group import ReplicationGroup, member_of
@@ -18,6 +19,7 @@ from rmqha.broker.subscription_group_manager import SubscriptionGroupTable
 from rmqha.broker.topic_config_manager import TopicTable
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
 from rmqha.codec import java_json
+from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
 from rmqha.codec.remoting import HEADER_SIZE_MAX, RemotingCommand
 from rmqha.codec.transfer import OFFSET_MAX
@@ -51,6 +53,7 @@ class MasterLink:
     """Asks by short connections: a question every few seconds needs no connection of its own.
 
     Attributes:
+        credentials: by which it signs what it asks, if the operator gave it any.
         failure: why a table could not be taken over the last time; empty if all were.
     """
 
@@ -65,6 +68,7 @@ class MasterLink:
         self._network = network
         self._group = group
         self._config = config
+        self.credentials: Final = options.credentials(config)
         self._topics = metadata.topics
         self._offsets = metadata.offsets
         self._groups = metadata.groups
@@ -102,7 +106,7 @@ class MasterLink:
 
     async def _ask_range(self, address: str, ha_port: int, *, fields: dict[str, str]) -> LogRange | None:
         try:
-            async with open_link(self._network, address) as client:
+            async with open_link(self._network, address, credentials=self.credentials) as client:
                 answer = await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, fields)
                 table = answer.get("table") or {}
                 is_ours = STATUS_KEY in table
@@ -122,7 +126,7 @@ class MasterLink:
     async def is_member(self, address: str, self_id: str, group: str) -> bool:
         """Whether the broker of RocketMQ's at this address is that member of a DLedger group."""
         try:
-            async with open_link(self._network, address) as client:
+            async with open_link(self._network, address, credentials=self.credentials) as client:
                 keys = await _ask_keys(client)
         except (RemotingError, RemoteProtocolError) as error:
             logger.debug("master_link.no_answer", address=address, reason=str(error))
@@ -150,7 +154,7 @@ class MasterLink:
         """
         failures: list[str] = []
         try:
-            async with open_link(self._network, address) as client:
+            async with open_link(self._network, address, credentials=self.credentials) as client:
                 await self.check_group(client)
                 for take_over in (
                     self._take_over_topics, self._take_over_offsets, self._take_over_groups,
@@ -206,9 +210,13 @@ class MasterLink:
             raise RemoteProtocolError(f"this is no broker of this group: {why}")
 
 
-def open_link(network: Network, address: str) -> AbstractAsyncContextManager[RemotingClient]:
+def open_link(
+    network: Network, address: str, *, credentials: SessionCredentials | None = None
+) -> AbstractAsyncContextManager[RemotingClient]:
     """A connection to another broker, whose answers hold nobody up: what is large in them is in the body."""
-    return open_remoting_client(network, address, timeout_s=RPC_TIMEOUT_S, header_size_max=HEADER_SIZE_MAX)
+    return open_remoting_client(
+        network, address, timeout_s=RPC_TIMEOUT_S, header_size_max=HEADER_SIZE_MAX, credentials=credentials
+    )
 
 
 async def _ask(client: RemotingClient, code: RequestCode, fields: dict[str, str] | None = None) -> dict[str, Any]:

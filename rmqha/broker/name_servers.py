@@ -82,6 +82,7 @@ class NameServers:
         self._config: Final = config
         self._topics: Final = topics
         self._network: Final = options.namesrv_network(config, network)
+        self._credentials: Final = options.credentials(config)
         self._identity: Final = identity
         self._on_master: Final = on_master
         self.failures: Final = dict[str, str]()
@@ -103,7 +104,7 @@ class NameServers:
     async def _stay_registered(self, name_server: str) -> None:
         while True:
             try:
-                async with open_remoting_client(self._network, name_server) as client:
+                async with open_remoting_client(self._network, name_server, credentials=self._credentials) as client:
                     name = self._identity().broker_name
                     while self._identity().broker_name == name:  # else it forgets the former one by a new connection
                         told = await self._register(client, name_server)
@@ -178,7 +179,7 @@ class NameServers:
         request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=encode_header(header))
         for name_server in self._config.namesrv_addr:
             try:
-                async with open_remoting_client(self._network, name_server) as client:
+                async with open_remoting_client(self._network, name_server, credentials=self._credentials) as client:
                     route = decode_route((await _ask(client, request)).body)
             except (RemotingError, RemoteProtocolError) as error:
                 logger.debug("name_servers.no_answer", name_server=name_server, reason=str(error))

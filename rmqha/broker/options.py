@@ -3,17 +3,21 @@
 import os
 from typing import Final
 
+from rmqha.broker.acl.plain_access_validator import PlainAccessValidator
+from rmqha.broker.acl.plain_permission_manager import PlainPermissionManager
 from rmqha.broker.sent_records import SendRules
 from rmqha.broker.topic_config_manager import TopicRules
 from rmqha.broker.transaction.rules import TransactionRules
 from rmqha.broker.tuning import Tuning
 from rmqha.choices import BrokerRole, FlushDiskType, HaCatchUp, TlsMode
+from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.dledger_entry import BODY_OFFSET, ENTRY_SIZE_MAX
 from rmqha.codec.record.layout import BLANK_SIZE_MIN
 from rmqha.codec.route import PERM_WRITE
 from rmqha.config import BrokerConfig
 from rmqha.config.same_settings import same_settings
 from rmqha.ha.options import HAClientOptions, HAOptions
+from rmqha.remoting.credentials import read_credentials
 from rmqha.remoting.limits import RemotingLimits
 from rmqha.replication.role import Role, RoleKind
 from rmqha.store.cleaner import CleanOptions
@@ -72,6 +76,16 @@ def send_rules(config: BrokerConfig, *, store_host: bytes) -> SendRules:
         delay_levels=len(config.message_delay_level),
         record_size_max=record_size_max,
     )
+
+
+def access_validator(config: BrokerConfig) -> PlainAccessValidator | None:
+    """Who lets requests in; None if all are let in. Raises ConfigError: accounts cannot be read."""
+    return PlainAccessValidator(PlainPermissionManager(config.rocketmq_home)) if config.acl_enable else None
+
+
+def credentials(config: BrokerConfig) -> SessionCredentials | None:
+    """By which this broker signs what it asks other brokers. Raises ConfigError: they cannot be read."""
+    return read_credentials(config.acl_credentials_path) if config.acl_credentials_path else None
 
 
 def remoting_limits(config: BrokerConfig, tuning: Tuning) -> RemotingLimits:

@@ -9,6 +9,7 @@ import trio
 from rmqha.broker.master_link import HA_PORT_DISTANCE, RPC_TIMEOUT_S, TABLE_TIMEOUT_S, open_link, read_table
 from rmqha.broker.queue_ends import ENTRIES_MAX, QueueEnds
 from rmqha.broker.topic_config_manager import decode_topics
+from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (
     OffsetResponseHeader,
@@ -57,12 +58,14 @@ class QueueEndsClient:
         store: DefaultMessageStore,
         queue_ends: QueueEnds,
         check_group: CheckGroup,
+        credentials: SessionCredentials | None = None,
     ) -> None:
         self._address: Final = address
         self._network: Final = network
         self._store: Final = store
         self._queue_ends: Final = queue_ends
         self._check_group: Final = check_group
+        self._credentials: Final = credentials
         self.failure = ""
 
     async def run(self) -> None:
@@ -75,7 +78,7 @@ class QueueEndsClient:
     async def learn(self, *, before: int) -> bool:
         """Ask where queues ended before offset ``before``; False if no complete answer came, which is logged once."""
         try:
-            async with open_link(self._network, self._address) as client:
+            async with open_link(self._network, self._address, credentials=self._credentials) as client:
                 await self._check_group(client)
                 count = await self._ask_ends(client, before=before)
         except (RemotingError, MQBrokerError, RemoteProtocolError, OSError) as error:

@@ -4,6 +4,7 @@ import socket
 import time
 from typing import Final
 
+from rmqha.cli.credentials import client_credentials
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.tls import secured_socket
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -22,8 +23,11 @@ def ask_broker(address: str, request: RemotingCommand, *, timeout_s: float) -> R
     """Return the broker's answer, whatever its code.
 
     Raises:
+        ConfigError: the environment's credentials cannot be used.
         UnreachableError: nobody answers within ``timeout_s``, or what answers is no broker.
     """
+    if (credentials := client_credentials()) is not None:
+        credentials.sign(request)
     deadline = time.monotonic() + timeout_s
     decoder = FrameDecoder()
     first_bytes = b""

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import IO, Any, NamedTuple
 
+from rmqha.cli.credentials import client_credentials
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.send_report import SendReport
 from rmqha.cli.tls import client_network
@@ -95,7 +96,10 @@ class AnswerLog:
 async def send_all(plan: Plan, source: AsyncIterator[Iterable[bytes]], log: AnswerLog) -> CliError | None:
     """Send everything; returns why it ended early."""
     async with open_producer(
-        plan.address, options=ProducerOptions(timeout_s=plan.timeout_s), network=client_network()
+        plan.address,
+        options=ProducerOptions(timeout_s=plan.timeout_s),
+        network=client_network(),
+        credentials=client_credentials(),
     ) as producer:
         try:
             await producer.queues(plan.topic)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from rmqha.cli.credentials import client_credentials
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.output import takes_unicode
 from rmqha.cli.tls import client_network
@@ -70,7 +71,12 @@ async def tail_messages(plan: TailPlan) -> CliError | None:
         options = replace(options, suspend_timeout_s=_HELD_S)
     try:
         async with open_consumer(
-            plan.address, plan.topic, tags=tags, options=options, network=client_network()
+            plan.address,
+            plan.topic,
+            tags=tags,
+            options=options,
+            network=client_network(),
+            credentials=client_credentials(),
         ) as consumer:
             if not consumer.queues:
                 await consumer.refresh()  # says why

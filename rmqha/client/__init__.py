@@ -21,6 +21,7 @@ Everything raised on purpose is an ``RmqhaError``, and says in ``retryable`` whe
 Warnings go to the logger ``rmqha.client`` of the standard library. The client runs under trio; the ``Sync`` classes run
 anywhere, under asyncio by ``asyncio.to_thread`` and ``SyncConsumer.poll_in_asyncio``.
 
+To a broker with aclEnable: ``credentials=SessionCredentials(access_key, secret_key)``.
 To a broker that speaks TLS: ``network=tls_network(TlsOptions(trust="ca.pem", cert="me.pem", key="me.key"))``.
 """
 
@@ -32,6 +33,7 @@ from rmqha.client.producer import Producer, ProducerOptions, open_producer
 from rmqha.client.results import PullResult, PullStatus, SendOutcome, SendResult, SendStatus
 from rmqha.client.start import Start
 from rmqha.client.sync import SyncConsumer, SyncProducer
+from rmqha.codec.acl import SessionCredentials
 from rmqha.errors import (
     ConfigError,
     LocalProtocolError,
@@ -72,6 +74,7 @@ __all__ = [
     "SendOutcome",
     "SendResult",
     "SendStatus",
+    "SessionCredentials",
     "Start",
     "SyncConsumer",
     "SyncProducer",

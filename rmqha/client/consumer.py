@@ -19,6 +19,7 @@ from rmqha.client.results import PullResult, PullStatus
 from rmqha.client.start import Start, check_start, find_start
 from rmqha.client.topic_routes import REFRESH_AFTER_S, TopicRoutes, readable_queues, split_addresses
 from rmqha.client.unanswered import Unanswered
+from rmqha.codec.acl import SessionCredentials
 from rmqha.errors import MQClientError, NoRouteError, RemotingError, RmqhaError
 from rmqha.remoting.background import open_background_nursery
 from rmqha.remoting.connections import Connections
@@ -345,6 +346,7 @@ async def open_consumer(
     tags: str = "*",
     options: ConsumerOptions | None = None,
     network: Network | None = None,
+    credentials: SessionCredentials | None = None,
 ) -> AsyncIterator[Consumer]:
     """A consumer for as long as the block runs. It reads all queues: members of a group do not share them out.
 
@@ -361,6 +363,7 @@ async def open_consumer(
         tags: ``*`` for all, or tags joined by ``||``.
         options: where RocketMQ's defaults do not fit.
         network: where connections come from; TCP if None.
+        credentials: by which all that brokers are asked is signed, for those with ``aclEnable``.
 
     Raises:
         MQClientError: no address is given, ``tags`` names no tag, ``start`` is no place, ``group`` is no name,
@@ -372,14 +375,11 @@ async def open_consumer(
     start = check_start(start, group=group)
     check_auto_commit(options.auto_commit_s, group=group)
     async with open_background_nursery() as nursery:
-        connections = Connections(network or TcpNetwork(), nursery, connect_timeout_s=options.connect_timeout_s)
-        routes = TopicRoutes(
-            connections,
-            split_addresses(addresses),
-            nursery=nursery,
-            timeout_s=options.timeout_s,
-            named_only=options.named_only,
+        connections = Connections(
+            network or TcpNetwork(), nursery, connect_timeout_s=options.connect_timeout_s, credentials=credentials
         )
+        named, servers = options.named_only, split_addresses(addresses)
+        routes = TopicRoutes(connections, servers, nursery=nursery, timeout_s=options.timeout_s, named_only=named)
         api = PullApi(
             connections, group=group, tags=tags, timeout_s=options.timeout_s, body_size_max=options.body_size_max
         )

@@ -23,6 +23,7 @@ from rmqha.client.topic_routes import (
     TopicRoutes,
     split_addresses,
 )
+from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.limits import group_problem
@@ -367,6 +368,7 @@ async def open_producer(
     group: str = "rmqha-producer",
     options: ProducerOptions | None = None,
     network: Network | None = None,
+    credentials: SessionCredentials | None = None,
     now_ms: Callable[[], int] = wall_clock_ms,
     chance: Callable[[], float] = random.random,
 ) -> AsyncIterator[Producer]:
@@ -377,19 +379,21 @@ async def open_producer(
         group: the producer group's name.
         options: where RocketMQ's defaults do not fit.
         network: where connections come from; TCP if None.
+        credentials: by which all that brokers are asked is signed, for those with ``aclEnable``.
         now_ms: the wall clock.
         chance: numbers in ``[0, 1)``, for the pauses between tries.
 
     Raises:
-        MQClientError: no address is given, ``group`` is no name, or trio does not run.
-            Nothing is connected before the first send.
+        MQClientError: no address is given, ``group`` is no name, or trio does not run. Nothing is connected yet.
     """
     check_trio_runs("open_producer", "SyncProducer")
     if problem := group_problem(group):
         raise MQClientError(problem)
     options = options or ProducerOptions()
     async with open_background_nursery() as nursery:
-        connections = Connections(network or TcpNetwork(), nursery, connect_timeout_s=options.connect_timeout_s)
+        connections = Connections(
+            network or TcpNetwork(), nursery, connect_timeout_s=options.connect_timeout_s, credentials=credentials
+        )
         timeout_s = min(options.timeout_s, _ROUTE_TIMEOUT_S)
         routes = TopicRoutes(connections, split_addresses(addresses), nursery=nursery, timeout_s=timeout_s)
         ids = MessageClientIDSetter(ip="127.0.0.1", pid=os.getpid(), process_hash=randbits(32), now_ms=now_ms)

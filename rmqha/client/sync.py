@@ -22,6 +22,7 @@ from rmqha.client.pipeline import Pipeline
 from rmqha.client.producer import Producer, ProducerOptions, open_producer
 from rmqha.client.results import SendOutcome, SendResult
 from rmqha.client.start import Start
+from rmqha.codec.acl import SessionCredentials
 from rmqha.errors import MQClientError
 from rmqha.transport import Network
 
@@ -165,9 +166,10 @@ class SyncProducer:
         group: str = "rmqha-producer",
         options: ProducerOptions | None = None,
         network: Network | None = None,
+        credentials: SessionCredentials | None = None,
     ) -> None:
         self._loop: _Loop[Producer] = _Loop(
-            lambda: open_producer(addresses, group=group, options=options, network=network),
+            lambda: open_producer(addresses, group=group, options=options, network=network, credentials=credentials),
             names=("SyncProducer", "open_producer"),
         )
         self._loop.start()
@@ -245,10 +247,18 @@ class SyncConsumer:
         tags: str = "*",
         options: ConsumerOptions | None = None,
         network: Network | None = None,
+        credentials: SessionCredentials | None = None,
     ) -> None:
         self._loop: _Loop[Consumer] = _Loop(
             lambda: open_consumer(
-                addresses, topic, group=group, start=start, tags=tags, options=options, network=network
+                addresses,
+                topic,
+                group=group,
+                start=start,
+                tags=tags,
+                options=options,
+                network=network,
+                credentials=credentials,
             ),
             names=("SyncConsumer", "open_consumer"),
         )

@@ -152,6 +152,10 @@ class RemotingCommand:
             self._ext = decode_ext_fields(raw) if self.serialize == _ROCKETMQ else json_fields(json_header(raw)) or {}
         return self._ext
 
+    def replace_ext_fields(self, fields: dict[str, str]) -> None:
+        """From now on the header has these fields, and nobody sees those that came."""
+        self._ext, self.ext_raw = fields, None
+
     @property
     def command(self) -> "RemotingCommand":
         """This one: what arrives may also be one that is decoded when somebody asks for it."""

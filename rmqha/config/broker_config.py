@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rmqha.choices import BrokerRole
+from rmqha.config.acl_config import AclConfig
 from rmqha.config.dledger_broker_config import DLedgerBrokerConfig
 from rmqha.config.ha_config import HAConfig
 from rmqha.config.key import MASTER, key
@@ -17,7 +18,14 @@ from rmqha.config.transaction_config import TransactionConfig
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig(
-    StoreConfig, HAConfig, ListenerConfig, TlsConfig, NameServersConfig, DLedgerBrokerConfig, TransactionConfig
+    StoreConfig,
+    HAConfig,
+    ListenerConfig,
+    TlsConfig,
+    AclConfig,
+    NameServersConfig,
+    DLedgerBrokerConfig,
+    TransactionConfig,
 ):
     """Everything an operator can decide, checked. Made by :func:`rmqha.config.load_config` alone.
 

@@ -1,5 +1,6 @@
 """Defaults that follow from other keys."""
 
+import os
 from dataclasses import replace
 from socket import gethostname
 from typing import Any, Final
@@ -35,6 +36,7 @@ def derive(values: dict[str, Any], notes: list[str]) -> BrokerConfig:
     default("ha_listen_port", given.listen_port + 1 if given.listen_port else 0)
     default("in_sync_replicas", 2 if given.broker_role is BrokerRole.SYNC_MASTER else 1)
     default("ha_send_durable_only", given.flush_disk_type is FlushDiskType.SYNC_FLUSH)
+    default("rocketmq_home", os.environ.get("ROCKETMQ_HOME", ""))
     default("namesrv_tls_enable", given.tls_mode is TlsMode.ENFORCING)
     filled["mapped_file_size_consume_queue"] = _round_up(given.mapped_file_size_consume_queue)
     filled["max_message_size"] = _max_message_size(given, values, notes)

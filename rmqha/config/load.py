@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
+from rmqha.config.acl_config import AclConfig
 from rmqha.config.broker_config import BrokerConfig
 from rmqha.config.derive import derive
 from rmqha.config.dledger_broker_config import DLedgerBrokerConfig
@@ -26,6 +27,7 @@ def _table() -> dict[str, Key]:
         ("Store", StoreConfig),
         ("Replication", HAConfig),
         ("TLS", TlsConfig),
+        ("Access control", AclConfig),
         ("DLedger", DLedgerBrokerConfig),
         ("Transactions", TransactionConfig),
         ("Name servers", NameServersConfig),

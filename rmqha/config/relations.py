@@ -33,6 +33,7 @@ def check_relations(config: BrokerConfig) -> list[str]:
         _addresses,
         _ports,
         tls_problems,
+        _acl,
         _ha_tls,
         _listeners,
         dledger_problems,
@@ -86,6 +87,11 @@ def _master(config: BrokerConfig) -> Problems:
             f"haMasterAddress={config.ha_master_address} is this broker's own HA port (listenPort + 1 unless "
             "haListenPort is set); name the master's",
         )
+
+
+def _acl(config: BrokerConfig) -> Problems:
+    if config.acl_enable and not config.rocketmq_home:
+        yield Problem("aclEnable", "aclEnable=true needs rocketmqHome: accounts are in its conf/plain_acl.yml")
 
 
 def _index(config: BrokerConfig) -> Problems:

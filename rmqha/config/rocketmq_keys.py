@@ -1,7 +1,7 @@
 """Keys that RocketMQ knows and rmqha does not use.
 
 A broker.conf may hold them: they are accepted, and said once. Some ask for what must not be dropped in
-silence (access control, another store format): those are refused when they do.
+silence (another store format): those are refused when they do.
 
 Source: rocketmq-all-4.9.8, the setters of BrokerConfig, MessageStoreConfig, NettyServerConfig and
 NettyClientConfig.
@@ -43,7 +43,7 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     putMessageFutureThreadPoolNums putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
     queryThreadPoolQueueCapacity redeleteHangedFileInterval regionId registerBrokerTimeoutMills
     replyThreadPoolQueueCapacity rmqAddressServerDomain
-    rmqAddressServerSubGroup rocketmqHome scheduleAsyncDeliverMaxPendingLimit
+    rmqAddressServerSubGroup scheduleAsyncDeliverMaxPendingLimit
     scheduleAsyncDeliverMaxResendNum2Blocked sendMessageThreadPoolNums sendThreadPoolQueueCapacity
     serverAsyncSemaphoreValue serverCallbackExecutorThreads serverOnewaySemaphoreValue
     serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
@@ -68,7 +68,6 @@ NAMESRV_UNUSED: Final[frozenset[str]] = frozenset(
 """The same of a namesrv.conf."""
 
 REFUSED: Final[dict[str, str]] = {
-    "aclEnable": "access control is not supported, and leaving it out would open the broker to everybody",
     "useTLS": "it is tlsMode here, with certificates of its own; leaving it out would send everything in clear text",
     "enableConsumeQueueExt": "the extended consume queue is not supported",
     "enableLmq": "light message queues are not supported",

@@ -7,6 +7,7 @@ from typing import Final
 
 import trio
 
+from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FRAME_SIZE_MAX, RemotingCommand
@@ -46,9 +47,17 @@ class RemotingClient:
     """
 
     def __init__(
-        self, stream: Stream, address: str, *, receive_size: int = _RECEIVE_SIZE, header_size_max: int = FRAME_SIZE_MAX
+        self,
+        stream: Stream,
+        address: str,
+        *,
+        receive_size: int = _RECEIVE_SIZE,
+        header_size_max: int = FRAME_SIZE_MAX,
+        credentials: SessionCredentials | None = None,
     ) -> None:
+        """Nothing is received before :meth:`run`; with ``credentials`` all that is asked is signed."""
         self.address = address
+        self._credentials = credentials
         self.closed = False
         self.used_at = trio.current_time()
         """When something was last received (trio's clock); the peer drops idle connections after 120 s."""
@@ -131,6 +140,8 @@ class RemotingClient:
         """
         if self.closed:
             raise RemotingConnectError(self.address, "the connection has ended")
+        if self._credentials is not None:
+            self._credentials.sign(request)
         return await invoke(self._responses, self._outgoing, request, timeout_s=timeout_s)
 
     def invoke_nowait(self, request: RemotingCommand, *, deadline: float, on_outcome: OnOutcome) -> None:
@@ -154,11 +165,14 @@ class RemotingClient:
 
     def put_nowait(self, frames: BytesLike) -> None:
         """The second half: send whole frames, at once if nothing is queued."""
-        self._outgoing.put_nowait(frames)
+        self._outgoing.put_nowait(self._signed(frames))
+
+    def _signed(self, frames: BytesLike) -> BytesLike:
+        return frames if self._credentials is None else self._credentials.sign_frames(bytes(frames))
 
     def put(self, frames: BytesLike) -> None:
         """As :meth:`put_nowait`, but together with what is put until this task waits for anything."""
-        self._outgoing.put(frames)
+        self._outgoing.put(self._signed(frames))
 
     async def wait_writable(self, size: int) -> None:
         """Wait until fewer than ``size`` bytes are queued here, or the connection has ended."""
@@ -191,7 +205,12 @@ class RemotingClient:
 
 
 async def connect_remoting_client(
-    network: Network, address: str, *, timeout_s: float = CONNECT_TIMEOUT_S, header_size_max: int = FRAME_SIZE_MAX
+    network: Network,
+    address: str,
+    *,
+    timeout_s: float = CONNECT_TIMEOUT_S,
+    header_size_max: int = FRAME_SIZE_MAX,
+    credentials: SessionCredentials | None = None,
 ) -> RemotingClient:
     """Connect to ``host:port``; the caller runs :meth:`RemotingClient.run`.
 
@@ -200,6 +219,7 @@ async def connect_remoting_client(
         address: its ``host:port``.
         timeout_s: for connecting.
         header_size_max: of an answer; that to a batch names all its messages, and has a megabyte.
+        credentials: by which all that is asked is signed; None: it is not.
 
     Raises:
         RemotingConnectError: refused, unreachable, unresolvable, or not done in time.
@@ -213,15 +233,22 @@ async def connect_remoting_client(
         raise RemotingConnectError(address, error.strerror or str(error)) from error
     except ValueError as error:  # a name that cannot be looked up: a broker may have made it up
         raise RemotingConnectError(address, f"is no host's name: {error}") from error
-    return RemotingClient(stream, address, header_size_max=header_size_max)
+    return RemotingClient(stream, address, header_size_max=header_size_max, credentials=credentials)
 
 
 @asynccontextmanager
 async def open_remoting_client(
-    network: Network, address: str, *, timeout_s: float = CONNECT_TIMEOUT_S, header_size_max: int = FRAME_SIZE_MAX
+    network: Network,
+    address: str,
+    *,
+    timeout_s: float = CONNECT_TIMEOUT_S,
+    header_size_max: int = FRAME_SIZE_MAX,
+    credentials: SessionCredentials | None = None,
 ) -> AsyncIterator[RemotingClient]:
     """A connected client for as long as the block runs; see :func:`connect_remoting_client`."""
-    client = await connect_remoting_client(network, address, timeout_s=timeout_s, header_size_max=header_size_max)
+    client = await connect_remoting_client(
+        network, address, timeout_s=timeout_s, header_size_max=header_size_max, credentials=credentials
+    )
     async with open_background_nursery() as nursery:
         nursery.start_soon(client.run)
         yield client

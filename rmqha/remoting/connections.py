@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemotingConnectError
@@ -31,7 +32,15 @@ class Connections:
     broken line TCP tries for as long again as that lasted, and a new connection knows the way at once.
     """
 
-    def __init__(self, network: Network, nursery: trio.Nursery, *, connect_timeout_s: float) -> None:
+    def __init__(
+        self,
+        network: Network,
+        nursery: trio.Nursery,
+        *,
+        connect_timeout_s: float,
+        credentials: SessionCredentials | None = None,
+    ) -> None:
+        self._credentials = credentials
         self._network = network
         self._nursery = nursery
         self._connect_timeout_s = connect_timeout_s
@@ -71,7 +80,9 @@ class Connections:
 
     async def _connect(self, address: str, attempts: _Attempts) -> RemotingClient:
         try:
-            client = await connect_remoting_client(self._network, address, timeout_s=self._connect_timeout_s)
+            client = await connect_remoting_client(
+                self._network, address, timeout_s=self._connect_timeout_s, credentials=self._credentials
+            )
         except RemotingConnectError as error:
             attempts.failures += 1
             attempts.reason = error.reason

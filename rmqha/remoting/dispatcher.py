@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from itertools import groupby
+from typing import Final
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import RemotingCommand
@@ -14,8 +15,8 @@ Processor = Callable[[Connection, RemotingCommand], RemotingCommand | None]
 BatchProcessor = Callable[[Connection, list[Request]], None]
 """Takes all neighbouring requests of its codes at once, and answers each of them itself, errors included."""
 
-RequestGuard = Callable[[Connection, RemotingCommand], RemotingCommand | None]
-"""Returns the answer to a request that no processor may see; None lets it through."""
+RequestGuard = Callable[[Connection, Request], Request]
+"""Returns the request as its processor may see it; by an error of ours, which is told as any other, it refuses it."""
 
 
 class RequestDispatcher:
@@ -25,13 +26,13 @@ class RequestDispatcher:
     with SYSTEM_ERROR and its sentence as the remark. One that a processor of many raises ends the connection.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, guard: RequestGuard | None = None) -> None:
+        """Without a processor yet; ``guard`` looks at each request before its processor does."""
         self._processors: dict[int, BatchProcessor] = {}
         self._single: set[BatchProcessor] = set()
         self.otherwise: BatchProcessor = refuse_unknown
         """Takes the requests with codes that nobody registered for."""
-        self.guard: RequestGuard | None = None
-        """Looks at each request before its processor does; a request over which it fails is refused."""
+        self._guard: Final = guard
         self._on_closed: list[Callable[[Connection], None]] = []
 
     def register(self, code: int, processor: Processor) -> None:
@@ -59,11 +60,15 @@ class RequestDispatcher:
         for processor, portion in self._portions_of(requests):
             if handled and connection.is_turn_over:
                 return handled
-            admitted = portion if self.guard is None else self._admit(self.guard, connection, portion)
+            admitted, looked_at = portion, len(portion)
+            if self._guard is not None:
+                admitted, looked_at = self._admit(self._guard, connection, portion)
             if admitted:
                 with connection.fenced():
                     processor(connection, admitted)
-            handled += len(portion)
+            handled += looked_at
+            if looked_at < len(portion):
+                return handled
         return handled
 
     def _portions_of(self, requests: list[Request]) -> list[tuple[BatchProcessor, list[Request]]]:
@@ -82,17 +87,15 @@ class RequestDispatcher:
         return portions
 
     @staticmethod
-    def _admit(guard: RequestGuard, connection: Connection, requests: list[Request]) -> list[Request]:
-        """Answer what the guard turns away; returns the others."""
-        admitted = []
-        for request in requests:
+    def _admit(guard: RequestGuard, connection: Connection, requests: list[Request]) -> tuple[list[Request], int]:
+        """Answer what the guard turns away; returns the others, and how many it looked at before the turn was over."""
+        admitted: list[Request] = []
+        for number, request in enumerate(requests):
+            if number and connection.is_turn_over:
+                return admitted, number
             with connection.fenced(request):
-                refusal = guard(connection, request.command)
-                if refusal is None:
-                    admitted.append(request)
-                else:
-                    connection.send_reply(request, refusal)
-        return admitted
+                admitted.append(guard(connection, request))
+        return admitted, len(requests)
 
     def connection_closed(self, connection: Connection) -> None:
         """See :class:`~rmqha.remoting.request_handler.RequestHandler`."""

@@ -65,13 +65,13 @@ def test_a_broker_conf_of_a_rocketmq_user_is_accepted_and_unused_keys_are_said_o
         tmp_path,
         "brokerClusterName = DefaultCluster\nbrokerName = broker-a\nbrokerId = 0\ndeleteWhen = 04;16\n"
         "fileReservedTime = 48\nbrokerRole = SYNC_MASTER\nflushDiskType = SYNC_FLUSH\n"
-        "namesrvAddr = 10.0.0.1:9876\nsendMessageThreadPoolNums=64\naclEnable=false\n",
+        "namesrvAddr = 10.0.0.1:9876\nsendMessageThreadPoolNums=64\naclEnable=false\nuseTLS=false\n",
     )
     config = load_config(path)
     assert (config.delete_when, config.flush_disk_type) == ((4, 16), FlushDiskType.SYNC_FLUSH)
     assert (config.in_sync_replicas, config.ha_send_durable_only) == (2, True)
     (unused,) = config.notes
-    assert f"sendMessageThreadPoolNums ({path}:9), aclEnable ({path}:10)" in unused
+    assert f"sendMessageThreadPoolNums ({path}:9), useTLS ({path}:11)" in unused
     assert config.namesrv_addr == ("10.0.0.1:9876",)
 
 
@@ -92,8 +92,14 @@ def test_a_slave_on_the_masters_machine_or_another_can_have_any_other_port() -> 
 
 
 def test_access_control_is_never_left_out_in_silence() -> None:
-    (problem,) = problems(aclEnable="true")
-    assert "access control is not supported" in problem
+    (problem,) = problems(aclEnable="true", rocketmqHome="")
+    assert "aclEnable=true needs rocketmqHome" in problem
+
+
+def test_accounts_are_where_rocketmq_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCKETMQ_HOME", "/opt/rocketmq")
+    assert load_config(None, {"aclEnable": "true"}).rocketmq_home == "/opt/rocketmq"
+    assert load_config(None, {"aclEnable": "true", "rocketmqHome": "/etc/mq"}).rocketmq_home == "/etc/mq"
 
 
 def test_the_command_line_wins_over_the_file_and_the_file_over_a_commands_defaults(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ import pytest
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.usual.sends import Request
+from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.connection import Connection
-from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.remoting.dispatcher import RequestDispatcher, RequestGuard
 from rmqha.remoting.fence import Fence
 
 ONE_BY_ONE, TOGETHER, UNKNOWN = 1, 2, 3
@@ -38,15 +40,17 @@ class Client:
 class Broker(RequestDispatcher):
     """Answers all that reaches its processors, and remembers it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, guard: RequestGuard | None = None) -> None:
+        super().__init__(guard)
         self.seen: list[list[int]] = []
         self.register(ONE_BY_ONE, lambda _, request: self.seen.append([request.opaque]))
         self.register_batch([TOGETHER], lambda _, some: self.seen.append([request.opaque for request in some]))
 
 
-def ask_who_knows(_connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-    return None if request.body == SECRET else RemotingCommand(ResponseCode.NO_PERMISSION)
+def ask_who_knows(_connection: Connection, request: Request) -> Request:
+    if request.body != SECRET:
+        raise RemoteProtocolError("who are you?")
+    return request
 
 
 def process(broker: Broker, codes: list[int], *, knowing: set[int]) -> dict[int, int]:
@@ -57,35 +61,52 @@ def process(broker: Broker, codes: list[int], *, knowing: set[int]) -> dict[int,
     return client.answers
 
 
-def test_what_a_guard_turns_away_reaches_no_processor_and_is_answered_by_the_guard() -> None:
-    broker, codes = Broker(), [TOGETHER, TOGETHER, TOGETHER, ONE_BY_ONE, ONE_BY_ONE, UNKNOWN, UNKNOWN]
-    broker.guard = ask_who_knows
+async def test_what_a_guard_turns_away_reaches_no_processor_and_is_answered() -> None:
+    broker, codes = Broker(ask_who_knows), [TOGETHER, TOGETHER, TOGETHER, ONE_BY_ONE, ONE_BY_ONE, UNKNOWN, UNKNOWN]
     answers = process(broker, codes, knowing={0, 2, 4, 6})
     assert broker.seen == [[0, 2], [4]]
     assert answers == {
-        **dict.fromkeys((1, 3, 5), ResponseCode.NO_PERMISSION),
+        **dict.fromkeys((1, 3, 5), ResponseCode.SYSTEM_ERROR),
         6: ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
     }
 
 
-def test_a_processor_is_not_called_for_nothing() -> None:
-    broker = Broker()
-    broker.guard = ask_who_knows
+async def test_a_processor_is_not_called_for_nothing() -> None:
+    broker = Broker(ask_who_knows)
     process(broker, [TOGETHER, TOGETHER, ONE_BY_ONE], knowing=set())
     assert broker.seen == []
 
 
 @pytest.mark.meets_bugs
 async def test_what_a_guard_cannot_judge_is_refused() -> None:
-    broker = Broker()
+    def stumble(_connection: Connection, request: Request) -> Request:
+        assert request.command.opaque != 1, "planted"
+        return request
 
-    def stumble(_connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        assert request.opaque != 1, "planted"
-        return None
-
-    broker.guard = stumble
+    broker = Broker(stumble)
     assert process(broker, [TOGETHER, TOGETHER, TOGETHER], knowing=set()) == {1: ResponseCode.SYSTEM_ERROR}
     assert broker.seen == [[0, 2]]
+
+
+def test_a_processor_sees_what_the_guard_lets_through_and_nothing_else() -> None:
+    broker = Broker(lambda _, request: RemotingCommand(request.code, request.command.opaque + 100))
+    process(broker, [TOGETHER, TOGETHER, ONE_BY_ONE], knowing=set())
+    assert broker.seen == [[100, 101], [102]]
+
+
+def test_a_guard_looks_at_no_more_than_a_turn_has_time_for() -> None:
+    client = Client()
+    asked: list[int] = []
+
+    def slow(_connection: Connection, request: Request) -> Request:
+        asked.append(request.command.opaque)
+        client.is_turn_over = len(asked) == 2
+        return request
+
+    broker = Broker(slow)
+    requests: list[Request] = [RemotingCommand(TOGETHER, opaque) for opaque in range(4)]
+    assert broker.process(client, requests) == 2  # type: ignore[arg-type]
+    assert (asked, broker.seen) == ([0, 1], [[0, 1]])
 
 
 def test_without_a_guard_all_pass() -> None:

@@ -9,6 +9,7 @@ import struct
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
+from rmqha.codec.acl import SIGNATURE
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.remoting import RemotingCommand, decode_header
 from rmqha.codec.usual.layout import Head, Layout, Shape
@@ -17,6 +18,8 @@ from rmqha.memory import BytesLike
 
 _PREFIX: Final = struct.Struct(">iI")
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
+_SIGNED: Final = SIGNATURE.encode()
+"""What has such a field is never written as another before it."""
 _INT32_MAX: Final = 0x7FFFFFFF
 _HEADER_SIZE_MAX: Final = 1024
 """Larger ones are not usual: what is kept of each is their bytes."""
@@ -147,9 +150,10 @@ class UsualSends:
         self._missed += 1
         _, word = _PREFIX.unpack_from(buffer, at)
         size: int = word & 0xFFFFFF
-        if not self._may_study() or size > _HEADER_SIZE_MAX:
+        header = bytes(buffer[at + 8 : at + 8 + size])
+        if size > _HEADER_SIZE_MAX or _SIGNED in header or not self._may_study():
             return 0
-        self._study_head(word, bytes(buffer[at + 8 : at + 8 + size]), command.serialize)
+        self._study_head(word, header, command.serialize)
         return READINGS * size
 
     def _study_head(self, word: int, header: bytes, serialize: int) -> None:

@@ -1,0 +1,111 @@
+"""PlainPermissionManager: the accounts as they are at present, and whether one of them may do what is asked.
+
+Files that change are read again once they have been still for a second; what cannot be used is told once, and what was
+read before counts.
+
+Source: rocketmq-all-4.9.8 PlainPermissionManager.java, AclFileWatchService.java.
+"""
+
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.broker.acl.needed_permissions import Need
+from rmqha.broker.acl.plain_access_resource import PlainAccessResource
+from rmqha.broker.acl.plain_acl import PlainAcl, acl_files, read_plain_acl
+from rmqha.broker.acl.remote_address_strategy import parts_of
+from rmqha.codec.acl import ACCESS_KEY, is_signed
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import ConfigError, RemoteProtocolError
+
+logger = structlog.get_logger()
+
+_LOOKS_AGAIN_S: Final = 1.0
+_SHOWN_SIZE_MAX: Final = 100
+
+_Fingerprint = tuple[tuple[str, int, int, int], ...]
+
+
+class AclError(RemoteProtocolError):
+    """The request is not for its sender. RocketMQ's clients know it by these words, with code 1, SYSTEM_ERROR."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"org.apache.rocketmq.acl.common.AclException: {reason}")
+
+
+class PlainPermissionManager:
+    """Reads the files below ``home`` now, and again when they change."""
+
+    def __init__(self, home: str) -> None:
+        """Raises ConfigError: see :func:`~rmqha.broker.acl.plain_acl.read_plain_acl`."""
+        self._home: Final = home
+        self._seen = self._read_at = _fingerprint_of(home)
+        self._acl: PlainAcl = read_plain_acl(home)
+        _tell(self._acl)
+
+    def is_white(self, host: str) -> bool:
+        """Whether all requests from there are taken."""
+        return self._acl.is_white(parts_of(host))
+
+    def authenticate(self, request: RemotingCommand, host: str) -> PlainAccessResource | None:
+        """Whose request it is; None if nothing has to be allowed to an account that is asked for from there.
+
+        Raises:
+            AclError: it is nobody's.
+        """
+        access_key = request.ext_fields.get(ACCESS_KEY)
+        if access_key is None:
+            raise AclError("No accessKey is configured")
+        account = self._acl.accounts.get(access_key)
+        if account is None:
+            raise AclError(f"No acl config for {access_key[:_SHOWN_SIZE_MAX]}")
+        if account.white_remote_address.match(parts_of(host)):
+            return None
+        if not is_signed(request.ext_fields, request.body, secret_key=account.secret_key):
+            raise AclError(f"Check signature failed for accessKey={access_key}")
+        return account
+
+    @staticmethod
+    def check_perm(account: PlainAccessResource, code: int, needs: list[Need]) -> None:
+        """Raises AclError if the account may not do what needs this."""
+        if reason := account.why_not(code, needs):
+            raise AclError(reason)
+
+    async def run(self) -> None:
+        """Read files that change, until cancelled."""
+        while True:
+            await trio.sleep(_LOOKS_AGAIN_S)
+            await trio.to_thread.run_sync(self.look_again)
+
+    def look_again(self) -> None:
+        """Read the files if they have changed, and have not since the last look: who is writing one gets done."""
+        found, before = _fingerprint_of(self._home), self._seen
+        self._seen = found
+        if found != before or found == self._read_at:
+            return
+        self._read_at = found
+        try:
+            self._acl = read_plain_acl(self._home)
+        except ConfigError as error:
+            logger.warning("acl.not_read_again", reason=str(error), accounts=len(self._acl.accounts))
+        else:
+            _tell(self._acl)
+
+
+def _fingerprint_of(home: str) -> _Fingerprint:
+    """What changes when a file does."""
+    found = []
+    for path in acl_files(home):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        found.append((str(path), status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(found)
+
+
+def _tell(acl: PlainAcl) -> None:
+    for note in acl.notes:
+        logger.warning("acl.noted", note=note)
+    logger.info("acl.read", accounts=len(acl.accounts), white_addresses=len(acl.white_addresses))

@@ -1,0 +1,35 @@
+"""Credentials for the commands that talk to a broker with aclEnable, from the environment: all can see a command line.
+
+RMQHA_CREDENTIALS names a file like mqadmin's tools.yml, with accessKey and secretKey; or RMQHA_ACCESS_KEY and
+RMQHA_SECRET_KEY hold them. None of them: requests are not signed.
+"""
+
+import os
+from typing import TYPE_CHECKING
+
+from rmqha.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rmqha.codec.acl import SessionCredentials
+
+
+def client_credentials() -> "SessionCredentials | None":
+    """By which requests are signed.
+
+    Raises:
+        ConfigError: the file cannot be used, or one of the two is missing.
+    """
+    path, access_key, secret_key = (
+        os.environ.get(f"RMQHA_{name}", "") for name in ("CREDENTIALS", "ACCESS_KEY", "SECRET_KEY")
+    )
+    if path:
+        from rmqha.remoting.credentials import read_credentials  # noqa: PLC0415 - brings the event loop with it
+
+        return read_credentials(path)
+    if not access_key and not secret_key:
+        return None
+    if not (access_key and secret_key):
+        raise ConfigError("RMQHA_ACCESS_KEY and RMQHA_SECRET_KEY belong together: one of them is empty")
+    from rmqha.codec.acl import SessionCredentials  # noqa: PLC0415
+
+    return SessionCredentials(access_key, secret_key)

@@ -1,0 +1,112 @@
+"""plain_acl.yml, as RocketMQ reads it; what is damaged is said with its place."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqha.broker.acl.permission import DENY, PUB, SUB
+from rmqha.broker.acl.plain_acl import read_plain_acl
+from rmqha.broker.acl.remote_address_strategy import parts_of
+from rmqha.errors import ConfigError
+from tests.broker.acl.files import account, home_with
+
+ACCOUNTS = "accounts:\n"
+
+
+def test_the_file_that_rocketmq_brings(tmp_path: Path) -> None:
+    acl = read_plain_acl(home_with(tmp_path))
+    assert acl.notes == ()
+    assert acl.is_white(parts_of("10.10.103.7"))
+    assert not acl.is_white(parts_of("192.168.1.7"))
+    one, two = acl.accounts["RocketMQ"], acl.accounts["rocketmq2"]
+    assert (one.secret_key, one.admin, one.default_topic_perm, one.default_group_perm) == ("12345678", False, DENY, SUB)
+    assert one.perms == {
+        "%RETRY%groupA": DENY,
+        "%RETRY%groupB": PUB | SUB,
+        "%RETRY%groupC": SUB,
+        "topicA": DENY,
+        "topicB": PUB | SUB,
+        "topicC": SUB,
+    }
+    assert two.admin
+    assert two.perms == {}
+    assert two.white_remote_address.match(parts_of("192.168.1.200"))
+    assert not one.white_remote_address.match(parts_of("192.168.1.200"))
+
+
+def test_accounts_of_a_directory_count_first_and_tools_yml_holds_none(tmp_path: Path) -> None:
+    home_with(tmp_path, ACCOUNTS + account("someone", "admin: true"), name="acl/one.yml")
+    home_with(tmp_path, ACCOUNTS + account("another"), name="acl/deeper/two.yaml")
+    home_with(tmp_path, "accessKey: tools00\nsecretKey: 12345678\n", name="acl/tools.yml")
+    acl = read_plain_acl(home_with(tmp_path, ACCOUNTS + account("someone") + account("third00")))
+    assert acl.accounts.keys() == {"someone", "another", "third00"}
+    assert acl.accounts["someone"].admin
+    assert [note for note in acl.notes if "someone is there twice" in note]
+
+
+def test_a_blank_file_beside_others_is_what_rocketmq_makes_of_none(tmp_path: Path) -> None:
+    home_with(tmp_path, ACCOUNTS + account("someone"), name="acl/one.yml")
+    assert read_plain_acl(home_with(tmp_path, "")).accounts.keys() == {"someone"}
+
+
+def test_an_account_as_rocketmq_itself_writes_it(tmp_path: Path) -> None:
+    text = (
+        "accounts:\n- !!org.apache.rocketmq.common.PlainAccessConfig\n  accessKey: someone\n  secretKey: '12345678'\n"
+    )
+    assert read_plain_acl(home_with(tmp_path, text)).accounts.keys() == {"someone"}
+
+
+def test_what_may_be_a_mistake_is_noted_and_grants_nothing(tmp_path: Path) -> None:
+    text = ACCOUNTS + account("someone", "topicPerms: [a=pub]", "defaultTopicPerm: ALL", "topicPerm: [b=PUB]")
+    acl = read_plain_acl(home_with(tmp_path, text))
+    assert (acl.accounts["someone"].perms, acl.accounts["someone"].default_topic_perm) == ({"a": DENY}, DENY)
+    assert len(acl.notes) == 3
+    assert all("plain_acl.yml: " in note for note in acl.notes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "accounts: [",
+        "- accessKey: someone\n  secretKey: 12345678\n",
+        "accounts: someone",
+        "accounts: [someone]",
+        ACCOUNTS + "  - accessKey: someone\n",
+        ACCOUNTS + "  - accessKey: someone\n    secretKey: 123456\n",
+        ACCOUNTS + "  - accessKey: someone\n    secretKey: 1.5e10\n",
+        ACCOUNTS + account("someone", "admin: perhaps"),
+        ACCOUNTS + account("someone", "topicPerms: a=PUB"),
+        ACCOUNTS + account("someone", "topicPerms: [a]"),
+        ACCOUNTS + account("someone", "topicPerms: [a=PUB=SUB]"),
+        ACCOUNTS + account("someone", "whiteRemoteAddress: 10.0.0"),
+        "globalWhiteRemoteAddresses: [10.0.0]",
+        "globalWhiteRemoteAddresses: 10.0.0.1",
+        "a: !!python/object/apply:os.system ['true']",
+        b"\xff\xfe\xfd",
+        "a: &a [*a]\n? [" + "[" * 5000,
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_the_files_name(tmp_path: Path, text: str | bytes) -> None:
+    with pytest.raises(ConfigError, match=r"plain_acl\.yml"):
+        read_plain_acl(home_with(tmp_path, text))
+
+
+def test_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nobody could be served"):
+        read_plain_acl(str(tmp_path))
+
+
+def test_no_error_shows_a_secret(tmp_path: Path) -> None:
+    for text in (ACCOUNTS + "  - accessKey: someone\n    secretKey: 'S3CRET\n", ACCOUNTS + account("x", "S3CRET: [")):
+        with pytest.raises(ConfigError) as raised:
+            read_plain_acl(home_with(tmp_path, text))
+        assert "S3CRET" not in str(raised.value)
+    assert "12345678" not in repr(read_plain_acl(home_with(tmp_path)).accounts)
+
+
+def test_without_pyyaml_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(ConfigError, match=r"pip install 'rmqha\[acl\]'"):
+        read_plain_acl(home_with(tmp_path))
