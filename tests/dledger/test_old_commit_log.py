@@ -167,12 +167,15 @@ async def test_it_is_there_again_after_a_restart(autojump_clock: MockClock, cras
     assert not device.mount().exists("/store/abort")
 
 
-async def test_the_queues_are_built_again_from_both_parts(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("loses_power", [False, True])
+async def test_the_queues_are_built_again_from_both_parts(autojump_clock: MockClock, loses_power: bool) -> None:
     device = SimDisk()
     await old_store(device)
-    async with living(device) as mixed:
+    async with living(device, crash=loses_power) as mixed:
         await mixed.put(*NEW)
         await mixed.log.ledger.persist_check_point_in_thread()
+    if loses_power:
+        device.lose_power(lambda _path, _number, old, _new: old)
     disk = device.mount()
     for name in disk.listdir("/store/consumequeue/TopicTest/0"):
         disk.unlink(f"/store/consumequeue/TopicTest/0/{name}")

@@ -72,6 +72,24 @@ async def test_it_goes_from_its_oldest_segment_on(autojump_clock: MockClock) -> 
     assert len(gone) > 2
 
 
+async def test_it_stays_while_the_disk_is_too_full_to_begin_anew(autojump_clock: MockClock) -> None:
+    """Who began anew all the same, and forgot nothing, would be damaged at its next start."""
+    device = SimDisk()
+    await old_store(device)
+    async with living(SimDisk()) as leader, living(device) as behind:
+        await leader.put(*[b"new-%d" % number for number in range(40)])
+        await behind.put(b"1")
+        behind.log.follow(1)
+        first = leader.log.ledger.get(39)
+        device.faults.full = True
+        with pytest.raises(DLedgerException, match="not dropped yet"):
+            behind.log.ledger.truncate(replace(first), 1, "n9")
+        device.faults.full = False
+        assert behind.bodies() == [*OLD, b"1"]
+        behind.log.ledger.truncate(replace(first), 1, "n9")
+        assert behind.store.disk.listdir(OLD_LOG) == []
+
+
 async def test_who_closes_it_leaves_it_to_others(autojump_clock: MockClock) -> None:
     device = SimDisk()
     await old_store(device)
