@@ -299,7 +299,8 @@ class DLedgerServer:
     def status(self) -> MemberStatus:
         """What this member tells of itself."""
         state, store, now = self.member_state, self.store, trio.current_time()
-        error = store.write_error or self.pusher.handler.diverged or self._refusal() or None
+        handler = self.pusher.handler
+        error = store.write_error or handler.diverged or self._refusal() or handler.misfit or None
         return MemberStatus(
             role=state.role.value,
             term=state.curr_term,

@@ -23,6 +23,7 @@ _ENTRIES_AT_ONCE: Final = 2048
 """Entries that are stored, or compared, before everybody else has a turn: some 15 ms' work. A push may have 32,768."""
 _WAITS_FOR_A_GAP_S: Final = 1.0
 _Code = DLedgerResponseCode
+_MISFITS: Final = {DLedgerResponseCode.DISK_ERROR, DLedgerResponseCode.UNEXPECTED_ARGUMENT}
 Token = TypeVar("Token")
 
 
@@ -62,6 +63,8 @@ class EntryHandler(Generic[Token]):
         """What the leader said last; this log may not go so far."""
         self.diverged: DivergedLogError | None = None
         """A leader wanted to have cut away what is committed here; nothing was changed."""
+        self.misfit = ""
+        """Why what the leader sent last cannot be stored here, such as for another size of files; else empty."""
 
     def handle_push(self, request: PushEntryRequest, token: Token, *, now: float) -> PushEntryResponse | None:
         """Take a push; None: :meth:`step` will answer it."""
@@ -96,7 +99,7 @@ class EntryHandler(Generic[Token]):
         answers: list[tuple[Token, PushEntryResponse]] = []
         leadership = (state.curr_term, state.leader_id if state.is_follower else None)
         if leadership != self._leadership:
-            self._leadership = leadership
+            self._leadership, self.misfit = leadership, ""
             answers += self._drop()
         for _ in range(min(len(self._questions), _QUESTIONS_AT_ONCE)):
             self._answer_question(self._questions.popleft(), answers)
@@ -151,6 +154,7 @@ class EntryHandler(Generic[Token]):
             answers.append((held.token, self._response(request, self._why_not_of_the_leader(request))))
             return
         if request.type is PushType.COMMIT:
+            self.misfit = ""  # nothing is left to be stored
             self._commit(request)
             answers.append((held.token, self._response(request, _Code.SUCCESS)))
             return
@@ -194,11 +198,16 @@ class EntryHandler(Generic[Token]):
         except DivergedLogError as error:
             self.diverged = self.diverged or error
             return False
-        except DLedgerException:
+        except DLedgerException as error:
+            self._note_misfit(error)
             return False
         self._note_equal(request, entry.index)
         self._commit(request)
         return True
+
+    def _note_misfit(self, error: DLedgerException) -> None:
+        if error.code in _MISFITS:
+            self.misfit = str(error)
 
     def _commit(self, request: PushEntryRequest) -> None:
         self.leader_committed_index = request.commit_index
@@ -214,9 +223,11 @@ class EntryHandler(Generic[Token]):
         try:
             for entry in entries:
                 self._store.append_as_follower(entry, request.term, request.leader_id)
-        except DLedgerException:
+        except DLedgerException as error:
+            self._note_misfit(error)
             answers.append((held.token, self._response(request, _Code.INCONSISTENT_STATE)))
             return
+        self.misfit = ""
         self._note_equal(request, entries[-1].index)
         if entries[-1] is not request.entries[-1]:
             self._begun = replace(held, done=held.done + len(entries))

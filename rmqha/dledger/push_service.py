@@ -13,6 +13,7 @@ import trio
 from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
 from rmqha.dledger.dledger_rpc_service import DLedgerRpcService, Question
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse
+from rmqha.log_limit import LogLimit
 
 logger = structlog.get_logger()
 
@@ -40,7 +41,8 @@ class PushService:
         self._waiting: Final = waiting
         self._rpc: Final = rpc
         self._wakeup = trio.Event()
-        self._has_told = False
+        self._has_told = self._has_told_misfit = False
+        self._lines: Final = LogLimit(burst=3)
 
     def wakeup(self) -> None:
         """Something was appended, pushed, answered, or made durable, or the role has changed."""
@@ -73,9 +75,7 @@ class PushService:
         pusher = self._pusher
         for question, response in pusher.handler.step(now=now):
             question.answer_push(response)
-        if pusher.handler.diverged is not None and not self._has_told:
-            self._has_told = True
-            logger.error("dledger_follower.diverged", reason=str(pusher.handler.diverged))
+        self._tell_what_is_refused()
         pusher.advance(now=now)
         for one in self._waiting:
             one.step(now=now)
@@ -85,6 +85,15 @@ class PushService:
             for request in pusher.dispatchers[peer].poll(now=now):
                 self._push(peer, request)
         return connected
+
+    def _tell_what_is_refused(self) -> None:
+        handler = self._pusher.handler
+        if handler.diverged is not None and not self._has_told:
+            self._has_told = True
+            logger.error("dledger_follower.diverged", reason=str(handler.diverged))
+        if handler.misfit and not self._has_told_misfit:
+            self._lines.log(logger.warning, "dledger_follower.refuses", reason=handler.misfit, next="tried again")
+        self._has_told_misfit = bool(handler.misfit)
 
     def _push(self, peer: str, request: PushEntryRequest) -> None:
         def on_answer(response: PushEntryResponse) -> None:

@@ -9,7 +9,7 @@ from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.entry_handler import EntryHandler
 from rmqha.dledger.push_entry import PushEntryRequest, PushType
-from tests.dledger.members import LEADER, all_of, bodies_of, follow, follower, lead, leader, put
+from tests.dledger.members import DATA_SIZE, LEADER, all_of, bodies_of, follow, follower, lead, leader, put
 from tests.sim.sim_disk import SimDisk
 
 Code = DLedgerResponseCode
@@ -56,6 +56,30 @@ async def test_a_late_truncate_to_what_has_been_deleted_since_alarms_nobody() ->
     pushed.push(PushType.TRUNCATE, entries[0])
     assert pushed.handler.diverged is None
     assert pushed.store.ledger_end_index == 5
+
+
+def test_what_does_not_fit_is_said_until_something_does() -> None:
+    """Files of another size: the leader only hears that it is to compare, again and again."""
+    one, *others = put(leader(SimDisk().mount()), *[bytes(200)] * 3)
+    pushed = Pushed(mapped_file_size_for_entry_data=2 * DATA_SIZE)
+    assert pushed.push(PushType.TRUNCATE, one) == Code.SUCCESS
+    assert pushed.push(PushType.APPEND, others[0]) == Code.SUCCESS
+    assert pushed.handler.misfit == ""
+    for kind, entry in ((PushType.APPEND, others[1]), (PushType.COMPARE, others[0]), (PushType.TRUNCATE, others[0])):
+        pushed.push(kind, entry)
+        assert "is mappedFileSizeForEntryData the same?" in pushed.handler.misfit
+    pushed.push(PushType.APPEND, replace(others[1], pos=others[0].pos + others[0].size))
+    assert pushed.handler.misfit == ""
+
+
+def test_another_leader_may_have_what_fits() -> None:
+    pushed = Pushed()
+    [entry] = put(leader(SimDisk().mount()), b"one")
+    pushed.push(PushType.TRUNCATE, replace(entry, index=7, pos=DATA_SIZE - 10))
+    assert "is mappedFileSizeForEntryData the leader's?" in pushed.handler.misfit
+    follow(pushed.store, 2)
+    pushed.handler.step(now=0.0)
+    assert pushed.handler.misfit == ""
 
 
 def test_what_differs_goes_all_the_same() -> None:
