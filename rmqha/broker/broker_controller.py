@@ -184,7 +184,7 @@ class BrokerController:
                     catching_up.start_soon(self.replication.open)
                     await self._wait_caught_up()
                     if self._stopping.is_set():
-                        starting.finish(dispatcher)
+                        starting.give_up()
                         task_status.started()  # nothing failed, and nobody is served
                     else:
                         self.server = server

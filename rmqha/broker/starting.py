@@ -19,6 +19,7 @@ from rmqha.codec.usual.sends import Request
 from rmqha.config import BrokerConfig
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher, refuse_unknown
+from rmqha.remoting.fence import turn_away
 from rmqha.store.recovery_progress import RecoveryProgress
 
 logger = structlog.get_logger()
@@ -47,6 +48,10 @@ class Starting:
     def finish(self, dispatcher: RequestDispatcher) -> None:
         """Put nobody off any more: the real processors have registered, for 28 as well."""
         dispatcher.otherwise = refuse_unknown
+        self.give_up()
+
+    def give_up(self) -> None:
+        """The broker stops before it has served anybody: tell no more how far it is."""
         self._finished.set()
 
     def get_broker_runtime_info(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
@@ -58,7 +63,7 @@ class Starting:
         """Refuse as RocketMQ's clients understand it: ask again, or ask another broker."""
         for request in requests:
             remark = f"the broker is starting: {self.describe()}"
-            connection.respond(request, ResponseCode.SERVICE_NOT_AVAILABLE, remark=remark)
+            turn_away(connection, request, ResponseCode.SERVICE_NOT_AVAILABLE, remark=remark)
 
     def document(self) -> dict[str, Any]:
         """What `rmqha status` shows."""

@@ -1,7 +1,7 @@
 """The fence around each peer: what goes wrong over its bytes stays with it.
 
 An error of our own hierarchy is an answer. Any other one is a bug: the request is refused, or, where nobody can tell
-which requests are answered already, the peer's connection ends. The bug is logged with its traceback and counted, and
+which requests are answered already, or the peer would misread a refusal, its connection ends. The bug is logged with its traceback and counted, and
 everybody else is served on. Tests fail if a fence has met a bug (tests/conftest.py).
 """
 
@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from rmqha.codec.codes import ResponseCode
+from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.usual.sends import Request
 from rmqha.errors import RmqhaError
 from rmqha.log_limit import LogLimit
@@ -18,6 +18,9 @@ from rmqha.log_limit import LogLimit
 logger = structlog.get_logger()
 
 _REASON_SIZE_MAX: Final = 300
+_NEVER_REFUSED: Final = frozenset({RequestCode.QUERY_CONSUMER_OFFSET})
+"""RocketMQ's consumers take any refusal of these to mean that no offset is stored, and begin at the queue's begin or
+end: they repeat messages, or skip them. Without an answer they ask again (spec: remoting §6, trap 7)."""
 
 
 class Peer(Protocol):
@@ -57,18 +60,26 @@ class Fence:
         return f"a bug of this broker, see request.broken in its log: {error!r}"[:_REASON_SIZE_MAX]
 
     def refuse(self, peer: Peer, request: Request, error: Exception) -> None:
-        """Answer ``request`` with SYSTEM_ERROR, and why."""
+        """Answer ``request`` with SYSTEM_ERROR, and why; see :func:`turn_away`."""
         if isinstance(error, RmqhaError):
             reason = str(error)
             facts = {"code": request.code, "peer": peer.peer, "reason": reason[:_REASON_SIZE_MAX]}
             self._refusals.log(logger.warning, "request.failed", **facts)
         else:
             reason = self.on_bug(error, peer=peer.peer, code=request.code)
-        peer.respond(request, ResponseCode.SYSTEM_ERROR, remark=reason)
+        turn_away(peer, request, ResponseCode.SYSTEM_ERROR, remark=reason)
 
     def end(self, peer: Peer, error: Exception) -> None:
         """End the connection: what of its requests was carried out nobody can tell."""
         peer.close(str(error) if isinstance(error, RmqhaError) else self.on_bug(error, peer=peer.peer))
+
+
+def turn_away(peer: Peer, request: Request, code: int, *, remark: str) -> None:
+    """Refuse ``request`` with ``code``, or end the connection if the client would take the refusal for an answer."""
+    if request.code in _NEVER_REFUSED:
+        peer.close(remark)
+    else:
+        peer.respond(request, code, remark=remark)
 
 
 class Guard:

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
@@ -10,7 +11,9 @@ from rmqha.cli.verdict import judge, read_status
 from rmqha.client import open_producer
 from rmqha.client.message import Message
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import QueryConsumerOffsetRequestHeader, encode_header
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import RemotingSendRequestError
 from rmqha.store.recovery_progress import RecoveryProgress
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet
@@ -57,6 +60,20 @@ async def test_everything_else_is_put_off_with_the_reason(autojump_clock: MockCl
                 assert (answer.remark or "").endswith("the broker is starting: asking haPeers for what this log lacks")
         broker.stop()
     assert broker.store.max_offset == 0
+
+
+async def test_trap_7_no_consumer_is_told_that_it_has_no_offset(autojump_clock: MockClock) -> None:
+    """Java's takes any refusal of 14 for that, and consumes everything again; without an answer it asks again."""
+    machine = machine_that_keeps_starting()
+    broker = machine.controller()
+    fields = encode_header(QueryConsumerOffsetRequestHeader("g", "t", 0))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.run)
+        await trio.sleep(0.1)
+        async with machine.client() as client:
+            with pytest.raises(RemotingSendRequestError):
+                await ask(client, RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields))
+        broker.stop()
 
 
 async def test_a_send_with_retries_bridges_a_start_of_which_the_log_tells(

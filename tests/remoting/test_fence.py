@@ -10,10 +10,10 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from rmqha.codec.codes import ResponseCode
+from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rmqha.codec.usual.sends import Request
-from rmqha.errors import LocalProtocolError, RemotingSendRequestError
+from rmqha.errors import LocalProtocolError, RemotingSendRequestError, StoreError
 from rmqha.remoting.client import RemotingClient, open_remoting_client
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
@@ -107,6 +107,26 @@ async def test_where_nobody_can_tell_what_is_answered_the_connection_ends(code: 
         assert (await ask(other, SOUND, body=b"x")).body == b"x"
         assert fence.bugs == 1
         assert len(server.connections) == 1
+
+
+@pytest.mark.meets_bugs
+@pytest.mark.parametrize("error", [PlantedError("planted"), StoreError("the disk is on fire")])
+async def test_trap_7_what_clients_would_take_for_an_answer_is_not_refused(
+    error: Exception, autojump_clock: MockClock
+) -> None:
+    """A consumer whose question for its offset (14) is refused begins at the queue's begin, or at its end."""
+
+    def fail(*_: Any) -> RemotingCommand:
+        raise error
+
+    broker = Broker()
+    broker.register(RequestCode.QUERY_CONSUMER_OFFSET, fail)
+    async with serving(broker) as (server, _, connect):
+        async with connect() as client:
+            with pytest.raises(RemotingSendRequestError):
+                await ask(client, RequestCode.QUERY_CONSUMER_OFFSET)
+        await trio.testing.wait_all_tasks_blocked()
+        assert server.capacity.used_bytes == 0
 
 
 @pytest.mark.meets_bugs
