@@ -42,6 +42,7 @@ _CODE_OF_STATUS: Final = {
     GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
+_MAY_BE_HELD: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 _BROADCASTING: Final = "BROADCASTING"
 
 
@@ -204,7 +205,7 @@ class PullMessageProcessor:
             self._demand_flush()
         if code == ResponseCode.PULL_OFFSET_MOVED and result.max_offset < header.queue_offset:
             code, result = self._beyond_the_end(header, result)
-        if deadline is None or code not in {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY}:
+        if deadline is None or not (code in _MAY_BE_HELD or self._is_late(code)):
             self._answer(connection, request, header, group=group, result=result, code=code)
             return
         if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
@@ -214,6 +215,10 @@ class PullMessageProcessor:
                 return
             header = replace(header, queue_offset=result.next_begin_offset)
         self._hold(connection, request, header, group, subscription, deadline, result.max_offset)
+
+    def _is_late(self, code: ResponseCode) -> bool:
+        """Whether this slave lacks what the consumer asks for: it would ask again and again without a pause."""
+        return code == ResponseCode.PULL_OFFSET_MOVED and not self._role.is_master
 
     def _hold(  # noqa: PLR0917 - what a held pull needs, passed on once
         self,
@@ -298,8 +303,7 @@ class PullMessageProcessor:
             connection.respond(request, code)
             return
         next_begin_offset = result.next_begin_offset
-        is_sent_back = code == ResponseCode.PULL_OFFSET_MOVED and not self._role.is_master
-        if is_sent_back or (code == ResponseCode.SUCCESS and connection.has_too_many_answers):
+        if self._is_late(code) or (code == ResponseCode.SUCCESS and connection.has_too_many_answers):
             # A slave may be behind the consumer: it never sends anybody back (spec: remoting §6, trap 33).
             code, next_begin_offset = ResponseCode.PULL_RETRY_IMMEDIATELY, header.queue_offset
         fields = PullMessageResponseHeader(
