@@ -103,6 +103,32 @@ def test_every_kind_of_field_is_written_as_it_is_read() -> None:
         decode_header(EveryKind, RemotingCommand(0, ext_fields={**whole, "maxTimes": str(1 << 31)}))
 
 
+def test_trap_1_header_values_are_written_as_text() -> None:
+    """Go's client cannot read a frame with a number or a truth value among them, and waits until its time is over."""
+    fields = encode_header(EveryKind("n", 1, 2, "c", 3, in_order=True))
+    header = json.loads(RemotingCommand(0, ext_fields=fields).encode()[8:])
+    assert {type(value) for value in header["extFields"].values()} == {str}
+    assert (header["extFields"]["offset"], header["extFields"]["inOrder"]) == ("1", "true")
+    sent = SendMessageResponseEncoder().encode(SerializeType.JSON, 1, 0, "id", 2, 3)
+    assert {type(value) for value in json.loads(sent[8:])["extFields"].values()} == {str}
+
+
+def test_trap_42_answers_name_a_language_that_every_client_knows() -> None:
+    """By its name: a number that Java does not know costs the connection, and Python's client needs the member."""
+    encoder = SendMessageResponseEncoder()
+    answers = [
+        RemotingCommand(0, flag=1).encode(),
+        encoder.encode_success(SerializeType.JSON, 1, 0, 0, 0),
+        encoder.encode(SerializeType.JSON, 1, 12, "id", 0, 0),
+    ]
+    assert [json.loads(answer[8:])["language"] for answer in answers] == ["JAVA"] * 3
+    binary = [
+        RemotingCommand(0, flag=1, serialize=SerializeType.ROCKETMQ).encode(),
+        encoder.encode_success(SerializeType.ROCKETMQ, 1, 0, 0, 0),
+    ]
+    assert [answer[10] for answer in binary] == [0, 0]
+
+
 def test_an_absent_field_and_a_number_that_is_none_are_named() -> None:
     fields = encode_header(PullMessageResponseHeader(0, 1, 2, 3))
     del fields["minOffset"]

@@ -102,6 +102,16 @@ async def test_a_broker_that_is_silent_is_forgotten_after_two_minutes(
         assert broker.closed
 
 
+async def test_trap_47_a_client_that_only_asks_for_routes_stays_connected(
+    machine: NameServerMachine, autojump_clock: MockClock
+) -> None:
+    """Clients send a name server no heartbeats: they ask for their routes every 30 s."""
+    async with machine.running(), machine.client() as client:
+        for _ in range(12):
+            await trio.sleep(30)
+            assert await is_unknown(client, "t")
+
+
 async def test_a_slave_is_told_where_its_master_is(machine: NameServerMachine, client: RemotingClient) -> None:
     async with registered(machine, "t"):
         answer = await register(client, broker_id=1, address="10.0.0.2:911")
