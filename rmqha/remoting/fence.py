@@ -1,8 +1,8 @@
 """The fence around each peer: what goes wrong over its bytes stays with it.
 
 An error of our own hierarchy is an answer. Any other one is a bug: the request is refused, or, where nobody can tell
-which requests are answered already, or the peer would misread a refusal, its connection ends. The bug is logged with its traceback and counted, and
-everybody else is served on. Tests fail if a fence has met a bug (tests/conftest.py).
+which requests are answered already, or the peer would misread a refusal, its connection ends. The bug is logged with
+its traceback and counted, and everybody else is served on. Tests fail if a fence has met a bug (tests/conftest.py).
 """
 
 from types import TracebackType
