@@ -310,7 +310,6 @@ class BrokerController:
         clients.register(dispatcher, broker_name=self.replication.group.broker_name)
         nursery.start_soon(clients.run)
         MetadataProcessor(self.metadata, self.producers).register(dispatcher)
-        SubscriptionGroupProcessor(self.metadata, self.role).register(dispatcher)
         names = own_name_service(
             config, self.topics, self.replication, self.metadata.files, address=lambda: self.address
         )
@@ -355,6 +354,7 @@ class BrokerController:
         broker_name, turns = self.replication.group.broker_name, AnswersInTurns()
         AdminBrokerProcessor(self.config, self.store, self.topics, self.replication).register(dispatcher)
         TopicAdminProcessor(self.store, self.topics, self.stats, answers=turns).register(dispatcher)
+        SubscriptionGroupProcessor(self.metadata, self.role, answers=turns).register(dispatcher)
         TopicStatsProcessor(
             self.store, self.metadata, broker_name=broker_name, answers=turns, now_ms=self._now_ms
         ).register(dispatcher)

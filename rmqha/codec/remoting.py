@@ -171,6 +171,10 @@ class RemotingCommand:
         """Whether the sender expects no answer."""
         return self.flag & FLAG_ONEWAY != 0
 
+    def to_answer(self, size: int = 0) -> "RemotingCommand":
+        """What the answer needs of this request, and no more; ``size``: so many bytes are still kept for it."""
+        return RemotingCommand(self.code, self.opaque, self.flag, serialize=self.serialize, size=size)
+
     def encode(self) -> bytes:
         """The whole frame.
 

@@ -8,24 +8,34 @@ from rmqha.codec.codes import ResponseCode
 from rmqha.codec.host import host_of
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.connection import Connection
+from rmqha.shares import Shares
 from rmqha.waiting import FairLock
 
 ASKED_MAX: Final = 16
 """Of one connection. mqadmin asks one after the other; the exporter's few tasks share a connection."""
+WAITING_MAX: Final = 4096
+"""Of all. Each is a task, and when clients leave, theirs end at one moment: ten thousand take a second."""
 
 
 class AnswersInTurns:
-    """One answer is made at a time, hosts taking turns; everybody else goes on meanwhile."""
+    """One answer is made at a time, hosts taking turns; everybody else goes on meanwhile.
 
-    def __init__(self) -> None:
+    Invariant: at most ``asked_max`` requests of a connection wait, :data:`WAITING_MAX` of all, and of one host no more
+    than it leaves to all others.
+    """
+
+    def __init__(self, *, asked_max: int = ASKED_MAX) -> None:
+        self._asked_max: Final = asked_max
         self._turns: Final = FairLock()
         self._asked: Final = Counter[Connection]()
+        self._waiting = 0
+        self._shares: Final = Shares()
 
     def answer(
         self,
         connection: Connection,
         request: RemotingCommand,
-        make: Callable[[], Awaitable[RemotingCommand]],
+        make: Callable[[], Awaitable[RemotingCommand | None]],
         *,
         keeps_request: bool = False,
     ) -> None:
@@ -34,27 +44,40 @@ class AnswersInTurns:
         Args:
             connection: that of the client.
             request: from it.
-            make: makes the answer.
+            make: makes the answer; None: it has sent it itself.
             keeps_request: ``make`` needs the request's body: it stays on the account of what is in flight.
         """
-        if self._asked[connection] >= ASKED_MAX or not connection.takes_answers:
-            remark = "answers wait to be taken: read them, then ask again"
-            connection.respond(request, ResponseCode.SYSTEM_BUSY, remark=remark)
+        if problem := self._problem(connection):
+            connection.respond(request, ResponseCode.SYSTEM_BUSY, remark=problem)
             return
-        self._asked[connection] += 1
+        self._count(connection, 1)
         kept = request if keeps_request else connection.let_go(request)
         connection.start_soon(self._answer, connection, kept, make)
 
+    def _problem(self, connection: Connection) -> str:
+        """Why nothing more is taken from this client now; empty if something is."""
+        if self._asked[connection] >= self._asked_max or not connection.takes_answers:
+            return "answers wait to be taken: read them, then ask again"
+        if not self._shares.has_room(host_of(connection.peer), 1, free=WAITING_MAX - self._waiting):
+            return f"{self._waiting} requests wait for their answers already: ask again later"
+        return ""
+
+    def _count(self, connection: Connection, change: int) -> None:
+        self._asked[connection] += change
+        if not self._asked[connection]:
+            del self._asked[connection]
+        self._waiting += change
+        self._shares.add(host_of(connection.peer), change)
+
     async def _answer(
-        self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[RemotingCommand]]
+        self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[RemotingCommand | None]]
     ) -> None:
         try:
             with connection.fenced(request):
                 await connection.wait_taken()  # before its turn: who takes nothing keeps nobody else waiting
                 async with self._turns.turn(host_of(connection.peer)):
                     response = await make()
-                connection.send_reply(request, response)
+                if response is not None:
+                    connection.send_reply(request, response)
         finally:
-            self._asked[connection] -= 1
-            if not self._asked[connection]:
-                del self._asked[connection]
+            self._count(connection, -1)

@@ -104,14 +104,14 @@ class Connection:
         """Give back what so many one-way requests of ``size`` bytes took: nothing of them is held any more."""
         self.in_flight.release(requests, size)
 
-    def let_go(self, request: Request) -> RemotingCommand:
+    def let_go(self, request: RemotingCommand) -> RemotingCommand:
         """Give back the bytes of ``request``: it will be answered later, maybe much later, and they are not kept.
 
         Returns:
             No more of it than its answer needs, of size 0.
         """
         self.in_flight.let_go(request.size)
-        return RemotingCommand(request.code, request.opaque, request.flag, serialize=request.serialize)
+        return request.to_answer()
 
     def fenced(self, request: Request | None = None) -> Guard:
         """Keep what goes wrong in a block with this client: ``request`` is refused, or this connection ends."""

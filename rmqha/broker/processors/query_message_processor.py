@@ -3,6 +3,7 @@
 Source: spec: remoting §2.5, code 12; rocketmq-all-4.9.8 QueryMessageProcessor.java.
 """
 
+from functools import partial
 from typing import Final
 
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -13,16 +14,17 @@ from rmqha.codec.headers import (
     decode_header,
     encode_header,
 )
-from rmqha.codec.host import host_of
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
+from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.store.index_query import Query, QueryMessageResult
 from rmqha.store.message_store import DefaultMessageStore
-from rmqha.waiting import FairLock
 
 _UNIQUE_MAX: Final = 32
 """defaultQueryMaxNum: so many messages may have one UNIQ_KEY, as those that were sent back have."""
+_ASKED_MAX: Final = 64
+"""Of one connection: all users of a console share one."""
 
 
 class QueryMessageProcessor:
@@ -30,25 +32,26 @@ class QueryMessageProcessor:
 
     def __init__(self, store: DefaultMessageStore) -> None:
         self._store: Final = store
-        self._searching: Final = FairLock()
+        self._answers: Final = AnswersInTurns(asked_max=_ASKED_MAX)
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the code."""
         dispatcher.register(RequestCode.QUERY_MESSAGE, self.query_message)
 
     def query_message(self, connection: Connection, request: RemotingCommand) -> None:
-        """12: the newest messages of a topic with a key, within a range of time. Until then it is in flight."""
+        """12: the newest messages of a topic with a key, within a range of time.
+
+        Until then its bytes are in flight, of which topic and key are kept.
+        """
         header = decode_header(QueryMessageRequestHeader, request)
         is_unique = request.ext_fields.get(UNIQUE_KEY_QUERY) == "true"
         max_num = _UNIQUE_MAX if is_unique else header.max_num
         query = Query(header.topic, header.key, max_num, header.begin_timestamp, header.end_timestamp)
-        connection.start_soon(self._search, connection, request, query)
+        kept = request.to_answer(request.size)
+        self._answers.answer(connection, kept, partial(self._search, connection, kept, query), keeps_request=True)
 
     async def _search(self, connection: Connection, request: RemotingCommand, query: Query) -> None:
-        with connection.fenced(request):
-            async with self._searching.turn(host_of(connection.peer)):
-                result = await self._store.query_message(query)
-            self._answer(connection, request, result)
+        self._answer(connection, request, await self._store.query_message(query))
 
     def _answer(self, connection: Connection, request: RemotingCommand, result: QueryMessageResult) -> None:
         fields = encode_header(

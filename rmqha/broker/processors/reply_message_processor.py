@@ -14,7 +14,7 @@ from rmqha.broker.sent_records import SendRules, born_host_of
 from rmqha.broker.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import encode_header
-from rmqha.codec.host import decode_host
+from rmqha.codec.host import decode_host, host_of
 from rmqha.codec.message_id import encode_message_id
 from rmqha.codec.properties import decode_utf8, find_property
 from rmqha.codec.record.encoder import prepare
@@ -26,15 +26,21 @@ from rmqha.errors import LocalProtocolError, RemotingError
 from rmqha.log_limit import LogLimit
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.shares import Shares
 
 logger = structlog.get_logger()
 
 _TAKEN_S: Final = 10.0
 """The client that asked says so soon that it has the reply. Source: Broker2Client.java, callClient."""
+REPLIES_MAX: Final = 4096
+"""That wait until a client has taken them. Each is a task; when who sent them leaves, they all end at one moment."""
 
 
 class ReplyMessageProcessor:
-    """Pushes each reply, and stores it as well, if the operator wants that, where nobody waits for it."""
+    """Pushes each reply, and stores it as well, if the operator wants that, where nobody waits for it.
+
+    Invariant: of all clients at most :data:`REPLIES_MAX` wait, of those of one host no more than it leaves to others.
+    """
 
     def __init__(
         self,
@@ -52,6 +58,8 @@ class ReplyMessageProcessor:
         self._now_ms: Final = now_ms
         self._decoder: Final = SendMessageRequestDecoder()
         self._lines: Final = LogLimit()
+        self._waiting = 0
+        self._shares: Final = Shares()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes of replies."""
@@ -74,27 +82,43 @@ class ReplyMessageProcessor:
         if asker is None:
             remark = f"push reply message fail, channel of <{client_id[:200]}> not found."
             return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
-        connection.start_soon(self._deliver, connection, request, header, asker)
+        if not self._shares.has_room(host_of(connection.peer), 1, free=REPLIES_MAX - self._waiting):
+            remark = f"{self._waiting} replies wait until clients have taken them: send it again later"
+            return RemotingCommand(ResponseCode.SYSTEM_BUSY, remark=remark)
+        self._count(connection, 1)
+        connection.start_soon(self._relay, connection, request, header, asker)
         return None
 
-    async def _deliver(
+    def _count(self, connection: Connection, change: int) -> None:
+        self._waiting += change
+        self._shares.add(host_of(connection.peer), change)
+
+    async def _relay(
         self, connection: Connection, request: RemotingCommand, header: SendMessageRequestHeader, asker: Connection
     ) -> None:
-        with connection.fenced(request):
-            try:
-                push = self._push_request(header, request.body, peer=connection.peer)
-                taken = (await asker.invoke(push, timeout_s=_TAKEN_S)).code == ResponseCode.SUCCESS
-                reason = "it refused the reply"
-            except RemotingError as error:
-                taken, reason = False, str(error)
-            if not taken:
-                remark = f"push reply message to {asker.peer} fail: {reason}"
-                connection.respond(request, ResponseCode.SYSTEM_ERROR, remark=remark)
-                return
-            msg_id, queue_offset = await self._store(header, request.body, peer=connection.peer)
-            fields = {"msgId": msg_id, "queueId": str(header.queue_id), "queueOffset": str(queue_offset)}
-            common = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
-            connection.respond(request, ResponseCode.SUCCESS, ext_fields=fields | common)
+        try:
+            with connection.fenced(request):
+                answer = await self._deliver(header, request.body, asker, peer=connection.peer)
+                connection.send_reply(request, answer)
+        finally:
+            self._count(connection, -1)
+
+    async def _deliver(
+        self, header: SendMessageRequestHeader, body: bytes, asker: Connection, *, peer: str
+    ) -> RemotingCommand:
+        try:
+            push = self._push_request(header, body, peer=peer)
+            taken = (await asker.invoke(push, timeout_s=_TAKEN_S)).code == ResponseCode.SUCCESS
+            reason = "it refused the reply"
+        except RemotingError as error:
+            taken, reason = False, str(error)
+        if not taken:
+            remark = f"push reply message to {asker.peer} fail: {reason}"
+            return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
+        msg_id, queue_offset = await self._store(header, body, peer=peer)
+        fields = {"msgId": msg_id, "queueId": str(header.queue_id), "queueOffset": str(queue_offset)}
+        common = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+        return RemotingCommand(ResponseCode.SUCCESS, ext_fields=fields | common)
 
     def _push_request(self, header: SendMessageRequestHeader, body: bytes, *, peer: str) -> RemotingCommand:
         now_ms = self._now_ms()

@@ -63,7 +63,7 @@ class SendBackProcessor:
             return RemotingCommand(error.code, remark=str(error))
         if record is None:
             return RemotingCommand(ResponseCode.SUCCESS)
-        self._puts.put([Put(request, record, True, request.is_oneway)], _Consumer(connection))
+        self._puts.put([Put(request.to_answer(request.size), record, True, request.is_oneway)], _Consumer(connection))
         return None
 
     def _make_record(

@@ -3,6 +3,8 @@
 Source: spec: remoting §2.7; rocketmq-all-4.9.8 AdminBrokerProcessor.java.
 """
 
+from functools import partial
+
 import structlog
 
 from rmqha.broker.metadata import MetadataService
@@ -14,6 +16,7 @@ from rmqha.codec.headers import decode_header
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemoteProtocolError
 from rmqha.log_limit import LogLimit
+from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.replication.role import Role
@@ -26,10 +29,11 @@ _BODY_SIZE_MAX = 64 * 1024
 class SubscriptionGroupProcessor:
     """Only a master takes such requests; it answers when the change is saved."""
 
-    def __init__(self, metadata: MetadataService, role: Role) -> None:
+    def __init__(self, metadata: MetadataService, role: Role, *, answers: AnswersInTurns) -> None:
         self._metadata = metadata
         self._groups = metadata.groups
         self._role = role
+        self._answers = answers
         self._lines = LogLimit()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
@@ -44,9 +48,7 @@ class SubscriptionGroupProcessor:
         if refusal := self._refusal():
             return refusal
         group = _decode_group(request.body)
-        self._groups.update(group)
-        self._lines.log(logger.info, "subscription_group.updated", group=group.group_name, peer=connection.peer)
-        self._answer_saved(connection, request)
+        self._answers.answer(connection, request, partial(self._update, group, connection.peer))
         return None
 
     def delete_subscription_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
@@ -54,9 +56,7 @@ class SubscriptionGroupProcessor:
         if refusal := self._refusal():
             return refusal
         header = decode_header(DeleteSubscriptionGroupRequestHeader, request)
-        self._groups.delete(header.group_name)
-        self._lines.log(logger.info, "subscription_group.deleted", group=header.group_name[:80], peer=connection.peer)
-        self._answer_saved(connection, request, without_offsets_of=header.group_name if header.remove_offset else "")
+        self._answers.answer(connection, request, partial(self._delete, header, connection.peer))
         return None
 
     def _refusal(self) -> RemotingCommand | None:
@@ -65,17 +65,23 @@ class SubscriptionGroupProcessor:
         remark = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
         return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
 
-    def _answer_saved(self, connection: Connection, request: RemotingCommand, *, without_offsets_of: str = "") -> None:
-        connection.start_soon(self._save, connection, connection.let_go(request), without_offsets_of)
+    async def _update(self, group: SubscriptionGroupConfig, peer: str) -> RemotingCommand:
+        self._groups.update(group)
+        self._lines.log(logger.info, "subscription_group.updated", group=group.group_name, peer=peer)
+        return await self._save()
 
-    async def _save(self, connection: Connection, request: RemotingCommand, without_offsets_of: str) -> None:
-        with connection.fenced(request):
-            if without_offsets_of:
-                await self._metadata.offsets.remove_offset_in_turns(without_offsets_of)
-            await self._metadata.save()
-            if self._groups.dirty:
-                raise RemoteProtocolError("it is changed, but not saved: metadata.not_saved in the broker's log")
-            connection.respond(request, ResponseCode.SUCCESS)
+    async def _delete(self, header: DeleteSubscriptionGroupRequestHeader, peer: str) -> RemotingCommand:
+        self._groups.delete(header.group_name)
+        self._lines.log(logger.info, "subscription_group.deleted", group=header.group_name[:80], peer=peer)
+        if header.remove_offset:
+            await self._metadata.offsets.remove_offset_in_turns(header.group_name)
+        return await self._save()
+
+    async def _save(self) -> RemotingCommand:
+        await self._metadata.save()
+        if self._groups.dirty:
+            raise RemoteProtocolError("it is changed, but not saved: metadata.not_saved in the broker's log")
+        return RemotingCommand(ResponseCode.SUCCESS)
 
 
 def _decode_group(body: bytes) -> SubscriptionGroupConfig:

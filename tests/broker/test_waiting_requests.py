@@ -1,0 +1,138 @@
+"""Requests whose answers take a while are tasks: few of one client, bounded of all, and none is forgotten."""
+
+from collections import Counter
+from itertools import count
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.processors import reply_message_processor
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.frame_decoder import FrameDecoder
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.memory import new_buffer
+from rmqha.remoting import answers_in_turns
+from rmqha.remoting.answers_in_turns import AnswersInTurns
+from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.broker.processors.test_reply_message_processor import reply
+from tests.broker.producers import producer_of
+from tests.sim.sim_net import SimNet
+
+ASKED = 400
+TASKS_MAX = 100
+FIELDS = {
+    **send_request(b"").ext_fields,
+    **pull_request(0).ext_fields,
+    "key": "k",
+    "maxNum": "1",
+    "beginTimestamp": "0",
+    "endTimestamp": "1",
+    "offset": "0",
+    "start": "",
+    "before": "0",
+    "groupName": "g",
+    "removeOffset": "true",
+    "group": "g",
+    "clientId": "c",
+    "clientAddr": "",
+    "timestamp": "0",
+}
+
+
+class Tasks(trio.abc.Instrument):
+    """How many there are."""
+
+    def __init__(self) -> None:
+        self.living = self.most = 0
+
+    def task_spawned(self, task: trio.lowlevel.Task) -> None:
+        self.living += 1
+        self.most = max(self.most, self.living)
+
+    def task_exited(self, task: trio.lowlevel.Task) -> None:
+        self.living -= 1
+
+
+async def codes_of_answers(machine: Machine, *requests: RemotingCommand) -> Counter[int]:
+    """To what one client asks without waiting for an answer."""
+    network, decoder, buffer = machine.net.host("10.9.7.1").mount(), FrameDecoder(), new_buffer(65536)
+    stream = await network.connect(machine.address, 10911, timeout_s=5)
+    for opaque, request in enumerate(requests):
+        request.opaque = opaque
+    codes = Counter[int]()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.send_all, b"".join(request.encode() for request in requests))
+        with trio.fail_after(60):
+            while codes.total() < len(requests) and (taken := await stream.receive_into(decoder.space(buffer))):
+                codes.update(answer.code for answer in decoder.on_received(buffer, taken))
+    stream.close()
+    return codes
+
+
+@pytest.mark.parametrize("code", [code for code in RequestCode if code is not RequestCode.PULL_MESSAGE])
+async def test_whatever_a_client_asks_again_and_again_is_few_tasks(
+    code: RequestCode, autojump_clock: MockClock
+) -> None:
+    """Thirty thousand queries by key were as many tasks: when their client left, nobody was served for four seconds."""
+    machine, tasks = Machine(SimNet(), "10.0.0.1"), Tasks()
+    async with machine.broker() as broker, machine.client() as honest:
+        await ask(honest, send_request(b"x"))
+        body = b'{"groupName":"g"}' if code == RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP else b"{}"
+        trio.lowlevel.add_instrument(tasks)
+        codes = await codes_of_answers(
+            machine, *(RemotingCommand(code, ext_fields=dict(FIELDS), body=body) for _ in range(ASKED))
+        )
+        trio.lowlevel.remove_instrument(tasks)
+        assert (codes.total(), tasks.most <= TASKS_MAX) == (ASKED, True), (codes, tasks.most)
+        await trio.sleep(1)
+        assert broker.server is not None
+        assert broker.server.capacity.used_bytes == 0
+
+
+class Client:
+    """A connection that lets tasks begin when the test says so."""
+
+    def __init__(self, host: str) -> None:
+        self.peer, self.takes_answers = f"{host}:1", True
+        self.codes: list[int] = []
+        self.waiting: list[tuple[object, ...]] = []
+
+    def start_soon(self, *task: object) -> None:
+        self.waiting.append(task)
+
+    def let_go(self, request: RemotingCommand) -> RemotingCommand:
+        return request
+
+    def respond(self, _request: RemotingCommand, code: int, *, remark: str) -> None:
+        assert remark
+        self.codes.append(code)
+
+
+async def test_no_host_takes_the_places_of_all_that_wait_for_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers_in_turns, "WAITING_MAX", 40)
+    answers = AnswersInTurns()
+    clients = [Client(host) for host in [*["10.0.0.1"] * 5, *["10.0.0.2"] * 5]]
+    for client in clients:
+        for _ in range(20):
+            answers.answer(client, RemotingCommand(1), make_nothing)  # type: ignore[arg-type]
+    waiting = [len(client.waiting) for client in clients]
+    assert waiting == [16, 4, 0, 0, 0, 10, 0, 0, 0, 0]
+    assert [len(client.codes) for client in clients] == [20 - number for number in waiting]
+    assert {code for client in clients for code in client.codes} == {ResponseCode.SYSTEM_BUSY}
+
+
+async def make_nothing() -> RemotingCommand:
+    return RemotingCommand(0)
+
+
+async def test_replies_that_clients_do_not_take_are_bounded_and_their_places_are_given_back(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(reply_message_processor, "REPLIES_MAX", 20)
+    machine, opaques = Machine(SimNet(), "10.0.0.1"), count()
+    async with machine.broker(), producer_of(machine) as silent:
+        await silent.join()
+        for _ in range(2):
+            codes = await codes_of_answers(machine, *(reply(b"%d" % next(opaques)) for _ in range(50)))
+            assert codes == {ResponseCode.SYSTEM_BUSY: 40, ResponseCode.SYSTEM_ERROR: 10}
