@@ -80,6 +80,8 @@ Key = bytes | tuple[str | None, ...]
 Value = TypeVar("Value")
 
 _SINGLE_TAIL: Final = encode_ext_fields({"j": "0", "k": "false", "m": "false"})
+_TRUE: Final = ("true", "1")
+"""The C++ client writes 1. RocketMQ takes that for false, and stores its batches each as one message."""
 _BATCH_TAIL: Final = encode_ext_fields({"j": "0", "k": "false", "m": "true"})
 
 
@@ -246,7 +248,7 @@ def _tail_of(named: Mapping[str, str]) -> Tail:
         parse_int("j", named.get("j", "0"), bits=32),
         named.get("k", "").lower() == "true",
         None if max_reconsume_times is None else parse_int("l", max_reconsume_times, bits=32),
-        named.get("m", "").lower() == "true",
+        named.get("m", "").lower() in _TRUE,
         named.get("n"),
     )
 

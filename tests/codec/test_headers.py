@@ -180,6 +180,15 @@ def test_the_first_version_of_the_header_reads_alike() -> None:
     assert header[8:] == (b"", 0, False, None, False, None)
 
 
+@pytest.mark.parametrize(("text", "batch"), [("1", True), ("true", True), ("0", False), ("false", False), ("", False)])
+def test_what_the_cpp_client_says_is_a_batch_is_one(text: str, batch: bool) -> None:
+    """It sends code 10, with 1 and 0 for its booleans."""
+    names = ["producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag"]
+    fields = dict(zip(names, ["g", "t", "TBW102", "4", "1", "0"], strict=True))
+    fields |= {"bornTimestamp": "1700000000000", "flag": "0", "unitMode": "0", "batch": text}
+    assert SendMessageRequestDecoder().decode(RemotingCommand(10, ext_fields=fields)).batch is batch
+
+
 @pytest.mark.parametrize("session", ["producer-json", "producer-binary"])
 def test_answers_are_the_recorded_ones_byte_for_byte(session: str) -> None:
     encoder = SendMessageResponseEncoder()

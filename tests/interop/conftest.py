@@ -1,11 +1,17 @@
-"""Interop tests need Java and Maven; elsewhere they skip and say what is missing."""
+"""Interop tests need Java and Maven, one of them Node.js; elsewhere they skip and say what is missing.
 
-from collections.abc import AsyncIterator
+After them a table says which of RocketMQ's clients, tools and servers did what with rmqha.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.interop.peers import JavaNameServer, PeerMissingError, rocketmq_libs
+from tests.interop.feature_table import FAILED, SKIPPED, WORKS, Peer, Record, Tried, lines_of
+from tests.interop.fetched import PeerMissingError
+from tests.interop.peers import JavaNameServer, rocketmq_libs
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,3 +31,32 @@ async def java_name_server(tmp_path: Path) -> AsyncIterator[str]:
         yield name_server.address
     finally:
         name_server.close()
+
+
+@pytest.fixture
+def record(record_property: Callable[[str, object], None]) -> Record:
+    """See :class:`Record`."""
+
+    def record_all(peer: Peer, *features: str, works: bool | None = None) -> None:
+        for feature in features:
+            record_property("rmqha", (peer, feature, works))
+
+    return record_all
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print a table for clients, one for mqadmin, one for servers."""
+    tried = list(_tried(terminalreporter.stats))
+    if tried:
+        terminalreporter.section("real RocketMQ and rmqha")
+        for line in lines_of(tried):
+            terminalreporter.line(line)
+
+
+def _tried(reports: Mapping[str, list[Any]]) -> Iterator[Tried]:
+    for category, outcome in (("passed", WORKS), ("failed", FAILED), ("skipped", SKIPPED)):
+        for report in reports.get(category, ()):
+            for name, value in report.user_properties:
+                if name == "rmqha":
+                    peer, feature, works = value
+                    yield Tried(peer, feature, outcome if works is None else WORKS if works else FAILED)

@@ -14,10 +14,10 @@ _LOGBACK = """<configuration><appender name="out" class="ch.qos.logback.core.Con
 """
 
 
-def java_argv(source: str, *arguments: object, directory: Path) -> list[str]:
-    """DLedger's classes, driven by a program of ours; its log goes to stdout."""
+def java_argv(source: str, *arguments: object, directory: Path, libs: Path | None = None) -> list[str]:
+    """RocketMQ's and DLedger's classes, driven by a program of ours; its log goes to stdout."""
     (directory / "logback.xml").write_text(_LOGBACK)
-    classes = f"{directory}:{rocketmq_libs()}/*"
+    classes = f"{directory}:{libs or rocketmq_libs()}/*"
     return ["java", "-Xmx256m", *JAVA_OPTIONS, "-cp", classes, str(HERE / source), *map(str, arguments)]
 
 

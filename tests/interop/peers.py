@@ -4,15 +4,13 @@
 commitlog or consume queue).
 """
 
-import os
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from tests.e2e.processes import Broker, Child, Ports, free_ports, give_back
+from tests.interop.fetched import LOCKS, PeerMissingError, check_sums, fetched, run_fetching
 
 VERSION = "4.9.7"
 _COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
@@ -40,10 +38,6 @@ LOGBACK = """<configuration>
 """
 
 
-class PeerMissingError(Exception):
-    """This machine cannot run RocketMQ; the text says why and what to install."""
-
-
 def _pom(version: str, names: tuple[str, ...]) -> str:
     artifacts = "".join(
         "<dependency><groupId>org.apache.rocketmq</groupId>"
@@ -55,11 +49,6 @@ def _pom(version: str, names: tuple[str, ...]) -> str:
         "<groupId>rmqha</groupId><artifactId>peers</artifactId><version>1</version><packaging>pom</packaging>"
         f"<dependencies>{artifacts}</dependencies></project>"
     )
-
-
-def _cache_dir(name: str) -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "rmqha-tests" / name
 
 
 @cache
@@ -74,35 +63,30 @@ def rocketmq_libs() -> Path:
 
 @cache
 def tools_libs(version: str) -> Path:
-    """The same of the tools alone, of any version. Raises PeerMissingError."""
+    """The same of the tools alone, and the client, of any version. Raises PeerMissingError."""
     return rocketmq_libs() if version == VERSION else _libs(f"rocketmq-tools-{version}", version, ("tools",))
 
 
-def _libs(directory: str, version: str, names: tuple[str, ...]) -> Path:
+@cache
+def client_libs(version: str) -> Path:
+    """The same of the client alone. Raises PeerMissingError."""
+    return _libs(f"rocketmq-client-{version}", version, ("client",))
+
+
+def _libs(name: str, version: str, artifacts: tuple[str, ...]) -> Path:
     if shutil.which("java") is None:
         raise PeerMissingError("no `java` on the PATH: install a Java runtime, 17 or newer")
-    libs = _cache_dir(directory)
-    if not libs.is_dir():
-        _fetch(libs, version, names)
+    libs = fetched(name, lambda directory: _fetch(directory, version, artifacts))
+    check_sums(libs, LOCKS / f"{name}.sha256")
     return libs
 
 
-def _fetch(libs: Path, version: str, names: tuple[str, ...]) -> None:
-    """Fill a directory beside ``libs`` and rename it, so that a half-filled one is never seen."""
+def _fetch(libs: Path, version: str, artifacts: tuple[str, ...]) -> None:
     if shutil.which("mvn") is None:
         raise PeerMissingError("no `mvn` on the PATH: install Maven, it fetches RocketMQ's published jars")
-    libs.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=libs.parent, prefix="fetching-") as scratch:
-        (Path(scratch) / "pom.xml").write_text(_pom(version, names))
-        command = ["mvn", "-q", "-B", _COPY_DEPENDENCIES, f"-DoutputDirectory={scratch}/lib"]
-        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=900, check=False)
-        if done.returncode != 0:
-            raise PeerMissingError(f"Maven could not fetch RocketMQ {version}: {done.stdout[-2000:]}")
-        try:
-            (Path(scratch) / "lib").rename(libs)
-        except OSError:
-            if not libs.is_dir():  # otherwise another process was faster, which is just as good
-                raise
+    (libs.parent / "pom.xml").write_text(_pom(version, artifacts))
+    command = ["mvn", "-q", "-B", _COPY_DEPENDENCIES, f"-DoutputDirectory={libs}"]
+    run_fetching(command, cwd=libs.parent, what=f"RocketMQ {version}")
 
 
 class JavaNameServer:

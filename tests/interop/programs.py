@@ -1,4 +1,4 @@
-"""Java programs that are RocketMQ's clients, and the broker of either kind that they talk to, one after the other."""
+"""Programs that are clients of RocketMQ's, and the broker of either kind that they talk to, one after the other."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,13 +9,11 @@ from tests.interop.dledger_groups import java_argv
 from tests.interop.test_live_pairs import KINDS
 
 
-class Program:
-    """A running Java file of this folder. It writes a line for each thing that happens."""
+class Telling:
+    """A process that writes a line for each thing that happens."""
 
-    def __init__(self, source: str, directory: Path, name: str, *words: object) -> None:
-        (directory / name).mkdir(parents=True)
-        argv = java_argv(source, *words, directory=directory / name)
-        self.running = Child(argv, log=directory / name / f"{name}.log")
+    def __init__(self, running: Child) -> None:
+        self.running = running
 
     def told(self, word: str) -> list[list[str]]:
         """The lines that begin with ``word``, without it, word by word."""
@@ -23,8 +21,17 @@ class Program:
         return [line.split()[1:] for line in lines if line.startswith(f"{word} ")]
 
 
+class Program(Telling):
+    """A running Java file of this folder."""
+
+    def __init__(self, source: str, directory: Path, name: str, *words: object) -> None:
+        (directory / name).mkdir(parents=True)
+        argv = java_argv(source, *words, directory=directory / name)
+        super().__init__(Child(argv, log=directory / name / f"{name}.log"))
+
+
 @contextmanager
-def programs(*running: Program) -> Iterator[None]:
+def programs(*running: Telling) -> Iterator[None]:
     """They end with the block."""
     try:
         yield

@@ -1,0 +1,57 @@
+"""Which of RocketMQ's clients, tools and servers did what with rmqha in the tests that ran."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from tests.interop.peers import VERSION
+
+WORKS, FAILED, SKIPPED = "works", "FAILED", "skipped"
+
+
+class Peer(NamedTuple):
+    """A column of a table."""
+
+    table: str
+    name: str
+
+
+def java_client(version: str) -> Peer:
+    """RocketMQ's client."""
+    return Peer("Clients", f"Java {version}")
+
+
+JAVA_CLIENT = java_client(VERSION)
+CPP_CLIENT = Peer("Clients", "C++ 0.4.4")
+JAVASCRIPT_CLIENT = Peer("Clients", "ali-ons 3.12.0")
+
+
+class Record(Protocol):
+    """The fixture ``record``: this test tries these features of a peer."""
+
+    def __call__(self, peer: Peer, *features: str, works: bool | None = None) -> None:
+        """``works`` is what came out, where the test's own outcome would not say it."""
+
+
+class Tried(NamedTuple):
+    """One cell of a table."""
+
+    peer: Peer
+    feature: str
+    outcome: str
+
+
+def lines_of(tried: Iterable[Tried]) -> Iterator[str]:
+    """Tables of what was tried, a row for each feature and a column for each peer; what failed once has failed."""
+    tables: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
+    for peer, feature, outcome in tried:
+        cells = tables[peer.table][feature]
+        cells[peer.name] = max(outcome, cells.get(peer.name, ""), key=["", WORKS, SKIPPED, FAILED].index)
+    for title, rows in sorted(tables.items()):
+        names = sorted({name for cells in rows.values() for name in cells})
+        width = max(map(len, [title, *rows]))
+        yield f"{title:<{width}}  " + "  ".join(names)
+        for feature, cells in rows.items():
+            marks = "  ".join(f"{cells.get(name, ''):<{len(name)}}" for name in names)
+            yield f"{feature:<{width}}  {marks}".rstrip()
+        yield ""
