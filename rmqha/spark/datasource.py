@@ -25,6 +25,7 @@ from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.options import ReadOptions
 from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task
+from rmqha.spark.position import Position
 from rmqha.spark.report import ReadReport
 from rmqha.spark.schema import COLUMNS, select
 from rmqha.spark.source_options import SourceOptions, parse_options
@@ -78,7 +79,7 @@ class RmqhaReader(spark.DataSourceReader):
         for broker, uri in source.logs.items():
             log = open_log(uri)
             begin, end = source.range_of(broker, log)
-            begin = check_still_there(log, begin, fail_on_data_loss=source.fail_on_data_loss)
+            begin = check_still_there(log, Position(begin), fail_on_data_loss=source.fail_on_data_loss)
             tasks += plan_tasks(
                 log,
                 log.start_at(begin),

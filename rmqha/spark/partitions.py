@@ -12,6 +12,7 @@ from rmqha.errors import StoreError
 from rmqha.spark.commit_log import CommitLog, without_range
 from rmqha.spark.decoder import Split, decode
 from rmqha.spark.options import OnCorrupt, ReadOptions
+from rmqha.spark.position import Position
 from rmqha.spark.report import ReadReport
 from rmqha.spark.segments import open_filesystem
 
@@ -84,17 +85,17 @@ def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = Tr
         logger.warning("commit_log.corrupt_skipped: %r: %r", task.uri, damage)
 
 
-def check_still_there(log: CommitLog, begin: int, *, fail_on_data_loss: bool) -> int:
-    """``begin``, or the oldest offset still held if that is later and loss is accepted.
+def check_still_there(log: CommitLog, begin: Position, *, fail_on_data_loss: bool) -> int:
+    """Where to read on: the position's offset, or, if loss is accepted, the nearest one at which the log goes on.
 
     Raises:
-        StoreError: the log begins after, or ends before ``begin``, and ``fail_on_data_loss``.
+        StoreError: the log begins after, ends before, or has another record before it, and ``fail_on_data_loss``.
     """
-    if log.min_offset <= begin <= log.end:
-        return begin
-    problem = f"{log.uri} holds [{log.min_offset}, {log.end}), reading was to go on at {begin}: "
-    problem += "the files between were deleted" if begin < log.min_offset else "the log has been cut or replaced"
+    nearest = min(max(begin.offset, log.min_offset), log.end)
+    if not (problem := begin.problem(log)):
+        return nearest
+    problem = f"{log.uri} holds [{log.min_offset}, {log.end}), reading was to go on at {begin.offset}, but {problem}"
     if fail_on_data_loss:
         raise StoreError(f"{problem}; failOnDataLoss=false goes on with what is there")
     logger.warning("commit_log.data_lost: %r", problem)
-    return min(max(begin, log.min_offset), log.end)
+    return log.start_at(nearest)

@@ -17,8 +17,10 @@ from rmqha.spark.options import SPLIT_BYTES, OnCorrupt, ReadOptions
 MAX_BYTES_PER_TRIGGER: Final = 512 << 20
 """Without a limit a stream's first batch is the whole log, and a crash in it starts all over."""
 
-Bound = int | str | Mapping[str, int]
-"""A physical offset, ``earliest`` or ``latest``; or offsets by broker name."""
+Bound = int | str | Mapping[str, int | str]
+"""A physical offset, ``earliest`` or ``latest``; or one of them by broker name."""
+_NUMBERED: Final = {-2: "earliest", -1: "latest"}
+"""As Kafka's and RocketMQ's sources write them within JSON."""
 
 
 @dataclass(frozen=True)
@@ -112,13 +114,24 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _starting(text: str) -> Bound:
-    return text if text == "earliest" else _ending(text)
+    return text if text in _NUMBERED.values() else _bound(text)
 
 
 def _ending(text: str) -> Bound:
-    if text.startswith("{"):
-        return dict(_json_object(text, int))
-    return text if text == "latest" else _count(text, 0)
+    bound = text if text == "latest" else _bound(text)
+    if isinstance(bound, Mapping) and "earliest" in bound.values():
+        raise ValueError("-2, which is earliest, is no end")
+    return bound
+
+
+def _bound(text: str) -> Bound:
+    if not text.startswith("{"):
+        return _count(text, 0)
+    offsets = _json_object(text, int)
+    for broker, offset in offsets.items():
+        if offset < min(_NUMBERED):
+            raise ValueError(f"{offset} of {broker!r} is no offset, nor -1 (latest) or -2 (earliest)")
+    return {broker: _NUMBERED.get(offset, offset) for broker, offset in offsets.items()}
 
 
 def _json_object(text: str, kind: type) -> Mapping[str, Any]:

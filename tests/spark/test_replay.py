@@ -4,9 +4,12 @@ import json
 import os
 import random
 import select
+import shutil
 import subprocess
 import sys
 import zlib
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +18,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.fs import LocalFileSystem
 
 from rmqha.errors import ConfigError, StoreError, StoreLockedError
 from rmqha.spark import OnCorrupt, ReadOptions, decoder
@@ -28,12 +32,14 @@ from rmqha.spark.replay import (
     ReplayOptions,
     ReplayReport,
     engines,
+    job,
     output,
     replay,
     task,
 )
 from rmqha.spark.replay.output import Output
 from rmqha.spark.replay.paths import partition_directory
+from rmqha.spark.replay.report import OutputFile
 from rmqha.spark.replay.sink import sync
 from tests import stores
 from tests.spark.logs import LogWriter
@@ -155,10 +161,8 @@ def test_a_run_that_dies_after_its_manifest_is_finished_by_the_next(
     out = tmp_path / "out"
     real = Output._move_files
 
-    def some(self: Output, manifest: Any) -> None:
-        from dataclasses import replace  # noqa: PLC0415
-
-        real(self, replace(manifest, files=manifest.files[:moved]))
+    def some(self: Output, files: Sequence[OutputFile]) -> None:
+        real(self, files[:moved])
         raise InterruptedError
 
     with monkeypatch.context() as patch:
@@ -370,14 +374,110 @@ def test_a_path_that_is_not_utf_8_is_refused(place: str, log: LogWriter, tmp_pat
         ReadOptions(topics=("\udcff",))
 
 
+def one_task(log: LogWriter, staging: str) -> task.ReplayTask:
+    (part,) = plan_tasks(open_log(str(log.root)), 0, log.end, options=ReadOptions(), split_bytes=log.end)
+    return task.ReplayTask(part, staging, OutputFormat.PARQUET, ("physicalOffset",))
+
+
+def test_an_attempt_that_outlives_its_run_harms_nobody(
+    log: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may write while the run's directory is removed, and begin new files when it is gone."""
+    out = tmp_path / "out"
+    zombies: list[task.ReplayTask] = []
+
+    def twice(tasks: Sequence[task.ReplayTask], *, workers: int) -> Any:
+        zombies.extend(tasks)
+        return map(task.run_task, tasks)
+
+    class Busy(LocalFileSystem):  # type: ignore[misc]
+        def delete_dir(self, path: str) -> None:
+            raise OSError(39, "Directory not empty")
+
+    monkeypatch.setattr(job, "run_local", twice)
+    with monkeypatch.context() as patch:
+        patch.setattr(output, "open_filesystem", lambda uri: (Busy(), uri))
+        assert run(log.root, out).manifest is not None
+    assert len(list((out / "_rmqha").glob("staging-*"))) == 1
+    assert run(log.root, out).manifest is None
+    assert not list((out / "_rmqha").glob("staging-*")), "the next run removes what is left"
+    with pytest.raises(StoreError, match="that run has ended"):
+        task.run_task(zombies[0])
+    assert not list((out / "_rmqha").glob("staging-*"))
+    assert offsets(out) == log.offsets
+
+
+def test_an_output_that_workers_do_not_share_is_refused(
+    log: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some tasks wrote to another machine's disk under the same name."""
+    out = tmp_path / "out"
+
+    def elsewhere(tasks: Sequence[task.ReplayTask], *, workers: int) -> Any:
+        for one in tasks:
+            result = task.run_task(one)
+            for file in result.files[1:]:
+                (out / "_rmqha" / file.staged / file.path).unlink()
+            yield replace(result, host="worker7")
+
+    monkeypatch.setattr(job, "run_local", elsewhere)
+    with pytest.raises(StoreError, match=r"2 of 3 files that tasks wrote are not in .* written on worker7"):
+        run(log.root, out)
+    assert not list(out.glob("topic=*"))
+    assert not list((out / "_rmqha").glob("manifest-*"))
+    monkeypatch.undo()
+    run(log.root, out)
+    assert offsets(out) == log.offsets
+
+
+def test_a_file_that_is_cut_short_is_not_committed(
+    log: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+
+    def cut(tasks: Sequence[task.ReplayTask], *, workers: int) -> Any:
+        for one in tasks:
+            result = task.run_task(one)
+            os.truncate(out / "_rmqha" / result.files[0].staged / result.files[0].path, 100)
+            yield result
+
+    monkeypatch.setattr(job, "run_local", cut)
+    with pytest.raises(StoreError, match=r"1 of 3 files that tasks wrote"):
+        run(log.root, out)
+
+
+def test_a_committed_file_that_is_in_neither_place_is_missed(
+    log: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run was ended behind its manifest, and a file has gone before the next one."""
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(Output, "_move_files", lambda _self, _files: None)
+        patch.setattr(Output, "_remove_staging", lambda _self: None)
+        lost = run(log.root, out).files[1]
+    (out / "_rmqha" / lost.staged / lost.path).unlink()
+    with pytest.raises(StoreError, match=r"belongs to a committed run, but is neither in"):
+        run(log.root, out)
+
+
+def test_closed_files_are_archived_one_after_the_other(log: LogWriter, tmp_path: Path) -> None:
+    """Each run sees only what is new; the blank at the end of a file is nothing that was missed."""
+    out, archive = tmp_path / "out", tmp_path / "archive"
+    bases = range(0, log.end, log.file_size)
+    for base in bases:
+        shutil.rmtree(archive, ignore_errors=True)
+        (archive / "commitlog").mkdir(parents=True)
+        shutil.copy(log.path(base), archive / "commitlog")
+        assert run(archive, out).corrupt == []
+    assert offsets(out) == log.offsets
+    assert len(bases) > 1
+
+
 def test_attempts_at_a_task_do_not_share_files(log: LogWriter, tmp_path: Path) -> None:
     """Spark repeats tasks, and may not know that the first attempt is still writing."""
-    output, opened = Output(str(tmp_path / "out")), open_log(str(log.root))
-    (part,) = plan_tasks(opened, 0, log.end, options=ReadOptions(), split_bytes=log.end)
-    one, other = (
-        task.run_task(task.ReplayTask(part, output.staging_uri, OutputFormat.PARQUET, ("physicalOffset",)))
-        for _ in range(2)
-    )
+    output = Output(str(tmp_path / "out"))
+    with output.locked(), output.staging() as staging:
+        one, other = (task.run_task(one_task(log, staging)) for _ in range(2))
     assert [file.path for file in one.files] == [file.path for file in other.files]
     assert {file.staged for file in one.files}.isdisjoint(file.staged for file in other.files)
 

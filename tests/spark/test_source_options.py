@@ -37,12 +37,26 @@ def test_several_brokers_have_several_logs() -> None:
     assert source.starting == {"a": 1, "b": 2}
 
 
+def test_negative_numbers_are_kafka_s() -> None:
+    source = parse_options(
+        {
+            "path": '{"a": "/a", "b": "/b"}',
+            "startingOffsets": '{"a": -2, "b": -1}',
+            "endingOffsets": '{"a": -1, "b": 7}',
+        }
+    )
+    assert source.starting == {"a": "earliest", "b": "latest"}
+    assert source.ending == {"a": "latest", "b": 7}
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"subcribe": "x"}, "did you mean 'subscribe'"),
         ({"startingOffsets": "newest"}, "whole number"),
         ({"endingOffsets": "earliest"}, "whole number"),
+        ({"endingOffsets": '{"broker": -2}'}, "is no end"),
+        ({"startingOffsets": '{"broker": -3}'}, "-3 of 'broker' is no offset"),
         ({"onCorrupt": "ignore"}, "fail, skip or stop"),
         ({"failOnDataLoss": "yes"}, "true or false"),
         ({"splitBytes": "0"}, "from 1 on"),

@@ -1,8 +1,9 @@
 """``spark.readStream.format("rmqha")``: the reader's contract, and real queries that are stopped and go on."""
 
 import json
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,6 +11,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
+from rmqha.spark.position import from_json
 from rmqha.spark.source_options import parse_options
 from rmqha.spark.stream import RmqhaStreamReader
 from tests.spark.logs import LedgerWriter, LogWriter, record
@@ -24,13 +26,18 @@ def reader(root: Path, **options: str) -> RmqhaStreamReader:
     return RmqhaStreamReader(parse_options({"path": str(root), **options}), ("physicalOffset",))
 
 
-def offsets_between(stream: RmqhaStreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
+def offsets_between(stream: RmqhaStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
     return [
         offset
         for partition in stream.partitions(start, end)
         for batch in stream.read(partition)
         for offset in batch.column(0).to_pylist()
     ]
+
+
+def places(offsets: dict[str, Any]) -> dict[str, int]:
+    """The physical offsets in an offset of the stream."""
+    return {broker: from_json(position).offset for broker, position in offsets.items()}
 
 
 @pytest.fixture
@@ -48,7 +55,7 @@ def test_limited_batches_join_without_gap_or_duplicate(log: LogWriter) -> None:
     assert limit == ReadMaxBytes(3000)
     at, found = stream.initialOffset(), list[int]()
     while (end := stream.latestOffset(at, limit)) != at:
-        assert end["broker"] - at["broker"] < 3000 + 1000 or end["broker"] % log.file_size == 0
+        assert places(end)["broker"] - places(at)["broker"] < 3000 + 1000 or places(end)["broker"] % log.file_size == 0
         found += offsets_between(stream, at, end)
         at = end
     assert found == log.offsets
@@ -59,9 +66,9 @@ def test_a_torn_tail_waits_for_its_end(log: LogWriter) -> None:
     tail = record(log.end, b"torn")
     log.write(log.end, tail[:100])
     end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
-    assert end == {"broker": log.end}
+    assert places(end) == {"broker": log.end}
     log.write(log.end, tail)
-    assert stream.latestOffset(end, ReadAllAvailable()) == {"broker": log.end + len(tail)}
+    assert places(stream.latestOffset(end, ReadAllAvailable())) == {"broker": log.end + len(tail)}
 
 
 def test_a_file_may_roll_between_planning_and_reading(log: LogWriter) -> None:
@@ -69,9 +76,11 @@ def test_a_file_may_roll_between_planning_and_reading(log: LogWriter) -> None:
     end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
     for _ in range(200):
         log.append(b"later" * 100)
-    assert offsets_between(stream, stream.initialOffset(), end) == [at for at in log.offsets if at < end["broker"]]
+    assert offsets_between(stream, stream.initialOffset(), end) == [
+        at for at in log.offsets if at < places(end)["broker"]
+    ]
     later = stream.latestOffset(end, ReadAllAvailable())
-    assert offsets_between(stream, end, later) == [at for at in log.offsets if at >= end["broker"]]
+    assert offsets_between(stream, end, later) == [at for at in log.offsets if at >= places(end)["broker"]]
 
 
 def test_damage_where_the_last_batch_ended_is_met(log: LogWriter) -> None:
@@ -79,7 +88,7 @@ def test_damage_where_the_last_batch_ended_is_met(log: LogWriter) -> None:
     end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
     for _ in range(10):
         log.append(b"later")
-    log.write(end["broker"] + 4, b"\0")
+    log.write(places(end)["broker"] + 4, b"\0")
     with pytest.raises(CorruptLogError):
         offsets_between(stream, end, stream.latestOffset(end, ReadAllAvailable()))
 
@@ -89,7 +98,7 @@ def test_available_now_ends_where_the_log_ended(log: LogWriter) -> None:
     stream.prepareForTriggerAvailableNow()
     before = log.end
     log.append(b"too late")
-    assert stream.latestOffset(stream.initialOffset(), ReadAllAvailable()) == {"broker": before}
+    assert places(stream.latestOffset(stream.initialOffset(), ReadAllAvailable())) == {"broker": before}
 
 
 def test_a_broker_that_is_added_is_read_from_its_start(log: LogWriter, tmp_path: Path) -> None:
@@ -101,7 +110,7 @@ def test_a_broker_that_is_added_is_read_from_its_start(log: LogWriter, tmp_path:
     )
     start = {"a": log.end}
     end = both.latestOffset(start, both.getDefaultReadLimit())
-    assert end == {"a": log.end, "b": other.end}
+    assert places(end) == {"a": log.end, "b": other.end}
     assert offsets_between(both, start, end) == other.offsets
     with pytest.raises(ConfigError, match="has broker 'c'"):
         both.latestOffset({"c": 0}, both.getDefaultReadLimit())
@@ -158,10 +167,49 @@ def test_a_batch_of_a_log_that_was_cut_then_goes_on_with_what_is_there_if_so_tol
     assert offsets_between(reader(log.root, failOnDataLoss="false"), start, planned) == log.offsets[10:290]
 
 
+def test_other_records_at_the_same_places_are_data_loss(log: LogWriter) -> None:
+    """A log was cut, and grew again with records of the same sizes: before a batch's start, or within it."""
+    stream = reader(log.root)
+    start = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    for _ in range(20):
+        log.append(b"first" * 20)
+    planned = stream.latestOffset(start, ReadAllAvailable())
+    for at in log.offsets[310:]:
+        log.write(at, record(at, b"other" * 20))
+    with pytest.raises(StoreError, match=r"another record is at .* cut or replaced"):
+        stream.partitions(start, planned)
+    assert len(offsets_between(stream, start, stream.latestOffset(start, ReadAllAvailable()))) == 20
+    log.write(log.offsets[299], record(log.offsets[299], b"M" * 299))
+    with pytest.raises(StoreError, match="another record is at"):
+        stream.latestOffset(start, ReadAllAvailable())
+
+
+def test_checkpoints_without_anchors_go_on(log: LogWriter) -> None:
+    """As rmqha 0.1 wrote them; an idle stream makes no batch of the difference."""
+    stream = reader(log.root)
+    assert stream.latestOffset({"broker": log.end}, ReadAllAvailable()) == {"broker": log.end}
+    end = stream.latestOffset({"broker": log.offsets[250]}, ReadAllAvailable())
+    assert offsets_between(stream, {"broker": log.offsets[250]}, end) == log.offsets[250:]
+
+
+def test_a_replayed_file_that_was_deleted_is_not_missed(log: LogWriter, tmp_path: Path) -> None:
+    """All of it was read but the blank at its end: only closed files were there to be read."""
+    archive = tmp_path / "archive" / "commitlog"
+    archive.mkdir(parents=True)
+    shutil.copy(log.path(0), archive)
+    stream = reader(archive)
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    assert places(end)["broker"] < log.file_size
+    (archive / log.path(0).name).unlink()
+    shutil.copy(log.path(log.file_size), archive)
+    later = stream.latestOffset(end, ReadAllAvailable())
+    assert offsets_between(stream, end, later) == [at for at in log.offsets if at >= log.file_size]
+
+
 @pytest.mark.parametrize(("options", "first"), [({"startingOffsets": "latest"}, 300), ({"startingOffsets": "1"}, 1)])
 def test_a_query_starts_where_it_was_told(log: LogWriter, options: dict[str, str], first: int) -> None:
     expected = log.offsets[first] if first < 300 else log.end
-    assert reader(log.root, **options).initialOffset() == {"broker": expected}
+    assert reader(log.root, **options).initialOffset()["broker"]["offset"] == expected
 
 
 def test_a_query_goes_on_from_its_checkpoint(spark: "SparkSession", log: LogWriter, tmp_path: Path) -> None:

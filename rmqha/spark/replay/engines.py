@@ -91,14 +91,17 @@ def run_spark(tasks: Sequence[ReplayTask], *, master: str | None) -> Iterator[Ta
     """One Spark job, a task each; yields the number of finished tasks now and then, at last all results.
 
     Raises:
-        ConfigError: Spark is not installed, or there is no Java for it.
+        ConfigError: Spark is not installed, there is no Java for it, or the session is one of Spark Connect.
     """
     if find_spec("pyspark") is None:
         raise ConfigError("--engine spark needs Spark: pip install 'rmqha[spark]', or use --engine local")
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - an extra, and slow
+    from pyspark.sql.utils import is_remote  # noqa: PLC0415
 
     from rmqha.spark.session import spark_session  # noqa: PLC0415
 
+    if is_remote():
+        raise ConfigError("a replay cannot run through Spark Connect: use spark-submit, --master, or --engine local")
     context = spark_session("rmqha-replay", master=master).sparkContext
     with ThreadPoolExecutor(1, "rmqha-replay") as pool:
         job = pool.submit(lambda: context.parallelize(tasks, len(tasks)).map(run_task).collect())

@@ -9,16 +9,15 @@ from rmqha.errors import ConfigError, CorruptLogError, StoreError
 from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.partitions import plan_tasks
-from rmqha.spark.records import crc32
+from rmqha.spark.position import Anchor, Position, anchor_of, blank_behind
 from rmqha.spark.replay.engines import choose_engine, run_local, run_spark, worker_count
-from rmqha.spark.replay.manifest import Anchor, Manifest, encode, kept_options
+from rmqha.spark.replay.manifest import Manifest, encode, kept_options
 from rmqha.spark.replay.options import Engine, ReplayOptions
 from rmqha.spark.replay.output import Output
 from rmqha.spark.replay.report import Progress, ReplayDamageError, ReplayReport, TopicTotals
 from rmqha.spark.replay.task import ALWAYS_READ, ReplayTask, TaskResult
 from rmqha.spark.report import CorruptRange
 from rmqha.spark.schema import select
-from rmqha.spark.segments import SegmentReader
 
 _TASK_BYTES_MIN: Final = 32 << 20
 _TASK_BYTES_MAX: Final = 256 << 20
@@ -52,13 +51,14 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None) -> Replay
         begin, end = _range(options, last, log)
         report = ReplayReport(begin, end, unfinished=log.unfinished)
         if begin < end:
-            with output.staging_removed_on_failure():
-                results = _run(options, log, output, report=report, progress=progress or (lambda _progress: None))
+            with output.staging() as staging:
+                results = _run(options, log, staging, report=report, progress=progress or (lambda _progress: None))
+                output.check_staged(results)
                 _add_up(report, results, options.read)
-            if begin < log.min_offset and last is not None:
+            if last is not None and last.end.lacks_files(log):
                 report.corrupt.insert(0, CorruptRange(begin, log.min_offset, "deleted before it was replayed"))
-            anchor = _last_record(log, results) or (last.anchor if last else None)
-            manifest = encode(options, report, anchor)
+            anchor = _last_record(log, results) or (last.end.anchor if last else None)
+            manifest = encode(options, report, Position(report.end, anchor, blank_behind(log, report.end)))
             report.manifest = output.commit(begin, report.end, files=report.files, manifest=manifest)
     return report
 
@@ -73,7 +73,9 @@ def _range(options: ReplayOptions, last: Manifest | None, log: CommitLog) -> tup
     if last is None:
         return log.range_of(options.read)
     if options.read.starting_offset is not None or options.read.starting_timestamp_ms is not None:
-        raise ConfigError(f"{options.out} already holds messages up to {last.end}; a start is for the first run only")
+        raise ConfigError(
+            f"{options.out} already holds messages up to {last.end.offset}; a start is for the first run only"
+        )
     if kept_options(options) != last.options:
         ours, theirs = kept_options(options), last.options
         differing = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
@@ -81,42 +83,27 @@ def _range(options: ReplayOptions, last: Manifest | None, log: CommitLog) -> tup
             f"{options.out} was written with other options ({', '.join(differing)}): "
             "use the same ones, or another --out"
         )
-    _check_same_log(log, last)
-    if last.end < log.min_offset and not options.allow_gap:
+    problem = last.end.problem(log)
+    if problem and last.end.lacks_files(log):
+        if not options.allow_gap:
+            raise StoreError(
+                f"{options.out} ends at {last.end.offset}, but of {log.uri} {problem} before they were replayed; "
+                "--allow-gap goes on without them"
+            )
+    elif problem:
         raise StoreError(
-            f"{log.uri} begins at {log.min_offset}, but {options.out} ends at {last.end}: the messages between "
-            "were deleted before they were replayed; --allow-gap goes on without them"
+            f"{log.uri} is not the log that was replayed up to {last.end.offset}: {problem}; choose another --out"
         )
     _, end = log.range_of(replace(options.read, starting_offset=None, starting_timestamp_ms=None))
-    return last.end, max(last.end, end)
-
-
-def _check_same_log(log: CommitLog, last: Manifest) -> None:
-    """The last record of the last run must still be what it was, unless its file has been deleted."""
-    problem = f"{log.uri} is not the log that was replayed, or it has been cut: "
-    if log.end < last.end:
-        raise StoreError(f"{problem}it ends at {log.end}, {last.end} was already replayed; choose another --out")
-    anchor = last.anchor
-    if anchor is not None and anchor.offset >= log.min_offset:
-        found = _read(log, anchor.offset, anchor.size)
-        if crc32(found) != anchor.crc32:
-            raise StoreError(f"{problem}another record is at {anchor.offset}; choose another --out")
-
-
-def _read(log: CommitLog, offset: int, size: int) -> bytes:
-    for segment in log.segments:
-        if segment.base <= offset < segment.end:
-            with SegmentReader(log.filesystem, segment) as file:
-                return bytes(file.read(offset, size))
-    return b""
+    return last.end.offset, max(last.end.offset, end)
 
 
 def _run(
-    options: ReplayOptions, log: CommitLog, output: Output, *, report: ReplayReport, progress: OnProgress
+    options: ReplayOptions, log: CommitLog, staging: str, *, report: ReplayReport, progress: OnProgress
 ) -> list[TaskResult]:
     """Every task's result, in log order."""
     engine = choose_engine(options, report.end - report.begin)
-    tasks = _plan(options, log, output, report=report, engine=engine)
+    tasks = _plan(options, log, staging, report=report, engine=engine)
     report.engine = str(engine)
     total, messages, results = sum(task.log.size for task in tasks), 0, list[TaskResult]()
     progress(Progress(0, total, 0))
@@ -136,7 +123,7 @@ def _outcomes(tasks: Sequence[ReplayTask], options: ReplayOptions, engine: Engin
 
 
 def _plan(
-    options: ReplayOptions, log: CommitLog, output: Output, *, report: ReplayReport, engine: Engine
+    options: ReplayOptions, log: CommitLog, staging: str, *, report: ReplayReport, engine: Engine
 ) -> list[ReplayTask]:
     """Some tasks for each worker. Damage is collected first and judged at the end, so that all of it is reported."""
     read = options.read
@@ -152,7 +139,7 @@ def _plan(
         options=replace(read, columns=needed, on_corrupt=mode),
         split_bytes=min(max(size, _TASK_BYTES_MIN), _TASK_BYTES_MAX),
     )
-    return [ReplayTask(task, output.staging_uri, options.format, written) for task in logs]
+    return [ReplayTask(task, staging, options.format, written) for task in logs]
 
 
 def _add_up(report: ReplayReport, results: list[TaskResult], read: ReadOptions) -> None:
@@ -187,4 +174,4 @@ def _last_record(log: CommitLog, results: list[TaskResult]) -> Anchor | None:
     if not lasts:
         return None
     offset, size = max(lasts)
-    return Anchor(offset, size, crc32(_read(log, offset, size)))
+    return anchor_of(log, offset, size)

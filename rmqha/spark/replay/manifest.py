@@ -10,6 +10,7 @@ from typing import Any, Final
 from rmqha import __version__
 from rmqha.errors import StoreError
 from rmqha.spark.options import ReadOptions
+from rmqha.spark.position import Anchor, Position
 from rmqha.spark.replay.options import ReplayOptions
 from rmqha.spark.replay.report import OutputFile, ReplayReport
 
@@ -26,28 +27,13 @@ _NOT_KEPT: Final = {
 
 
 @dataclass(frozen=True)
-class Anchor:
-    """The last record before a run's end: the next run looks whether the log still holds it."""
-
-    offset: int
-    size: int
-    crc32: int
-
-
-@dataclass(frozen=True)
 class Manifest:
-    """What the next run must know."""
+    """What the next run must know; it begins at ``end``."""
 
     begin: int
-    end: int
+    end: Position
     options: dict[str, Any]
     files: tuple[OutputFile, ...]
-    anchor: Anchor | None
-
-    @property
-    def name(self) -> str:
-        """Its file's name."""
-        return manifest_name(self.begin, self.end)
 
 
 def manifest_name(begin: int, end: int) -> str:
@@ -62,7 +48,7 @@ def kept_options(options: ReplayOptions) -> dict[str, Any]:
     return {name: value for name, value in kept.items() if name not in _NOT_KEPT} | {"format": str(options.format)}
 
 
-def encode(options: ReplayOptions, report: ReplayReport, anchor: Anchor | None) -> bytes:
+def encode(options: ReplayOptions, report: ReplayReport, end: Position) -> bytes:
     """The manifest of this run, for people and programs."""
     value = {
         "format": FORMAT,
@@ -75,7 +61,8 @@ def encode(options: ReplayOptions, report: ReplayReport, anchor: Anchor | None) 
         "corrupt": [one._asdict() for one in report.corrupt],
         "topics": {topic: report.topics[topic].as_json() for topic in sorted(report.topics)},
         "files": [file._asdict() for file in sorted(report.files)],
-        "anchor": asdict(anchor) if anchor else None,
+        "anchor": asdict(end.anchor) if end.anchor else None,
+        "blankTo": end.blank_to,
         "options": kept_options(options),
     }
     return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
@@ -91,13 +78,10 @@ def decode(data: bytes, *, path: str) -> Manifest:
         value = json.loads(data)
         if value["format"] != FORMAT:
             raise StoreError(f"{path} has format {value['format']}, this version of rmqha knows {FORMAT}: upgrade it")
-        return Manifest(
-            value["range"]["begin"],
-            value["range"]["end"],
-            value["options"],
-            tuple(OutputFile(**file) for file in value["files"]),
-            Anchor(**value["anchor"]) if value["anchor"] else None,
-        )
+        anchor = Anchor(**value["anchor"]) if value["anchor"] else None
+        end = Position(value["range"]["end"], anchor, value.get("blankTo"))
+        files = tuple(OutputFile(**file) for file in value["files"])
+        return Manifest(value["range"]["begin"], end, value["options"], files)
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(
             f"{path} is no manifest of rmqha replay ({error!r}); restore it or choose another --out"

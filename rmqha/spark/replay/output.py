@@ -2,20 +2,23 @@
 
     OUT/topic=NAME/part-BEGIN-END.parquet     committed messages
     OUT/_rmqha/manifest-BEGIN-END.json        one a run; the commit
-    OUT/_rmqha/staging-ID/topic=.../          of a run that is not finished, for each attempt at a task
+    OUT/_rmqha/staging-RUN/ATTEMPT/topic=.../ of a run that is not finished, for each attempt at a task
     OUT/_rmqha/lock                           held while a run is going on (local outputs)
 
-A run writes its files to staging, then its manifest: now it is committed. Then the files that it names move to their
-places. A crash before the manifest leaves staging, which the next run removes; one after it leaves files to move, which
-it moves.
+A run writes its files to staging, looks whether all are there, then writes its manifest: now it is committed. Then the
+files that it names move to their places. A crash before the manifest leaves staging, which the next run removes; one
+after it leaves files to move, which it moves.
 """
 
 import fcntl
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from socket import gethostname
 from typing import Final
+from uuid import uuid4
 
 from pyarrow import fs
 
@@ -23,7 +26,10 @@ from rmqha.errors import StoreError, StoreLockedError
 from rmqha.spark.replay.manifest import Manifest, decode, manifest_name
 from rmqha.spark.replay.report import OutputFile
 from rmqha.spark.replay.sink import sync
+from rmqha.spark.replay.task import TaskResult
 from rmqha.spark.segments import open_filesystem
+
+logger = logging.getLogger("rmqha.spark")
 
 _META: Final = "_rmqha"
 _STAGING: Final = "staging"
@@ -86,36 +92,64 @@ class Output:
         with self._filesystem.open_input_stream(path) as stream:
             return decode(stream.read(), path=path)
 
-    @property
-    def staging_uri(self) -> str:
-        """How staging directories begin, as tasks must name them on their machines."""
-        base, mark, query = self._uri.partition("?")
-        return f"{base.rstrip('/')}/{_META}/{_STAGING}{mark}{query}"
-
     @contextmanager
-    def staging_removed_on_failure(self) -> Iterator[None]:
-        """What is staged when the block fails is of no use to anybody."""
+    def staging(self) -> Iterator[str]:
+        """A new directory for the files of this run, named as tasks on other machines must; removed if the block fails.
+
+        Attempts that go on after that, or after the commit, find it gone, and can leave nothing behind.
+        """
+        name = f"{_STAGING}-{uuid4().hex}"
+        self._filesystem.create_dir(f"{self._meta}/{name}", recursive=False)
+        base, mark, query = self._uri.partition("?")
         try:
-            yield
+            yield f"{base.rstrip('/')}/{_META}/{name}{mark}{query}"
         except (Exception, KeyboardInterrupt):
             self._remove_staging()
             raise
 
     def recover(self, last: Manifest | None) -> None:
-        """Finish a committed run that was interrupted, and remove the leftovers of one that was not committed."""
+        """Finish a committed run that was interrupted, and remove the leftovers of one that was not committed.
+
+        Raises:
+            StoreError: a file of the committed run is neither where it was staged nor in its place.
+        """
         if last is not None:
-            self._move_files(last)
+            self._move_files(last.files)
         self._remove_staging()
 
     def _remove_staging(self) -> None:
+        """An attempt that nobody waits for may still write: what cannot be removed is left to the next run."""
         for path in self._staging():
-            self._filesystem.delete_dir(path)
+            try:
+                self._filesystem.delete_dir(path)
+            except OSError as error:
+                logger.warning("replay.staging_left: %r: %s", path, error)
 
     def _staging(self) -> list[str]:
         infos = self._filesystem.get_file_info(fs.FileSelector(self._meta, allow_not_found=True))
         return [info.path for info in infos if info.base_name.startswith(f"{_STAGING}-")]
 
-    def commit(self, begin: int, end: int, *, files: list[OutputFile], manifest: bytes) -> str:
+    def check_staged(self, results: Sequence[TaskResult]) -> None:
+        """Whatever tasks wrote must be here as they wrote it.
+
+        Raises:
+            StoreError: files are missing or cut short, as when workers do not share the output's directory.
+        """
+        files = [(result.host, file) for result in results for file in result.files]
+        infos = self._filesystem.get_file_info([self._staged(file) for _, file in files])
+        lost = [(host, file) for (host, file), info in zip(files, infos, strict=True) if info.size != file.bytes]
+        if lost:
+            host, file = lost[0]
+            raise StoreError(
+                f"{len(lost)} of {len(files)} files that tasks wrote are not in {self._uri} as this machine, "
+                f"{gethostname()}, sees it; the first is {file.staged}/{file.path}, written on {host}. Nothing was "
+                "committed; give an --out that all machines share"
+            )
+
+    def _staged(self, file: OutputFile) -> str:
+        return f"{self._meta}/{file.staged}/{file.path}"
+
+    def commit(self, begin: int, end: int, *, files: Sequence[OutputFile], manifest: bytes) -> str:
         """Make a run part of the output, all of it or nothing; the manifest's path."""
         name = manifest_name(begin, end)
         temporary, final = f"{self._meta}/.{name}", f"{self._meta}/{name}"
@@ -127,8 +161,8 @@ class Output:
         self._filesystem.move(temporary, final)
         if self._is_local:
             sync(self._meta)
-        self._move_files(Manifest(begin, end, {}, tuple(files), None))
-        self.recover(None)
+        self._move_files(files)
+        self._remove_staging()
         return final
 
     def _sync_staging(self) -> None:
@@ -136,17 +170,26 @@ class Output:
             for directory, _, _ in os.walk(staging):
                 sync(directory)
 
-    def _move_files(self, manifest: Manifest) -> None:
-        if not self._staging():
-            return
-        directories = {file.path.rpartition("/")[0] for file in manifest.files}
-        for directory in sorted(directories):
+    def _move_files(self, files: Sequence[OutputFile]) -> None:
+        staging = {path.rpartition("/")[2] for path in self._staging()}
+        unmoved = [file for file in files if file.staged.partition("/")[0] in staging]
+        directories = sorted({file.path.rpartition("/")[0] for file in unmoved})
+        for directory in directories:
             self._filesystem.create_dir(f"{self._root}/{directory}", recursive=True)
-        for file in manifest.files:
-            staged = f"{self._meta}/{file.staged}/{file.path}"
-            if self._filesystem.get_file_info(staged).type == fs.FileType.File:
-                self._filesystem.move(staged, f"{self._root}/{file.path}")
+        for file in unmoved:
+            staged, place = self._staged(file), f"{self._root}/{file.path}"
+            if self._is_file(staged):
+                self._filesystem.move(staged, place)
+            elif not self._is_file(place):
+                raise StoreError(
+                    f"{file.path} belongs to a committed run, but is neither in {self._uri} nor in {staged}, where it "
+                    f"was to be moved from: bring it back, or choose another --out; if you removed it, remove "
+                    f"{self._meta}/{file.staged.partition('/')[0]}, too"
+                )
         if self._is_local:
-            for directory in sorted(directories):
+            for directory in directories:
                 sync(f"{self._root}/{directory}")
             sync(self._root)
+
+    def _is_file(self, path: str) -> bool:
+        return bool(self._filesystem.get_file_info(path).type == fs.FileType.File)

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from socket import gethostname
 from typing import Final
 from uuid import uuid4
 
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqha.errors import StoreError
 from rmqha.spark import gather
 from rmqha.spark.partitions import LogTask, read_task
 from rmqha.spark.replay.formats import EXTENSIONS, MessageFile, open_file
@@ -31,7 +33,7 @@ class ReplayTask:
     """Travels to a worker.
 
     Attributes:
-        staging: how the directories begin in which attempts put their files.
+        staging: the run's directory, in which attempts make theirs.
         columns: are written (never ``topic``, which is the directory's name).
     """
 
@@ -48,9 +50,14 @@ class ReplayTask:
 
 @dataclass
 class TaskResult:
-    """Travels back."""
+    """Travels back.
+
+    Attributes:
+        host: where the task ran.
+    """
 
     read: ReadReport
+    host: str
     topics: dict[str, TopicTotals] = field(default_factory=dict)
     files: list[OutputFile] = field(default_factory=list)
 
@@ -59,9 +66,9 @@ def run_task(task: ReplayTask) -> TaskResult:
     """Write the task's messages, to a directory of this attempt: another may still be writing when Spark repeats it.
 
     Raises:
-        StoreError: a file of the log has gone meanwhile.
+        StoreError: a file of the log has gone meanwhile, or the run's directory is not there.
     """
-    result = TaskResult(ReadReport())
+    result = TaskResult(ReadReport(), gethostname())
     writer = _TopicWriter(task, result)
     try:
         for batch in read_task(task.log, result.read):
@@ -87,8 +94,9 @@ class _TopicWriter:
         self._task = task
         self._result = result
         self._filesystem, staging = open_filesystem(task.staging)
-        self._root = f"{staging}-{uuid4().hex}"
-        self._staged = self._root.rpartition("/")[2]
+        self._root = f"{staging}/{uuid4().hex}"
+        self._staged = "/".join(self._root.split("/")[-2:])
+        self._make_directory(self._root)
         self._buffered: dict[str, list[pa.RecordBatch]] = {}
         self._buffered_bytes = 0
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
@@ -127,11 +135,22 @@ class _TopicWriter:
         nth = self._opened[topic] = self._opened.get(topic, 0) + 1
         suffix = f"-{nth}" if nth > 1 else ""
         path = f"{partition_directory(topic)}/{self._task.name}{suffix}.{EXTENSIONS[self._task.output_format]}"
-        self._filesystem.create_dir(f"{self._root}/{partition_directory(topic)}", recursive=True)
+        if nth == 1:
+            self._make_directory(f"{self._root}/{partition_directory(topic)}")
         sink = ChecksumSink(self._filesystem, f"{self._root}/{path}")
         file = open_file(sink, schema, output_format=self._task.output_format)
         self._open[topic] = _OpenFile(file, sink, path)
         return self._open[topic]
+
+    def _make_directory(self, path: str) -> None:
+        """Never the one around it: a run that has ended has none any more."""
+        try:
+            self._filesystem.create_dir(path, recursive=False)
+        except FileNotFoundError:
+            raise StoreError(
+                f"{gethostname()} has no directory {path.rpartition('/')[0]}: either that run has ended, or --out is "
+                "not a place that all machines share"
+            ) from None
 
     def _close(self, topic: str) -> None:
         done = self._open.pop(topic)

@@ -1,0 +1,118 @@
+"""Where reading ended, with what tells whether the log still goes on from there.
+
+An offset alone does not: a log that was cut and grew again may have other records at the same places.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rmqha.codec.record.scan import Stop
+from rmqha.spark.commit_log import CommitLog
+from rmqha.spark.records import crc32, judge, start_at
+from rmqha.spark.segments import Segment, SegmentReader
+
+_NEAR_BYTES: Final = 64 << 10
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The last record before an offset. If the log still holds it, reading can go on there."""
+
+    offset: int
+    size: int
+    crc32: int
+
+    def is_in(self, log: CommitLog) -> bool:
+        """Whether the log has that record, or has deleted the file that it was in."""
+        if self.offset < log.min_offset:
+            return True
+        return crc32(_read(log, self.offset, self.size)) == self.crc32
+
+
+@dataclass(frozen=True)
+class Position:
+    """A physical offset at which a record begins, or will.
+
+    Attributes:
+        anchor: None where no record lay before it, or nobody noted which.
+        blank_to: the end of the blank that lay there, with which a closed file ends; None if something else did, or
+            nothing yet.
+    """
+
+    offset: int
+    anchor: Anchor | None = None
+    blank_to: int | None = None
+
+    def problem(self, log: CommitLog) -> str:
+        """Why reading cannot go on here; empty if it can."""
+        if log.end < self.offset:
+            return f"it ends at {log.end}: the log has been cut or replaced"
+        if self.anchor is not None and not self.anchor.is_in(log):
+            return f"another record is at {self.anchor.offset}: the log has been cut or replaced"
+        if self.lacks_files(log):
+            return f"it begins at {log.min_offset}: the files between were deleted"
+        return ""
+
+    def lacks_files(self, log: CommitLog) -> bool:
+        """Whether the log begins behind it, and more than a blank is missing."""
+        return self.offset < log.min_offset != self.blank_to
+
+    def as_json(self) -> Any:
+        """For a checkpoint."""
+        anchor = self.anchor and [self.anchor.offset, self.anchor.size, self.anchor.crc32]
+        return {"offset": self.offset, "record": anchor, "blankTo": self.blank_to}
+
+
+def from_json(value: Any) -> Position:
+    """What :meth:`Position.as_json` gave; checkpoints of rmqha 0.1 have the offset alone."""
+    if isinstance(value, int):
+        return Position(value)
+    return Position(value["offset"], value["record"] and Anchor(*value["record"]), value["blankTo"])
+
+
+def position_at(log: CommitLog, offset: int) -> Position:
+    """An offset at which a record begins, with what is around it."""
+    return Position(offset, _last_record_before(log, offset), blank_behind(log, offset))
+
+
+def blank_behind(log: CommitLog, offset: int) -> int | None:
+    """The end of the blank at this offset; None if there is none."""
+    for segment in log.segments:
+        if segment.base <= offset < segment.end:
+            with SegmentReader(log.filesystem, segment) as file:
+                verdict = judge(file, offset)
+            return verdict.end if verdict.stop is Stop.BLANK else None
+    return None
+
+
+def anchor_of(log: CommitLog, offset: int, size: int) -> Anchor:
+    """Of a record of the log."""
+    return Anchor(offset, size, crc32(_read(log, offset, size)))
+
+
+def _last_record_before(log: CommitLog, offset: int) -> Anchor | None:
+    for segment in reversed(log.segments):
+        if segment.base < offset and (found := _last_record_in(log, segment, min(offset, segment.end))):
+            return anchor_of(log, *found)
+    return None
+
+
+def _last_record_in(log: CommitLog, segment: Segment, end: int) -> tuple[int, int] | None:
+    """Offset and size of the last whole record that ends at ``end`` or before it."""
+    with SegmentReader(log.filesystem, segment) as file:
+        back = _NEAR_BYTES
+        while True:
+            at, last = start_at(file, max(segment.base, end - back), end=end), None
+            while at < end and (verdict := judge(file, at)).is_record and verdict.end <= end:
+                at, last = verdict.end, (at, verdict.end - at)
+            if last is not None or end - back <= segment.base:
+                return last
+            back *= 8
+
+
+def _read(log: CommitLog, offset: int, size: int) -> bytes:
+    for segment in log.segments:
+        if segment.base <= offset < segment.end:
+            with SegmentReader(log.filesystem, segment) as file:
+                return bytes(file.read(offset, size))
+    return b""
