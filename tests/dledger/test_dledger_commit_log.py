@@ -124,6 +124,16 @@ def test_refusals_say_that_nothing_is_stored() -> None:
     assert (refused.status, log.ledger.ledger_end_index) == (S.SERVICE_NOT_AVAILABLE, 1)
 
 
+def test_what_is_refused_takes_no_place_in_its_queue() -> None:
+    """Consumers wait at a place that no message has."""
+    log = ledger_log()
+    log.put_messages([message(b"0")])
+    for full in (True, False):
+        log.ledger.room.set_disk_full(full)
+        (result,) = log.put_messages([message(b"1")])
+    assert (result.status, result.queue_offset) == (S.PUT_OK, 1)
+
+
 def test_confirmed_is_what_is_committed_and_durable_here() -> None:
     log = ledger_log()
     log.append(b"0")

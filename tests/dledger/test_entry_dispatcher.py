@@ -168,6 +168,43 @@ def test_an_idle_follower_hears_what_is_committed_and_shows_what_it_lost() -> No
     assert follower.checker.water_mark("n1") == 1
 
 
+def test_who_has_less_than_it_had_is_counted_for_that() -> None:
+    """It lost some, and is compared with before anything is pushed (§7.2 W2)."""
+    store = leader(SimDisk().mount())
+    put(store, b"one", b"two", b"three")
+    follower = Follower(store)
+    follower.converge()
+    follower.dispatcher.on_disconnected(now=0)
+    follower.end = 0
+    follower.answer(follower.poll())
+    assert follower.checker.water_mark("n1") == 0
+
+
+def test_only_what_is_answered_is_counted() -> None:
+    """Its log may go farther than what is durable there."""
+    store = leader(SimDisk().mount())
+    put(store, b"one")
+    follower = Follower(store, default(PushOptions, is_enable_batch_push=False))
+    follower.converge()
+    put(store, b"two", b"three")
+    first, _second = follower.poll()
+    follower.end = 2
+    follower.dispatcher.on_answer(first, PushEntryResponse(Code.SUCCESS, 1, 1, 1, 0, 2), now=0)
+    assert follower.checker.water_mark("n1") == 1
+
+
+def test_an_answer_to_what_was_pushed_in_another_term_counts_for_nothing() -> None:
+    store = leader(SimDisk().mount())
+    put(store, b"one")
+    follower = Follower(store)
+    follower.converge()
+    put(store, b"two")
+    [pushed] = follower.poll()
+    late = PushEntryResponse(Code.SUCCESS, 0, 1, 1, 0, 1)
+    follower.dispatcher.on_answer(replace(pushed, term=0), late, now=0)
+    assert follower.checker.water_mark("n1") == 0
+
+
 def test_what_is_under_way_when_the_connection_ends_is_asked_for() -> None:
     store = leader(SimDisk().mount())
     put(store, b"one")

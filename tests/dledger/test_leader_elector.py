@@ -29,6 +29,12 @@ def state_of(**fields: object) -> MemberState:
 ASK = VoteRequest("n1", 5, 10, 4)
 
 
+def elect(member: DLedgerLeaderElector) -> None:
+    """All vote for it, in its term."""
+    for out in member.tick(now=0):
+        member.on_vote_answer(out.peer, out.number, VoteResponse(VoteResult.ACCEPT, 5), now=0)
+
+
 class TestVote:
     """Spec: dledger §4.3."""
 
@@ -144,6 +150,31 @@ class TestHeartBeat:
         assert state.role is Role.CANDIDATE
         asked = [out for now in range(610, 800) for out in member.tick(now=now / 100)]
         assert {out.request.term for out in asked} == {6}
+
+    def test_who_was_elected_asks_for_votes_in_a_new_term_only(self) -> None:
+        """Nobody else may have voted in that term: it would be elected again, and lead it twice."""
+        state = state_of()
+        member = elector(state)
+        elect(member)
+        assert (state.role, state.curr_term) == (Role.LEADER, 5)
+        member.tick(now=0)
+        member.tick(now=6.1)
+        assert state.role is Role.CANDIDATE
+        asked = [out for now in range(610, 800) for out in member.tick(now=now / 100)]
+        assert {out.request.term for out in asked} == {6}
+
+    def test_only_a_later_heartbeat_proves_that_it_still_leads(self) -> None:
+        """The answers to one that was sent before the question may have been given before another was elected."""
+        state = state_of()
+        member = elector(state)
+        elect(member)
+        (before, _other) = member.tick(now=0)
+        proof = member.prove()
+        member.on_heart_beat_answer("n1", before.number, HeartBeatResponse(200), now=0.1)
+        assert member.confirmed_beat < proof
+        (after, _other) = member.tick(now=0.1)
+        member.on_heart_beat_answer("n1", after.number, HeartBeatResponse(200), now=0.2)
+        assert member.confirmed_beat >= proof
 
     def test_a_leader_whose_disk_failed_steps_down_and_does_not_ask(self) -> None:
         """§7.3 row 18."""
