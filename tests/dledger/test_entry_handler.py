@@ -42,6 +42,18 @@ def test_a_late_truncate_takes_back_nothing_that_was_acknowledged_since(commit_i
     assert pushed.handler.diverged is None, "nobody is alarmed"
 
 
+def test_a_late_truncate_takes_back_nothing_that_was_cut_to_since() -> None:
+    """A follower that has cut is counted on up to there, though nothing was pushed yet."""
+    one, two, three = put(leader(SimDisk().mount()), b"one", b"two", b"three")
+    pushed = Pushed()
+    pushed.push(PushType.TRUNCATE, one)
+    pushed.push(PushType.APPEND, two, three)
+    follow(pushed.store, 2)
+    assert pushed.push(PushType.TRUNCATE, three, term=2) == Code.SUCCESS
+    assert pushed.push(PushType.TRUNCATE, one, term=2) == Code.SUCCESS
+    assert all_of(pushed.store) == [one, two, three]
+
+
 async def test_a_late_truncate_to_what_has_been_deleted_since_alarms_nobody() -> None:
     """What is known to be as that leader has it lies behind (seed 27222)."""
     entries = put(leader(SimDisk().mount()), *[bytes(200)] * 6)
@@ -149,6 +161,15 @@ class TestCodes:
         assert refusals[:-1] == [None] * 1024
         assert refusals[-1] is not None
         assert refusals[-1].code == Code.PUSH_REQUEST_IS_FULL
+
+    def test_too_many_appends(self, pushed: Pushed) -> None:
+        """Behind a gap; a leader has half as many under way."""
+        [_, second] = put(leader(SimDisk().mount()), b"one", b"two")
+        later = [PushEntryRequest(PushType.APPEND, 1, LEADER, -1, (replace(second, index=n),)) for n in range(5, 2054)]
+        refusals = [pushed.handler.handle_push(request, 0, now=0.0) for request in later]
+        assert refusals[:-1] == [None] * 2048
+        assert refusals[-1] is not None
+        assert refusals[-1].code == Code.INCONSISTENT_STATE
 
     def test_no_entry(self, pushed: Pushed) -> None:
         assert pushed.push(PushType.COMPARE) == Code.UNEXPECTED_ARGUMENT

@@ -1,0 +1,90 @@
+"""The tasks of a member, each alone: its elector's, a way to another member, and a transfer of leadership."""
+
+from math import inf
+from types import SimpleNamespace
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from rmqha.codec.dledger_wire import DLedgerRequestCode, LeadershipTransferRequest
+from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.elector_options import ElectorOptions
+from rmqha.dledger.leader_elector import DLedgerLeaderElector
+from rmqha.dledger.leadership_transfer import LeadershipTransfer, TransferOptions
+from rmqha.dledger.peer_connection import RPC_TIMEOUT_S, PeerConnection
+from rmqha.dledger.state_maintainer import StateMaintainer
+from rmqha.dledger.term_file import TermFile
+from rmqha.transport import Stream
+from tests.dledger.defaults import default
+from tests.dledger.members import LEADER, follower, opened
+from tests.fakes import MemoryNetwork
+from tests.sim.sim_disk import SimDisk
+
+Code = DLedgerResponseCode
+
+
+async def test_what_comes_while_a_term_is_saved_is_taken_up_then(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """And not when the next round of votes is due: a vote that somebody waits for may be in it."""
+    disk = SimDisk(latency_s=(0.1, 0.1)).mount()
+    store, done = opened(disk), list[float]()
+    elector = DLedgerLeaderElector(
+        store.member_state, frozenset({"n0", "n1", "n2"}), options=default(ElectorOptions), random=lambda: 0.5, now=0.0
+    )
+    observer: Any = SimpleNamespace(on_role=lambda *, is_durable: None, send=lambda _outgoing: None)
+    maintainer = StateMaintainer(elector, TermFile(disk, "/store/dledger-n0"), store, observer)
+    nursery.start_soon(maintainer.run)
+    await trio.sleep(0.05)
+    maintainer.do(done.append)
+    assert done == [], "its vote for itself is being saved"
+    await trio.sleep(0.1)
+    assert len(done) == 1
+
+
+async def test_a_connection_on_which_nothing_comes_back_is_replaced(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The other end is gone, and has told nobody: a new connection may know a way."""
+    network, accepted = MemoryNetwork(), list[Stream]()
+    answers = list[bytes | None]()
+    listener = await network.listen("10.0.0.1", 20911)
+    connection = PeerConnection(
+        network, "n1", "10.0.0.1:20911", on_change=lambda _peer: None, on_gone=lambda _peer: None
+    )
+
+    async def accept() -> None:
+        while True:
+            accepted.append(await listener.accept())
+
+    nursery.start_soon(accept)
+    nursery.start_soon(connection.run)
+    await trio.sleep(0.1)
+    connection.ask(DLedgerRequestCode.VOTE, b"{}", answers.append)
+    await trio.sleep(RPC_TIMEOUT_S + 1)
+    assert answers == [None]
+    assert (len(accepted), connection.is_connected) == (2, True)
+
+
+def test_who_takes_over_already_refuses_another_request() -> None:
+    """Both who ask are answered."""
+    pusher: Any = SimpleNamespace(checker=None)
+    codes = list[int]()
+    transfer = LeadershipTransfer(
+        follower(SimDisk(latency_s=(0, 0)).mount()),
+        pusher,
+        frozenset({"n0", LEADER}),
+        options=default(TransferOptions),
+        ask=lambda _peer, _request, _answer: None,
+        elect=lambda _on_begun: None,
+        connected=lambda: frozenset({LEADER}),
+        may_take_over=lambda: True,
+    )
+    request = LeadershipTransferRequest(1, LEADER, "n0", 5)
+    transfer.handle(request, codes.append, now=0.0)
+    assert codes == [], "it lacks what the leader has"
+    transfer.handle(request, codes.append, now=0.0)
+    assert codes == [Code.TAKE_LEADERSHIP_FAILED]
+    transfer.step(now=inf)
+    assert codes == [Code.TAKE_LEADERSHIP_FAILED] * 2
