@@ -310,6 +310,8 @@ class TcpNetwork:
                     stream = await trio.open_tcp_stream(host, port)
             except OSError as error:
                 raise _why_not_connected(error) from None
+            except ValueError as error:  # a peer may have made the name up
+                raise OSError(errno.EINVAL, f"{host:.80} is no host's name: {error}") from None
             with stream.socket as sock:
                 peer = sock.getpeername()
                 return TcpStream(_detach(sock), peer)

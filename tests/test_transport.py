@@ -94,6 +94,13 @@ def test_an_ipv4_peer_has_one_name_whatever_the_listener_is_for(
     assert stream.peer == peer
 
 
+@pytest.mark.parametrize("host", ["a" * 64, "..", "xn--\u200d", "\ud7ff"])
+async def test_a_name_that_cannot_be_looked_up_is_not_connected_to(host: str) -> None:
+    """A name server named such a master, and each slave that asked it ended."""
+    with pytest.raises(OSError, match="name"):
+        await TcpNetwork().connect(host, 10912, timeout_s=5)
+
+
 async def test_who_connects_does_not_wait_for_a_pass_of_the_event_loop_for_each_before_it() -> None:
     """With 300 clients at dear requests, a pass takes 0.3 s, and another client was accepted after 30 s."""
     passes, count = 0, ACCEPTED_IN_A_ROW_MAX + 10

@@ -231,8 +231,6 @@ async def connect_remoting_client(
         stream = await network.connect(host.strip("[]"), int(port), timeout_s=timeout_s)
     except OSError as error:
         raise RemotingConnectError(address, error.strerror or str(error)) from error
-    except ValueError as error:  # a name that cannot be looked up: a broker may have made it up
-        raise RemotingConnectError(address, f"is no host's name: {error}") from error
     return RemotingClient(stream, address, header_size_max=header_size_max, credentials=credentials)
 
 
