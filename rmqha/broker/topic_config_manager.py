@@ -278,7 +278,9 @@ class TopicConfigManager:
         Raises:
             RemoteProtocolError: too much of what was deleted is still in the log.
         """
-        if ends and self.deleted.queue_count + len(ends) > DELETED_QUEUES_MAX:
+        known = self.deleted.find(topic)
+        new = ends.keys() - (known.ends.keys() if known else ())
+        if new and self.deleted.queue_count + len(new) > DELETED_QUEUES_MAX:
             raise RemoteProtocolError(
                 f"topic {topic} is not deleted: the log still holds messages of {self.deleted.queue_count} queues that "
                 f"were, at most {DELETED_QUEUES_MAX} are remembered. Try again when the log's oldest files have gone"

@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.broker import topic_config_manager
 from rmqha.broker.deleted_topics import DeletedTopic, DeletedTopics, decode_deleted
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.cli.store_place import deleted_queues
@@ -16,6 +17,7 @@ from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueryConsumerOffsetRequestHeader, encode_header
 from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.client import RemotingClient
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.os_disk import OsDisk
@@ -377,6 +379,18 @@ def test_what_another_masters_log_holds_no_more_stays_deleted_as_long_as_ours_do
     begins[0] = 1000
     take_over()
     assert (queues.deleted, list(queues.missing)) == ({}, [])
+
+
+def test_a_topic_made_again_can_be_deleted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queues are remembered once: one with more than half of all was refused until the log's files had gone."""
+    monkeypatch.setattr(topic_config_manager, "DELETED_QUEUES_MAX", 4)
+    topics = topic_manager()
+    topics.delete_topic_config("a", dict.fromkeys(range(3), 5), before=1000)
+    topics.delete_topic_config("a", dict.fromkeys(range(4), 7), before=2000)
+    assert topics.deleted.find("a") == DeletedTopic(2000, dict.fromkeys(range(4), 7))
+    with pytest.raises(RemoteProtocolError, match="at most 4 are remembered"):
+        topics.delete_topic_config("b", {0: 1}, before=3000)
+    topics.delete_topic_config("c", {}, before=3000)
 
 
 @pytest.mark.parametrize("value", [[], {"a": {}}, {"a/b": {"before": 0, "queues": {}}}, {"a": {"before": -1}}])
