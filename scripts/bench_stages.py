@@ -4,6 +4,7 @@
     scripts/bench_stages.py                                     1 KiB, 256 requests arrive together
     scripts/bench_stages.py --dialect other-json --keys --window 1
     scripts/bench_stages.py --late 3                            768 more arrive before a slave acknowledges
+    scripts/bench_stages.py --batch 32 --window 16              16 batches of 32 messages arrive together
 
 The figures are the best of several rounds, so they hold on a busy machine, too. Cutting frames is timed alone and is
 part of the whole road as well; what is left of that is trio's, the connection's accounts, and the waiting's. Each
@@ -48,6 +49,7 @@ from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk
 from scripts.bench_client import Case
 from scripts.bench_common import print_table
+from tests.broker.machines import retry_topics
 from tests.e2e.dialects import DIALECTS
 from tests.settings import remoting_limits, store_options, topic_rules
 from tests.store.helpers import commit_log, make_store
@@ -138,6 +140,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--dialect", default=",".join(DIALECTS), help="(default: %(default)s)")
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body (default %(default)s)")
     parser.add_argument("--window", type=int, default=256, help="requests that arrive together (default %(default)s)")
+    parser.add_argument("--batch", type=int, default=1, help="messages of a request (default %(default)s)")
     parser.add_argument("--late", type=int, default=0, help="windows that come before one is acknowledged (default 0)")
     parser.add_argument("--topics", type=int, default=1, help="(default %(default)s)")
     parser.add_argument("--keys", action="store_true", help="let KEYS and TAGS be another in each message")
@@ -149,7 +152,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def requests_of(case: Case, messages: int) -> list[bytes]:
     sends = case.sends()
-    windows = max(1, messages // case.window)
+    windows = max(1, messages // (case.window * case.batch))
     return [b"".join([sends.request() for _ in range(case.window)]) for _ in range(windows)]
 
 
@@ -199,7 +202,7 @@ async def send(
     )
     puts = PutMessageService(store, topics, durability, refusal=str)
     rules = SendRules("DefaultCluster", parse_host("127.0.0.1:10911"), 4 << 20)
-    processor = SendMessageProcessor(puts, topics, rules=rules)
+    processor = SendMessageProcessor(puts, topics, retry_topics(topics), rules=rules)
     dispatcher = RequestDispatcher()
     dispatcher.register_batch((310, 320), watch.timed("process", processor.process))
     puts.put = watch.timed("put", puts.put)  # type: ignore[method-assign]
@@ -280,7 +283,7 @@ async def measure_round(
     late: int,
 ) -> dict[str, float]:
     chunks = requests_of(case, messages)
-    messages = len(chunks) * case.window
+    messages = len(chunks) * case.window * case.batch
     watch, base = Stopwatch(), master.max_offset
     watch.timed("frames", cut_frames)(chunks)
     put_messages, index = master.put_messages, IndexBuilder(master, watch)
@@ -336,7 +339,14 @@ def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     columns = {}
     for dialect in arguments.dialect.split(","):
-        case = Case(arguments.size, arguments.window, dialect=dialect, topics=arguments.topics, keys=arguments.keys)
+        case = Case(
+            arguments.size,
+            arguments.window,
+            arguments.batch,
+            dialect=dialect,
+            topics=arguments.topics,
+            keys=arguments.keys,
+        )
         with tempfile.TemporaryDirectory(dir=arguments.dir, prefix="rmqha-bench-") as directory:
             columns[dialect] = trio.run(measure, case, arguments, Path(directory))
     print("CPU time of a message, us")
