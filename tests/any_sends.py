@@ -63,6 +63,8 @@ class Client:
         header: dict[str, Any] = {"code": 310, "flag": 0, "language": "JAVA", "opaque": self._opaque, "version": 395}
         header["more"] = None
         body = random.randbytes(random.choice((0, 1, 20, 20, 300)))
+        if random.random() < odd / 3:
+            body = self._make_batch(header, fields)
         if random.random() < odd:
             body = self._make_odd(header, fields, body)
         fields = {name: fields[name] for name in self._fields if name in fields}
@@ -76,6 +78,21 @@ class Client:
             raw = self._damaged(raw)
         prefix = (4 + len(raw) + len(body)).to_bytes(4, "big") + (self._is_binary << 24 | len(raw)).to_bytes(4, "big")
         return prefix + raw + body
+
+    def _make_batch(self, header: dict[str, Any], fields: dict[str, str]) -> bytes:
+        """Of messages that are alike, as a rule; now and then it is damaged."""
+        random = self._random
+        header["code"], fields["m"], fields["i"] = 320, "true", random.choice(("WAIT\x01true", *_ODD_PROPERTIES))
+        own, size, parts = random.choice(_USUAL_PROPERTIES + _ODD_PROPERTIES), random.randrange(300), []
+        for number in range(random.choice((1, 3, 10, 40))):
+            if random.random() < 0.02:
+                own, size = random.choice(_ODD_PROPERTIES), random.randrange(300)
+            text = own.replace("{key}", f"{random.getrandbits(128):032X}").replace("{number:06d}", f"{number:06d}")
+            entry, properties = random.randbytes(size), text.encode()
+            head = struct.pack(">iiiii", 22 + size + len(properties), 0, 0, 0, size)
+            parts.append(head + entry + struct.pack(">h", len(properties)) + properties)
+        body = b"".join(parts)
+        return body[: random.randrange(len(body))] if random.random() < 0.1 else body
 
     def _make_odd(self, header: dict[str, Any], fields: dict[str, str], body: bytes) -> bytes:
         random = self._random

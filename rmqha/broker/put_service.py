@@ -351,15 +351,11 @@ def _answer_each(waiting: list[_Waiting], statuses: list[PutMessageStatus]) -> N
 
 
 def _size_of(puts: list[Put[Any]]) -> int:
-    return sum(
-        request.size if isinstance(request, PreparedRecord) else sum(one.size for one in request)
-        for _, request, _, _ in puts
-    )
+    return sum([request.size for _, request, _, _ in puts])
 
 
 def _topic_of(request: PutRequest) -> str:
     """The topic for whose sake it may have to wait: of a delayed or half message the one in which it will be seen."""
-    records = (request,) if isinstance(request, PreparedRecord) else request
-    if not records or records[0].topic not in _TOPICS_BEFORE_THEIRS:
-        return records[0].topic if records else ""
-    return real_topic(records[0].tail)
+    if isinstance(request, PreparedRecord) and request.topic in _TOPICS_BEFORE_THEIRS:
+        return real_topic(request.tail)
+    return request.topic

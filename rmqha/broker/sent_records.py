@@ -3,24 +3,26 @@
 Source: spec: commitlog §3; rocketmq-all-4.9.8 CommitLog.java:1897-1990.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final
 
 from rmqha.broker.stored_properties import DelayAsked, SendRefusedError
-from rmqha.codec.batch import BATCH_MESSAGES_MAX, ENTRY_SIZE_MIN, decode_batch, merge_properties
+from rmqha.codec.batch import BATCH_MESSAGES_MAX, ENTRY_SIZE_MIN, cut_batch
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.delayed_message import delay_level2_queue_id, waiting_properties
 from rmqha.codec.host import parse_host
 from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
+from rmqha.codec.record.prepared_batch import PreparedBatch
 from rmqha.codec.send_headers import SendMessageRequestHeader
 
 _BATCH_GROWTH_MAX: Final = 4
 """A batch's records take at most so many times maxMessageSize; in RocketMQ 4.9 they have to fit into that."""
 
-_MESSAGES_A_STEP: Final = 250
+_MESSAGES_A_STEP: Final = 256
+_BYTES_A_STEP: Final = 256 * 1024
 _RECORD_COST: Final = 300
 """Bytes that a record takes in memory beside its body and properties."""
 LARGE_BYTES: Final = 256 * 1024
@@ -79,23 +81,26 @@ def records_of(
 
     Raises:
         SendRefusedError: the batch is too large.
+        RemoteProtocolError: it does not parse.
         LocalProtocolError: the message does not fit its record.
     """
-    make = partial(
-        prepare,
+    if header.batch and len(body) > rules.message_size_max:
+        raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, f"a batch has at most {rules.message_size_max} bytes")
+    record = prepare(
         header.topic,
+        b"" if header.batch else body,
         queue_id=queue_id,
         born_timestamp_ms=header.born_timestamp_ms,
         born_host_raw=born_host,
         store_host_raw=rules.store_host,
+        properties_raw=b"" if header.batch else properties,
+        flag=header.flag,
         sys_flag=header.sys_flag,
         reconsume_times=header.reconsume_times,
     )
     if not header.batch:
-        return make(body, properties_raw=properties, flag=header.flag)
-    if len(body) > rules.message_size_max:
-        raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, f"a batch has at most {rules.message_size_max} bytes")
-    return SentBatch(make, body, shared=properties, size_max=_BATCH_GROWTH_MAX * rules.message_size_max)
+        return record
+    return SentBatch(record, body, shared=properties, size_max=_BATCH_GROWTH_MAX * rules.message_size_max)
 
 
 def put_to_wait(record: PreparedRecord, delay: DelayAsked, *, rules: SendRules) -> PreparedRecord:
@@ -132,18 +137,22 @@ def put_to_wait(record: PreparedRecord, delay: DelayAsked, *, rules: SendRules) 
     return waiting
 
 
-class SentBatch(list[PreparedRecord]):
+class SentBatch(PreparedBatch):
     """A batch's records, which :meth:`prepare` adds in steps: there may be thousands."""
 
-    def __init__(self, make: Callable[..., PreparedRecord], body: bytes, *, shared: bytes, size_max: int) -> None:
-        self._make = make
-        self._body = body
+    def __init__(self, like: PreparedRecord, body: bytes, *, shared: bytes, size_max: int) -> None:
+        """Cut its first messages. Raises RemoteProtocolError: they do not parse."""
+        super().__init__(like)
         self._shared = shared
         self._size_max = size_max
-        self.cost = len(body) + len(body) // ENTRY_SIZE_MIN * (len(shared) + _RECORD_COST)
+        messages_a_step = min(_MESSAGES_A_STEP, _BYTES_A_STEP // (len(shared) + _RECORD_COST))
+        self._portions = cut_batch(body, messages_max=messages_a_step, portion_bytes=_BYTES_A_STEP)
+        self._next = next(self._portions, None)
+        count_max = 0 if self._next is None else len(self._next.bodies) + self._next.left_bytes // ENTRY_SIZE_MIN
+        self.cost = len(body) + count_max * (len(shared) + _RECORD_COST)
         """Bytes that its records take in memory at most, if it is not refused."""
         self.is_large = self.cost > LARGE_BYTES
-        """One that is not takes some two milliseconds at most."""
+        """One that is not takes a millisecond at most."""
 
     def prepare(self) -> Iterator[bool]:
         """Add the records, less than a millisecond's work a step.
@@ -153,17 +162,14 @@ class SentBatch(list[PreparedRecord]):
             LocalProtocolError: a message does not fit its record.
             RemoteProtocolError: the batch does not parse.
         """
-        size_left = self._size_max
-        for flag, message_body, own in decode_batch(self._body):
-            record = self._make(message_body, properties_raw=merge_properties(own, self._shared), flag=flag)
-            size_left -= record.size
-            if len(self) == BATCH_MESSAGES_MAX or size_left < 0:
+        while self._next is not None:
+            flags, bodies, properties, _ = self._next
+            self.add(flags, bodies, properties, shared=self._shared)
+            if len(self) > BATCH_MESSAGES_MAX or self.size > self._size_max:
                 raise SendRefusedError(
                     ResponseCode.MESSAGE_ILLEGAL,
                     f"a batch has at most {BATCH_MESSAGES_MAX} messages, and their records, with the properties of "
                     f"all, {_BATCH_GROWTH_MAX} times maxMessageSize: send them in several",
                 )
-            self.append(record)
-            if len(self) % _MESSAGES_A_STEP == 0:
-                yield False
-        self._body = b""
+            yield False
+            self._next = next(self._portions, None)

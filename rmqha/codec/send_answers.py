@@ -48,6 +48,7 @@ class SendMessageResponseEncoder:
             f'"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
         ).encode()
         self._id_prefix: Final = store_host.hex().upper()  # what encode_message_id puts before the offset
+        self._id_and_comma: Final = f"{self._id_prefix}%016X,"
         msg_id = f'"msgId":"{self._id_prefix}%016X"'.encode()
         self._json_success: Final = (
             self._json_header.replace(b'"code":%d', b'"code":0')
@@ -58,6 +59,10 @@ class SendMessageResponseEncoder:
     def message_id(self, wrote_offset: int) -> str:
         """The offset id of the message that lies there in the log."""
         return f"{self._id_prefix}{wrote_offset:016X}"
+
+    def message_ids(self, wrote_offsets: tuple[int, ...]) -> str:
+        """The offset ids of the messages that lie there, as an answer has them."""
+        return (self._id_and_comma * len(wrote_offsets) % wrote_offsets)[:-1]
 
     def encode_success(self, serialize: int, opaque: int, wrote_offset: int, queue_id: int, queue_offset: int) -> bytes:
         """As :meth:`encode` of a single message with code 0, which nearly all of them are; written at one go."""

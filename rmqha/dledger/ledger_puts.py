@@ -159,8 +159,6 @@ class LedgerPuts:
     def _batch_problem(self, records: Sequence[PreparedRecord]) -> str:
         if not records:
             return "the batch is empty"
-        if len({(record.topic, record.queue_id, record.sys_flag) for record in records}) > 1:
-            return "the messages of a batch belong to one queue"
         return _queue_problem(records[0]) or next(filter(None, map(self._size_problem, records)), "")
 
 

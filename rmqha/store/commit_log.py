@@ -15,6 +15,7 @@ from rmqha.codec.limits import size_problem, topic_problem
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import BLANK_SIZE_MIN, RECORD_SIZE_EXTRA_MAX, encode_blank, enters_queue
+from rmqha.codec.record.prepared_batch import PreparedBatch
 from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.memory import BytesLike
 from rmqha.replication.watermark import Watermark
@@ -169,7 +170,7 @@ class CommitLog:
         goes_on, new = True, tuple.__new__  # a third of the time of AppendResult(...)
         for request in islice(requests, len(results), None):
             if not isinstance(request, PreparedRecord):
-                size, problem = sum([record.size for record in request]), self._batch_problem(request)
+                size, problem = request.size, self._batch_problem(request)
             else:
                 topic, queue_id, size, body, _, _, _, sys_flag, _, _, _, _, _, tags_code, uniq_key, keys = request
                 is_sound = size <= size_max and len(body) <= body_size_max and queue_id >= 0 and topic
@@ -220,15 +221,13 @@ class CommitLog:
             return topic_problem(record.topic) or self._size_problem(len(record.body), record.size)
         return ""
 
-    def _batch_problem(self, records: Sequence[PreparedRecord]) -> str:
-        if len({(record.topic, record.queue_id, record.sys_flag) for record in records}) > 1:
-            return "the messages of a batch belong to one queue"
-        if problem := next(filter(None, map(self._problem, records)), ""):
-            return problem
-        size = sum([record.size for record in records])
-        if size + BLANK_SIZE_MIN > self.queue.file_size:
-            return self._size_problem(0, size)
-        return "" if records else "the batch is empty"
+    def _batch_problem(self, batch: PreparedBatch) -> str:
+        if not batch:
+            return "the batch is empty"
+        is_small = max(batch.sizes) <= self._record_size_max and max(map(len, batch.bodies)) <= self._message_size_max
+        if not is_small or batch.queue_id < 0 or not batch.topic:
+            return next(filter(None, map(self._problem, batch)))
+        return self._size_problem(0, batch.size) if batch.size + BLANK_SIZE_MIN > self.queue.file_size else ""
 
     def _size_problem(self, body_size: int, record_size: int) -> str:
         return size_problem(
@@ -238,34 +237,21 @@ class CommitLog:
             file_size=self.queue.file_size,
         )
 
-    def _encode_batch(
-        self, records: Sequence[PreparedRecord], parts: list[BytesLike], *, offset: int, now_ms: int
-    ) -> AppendResult:
-        """As :meth:`_encode` for each, but one look at the table, since there may be thousands."""
-        key, enters = (records[0].topic, records[0].queue_id), enters_queue(records[0].sys_flag)
-        first = queue_offset = self.topic_queue_table.get(key, 0) if enters else 0
-        offsets, end = [], offset
-        for record in records:
-            offsets.append(end)
-            record.append_to(parts, queue_offset=queue_offset, physical_offset=end, store_timestamp_ms=now_ms)
-            queue_offset += enters
-            end += record.size
-        if enters:
-            self.topic_queue_table[key] = queue_offset
-        return AppendResult(PutMessageStatus.PUT_OK, offset, end - offset, first, now_ms, batch_offsets=tuple(offsets))
+    def _encode_batch(self, batch: PreparedBatch, parts: list[BytesLike], *, offset: int, now_ms: int) -> AppendResult:
+        key = (batch.topic, batch.queue_id)
+        first = self.topic_queue_table.get(key, 0)
+        offsets = batch.append_to(parts, queue_offset=first, physical_offset=offset, store_timestamp_ms=now_ms)
+        self.topic_queue_table[key] = first + len(batch)
+        return AppendResult(_PUT_OK, offset, batch.size, first, now_ms, batch_offsets=tuple(offsets))
 
     def _take_back(self, requests: Sequence[PutRequest], results: list[AppendResult], *, first: int) -> None:
         """Forget the results from ``first`` on and give their queue offsets back."""
         for request, result in reversed([*zip(requests[first:], results[first:], strict=False)]):
             if result.status is not PutMessageStatus.PUT_OK:
                 continue
-            record = request if isinstance(request, PreparedRecord) else request[0]
-            self._give_back(record, [result.queue_offset])
+            if enters_queue(request.sys_flag):
+                self.topic_queue_table[request.topic, request.queue_id] = result.queue_offset
         del results[first:]
-
-    def _give_back(self, record: PreparedRecord, queue_offsets: list[int]) -> None:
-        if queue_offsets and enters_queue(record.sys_flag):
-            self.topic_queue_table[record.topic, record.queue_id] = queue_offsets[0]
 
     def prepare_first(self) -> None:
         """See :meth:`StoreLog.prepare_first`."""

@@ -9,13 +9,14 @@ from typing import Protocol
 
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.encoder import PreparedRecord
+from rmqha.codec.record.prepared_batch import PreparedBatch
 from rmqha.replication.watermark import Watermark
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery
 from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.status import AppendResult
 
-PutRequest = PreparedRecord | Sequence[PreparedRecord]
-"""One message; or a batch for one queue, which gets consecutive offsets and lies in one segment, or is not stored."""
+PutRequest = PreparedRecord | PreparedBatch
+"""One message; or a batch, which lies in one segment, or is not stored."""
 
 
 class Extent(Protocol):
@@ -114,8 +115,8 @@ class Log(RawLog, Protocol):
     def put_messages(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
         """Append what can be appended now, and raise :attr:`wrote`; one result for each message, in order.
 
-        Never waits, and raises nothing for a refusal: what no put could ever store (an empty batch, or one of several
-        queues; no topic, a queue below 0, too many bytes) is MESSAGE_ILLEGAL, what the disk did not take
+        Never waits, and raises nothing for a refusal: what no put could ever store (an empty batch, no
+        topic, a queue below 0, too many bytes) is MESSAGE_ILLEGAL, what the disk did not take
         SERVICE_NOT_AVAILABLE, and then nothing of it is in the log, nor has it used up offsets. A list shorter than
         ``requests`` means: later the rest, before anything else. A Raft leader counts the offsets of queues here, too;
         a message's offset is where it begins, behind the header of its entry. A large batch it appends in turns; if

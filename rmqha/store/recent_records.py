@@ -3,12 +3,12 @@
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import Final, NamedTuple, cast
 
 from rmqha.codec.record.dispatch import DispatchRequest
-from rmqha.codec.record.encoder import PreparedRecord
-from rmqha.codec.record.layout import enters_queue
+from rmqha.codec.record.prepared_batch import PreparedBatch
 from rmqha.store.status import AppendResult
 
 RECORDS_MAX: Final = 8192
@@ -79,23 +79,22 @@ def _end_of(request: DispatchRequest) -> int:
     return request.commit_log_offset + request.msg_size
 
 
-def requests_of_batch(batch: Sequence[PreparedRecord], result: AppendResult) -> Sequence[DispatchRequest | None]:
+def requests_of_batch(batch: PreparedBatch, result: AppendResult) -> Sequence[DispatchRequest | None]:
     """A batch that was appended, as dispatch would read it."""
-    if len(batch) > _BATCH_MAX or None in [record.tags_code for record in batch]:
+    if len(batch) > _BATCH_MAX or None in batch.tags_codes:
         return [None]
-    enters = enters_queue(batch[0].sys_flag)
-    return [
-        DispatchRequest(
-            record.topic,
-            record.queue_id,
-            offset,
-            record.size,
-            record.tags_code or 0,
-            result.store_timestamp_ms,
-            result.queue_offset + number * enters,
-            record.sys_flag,
-            record.uniq_key,
-            record.keys,
-        )
-        for number, (record, offset) in enumerate(zip(batch, result.batch_offsets, strict=True))
-    ]
+    first, new = result.queue_offset, tuple.__new__
+    fields = zip(
+        repeat(batch.topic),
+        repeat(batch.queue_id),
+        result.batch_offsets,
+        batch.sizes,
+        batch.tags_codes,
+        repeat(result.store_timestamp_ms),
+        range(first, first + len(batch)),
+        repeat(batch.sys_flag),
+        batch.uniq_keys,
+        batch.keys,
+        strict=False,
+    )
+    return [new(DispatchRequest, one) for one in fields]

@@ -12,6 +12,7 @@ from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.record.encoder import PreparedRecord
+from rmqha.codec.record.prepared_batch import PreparedBatch
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.errors import RemotingSendRequestError
@@ -32,8 +33,14 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> None:
             raise AssertionError("planted")
         really_append_to(record, parts, **place)
 
-    really_append_to = PreparedRecord.append_to
+    def append_batch_to(batch: PreparedBatch, parts: list[Any], **place: Any) -> list[int]:
+        if POISON in batch.bodies:
+            raise AssertionError("planted")
+        return really_append_batch_to(batch, parts, **place)
+
+    really_append_to, really_append_batch_to = PreparedRecord.append_to, PreparedBatch.append_to
     monkeypatch.setattr(PreparedRecord, "append_to", append_to)
+    monkeypatch.setattr(PreparedBatch, "append_to", append_batch_to)
 
 
 @pytest.mark.parametrize(

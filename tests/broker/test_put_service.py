@@ -12,7 +12,6 @@ from rmqha.broker.processors.send_message_processor import SendMessageProcessor
 from rmqha.broker.put_service import Put, PutMessageService
 from rmqha.broker.sent_records import SendRules
 from rmqha.codec.codes import ResponseCode
-from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.in_flight import REQUEST_BYTES
@@ -22,7 +21,7 @@ from tests.broker.machines import Machine, Sender, ask, retry_topics, send_reque
 from tests.broker.puts import Caller, record, waiting_for_replicas
 from tests.settings import remoting_limits
 from tests.sim.sim_net import SimNet
-from tests.store.helpers import commit_log
+from tests.store.helpers import batch_of, commit_log, message
 
 SEGMENT = 4096
 BODY = bytes(1200)
@@ -241,12 +240,8 @@ async def test_any_caller_is_told_of_each_put_once_and_of_what_waits_when_it_is_
 
 async def test_a_message_that_is_appended_is_let_go_before_it_is_durable(autojump_clock: MockClock) -> None:
     """Many wait for slaves: in memory are then their answers, and not what they say."""
-
-    class Batch(list[PreparedRecord]):
-        """A list that a weak reference may look at."""
-
     async with waiting_for_replicas() as (service, store, replicas):
-        caller, batch = Caller(), Batch([record(b"1"), record(b"2")])
+        caller, batch = Caller(), batch_of(message(b"1"), message(b"2"))
         seen = ref(batch)
         service.put([Put("batch", batch, wait=True, oneway=False)], caller)
         del batch

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from rmqha.codec.batch import BatchEntry, decode_batch
+from rmqha.codec.batch import BatchEntry
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.hashing import tags_code
 from rmqha.codec.headers import (
@@ -34,6 +34,7 @@ from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
 from rmqha.transport import Network
+from tests.batches import decode_batch
 from tests.settings import remoting_limits
 
 SEND_CODES = [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE]
@@ -117,7 +118,7 @@ class FakeBroker(RequestDispatcher):
             header = self._decoder.decode(request)
             self.topics.setdefault(header.topic, 4)
             single = BatchEntry(header.flag, bytes(request.body), header.properties)
-            entries = list(decode_batch(request.body)) if header.batch else [single]
+            entries = decode_batch(request.body) if header.batch else [single]
             ids, first_offset = [], len(self._queue(header.topic, header.queue_id))
             for flag, body, properties in entries:
                 ids.append(self._append(header.topic, header.queue_id, body, properties, flag, header.sys_flag))

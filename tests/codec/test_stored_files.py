@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.codec.batch import BatchEntry, decode_batch, encode_batch, merge_properties
+from rmqha.codec.batch import BatchEntry, encode_batch, merge_properties
 from rmqha.codec.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
 from rmqha.codec.consume_queue import FILLER, UNIT_SIZE, ConsumeQueueUnit, decode_units, encode_units
 from rmqha.codec.record.dispatch import read_dispatch
 from rmqha.codec.record.encoder import prepare
 from rmqha.errors import LocalProtocolError, RemoteProtocolError
+from tests.batches import decode_batch
 
 INT = st.integers(-(1 << 31), (1 << 31) - 1)
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -18,18 +19,18 @@ LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 @given(st.lists(st.builds(BatchEntry, INT, st.binary(max_size=50), st.binary(max_size=50)), max_size=5))
 def test_batch_round_trip_and_every_chopping(entries: list[BatchEntry]) -> None:
     body = encode_batch(entries)
-    assert list(decode_batch(body)) == entries
+    assert decode_batch(body) == entries
     ends = {len(encode_batch(entries[:count])) for count in range(len(entries) + 1)}
     for end in range(len(body)):
         if end not in ends:
             with pytest.raises(RemoteProtocolError, match="batch entry"):
-                list(decode_batch(body[:end]))
+                decode_batch(body[:end])
 
 
 @pytest.mark.parametrize("lengths", ["ffffffff 0000", "7fffffff 0000", "00000000 ffff", "00000000 7fff"])
 def test_hostile_batch_lengths_are_refused(lengths: str) -> None:
     with pytest.raises(RemoteProtocolError, match="batch entry 0"):
-        list(decode_batch(bytes.fromhex("00000016 00000000 00000000 00000000" + lengths)))
+        decode_batch(bytes.fromhex("00000016 00000000 00000000 00000000" + lengths))
 
 
 def test_batch_properties_that_do_not_fit_are_refused() -> None:

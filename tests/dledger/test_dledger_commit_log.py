@@ -28,7 +28,7 @@ from tests.dledger.ledger_log import LedgerLog, ledger_log
 from tests.dledger.members import DATA_SIZE, put
 from tests.settings import clean_options
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import Clock, bodies, dispatched, message, options
+from tests.store.helpers import Clock, batch_of, bodies, dispatched, message, options
 
 S = PutMessageStatus
 LARGE_FILES: dict[str, Any] = {"mapped_file_size_for_entry_data": 4 << 20, "mapped_file_size_for_entry_index": 1 << 20}
@@ -52,7 +52,7 @@ def test_a_message_lies_behind_its_entrys_header_and_knows_where() -> None:
 
 def test_each_message_of_a_batch_is_an_entry() -> None:
     log = ledger_log()
-    batch = [message(b"%d" % number) for number in range(7)]
+    batch = batch_of(*[message(b"%d" % number) for number in range(7)])
     (result,) = log.put_messages([batch])
     assert log.ledger.ledger_end_index == 6
     assert result.offsets == tuple(log.ledger.get(index).pos + BODY_OFFSET for index in range(7))
@@ -62,7 +62,7 @@ def test_each_message_of_a_batch_is_an_entry() -> None:
 
 def test_a_large_batch_is_appended_in_turns_and_nothing_comes_in_between() -> None:
     log = ledger_log(pending_max=10, **LARGE_FILES)
-    batch, single = [message(b"%d" % number) for number in range(5000)], message(b"behind it")
+    batch, single = batch_of(*[message(b"%d" % number) for number in range(5000)]), message(b"behind it")
     requests: list[PutRequest] = [message(b"before"), batch, single]
     results, turns = log.put_messages(requests), 1
     assert 0 < log.ledger.ledger_end_index < 5000
@@ -79,7 +79,7 @@ def test_a_large_batch_is_appended_in_turns_and_nothing_comes_in_between() -> No
 
 def test_a_batch_whose_leadership_ends_between_two_turns_is_in_doubt() -> None:
     log = ledger_log(**LARGE_FILES)
-    batch = [message(b"%d" % number) for number in range(5000)]
+    batch = batch_of(*[message(b"%d" % number) for number in range(5000)])
     assert log.put_messages([batch]) == []
     log.lead(2)
     (result,) = log.put_messages([batch])
@@ -89,7 +89,7 @@ def test_a_batch_whose_leadership_ends_between_two_turns_is_in_doubt() -> None:
 
 def test_a_batch_that_is_begun_and_given_up_is_forgotten() -> None:
     log = ledger_log(**LARGE_FILES)
-    batch = [message(b"%d" % number) for number in range(5000)]
+    batch = batch_of(*[message(b"%d" % number) for number in range(5000)])
     assert log.put_messages([batch]) == []
     assert log.put_messages([message(b"of somebody else")])[0].status is S.PUT_OK
     assert not log.has_begun(batch)
@@ -100,8 +100,8 @@ def test_what_no_entry_can_hold_is_illegal_and_uses_up_nothing() -> None:
     room = DATA_SIZE - 8 - BODY_OFFSET
     rollback = message(b"", sys_flag=SysFlag.TRANSACTION_ROLLBACK)
     requests: list[PutRequest] = [
-        message(size=room + 1), [message(b"1"), message(size=room + 1)], [], [message(), message(queue_id=1)],
-        message(queue_id=-1), message(size=room), rollback,
+        message(size=room + 1), batch_of(message(b"1"), message(size=room + 1)), batch_of(),
+        batch_of(message(queue_id=-1)), message(queue_id=-1), message(size=room), rollback,
     ]  # fmt: skip
     results = log.put_messages(requests)
     assert [result.status for result in results] == [*[S.MESSAGE_ILLEGAL] * 5, S.PUT_OK, S.PUT_OK]
@@ -385,7 +385,7 @@ async def test_a_store_that_takes_no_puts_any_more_says_that_a_part_of_a_batch_i
     autojump_clock: MockClock,
 ) -> None:
     async with living(SimDisk(), files=LARGE_FILES) as ledger:
-        batch, single = [message(b"%d" % number) for number in range(5000)], message()
+        batch, single = batch_of(*[message(b"%d" % number) for number in range(5000)]), message()
         assert ledger.store.put_messages([batch, single]) == []
         ledger.store.role.become(RoleKind.CANDIDATE, term=2)
         results = ledger.store.put_messages([batch, single])

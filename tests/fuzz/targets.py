@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from rmqha.broker.subscription_group_manager import SubscriptionGroupTable
 from rmqha.codec import headers, java_json, namesrv_headers
-from rmqha.codec.batch import BatchEntry, decode_batch, encode_batch
+from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from rmqha.codec.compression import inflate
 from rmqha.codec.consume_queue import decode_units, encode_units
@@ -49,6 +49,7 @@ from rmqha.replication.slave_session import AppendChunk, SlaveSession
 from rmqha.store.log_recovery import DurableKnowledge, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.os_disk import OsDisk
+from tests.batches import decode_batch
 from tests.settings import master_settings
 
 FILE_SIZE = 1024
@@ -255,8 +256,8 @@ def run_scan(data: bytes) -> None:
 
 def run_batch(data: bytes) -> None:
     with suppress(RemoteProtocolError):
-        entries = list(decode_batch(data))
-        assert list(decode_batch(encode_batch(entries))) == entries
+        entries = decode_batch(data)
+        assert decode_batch(encode_batch(entries)) == entries
 
 
 def run_properties(data: bytes) -> None:

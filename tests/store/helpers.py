@@ -9,6 +9,7 @@ import trio
 from rmqha.codec.host import parse_host
 from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.codec.record.message import decode_message
+from rmqha.codec.record.prepared_batch import PreparedBatch
 from rmqha.replication.role import Role, RoleKind
 from rmqha.store.classic_log import make_classic_log
 from rmqha.store.commit_log import CommitLog
@@ -47,6 +48,19 @@ def message(
         properties_raw=properties,
         sys_flag=sys_flag,
     )
+
+
+def batch_of(*records: PreparedRecord) -> PreparedBatch:
+    """A batch of records that :func:`message` made for one queue."""
+    first = records[0] if records else message()
+    batch = PreparedBatch(message(b"", topic=first.topic, queue_id=first.queue_id, sys_flag=first.sys_flag))
+    assert {(one.topic, one.queue_id, one.sys_flag) for one in records} <= {
+        (first.topic, first.queue_id, first.sys_flag)
+    }
+    if records:
+        flags, bodies = [one.flag for one in records], [bytes(one.body) for one in records]
+        batch.add(flags, bodies, [one.tail[one.tail[0] + 3 :] for one in records])
+    return batch
 
 
 def options(root: str = ROOT, **changes: Any) -> StoreOptions:

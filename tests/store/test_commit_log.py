@@ -9,17 +9,17 @@ import structlog
 import trio
 from trio.testing import MockClock
 
-from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import BLANK_MAGIC, SysFlag
 from rmqha.codec.record.message import decode_message
 from rmqha.errors import StoreError, StoreWriteError
 from rmqha.store.allocate_service import AllocateMappedFileService
 from rmqha.store.commit_log import CommitLog
+from rmqha.store.log import PutRequest
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.running_flags import RunningFlags
 from rmqha.store.status import AppendResult, PutMessageStatus
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import SEGMENT, Clock, message
+from tests.store.helpers import SEGMENT, Clock, batch_of, message
 
 OK = PutMessageStatus.PUT_OK
 
@@ -45,7 +45,7 @@ class Bench:
             fail=self.failures.append,
         )
 
-    async def put(self, *requests: PreparedRecord | Sequence[PreparedRecord]) -> list[AppendResult]:
+    async def put(self, *requests: PutRequest) -> list[AppendResult]:
         results = self.log.put_messages(requests)
         while len(results) < len(requests):
             await self.allocate.wait_allocated()
@@ -116,7 +116,7 @@ async def test_a_record_that_leaves_no_room_for_a_blank_rolls(
 
 async def test_a_batch_lies_in_one_segment_or_moves_whole(autojump_clock: MockClock, bench: Bench) -> None:
     await bench.put(message(size=SEGMENT - 600))
-    (result,) = await bench.put([message(size=300), message(size=150), message(size=150)])
+    (result,) = await bench.put(batch_of(message(size=300), message(size=150), message(size=150)))
     assert result.offsets == (SEGMENT, SEGMENT + 300, SEGMENT + 450)
     assert (result.status, result.wrote_offset, result.wrote_bytes, result.queue_offset) == (OK, SEGMENT, 600, 1)
     stored = [decode_message(bench.bytes_at(offset, 150)).queue_offset for offset in result.offsets[1:]]
@@ -148,16 +148,16 @@ async def test_a_put_reports_what_it_took_while_the_segment_is_being_made(
         (message(b"x" * 3501), "body of 3501 bytes, maxMessageSize is 3500"),
         (message(topic=""), "the topic is empty"),
         (message(queue_id=-1), "no queue -1"),
-        ([message(size=2000), message(size=2089)], "4089 bytes and 8 more do not fit"),
-        ([message(size=1000)] * 70, "70000 bytes"),
-        ([message(), message(b"x" * 3501)], "maxMessageSize"),
-        ([message(), message(topic="Other")], "belong to one queue"),
-        ([message(), message(queue_id=1)], "belong to one queue"),
-        ([], "the batch is empty"),
+        (batch_of(message(size=2000), message(size=2089)), "4089 bytes and 8 more do not fit"),
+        (batch_of(*[message(size=1000)] * 70), "70000 bytes"),
+        (batch_of(message(), message(b"x" * 3501)), "maxMessageSize"),
+        (batch_of(message(queue_id=-1), message(queue_id=-1)), "no queue -1"),
+        (batch_of(message(topic="")), "the topic is empty"),
+        (batch_of(), "the batch is empty"),
     ],
 )
 async def test_what_can_never_be_stored_is_refused_before_the_append(
-    autojump_clock: MockClock, bench: Bench, request_: PreparedRecord | Sequence[PreparedRecord], reason: str
+    autojump_clock: MockClock, bench: Bench, request_: PutRequest, reason: str
 ) -> None:
     before, refused, after = await bench.put(message(), request_, message())
     assert refused.status is PutMessageStatus.MESSAGE_ILLEGAL
@@ -188,7 +188,7 @@ async def test_a_failed_write_counts_for_nothing(autojump_clock: MockClock, benc
     bench.device.faults.write_errors = 1
     end = bench.log.max_offset
     results = await bench.put(
-        message(b"x" * 3501), message(size=100), [message(size=100), message(size=100)], message(size=2000)
+        message(b"x" * 3501), message(size=100), batch_of(message(size=100), message(size=100)), message(size=2000)
     )
     assert {result.status for result in results} == {PutMessageStatus.SERVICE_NOT_AVAILABLE}
     assert all("errno 5" in result.remark for result in results)
@@ -240,7 +240,7 @@ async def test_a_segment_that_failed_ahead_is_tried_again_when_needed(autojump_c
 async def test_an_empty_batch_beside_a_write_that_fails_is_answered(autojump_clock: MockClock, bench: Bench) -> None:
     await bench.put(message())
     bench.device.faults.write_errors = 1
-    results = await bench.put(message(), [], message())
+    results = await bench.put(message(), batch_of(), message())
     assert [result.status for result in results] == [PutMessageStatus.SERVICE_NOT_AVAILABLE] * 3
     assert bench.log.topic_queue_table == {("TopicTest", 0): 1}
 
@@ -253,7 +253,7 @@ async def test_what_cannot_be_encoded_takes_no_place_in_its_queue(
     end = bench.log.max_offset
     requests = [message(), message(), message()._replace(flag=1 << 40)]
     with pytest.raises(struct.error):
-        bench.log.put_messages([requests] if batched else requests)
+        bench.log.put_messages([batch_of(*requests)] if batched else requests)
     (result,) = await bench.put(message())
     assert (result.wrote_offset, result.queue_offset) == (end, 1)
 

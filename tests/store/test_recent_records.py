@@ -1,6 +1,5 @@
 """Dispatch is told the same of what was just put as it would read in the log, however far it may go."""
 
-from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -13,10 +12,11 @@ from rmqha.codec.host import parse_host
 from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
 from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.codec.record.layout import SCHEDULE_TOPIC, SysFlag, encode_blank
+from rmqha.store.log import PutRequest
 from rmqha.store.recent_records import RECORDS_MAX, RecentRecords
 from rmqha.store.segment_reader import SegmentReader
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import HOST, SEGMENT, commit_log, dispatched, message, put, running
+from tests.store.helpers import HOST, SEGMENT, batch_of, commit_log, dispatched, message, put, running
 from tests.store.test_commit_log import Bench
 
 PROPERTIES = (
@@ -65,9 +65,10 @@ def any_record(random: Random, *, odd: bool) -> PreparedRecord:
     )
 
 
-def any_request(random: Random, *, odd: float) -> PreparedRecord | Sequence[PreparedRecord]:
+def any_request(random: Random, *, odd: float) -> PutRequest:
     if random.random() < 0.1:
-        return [message(bytes(20), properties=random.choice(PROPERTIES)) for _ in range(random.randint(1, 8))]
+        count = random.randint(1, 8)
+        return batch_of(*[message(bytes(20), properties=random.choice(PROPERTIES)) for _ in range(count)])
     return any_record(random, odd=random.random() < odd)
 
 

@@ -260,7 +260,7 @@ class SendMessageProcessor:
         code = _CODE_OF_STATUS[status]
         if code == ResponseCode.SYSTEM_ERROR:
             return _encode_unconfirmed(opaque, serialize, status)
-        msg_id = ",".join(map(self._encoder.message_id, result.offsets))
+        msg_id = self._encoder.message_ids(result.offsets)
         return self._encoder.encode(serialize, opaque, code, msg_id, queue_id, result.queue_offset)
 
 

@@ -28,7 +28,7 @@ _HOST_V4_SIZE: Final = 8
 _HOST_V6_SIZE: Final = 20
 _HOST_SIZES: Final = (_HOST_V4_SIZE, _HOST_V6_SIZE)
 _TOPICS_REMEMBERED_MAX: Final = 10_000
-_pack_properties_size: Final = struct.Struct(">H").pack
+pack_properties_size: Final = struct.Struct(">H").pack
 _pack_v4 = fixed_part(0).pack
 
 
@@ -122,18 +122,13 @@ def prepare(
         LocalProtocolError: topic, properties or an address do not fit their fields.
     """
     topic_field = _topic_fields.get(topic) or _new_topic_field(topic)
-    if len(properties_raw) > PROPERTIES_SIZE_MAX:
-        raise LocalProtocolError(
-            f"properties of {len(properties_raw)} bytes, at most {PROPERTIES_SIZE_MAX} can be stored"
-        )
-    if b"\0" in properties_raw:  # after a crash that is how torn properties look, and no checksum covers them
-        raise LocalProtocolError("properties hold a NUL character: remove it")
+    check_properties(properties_raw)
     sys_flag &= ~_HOSTS_V6
     extra = 0
     if len(born_host_raw) != _HOST_V4_SIZE or len(store_host_raw) != _HOST_V4_SIZE:
         sys_flag |= _host_bits(born_host_raw, store_host_raw)
         extra = len(born_host_raw) + len(store_host_raw) - 2 * _HOST_V4_SIZE
-    tail = topic_field + _pack_properties_size(len(properties_raw)) + properties_raw
+    tail = topic_field + pack_properties_size(len(properties_raw)) + properties_raw
     tags_code, uniq_key, keys = facts_in(tail, len(topic_field) + 2)
     return tuple.__new__(  # a third of the time of PreparedRecord(...)
         PreparedRecord,
@@ -156,6 +151,16 @@ def prepare(
             keys,
         ),
     )
+
+
+def check_properties(properties_raw: bytes) -> None:
+    """Raises LocalProtocolError: no record can have them."""
+    if len(properties_raw) > PROPERTIES_SIZE_MAX:
+        raise LocalProtocolError(
+            f"properties of {len(properties_raw)} bytes, at most {PROPERTIES_SIZE_MAX} can be stored"
+        )
+    if b"\0" in properties_raw:  # after a crash that is how torn properties look, and no checksum covers them
+        raise LocalProtocolError("properties hold a NUL character: remove it")
 
 
 _OVERHEAD_BEFORE_TOPIC: Final = RECORD_OVERHEAD_V4 - 1
