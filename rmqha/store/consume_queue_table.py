@@ -217,7 +217,8 @@ class ConsumeQueueTable:
         """Put aside the queues that are to be dropped, but for those that are put aside already."""
         taken: list[LostQueue] = []
         for key, before in [*self._to_drop.items()]:
-            if key in self.lost:
+            if (lost := self.lost.get(key)) is not None:
+                lost.begins_at = max(lost.begins_at, before)
                 continue
             del self._to_drop[key]
             queue, begins = self._queues.get(key), self.deleted.get(key, 0)

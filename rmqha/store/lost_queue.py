@@ -6,7 +6,7 @@ So is one whose messages were deleted with their topic: of what it held nothing 
 from dataclasses import dataclass
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LostQueue:
     """What memory still knows of it."""
 

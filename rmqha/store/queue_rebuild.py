@@ -36,6 +36,9 @@ _TRY_AGAIN_S: Final = 1.0
 _SHARE: Final = 4
 """Rebuilding takes one part in this many of the time."""
 
+_Begun = tuple[LostQueue, int]
+"""What was known of a queue when its building began, and where what is deleted of it ended."""
+
 
 class QueueRebuildService:
     """Heals lost queues, all that are known at one time with one reading of the log."""
@@ -57,13 +60,12 @@ class QueueRebuildService:
         self._damaged: Final = DamagedQueues(log, queues)
         self._wakeup = trio.Event()
         self._position = 0
+        self._begun: dict[QueueKey, _Begun] = {}
         self._held_by = ""
 
     def take(self, taken: list[LostQueue]) -> None:
         """These have lost their files: build them again. Of deleted ones only what has come since."""
         deleted, lost = [one for one in taken if one.is_deleted], [one for one in taken if not one.is_deleted]
-        for queue in deleted:
-            queue.begins_at = min(queue.begins_at, self._reput.reput_from_offset)
         if deleted:
             logger.info("consume_queue.deleted", count=len(deleted), queues=_names(deleted))
         if lost:
@@ -131,21 +133,35 @@ class QueueRebuildService:
         """Build these queues and put them back. Raises StoreError: none of those that are left is of any use."""
         begun_at = trio.current_time()
         groups: dict[QueueKey, UnitGroup] = {}
+        self._begun = {(queue.topic, queue.queue_id): self._facts_of((queue.topic, queue.queue_id)) for queue in lost}
         try:
             for queue in lost:
                 directory = f"{self._queues.directory}/{queue.topic}/{queue.queue_id}"
                 await self._disk.in_thread(lambda path=directory: self._clear(path))  # type: ignore[misc]
                 groups[queue.topic, queue.queue_id] = UnitGroup(self._queues.make_empty(queue.topic, queue.queue_id))
-            self._position = max(min(queue.begins_at for queue in lost), self._log.min_offset)
+            begins_at = min(self._reput.reput_from_offset, *(queue.begins_at for queue in lost))
+            self._position = max(begins_at, self._log.min_offset)
             while groups and self._position >= self._log.min_offset:
                 await self._next_round(groups)
         finally:
-            for group in groups.values():
-                group.queue.queue.close()
-                self._queues.dirty.pop(group.queue, None)
-        if not groups and (built := [queue for queue in lost if not queue.is_deleted]):
+            self._leave_out([*groups], groups)
+        built = [one for one in lost if not one.is_deleted and one not in self._queues.lost.values()]
+        if built:
             took_s = round(trio.current_time() - begun_at, 3)
             logger.info("consume_queue.rebuilt", count=len(built), queues=_names(built), took_s=took_s)
+
+    def _facts_of(self, key: QueueKey) -> _Begun:
+        return self._queues.lost[key], self._queues.deleted.get(key, 0)
+
+    def _leave_out_changed(self, groups: dict[QueueKey, UnitGroup]) -> None:
+        """Of these more is deleted, or less, than when their building began, which is to begin again."""
+        self._leave_out([key for key in groups if self._facts_of(key) != self._begun[key]], groups)
+
+    def _leave_out(self, keys: list[QueueKey], groups: dict[QueueKey, UnitGroup]) -> None:
+        for key in keys:
+            group = groups.pop(key)
+            group.queue.queue.close()
+            self._queues.dirty.pop(group.queue, None)
 
     def _clear(self, directory: str) -> None:
         """Remove what is left of a queue, the newest first, so that a crash in between leaves no hole."""
@@ -154,6 +170,7 @@ class QueueRebuildService:
                 self._disk.unlink(f"{directory}/{name}")
 
     async def _next_round(self, groups: dict[QueueKey, UnitGroup]) -> None:
+        self._leave_out_changed(groups)
         begun_at, dispatched = trio.current_time(), self._reput.reput_from_offset
         requests, self._position = read_on(self._log, self._position, dispatched)
         for request in requests:
@@ -168,6 +185,7 @@ class QueueRebuildService:
         for key, group in [*groups.items()]:
             if self._position >= self._queues.lost[key].ends_at:
                 await self._keep_end(group, self._queues.lost[key])
+        self._leave_out_changed(groups)
         self._put_back(groups)
         if groups:
             await trio.sleep(_GATHER_S)

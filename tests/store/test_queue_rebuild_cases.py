@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.record.layout import SysFlag
 from rmqha.errors import CorruptLogError, StoreReadError
+from rmqha.store.consume_queue import ConsumeQueue
 from tests.sim.sim_disk import SimDisk, SimMount
 from tests.store.helpers import commit_log, dispatched, message, put, running
 from tests.store.test_damaged_queues import damage_log
@@ -179,3 +180,46 @@ async def test_where_nobody_can_look_for_a_moment_nothing_ends_and_nothing_is_fo
         assert not store.queues.lost
         assert offsets(store, 0) == before[0] + after[0]
         assert offsets(store, 1) == before[1] + after[1]
+
+
+@pytest.mark.parametrize("was", ["deleted", "lost"])
+@pytest.mark.parametrize("becomes", ["deleted again", "shown again"])
+async def test_what_is_deleted_of_a_queue_changes_while_it_is_built(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, was: str, becomes: str
+) -> None:
+    """Of a topic that was deleted twice dispatch missed what lay between, and the broker took nothing any more."""
+    device, key, building, may_go_on = SimDisk(), ("TopicTest", 0), trio.Event(), trio.Event()
+    really = ConsumeQueue.create_file_in_thread
+
+    async def create_when_told(queue: ConsumeQueue) -> None:
+        building.set()
+        await may_go_on.wait()
+        await really(queue)
+
+    async with running(device.mount()) as store:
+        put_before = await put_everywhere(store, rounds=3)
+        await dispatched(store)
+        monkeypatch.setattr(ConsumeQueue, "create_file_in_thread", create_when_told)
+        store.queues.hide({key: 2})
+        if was == "deleted":
+            store.queues.drop_hidden([key], before=put_before[0][2])
+        else:
+            device.remove(f"{DIRECTORY}/0")
+            store.queues.note_missing(f"{DIRECTORY}/0")
+        with trio.fail_after(60):
+            await building.wait()
+        put_meanwhile = await put_everywhere(store, rounds=2)
+        await dispatched(store)
+        if becomes == "deleted again":
+            store.queues.hide({key: 5})
+            store.queues.drop_hidden([key], before=store.max_offset)
+        else:
+            store.queues.show_again([key])
+        put_after = await put_everywhere(store)
+        await dispatched(store)
+        may_go_on.set()
+        await healed(store)
+        assert store.running_flags.dispatch_error is None
+        of_all = [put_before[number] + put_meanwhile[number] + put_after[number] for number in range(2)]
+        assert offsets(store, 0) == (put_after[0] if becomes == "deleted again" else of_all[0])
+        assert offsets(store, 1) == of_all[1]
