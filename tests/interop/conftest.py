@@ -35,13 +35,19 @@ async def java_name_server(tmp_path: Path) -> AsyncIterator[str]:
 
 @pytest.fixture
 def record(record_property: Callable[[str, object], None]) -> Record:
-    """See :class:`Record`."""
+    """See :class:`Record`. Where a test's outcome says it all, the mark ``tries`` is enough."""
 
     def record_all(peer: Peer, *features: str, works: bool | None = None) -> None:
         for feature in features:
             record_property("rmqha", (peer, feature, works))
 
     return record_all
+
+
+@pytest.fixture(autouse=True)
+def _marked(request: pytest.FixtureRequest, record: Record) -> None:
+    for marker in request.node.iter_markers("tries"):
+        record(*marker.args)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

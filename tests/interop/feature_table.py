@@ -21,9 +21,17 @@ def java_client(version: str) -> Peer:
     return Peer("Clients", f"Java {version}")
 
 
+def mqadmin_of(version: str) -> Peer:
+    """RocketMQ's tool; its features are its commands."""
+    return Peer("mqadmin", version)
+
+
 JAVA_CLIENT = java_client(VERSION)
 CPP_CLIENT = Peer("Clients", "C++ 0.4.4")
 JAVASCRIPT_CLIENT = Peer("Clients", "ali-ons 3.12.0")
+BROKER = Peer("Servers", f"broker {VERSION}")
+NAME_SERVER = Peer("Servers", f"name server {VERSION}")
+DLEDGER = Peer("Servers", "DLedger 0.3.1.2")
 
 
 class Record(Protocol):
@@ -50,8 +58,7 @@ def lines_of(tried: Iterable[Tried]) -> Iterator[str]:
     for title, rows in sorted(tables.items()):
         names = sorted({name for cells in rows.values() for name in cells})
         width = max(map(len, [title, *rows]))
-        yield f"{title:<{width}}  " + "  ".join(names)
-        for feature, cells in rows.items():
-            marks = "  ".join(f"{cells.get(name, ''):<{len(name)}}" for name in names)
-            yield f"{feature:<{width}}  {marks}".rstrip()
+        for first, cells in [(title, {name: name for name in names}), *rows.items()]:
+            columns = (f"{cells.get(name, ''):<{max(len(name), len(SKIPPED))}}" for name in names)
+            yield f"{first:<{width}}  {'  '.join(columns)}".rstrip()
         yield ""

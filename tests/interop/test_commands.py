@@ -10,7 +10,10 @@ import trio
 from rmqha.config.java_properties import parse_properties
 from tests.e2e.commands import rmqha
 from tests.e2e.processes import CHECKOUT, reaping
+from tests.interop.feature_table import BROKER
 from tests.interop.peers import JavaBroker
+
+pytestmark = pytest.mark.tries(BROKER, "start with conf/master.conf, tell rmqha status")
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from tests.broker.machines import send_request
 from tests.e2e.processes import Broker, Child, RmqhaBroker, reaping
 from tests.interop.dledger_brokers import MixedBrokers
 from tests.interop.dledger_groups import OURS, java_argv
+from tests.interop.feature_table import JAVA_CLIENT
 from tests.interop.peers import JavaNameServer
 from tests.interop.test_tables import ask
 
@@ -127,6 +128,7 @@ async def clients_of(broker: Broker, kind: str) -> list[str]:
     return sorted(one["clientId"].split("@")[1] for one in shown["connectionSet"])
 
 
+@pytest.mark.tries(JAVA_CLIENT, "share out queues with others", "push, broadcasting")
 async def test_java_consumers_share_out_queues_and_go_on_when_others_go(tmp_path: Path) -> None:
     """The broker itself is their name server. One speaks JSON, the other has binary headers."""
     broker = RmqhaBroker(tmp_path / "broker", {"brokerRole": "ASYNC_MASTER"})
@@ -162,6 +164,7 @@ async def others_come_and_go(broker: RmqhaBroker, rounds: Rounds, a: Consumers, 
     check_order(b)
 
 
+@pytest.mark.tries(JAVA_CLIENT, "consume from a slave")
 async def test_java_consumers_go_on_from_the_slave_when_the_master_is_killed(tmp_path: Path) -> None:
     """All that was acknowledged is consumed; orderly consumers, who lock queues at the master alone, go on with it."""
     name_server = JavaNameServer(tmp_path / "namesrv")
@@ -197,6 +200,7 @@ async def test_java_consumers_go_on_from_the_slave_when_the_master_is_killed(tmp
         name_server.close()
 
 
+@pytest.mark.tries(JAVA_CLIENT, "go on with a DLedger group's next leader")
 async def test_java_consumers_go_on_with_the_next_leader_of_a_dledger_group(tmp_path: Path) -> None:
     """Its broker knows no members and no locks; all that was acknowledged is consumed."""
     name_server = JavaNameServer(tmp_path / "namesrv")

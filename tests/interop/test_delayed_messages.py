@@ -10,6 +10,7 @@ import trio
 from tests.e2e.processes import RmqhaBroker, reaping
 from tests.interop.dledger_brokers import MixedBrokers
 from tests.interop.dledger_groups import JAVA, OURS
+from tests.interop.feature_table import BROKER, JAVA_CLIENT
 from tests.interop.programs import Program, broker_of, names_of, programs
 
 pytestmark = pytest.mark.timeout(600)
@@ -56,6 +57,7 @@ def keys_of(*sent: str) -> set[str]:
     return {one.split(":")[1] for one in sent}
 
 
+@pytest.mark.tries(JAVA_CLIENT, "send delayed", "push, later again", "push, dead letters")
 async def test_a_java_producer_s_delays_and_a_consumer_s_retries(tmp_path: Path) -> None:
     """I12 and I13 with RocketMQ's own clients. Our broker is the name server as well."""
     broker = RmqhaBroker(tmp_path / "broker", CONF)
@@ -93,6 +95,7 @@ async def test_a_java_producer_s_delays_and_a_consumer_s_retries(tmp_path: Path)
                         assert after_ms >= 3000
 
 
+@pytest.mark.tries(BROKER, "go on with the other's delayed messages")
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
 @pytest.mark.parametrize(("first", "second"), [("rmqha", "java"), ("java", "rmqha")])
 async def test_the_other_broker_goes_on_with_delayed_messages(
@@ -134,6 +137,7 @@ async def test_the_other_broker_goes_on_with_delayed_messages(
                 assert early == dict.fromkeys(keys_of(*EARLY), 1)
 
 
+@pytest.mark.tries(BROKER, "go on with the other's delayed messages as leader")
 async def test_leaders_of_both_kinds_deliver_what_the_other_left(tmp_path: Path, java_name_server: str) -> None:
     """A DLedger group: RocketMQ's leader is killed, then ours."""
     names = {"namesrvAddr": java_name_server, "registerNameServerPeriod": 10_000}

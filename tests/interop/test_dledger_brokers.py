@@ -10,6 +10,7 @@ from tests.e2e.load import LoadProducer, Sends, body_of_size
 from tests.e2e.pulling import Pulling
 from tests.interop.dledger_brokers import MixedBrokers
 from tests.interop.dledger_groups import JAVA, OURS
+from tests.interop.feature_table import BROKER
 
 LIVES: dict[tuple[str, ...], list[str]] = {
     (JAVA, JAVA, OURS): ["n2", "n1"],
@@ -17,7 +18,7 @@ LIVES: dict[tuple[str, ...], list[str]] = {
 }
 """Groups, and which of their brokers lead and are killed."""
 BATCH = 20
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.tries(BROKER, "lead or follow in a DLedger group")]
 
 
 BODIES = {

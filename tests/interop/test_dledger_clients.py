@@ -16,6 +16,7 @@ from rmqha.codec.remoting import RemotingCommand
 from tests.e2e.processes import Child
 from tests.interop.dledger_brokers import MixedBrokers
 from tests.interop.dledger_groups import JAVA, OURS, java_argv
+from tests.interop.feature_table import JAVA_CLIENT
 from tests.interop.peers import JavaNameServer
 from tests.interop.test_tables import ask, fill, tables_of, wait_tables
 
@@ -62,6 +63,7 @@ async def group_with_clients(directory: Path, kinds: Sequence[str]) -> AsyncIter
         name_server.close()
 
 
+@pytest.mark.tries(JAVA_CLIENT, "go on with a DLedger group's next leader")
 async def test_clients_go_on_with_the_next_leader(tmp_path: Path) -> None:
     """Two groups at once: most of the time goes by in waiting for what RocketMQ does every few seconds."""
     async with trio.open_nursery() as nursery:

@@ -10,6 +10,7 @@ import trio
 from rmqha.codec.dledger_entry import encode_blank
 from tests.e2e.dledger_groups import DATA_SIZE, NAME, Group, running
 from tests.interop.dledger_groups import JAVA, OURS, MixedGroup, java_argv
+from tests.interop.feature_table import DLEDGER
 from tests.interop.peers import JAVA_OPTIONS, rocketmq_libs
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "dledger" / "wire.txt"
@@ -17,6 +18,7 @@ GROUPS = [[JAVA, JAVA, JAVA], [JAVA, JAVA, OURS], [JAVA, OURS, OURS], [OURS, OUR
 NAMES = [" ".join(kinds) for kinds in GROUPS]
 
 
+@pytest.mark.tries(DLEDGER, "write the recorded frames")
 def test_java_writes_what_is_recorded() -> None:
     argv = ["java", *JAVA_OPTIONS, "-cp", f"{rocketmq_libs()}/*", str(Path(__file__).parent / "Wire.java")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
@@ -37,6 +39,7 @@ async def handed_over(group: Group, member_id: str) -> list[int]:
             await group.healthy()
 
 
+@pytest.mark.tries(DLEDGER, "lead or follow in a group")
 @pytest.mark.parametrize("kinds", GROUPS, ids=NAMES)
 async def test_each_member_leads_in_turn_and_all_have_the_same(tmp_path: Path, kinds: list[str]) -> None:
     written: dict[int, str] = {}
@@ -56,6 +59,7 @@ async def test_each_member_leads_in_turn_and_all_have_the_same(tmp_path: Path, k
         assert {line["index"] for line in first if "index" in line} >= written.keys()
 
 
+@pytest.mark.tries(DLEDGER, "go on when a leader is killed")
 @pytest.mark.parametrize("kinds", GROUPS, ids=NAMES)
 async def test_after_a_leader_was_killed_nothing_acknowledged_is_lost(tmp_path: Path, kinds: list[str]) -> None:
     with running(MixedGroup(tmp_path, kinds)) as group:
@@ -76,6 +80,7 @@ async def test_after_a_leader_was_killed_nothing_acknowledged_is_lost(tmp_path: 
         assert {bodies[index] for index in after} == {"after"}
 
 
+@pytest.mark.tries(DLEDGER, "be repaired by our leader")
 async def test_a_leader_of_ours_repairs_a_java_member_that_a_java_leader_cannot(tmp_path: Path) -> None:
     """It was killed when it had ended a data file, and written nothing yet into the next."""
     with running(MixedGroup(tmp_path, [JAVA, JAVA, OURS])) as group:
@@ -109,6 +114,7 @@ async def wait_for(group: Group, index: int) -> None:
             await trio.sleep(0.2)
 
 
+@pytest.mark.tries(DLEDGER, "append and read as a client")
 async def test_java_s_client_appends_to_our_group_and_reads(tmp_path: Path) -> None:
     with running(Group(tmp_path)) as group:
         group.start()

@@ -14,6 +14,9 @@ from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.errors import MQBrokerError, RemoteProtocolError, RemotingError
 from tests.e2e.dledger_groups import NAME, Group, running
 from tests.interop.dledger_groups import JAVA, OURS, MixedGroup
+from tests.interop.feature_table import DLEDGER
+
+pytestmark = pytest.mark.tries(DLEDGER, "go on when leaders are killed under load")
 
 KILLS = int(os.environ.get("RMQHA_INTEROP_KILLS", "4"))
 CLIENTS = 8

@@ -19,6 +19,7 @@ from tests.broker.machines import send_request
 from tests.e2e.commitlog import read_records
 from tests.e2e.load import LoadProducer, Sends, body_of_size
 from tests.e2e.processes import Broker, RmqhaBroker, reaping
+from tests.interop.feature_table import BROKER, mqadmin_of
 from tests.interop.peers import rocketmq_libs
 from tests.interop.test_live_pairs import KINDS
 from tests.interop.test_tables import ask
@@ -97,6 +98,7 @@ async def missed(broker: Broker) -> list[str]:
     return found_less
 
 
+@pytest.mark.tries(BROKER, "go on with the other's index")
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
 @pytest.mark.parametrize(("writer", "reader"), [("rmqha", "java"), ("java", "rmqha")])
 async def test_an_index_is_gone_on_with_by_the_other_broker(
@@ -134,6 +136,7 @@ def mqadmin(broker: Broker, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.tries(mqadmin_of("4.9.7"), "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgById")
 async def test_mqadmin_finds_messages_by_key_unique_key_and_id(tmp_path: Path) -> None:
     broker = RmqhaBroker(tmp_path / "broker", CONF)
     with reaping(broker):

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from rmqha.cli.main import run
+from tests.interop.feature_table import DLEDGER
 from tests.interop.ledgers import SIZES, java, script_of
+
+pytestmark = pytest.mark.tries(DLEDGER, "have entries shown by rmqha dledger dump")
 
 
 def dumped(base: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

@@ -3,13 +3,17 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from rmqha.spark import ReadOptions, ReadReport, iter_batches
 from rmqha.spark.commit_log import open_log
 from tests.e2e.load import LoadProducer, Sends, body_of_size
 from tests.e2e.processes import free_ports, give_back, reaping
+from tests.interop.feature_table import BROKER
 from tests.interop.test_live_pairs import KINDS
+
+pytestmark = pytest.mark.tries(BROKER, "have messages of a DLedger member read by Spark")
 
 DATA_SIZE = 256 * 1024
 

@@ -15,7 +15,10 @@ from rmqha.errors import CorruptLogError
 from rmqha.store.os_disk import OsDisk
 from tests.dledger.defaults import store_config
 from tests.dledger.members import all_of, cut_to, follow, lead, put
+from tests.interop.feature_table import DLEDGER
 from tests.interop.ledgers import DATA_SIZE, INDEX_SIZE, SIZES, Entry, java, script_of
+
+pytestmark = pytest.mark.tries(DLEDGER, "open the other's store")
 
 
 def ours(base: Path, *, acks_flushed: bool = True) -> DLedgerMmapFileStore:

@@ -9,6 +9,7 @@ import trio
 from tests.e2e.commitlog import HeldMessages, wait_identical
 from tests.e2e.load import LoadProducer, Sends, body_of_size, wait_in_sync
 from tests.e2e.processes import Broker, RmqhaBroker, reaping
+from tests.interop.feature_table import BROKER
 from tests.interop.peers import JavaBroker
 
 MESSAGE_SIZE_MAX = 4 << 20
@@ -28,6 +29,7 @@ def mixed_pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple
         yield master, slave
 
 
+@pytest.mark.tries(BROKER, "be master or slave in a pair")
 async def test_each_side_is_killed_and_returns(mixed_pair: tuple[Broker, Broker]) -> None:
     """Messages from 1 byte to the maximum; what was acknowledged is in both logs, which are equal."""
     master, slave = mixed_pair
@@ -55,6 +57,7 @@ async def test_each_side_is_killed_and_returns(mixed_pair: tuple[Broker, Broker]
         assert not missing, f"the {broker.directory.name} lacks acknowledged {sorted(missing)[:5]}"
 
 
+@pytest.mark.tries(BROKER, "be refused as master of another group")
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [

@@ -1,9 +1,6 @@
 """mqadmin manages a pair of rmqha's brokers: what each command prints is read, for its exit code says nothing."""
 
 import re
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +8,7 @@ import pytest
 import trio
 
 from tests.e2e.processes import RmqhaBroker, reaping
+from tests.interop.feature_table import Record, mqadmin_of
 from tests.interop.mqadmin import mqadmin
 from tests.interop.test_consumers import Consumers, Rounds
 
@@ -21,12 +19,13 @@ _FAILED = re.compile(r"Exception|^\tat |command .* failed", re.MULTILINE)
 
 @dataclass
 class Report:
-    """What became of each command: a table, at the end."""
+    """Runs commands, and notes what became of each."""
 
     directory: Path
     version: str
     name_server: str
-    rows: list[tuple[str, str]] = field(default_factory=list)
+    record: Record
+    problems: list[str] = field(default_factory=list)
 
     async def run(self, command: str, arguments: str, *expected: str, may_fail: bool = False, tries: int = 1) -> str:
         """Run a command; it has to print something that each of ``expected`` matches, at one of several ``tries``."""
@@ -39,30 +38,10 @@ class Report:
             problem = f"does not print {missing}: {out}" if missing or failed else ""
             if not problem:
                 break
-        self.rows.append((command, problem))
+        self.record(mqadmin_of(self.version), command, works=not problem)
+        if problem:
+            self.problems.append(f"{command} {problem}")
         return out
-
-    def table(self) -> str:
-        """Command by command."""
-        worst: dict[str, str] = {}
-        for command, problem in self.rows:
-            worst[command] = worst.get(command, "") or problem
-        lines = [f"  {command:<24}{'FAILED' if problem else 'works'}" for command, problem in worst.items()]
-        return f"\nmqadmin {self.version} with rmqha\n" + "\n".join(lines) + "\n"
-
-    @property
-    def problems(self) -> list[str]:
-        return [f"{command} {problem}" for command, problem in self.rows if problem]
-
-
-@contextmanager
-def told(report: Report, capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """Print the table, whatever happens."""
-    try:
-        yield
-    finally:
-        with capsys.disabled():
-            sys.stdout.write(report.table())
 
 
 def found(pattern: str, out: str) -> str:
@@ -145,7 +124,7 @@ async def delete_topics(report: Report) -> None:
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "4.9.8"])
-async def test_mqadmin_manages_a_pair(tmp_path: Path, version: str, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_mqadmin_manages_a_pair(tmp_path: Path, version: str, record: Record) -> None:
     """The brokers themselves are the name server."""
     master = RmqhaBroker(tmp_path / "master", {"brokerRole": "SYNC_MASTER"})
     ha_address = f"127.0.0.1:{master.ports.ha}"
@@ -154,30 +133,28 @@ async def test_mqadmin_manages_a_pair(tmp_path: Path, version: str, capsys: pyte
         await master.start()
         slave.conf |= {"namesrvAddr": master.address}
         await slave.start()
-        report = Report(tmp_path, version, master.address)
-        with told(report, capsys):
-            await manage_topics(report, master.address)
-            await send_and_query(report)
-            await look_at_brokers(report, master.address, slave.address)
-            rounds, consumers = Rounds(master), Consumers(tmp_path, master.address, "a")
-            try:
-                await look_after_consumers(report, rounds, consumers, master.address)
-            finally:
-                consumers.running.reap()
-            await delete_topics(report)
+        report = Report(tmp_path, version, master.address, record)
+        await manage_topics(report, master.address)
+        await send_and_query(report)
+        await look_at_brokers(report, master.address, slave.address)
+        rounds, consumers = Rounds(master), Consumers(tmp_path, master.address, "a")
+        try:
+            await look_after_consumers(report, rounds, consumers, master.address)
+        finally:
+            consumers.running.reap()
+        await delete_topics(report)
         assert not report.problems, "\n".join(report.problems)
 
 
-async def test_mqadmin_5_tells_how_replication_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_mqadmin_5_tells_how_replication_goes(tmp_path: Path, record: Record) -> None:
     master = RmqhaBroker(tmp_path / "master", {"brokerRole": "SYNC_MASTER"})
     ha_address = f"127.0.0.1:{master.ports.ha}"
     slave = RmqhaBroker(tmp_path / "slave", {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": ha_address})
     with reaping(master, slave):
         await master.start()
         await slave.start()
-        report = Report(tmp_path, "5.3.3", master.address)
-        with told(report, capsys):
-            await report.run("clusterList", "", rf"^cluster +pair +0 +{master.address} ")
-            await report.run("haStatus", f"-b {master.address}", r"^127\.0\.0\.1:\d+ .* OK ")
-            await report.run("haStatus", f"-b {slave.address}", ha_address)
+        report = Report(tmp_path, "5.3.3", master.address, record)
+        await report.run("clusterList", "", rf"^cluster +pair +0 +{master.address} ")
+        await report.run("haStatus", f"-b {master.address}", r"^127\.0\.0\.1:\d+ .* OK ")
+        await report.run("haStatus", f"-b {slave.address}", ha_address)
         assert report.problems == []

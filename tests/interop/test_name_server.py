@@ -14,6 +14,7 @@ from tests.broker.machines import send_request
 from tests.e2e.commitlog import wait_identical
 from tests.e2e.name_servers import RmqhaNameServer
 from tests.e2e.processes import Broker, RmqhaBroker, reaping
+from tests.interop.feature_table import BROKER, JAVA_CLIENT, NAME_SERVER, mqadmin_of
 from tests.interop.mqadmin import mqadmin, mqadmin_until
 from tests.interop.peers import JavaBroker, JavaNameServer
 from tests.interop.test_dledger_clients import Clients
@@ -40,6 +41,8 @@ def a_pair(directory: Path, kinds: str, name_server: str) -> tuple[Broker, Broke
     return master, of_slave(directory / "slave", {"brokerRole": "SLAVE", "brokerId": 1, **keys})
 
 
+@pytest.mark.tries(JAVA_CLIENT, "find brokers at our name server")
+@pytest.mark.tries(BROKER, "register at our name server")
 @pytest.mark.parametrize("kinds", ["java java", "java rmqha", "rmqha java"])
 async def test_slaves_find_their_masters_and_clients_both(
     tmp_path: Path, name_server: RmqhaNameServer, kinds: str
@@ -68,6 +71,18 @@ async def test_slaves_find_their_masters_and_clients_both(
             clients.running.reap()
 
 
+@pytest.mark.tries(
+    mqadmin_of("4.9.7"),
+    "clusterList",
+    "topicList",
+    "topicRoute",
+    "topicClusterList",
+    "updateKvConfig",
+    "deleteKvConfig",
+    "wipeWritePerm",
+    "addWritePerm",
+    "getNamesrvConfig",
+)
 async def test_mqadmin_manages_a_name_server(tmp_path: Path, name_server: RmqhaNameServer) -> None:
     await name_server.start()
     broker = JavaBroker(
@@ -106,6 +121,8 @@ async def manage(directory: Path, broker: Broker, name_server: str) -> None:
     assert '"perm":6' in re.sub(r"\s", "", await admin("topicRoute", "-t", "travels"))
 
 
+@pytest.mark.tries(JAVA_CLIENT, "find brokers at our broker")
+@pytest.mark.tries(BROKER, "register at our broker")
 async def test_a_broker_does_for_a_name_server(tmp_path: Path) -> None:
     """Clients and mqadmin are given the addresses of both brokers, the slave its master's; the master ends."""
     master = RmqhaBroker(tmp_path / "master", {"brokerRole": "ASYNC_MASTER", **COMMON})
@@ -132,6 +149,7 @@ async def test_a_broker_does_for_a_name_server(tmp_path: Path) -> None:
             clients.running.reap()
 
 
+@pytest.mark.tries(NAME_SERVER, "tell where our brokers are")
 async def test_our_brokers_are_found_at_rocketmqs_name_server(tmp_path: Path) -> None:
     name_server = JavaNameServer(tmp_path / "namesrv")
     master, slave = a_pair(tmp_path, "rmqha rmqha", name_server.address)

@@ -14,8 +14,11 @@ from tests.e2e.processes import Broker, Ports, free_ports, give_back, reaping
 from tests.e2e.pulling import Pulling
 from tests.interop.dledger_brokers import MixedBrokers
 from tests.interop.dledger_groups import JAVA, OURS
+from tests.interop.feature_table import BROKER
 from tests.interop.peers import JavaBroker
 from tests.interop.test_live_pairs import KINDS
+
+pytestmark = pytest.mark.tries(BROKER, "go on behind a classic log and a DLedger log")
 
 SEGMENT = 256 * 1024
 CLASSIC: dict[str, Any] = {"brokerRole": "ASYNC_MASTER", "mappedFileSizeCommitLog": SEGMENT}

@@ -6,10 +6,12 @@ import pytest
 
 from tests.e2e.processes import Child, RmqhaBroker, reaping
 from tests.interop.dledger_groups import java_argv
+from tests.interop.feature_table import JAVA_CLIENT
 
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.tries(JAVA_CLIENT, "request and reply")
 async def test_a_java_producer_gets_the_replies_of_a_java_consumer(tmp_path: Path) -> None:
     broker = RmqhaBroker(tmp_path / "broker", {"brokerRole": "ASYNC_MASTER"})
     with reaping(broker):

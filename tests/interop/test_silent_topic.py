@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import trio
 
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -9,8 +10,11 @@ from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
 from tests.broker.machines import pull_request, send_request
 from tests.e2e.processes import RmqhaBroker, reaping
+from tests.interop.feature_table import BROKER
 from tests.interop.peers import JavaBroker
 from tests.interop.test_tables import COMMON, ask
+
+pytestmark = pytest.mark.tries(BROKER, "go on in a queue that begins where it ended elsewhere")
 
 SILENT = "silent"
 

@@ -10,7 +10,10 @@ from tests.e2e.commitlog import first_difference
 from tests.e2e.load import LoadProducer, Sends, body_of_size
 from tests.e2e.processes import Broker, reaping
 from tests.e2e.pulling import assert_serves_its_log
+from tests.interop.feature_table import BROKER
 from tests.interop.test_live_pairs import KINDS, SIZES
+
+pytestmark = pytest.mark.tries(BROKER, "serve the other's store")
 
 CONF = {"brokerRole": "ASYNC_MASTER", "mappedFileSizeCommitLog": 6 << 20, "mappedFileSizeConsumeQueue": 2_000}
 

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from rmqha.codec import java_json
@@ -17,6 +18,7 @@ from rmqha.remoting.server import RemotingServer
 from rmqha.transport import TcpNetwork
 from tests.broker.machines import send_request
 from tests.e2e.processes import Broker, RmqhaBroker, reaping
+from tests.interop.feature_table import BROKER
 from tests.interop.peers import JavaBroker
 from tests.settings import remoting_limits
 
@@ -85,6 +87,7 @@ async def name_server(master: Broker) -> AsyncIterator[str]:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.tries(BROKER, "give our slave its tables")
 async def test_our_slave_gets_them_from_a_java_master_by_its_one_port(tmp_path: Path) -> None:
     master = JavaBroker(tmp_path / "master", {"brokerRole": "ASYNC_MASTER", **COMMON})
     links = {"haMasterAddress": master.ha_address, "masterAddress": master.address}
@@ -96,6 +99,7 @@ async def test_our_slave_gets_them_from_a_java_master_by_its_one_port(tmp_path: 
         await wait_tables(slave)
 
 
+@pytest.mark.tries(BROKER, "tell our slave where its queues end")
 async def test_our_slave_learns_where_a_java_masters_silent_queues_end(tmp_path: Path) -> None:
     """RocketMQ does not know our request: it is asked queue by queue."""
     master = JavaBroker(tmp_path / "master", {"brokerRole": "ASYNC_MASTER", **COMMON})
@@ -119,6 +123,7 @@ async def test_our_slave_learns_where_a_java_masters_silent_queues_end(tmp_path:
         assert (await ask(slave, max_offset_of_travels())).ext_fields["offset"] == str(end)
 
 
+@pytest.mark.tries(BROKER, "have our master's tables")
 async def test_a_java_slave_gets_them_from_our_master(tmp_path: Path) -> None:
     """It asks for topics on listenPort - 2 and for the rest on listenPort, as its name server told it."""
     master = RmqhaBroker(tmp_path / "master", {"brokerRole": "ASYNC_MASTER", **COMMON})

@@ -10,6 +10,7 @@ import trio
 from tests.e2e.processes import RmqhaBroker, reaping
 from tests.interop.dledger_brokers import MixedBrokers
 from tests.interop.dledger_groups import JAVA, OURS
+from tests.interop.feature_table import BROKER, JAVA_CLIENT
 from tests.interop.programs import Program, broker_of, names_of, programs
 
 pytestmark = pytest.mark.timeout(600)
@@ -50,6 +51,7 @@ def committed(keys: list[str]) -> set[str]:
     return {key for key in keys if "commit" in key}
 
 
+@pytest.mark.tries(JAVA_CLIENT, "send in transactions", "be asked about transactions")
 async def test_a_java_producer_s_transactions(tmp_path: Path) -> None:
     """Our broker is the name server as well. Each commit is consumed once, nothing else ever."""
     broker = RmqhaBroker(tmp_path / "broker", CONF)
@@ -76,6 +78,7 @@ async def test_a_java_producer_s_transactions(tmp_path: Path) -> None:
                 assert {facts[4] for facts in producer.told("asked")} == {"true"}
 
 
+@pytest.mark.tries(BROKER, "go on with the other's half messages")
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
 @pytest.mark.parametrize(("first", "second"), [("rmqha", "java"), ("java", "rmqha")])
 async def test_the_other_broker_goes_on_with_half_messages(
@@ -108,6 +111,7 @@ async def test_the_other_broker_goes_on_with_half_messages(
                 assert {key: times for key, times in got.items() if times > 1} == {}
 
 
+@pytest.mark.tries(BROKER, "go on with the other's half messages as leader")
 async def test_leaders_of_both_kinds_ask_about_what_the_other_left(tmp_path: Path, java_name_server: str) -> None:
     """A DLedger group: RocketMQ's leader is killed, then ours."""
     names = {"namesrvAddr": java_name_server, "registerNameServerPeriod": 10_000}
