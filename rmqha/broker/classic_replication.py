@@ -18,7 +18,7 @@ from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.name_servers import FoundMaster, Identity, NameServers
-from rmqha.broker.queue_ends_client import QueueEndsClient, address_behind
+from rmqha.broker.queue_ends_client import QueueEndsClient, address_behind, not_learned
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.route import MASTER_ID
 from rmqha.config import BrokerConfig, split_address
@@ -262,18 +262,9 @@ class ClassicReplication:
             "catch_up": self.catch_up.info(),
             "ha": _plain(self.ha_service.info()),
             "ha_client": _plain(self.ha_client.info()) if self.ha_client is not None else None,
-            "not_learned": self._not_learned(),
+            "not_learned": not_learned(self.master_link, self._followed_ends),
             "not_registered": self._names.not_registered(),
         }
-
-    def _not_learned(self) -> list[str]:
-        """What a slave should have from its master beside the log, and could not get the last time it asked."""
-        ends = self._followed_ends
-        asked = (
-            ("topics, groups and consumers' offsets were not taken over", self.master_link.failure),
-            ("it should not be made master: where queues end is unknown", ends.failure if ends else ""),
-        )
-        return [f"{what}: {why}" for what, why in asked if why]
 
 
 def _plain(value: Any) -> Any:

@@ -326,6 +326,7 @@ class DLedgerReplication:
             "role": state.role.value,
             "broker_id": MASTER_ID if is_master else self._config.broker_id,
             "is_master": is_master,
+            "not_learned": self._tables.not_learned() if state.is_follower else [],
             "not_registered": self._names.not_registered(),
             "dledger": {"group": self._member.group, "id": state.self_id, "leader": state.leader_id}
             | {"peers": {peer: join_address(*address) for peer, address in self._member.peers.items()}}

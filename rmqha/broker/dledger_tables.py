@@ -15,7 +15,7 @@ from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.name_servers import NameServers
-from rmqha.broker.queue_ends_client import QueueEndsClient
+from rmqha.broker.queue_ends_client import QueueEndsClient, not_learned
 from rmqha.config import BrokerConfig
 from rmqha.dledger.dledger_client import open_dledger_client
 from rmqha.dledger.server_options import ServerOptions
@@ -52,6 +52,8 @@ class DLedgerTables:
         self._plain: Final = network
         self._network: Final = secured(network, *options.client_tls(config))
         self._link: Final = MasterLink(self._network, config, metadata, group=group)
+        self._ends: QueueEndsClient | None = None
+        """Of the leader that is followed."""
 
     async def find_broker(self, leader_id: str) -> str:
         """``host:port`` of the broker of the member that leads; asks until it says so."""
@@ -82,7 +84,8 @@ class DLedgerTables:
 
     async def follow(self, address: str) -> None:
         """Keep the tables like those of the master at ``address``, until cancelled."""
-        ends = QueueEndsClient(
+        self._link.failure = ""
+        self._ends = ends = QueueEndsClient(
             self._network,
             address,
             store=self._store,
@@ -104,3 +107,7 @@ class DLedgerTables:
             await ends.run()
             while self._store.min_offset == begins_at:  # noqa: ASYNC110 - a log that begins anew tells nobody
                 await trio.sleep(_AGAIN_S)
+
+    def not_learned(self) -> list[str]:
+        """What a follower could not get from its leader's broker the last time it asked, a sentence each."""
+        return not_learned(self._link, self._ends)

@@ -6,7 +6,14 @@ from typing import Any, Final
 import structlog
 import trio
 
-from rmqha.broker.master_link import HA_PORT_DISTANCE, RPC_TIMEOUT_S, TABLE_TIMEOUT_S, open_link, read_table
+from rmqha.broker.master_link import (
+    HA_PORT_DISTANCE,
+    RPC_TIMEOUT_S,
+    TABLE_TIMEOUT_S,
+    MasterLink,
+    open_link,
+    read_table,
+)
 from rmqha.broker.queue_ends import ENTRIES_MAX, QueueEnds
 from rmqha.broker.topic_config_manager import decode_topics
 from rmqha.codec.acl import SessionCredentials
@@ -135,6 +142,15 @@ def _queue_nums(value: dict[str, Any]) -> dict[str, int]:
     if sum(queue_nums.values()) > ENTRIES_MAX:
         raise RemoteProtocolError(f"its topics have more than {ENTRIES_MAX} queues, the limit")
     return queue_nums
+
+
+def not_learned(link: MasterLink, ends: QueueEndsClient | None) -> list[str]:
+    """What a slave should have from its master beside the log, and could not get the last time it asked."""
+    asked = (
+        ("topics, groups and consumers' offsets were not taken over", link.failure),
+        ("it should not be made master: where queues end is unknown", ends.failure if ends else ""),
+    )
+    return [f"{what}: {why}" for what, why in asked if why]
 
 
 async def _invoke(

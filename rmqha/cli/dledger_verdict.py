@@ -77,6 +77,7 @@ def _troubles(facts: Facts) -> list[str]:
     if facts["role"] == "FOLLOWER" and not member["master"]:
         address = f"the address of its leader's broker ({member['leader']})"
         troubles.append(f"{address} is unknown: topics are not taken over. Of RocketMQ's brokers namesrvAddr tells it")
+    troubles += facts.get("not_learned", ())
     if member.get("lacks", 0) > LAG_MAX:
         troubles.append(f"it lacks {member['lacks']:,} committed entries of its leader's")
     return troubles

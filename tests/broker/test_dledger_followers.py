@@ -17,6 +17,8 @@ from rmqha.codec.dledger_wire import MetadataResponse
 from rmqha.dledger.dledger_client import DLedgerClient
 from rmqha.dledger.dledger_commit_log import DLedgerCommitLog
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
+from rmqha.errors import RemoteProtocolError
+from rmqha.remoting.client import RemotingClient
 from tests.broker.dledger_brokers import BrokerGroup, Node
 from tests.broker.machines import send_request
 from tests.broker.test_dledger_broker import asked, bodies, group_of
@@ -153,6 +155,30 @@ async def test_followers_learn_where_queues_ended_whose_messages_are_gone(autoju
         await group.wait(lambda: ("gone", 0) in set(late.running.queue_ends), limit_s=SOON_S)
         table = await late.running.queue_ends.to_json_in_turns()
         assert table["queueEnds"]["gone"] == {0: 7}
+
+
+async def test_a_follower_says_what_it_could_not_get_from_its_leader_s_broker(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It replicates all the same, and may be the next leader: consumers would begin anew."""
+    check_group, is_reached = MasterLink.check_group, False
+
+    async def check_if_reached(link: MasterLink, client: RemotingClient) -> None:
+        if not is_reached:
+            raise RemoteProtocolError("not reached")
+        await check_group(link, client)
+
+    async with group_of() as group:
+        await group.send(b"0")
+        late = (await followers_of(group))[0]
+        await late.stop()
+        monkeypatch.setattr(MasterLink, "check_group", check_if_reached)
+        await late.start()
+        await group.wait(lambda: len(late.replication.facts()["not_learned"]) == 2, limit_s=SOON_S)
+        for told in late.replication.facts()["not_learned"]:
+            assert told.endswith(": not reached")
+        is_reached = True
+        await group.wait(lambda: late.replication.facts()["not_learned"] == [], limit_s=15)
 
 
 async def test_who_begins_anew_learns_where_queues_ended_that_it_never_had(autojump_clock: MockClock) -> None:

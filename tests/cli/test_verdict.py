@@ -153,6 +153,11 @@ FOLLOWS: Final[dict[str, Any]] = {"role": "FOLLOWER", "leader": "n1", "master": 
     [
         (member(), "ok", ""),
         (member(**FOLLOWS), "ok", ""),
+        (
+            member(**FOLLOWS) | {"not_learned": ["where queues end is unknown"]},
+            "degraded",
+            "where queues end is unknown",
+        ),
         (member(members=[view("n1"), gone("n2")]), "degraded", "n2 cannot be reached for 3 min: Connection refused"),
         (member(members=[gone("n1"), gone("n2")]), "failed", "a majority is missing: 2 of 3 members are away"),
         (member(members=[gone("n1"), gone("n2")]), "failed", "n1 cannot be reached for 3 min"),
