@@ -173,6 +173,15 @@ async def test_after_so_many_questions_it_is_put_aside(machine: Machine, autojum
         assert broker.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0) == 3
 
 
+async def test_nobody_has_a_half_message_written_again_for_ever(machine: Machine, autojump_clock: MockClock) -> None:
+    """What is older than fileReservedTime is put aside; what a client says to be born in a thousand years was not."""
+    async with machine.broker(transactionCheckMax="2") as broker, producer_of(machine) as producer:
+        await producer.prepare(b"x", properties="CHECK_IMMUNITY_TIME_IN_SECONDS\x011", g=str(2**62))
+        await trio.sleep(40)
+        assert [aside.body for aside in await seen(broker, topic=CHECK_MAX_TIME_TOPIC)] == [b"x"]
+        assert len(await seen(broker, topic=HALF_TOPIC)) == 3
+
+
 async def test_any_producer_of_the_group_is_asked(machine: Machine, autojump_clock: MockClock) -> None:
     async with machine.broker() as broker, producer_of(machine) as other, producer_of(machine, group="X") as stranger:
         await stranger.join()

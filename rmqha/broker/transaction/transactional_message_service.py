@@ -172,6 +172,8 @@ class TransactionalMessageService:
         if half.store_timestamp_ms >= begun_ms:
             return False
         immunity_s = number_property(half, CHECK_IMMUNITY_TIME)
+        if age_s < -self._rules.file_reserved_time_s:
+            immunity_s = None  # born far in the future: it would be written again in each round for ever
         if immunity_s is None and 0 <= age_s < self._rules.transaction_time_out_s:
             return False
         return await self._renew(half, mastership, asks=immunity_s is None or age_s >= immunity_s)
