@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rmqha.codec.record.scan import Stop, scan_records
+from rmqha.store.index_keys import hashes_of
 from tests.sim.held import COMMIT_LOG
 from tests.sim.visible import decoded
 from tests.store.helpers import commit_log
@@ -28,12 +29,33 @@ def check_at_rest(checker: "Checker") -> None:
     for node in checker.world.nodes.values():
         server = node.process.broker.server if node.process is not None else None
         assert server is not None, "the world waited for it"
+        _check_index(checker, node)
         in_flight = {
             c.peer: (c.in_flight.requests, c.in_flight.size) for c in server.connections if c.in_flight.requests
         }
         kept = server.capacity.used_bytes, server.capacity.owed.size
         if in_flight or any(kept):
             checker.violation("I9", f"{node.name} has {kept} bytes in flight, and owed, at rest: {in_flight}")
+
+
+def _check_index(checker: "Checker", node: "SimNode") -> None:
+    """I10: at rest the index has each key of each message once, in the log's order."""
+    assert node.process is not None, "the world waited for it"
+    store = node.process.broker.store
+    if not store.index.is_complete:
+        if not store.index.failed:
+            checker.violation("I10", f"{node.name}: the index is at {store.index.position}: {store.index.describe()}")
+        return
+    there = [entry for file in store.index.files for entry in [*file.last_entries()][::-1]]
+    at, expected = store.min_offset, list[tuple[int, int]]()
+    while at < store.reput_from_offset:
+        requests, behind = store.commit_log.records(at, store.reput_from_offset)
+        expected += [(code, request.commit_log_offset) for request in requests for code in hashes_of(request)]
+        if behind == at:
+            break
+        at = behind
+    if [entry for entry in there if entry[1] >= store.min_offset] != expected:
+        checker.violation("I10", f"{node.name}: the index has {len(there)} entries, the log {len(expected)} keys")
 
 
 def _check_same_log(checker: "Checker", master: "SimNode", node: "SimNode") -> None:
