@@ -65,9 +65,10 @@ def _number(number: int) -> bytes:
 def _request(messages: list[Message]) -> RemotingCommand:
     """One message, or a batch."""
     message = messages[0]
+    properties = f"TAGS\x01t\x02UNIQ_KEY\x01{message.number:032X}\x02KEYS\x01a b"
     fields = {
         "a": "sim", "b": message.topic, "c": "TBW102", "d": str(QUEUES), "e": str(message.queue_id), "f": "0",
-        "g": "1700000000000", "h": "0", "i": f"TAGS\x01t\x02UNIQ_KEY\x01{message.number:032X}\x02KEYS\x01a b", "j": "0", "k": "false", "m": "false",
+        "g": "1700000000000", "h": "0", "i": properties, "j": "0", "k": "false", "m": "false",
     }  # fmt: skip
     if message.how == "batch":
         body = encode_batch(BatchEntry(0, one.body, _TAGGED) for one in messages)
