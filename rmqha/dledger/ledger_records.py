@@ -20,6 +20,7 @@ from rmqha.codec.dledger_entry import (
     start_position,
 )
 from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
+from rmqha.codec.record.ends import RecordEnds
 from rmqha.codec.record.layout import MESSAGE_MAGIC, RECORD_SIZE_MIN, enters_queue, fields_struct
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.mmap_file import MmapFile
@@ -62,6 +63,7 @@ class LedgerRecords:
         self._ledger: Final = ledger
         self._data: Final = ledger.data_file_list
         self._delay_levels_ms: Final = delay_levels_ms
+        self._ends: Final = RecordEnds()
 
     def extents(self, start: int = 0) -> list[LedgerExtent]:
         """See :meth:`Log.extents`: one for each data file."""
@@ -125,7 +127,9 @@ class LedgerRecords:
 
     def _message(self, view: memoryview, at: int, end: int, *, base: int) -> list[DispatchRequest]:
         """The message that fills the body of an entry."""
-        found, behind = read_dispatch(view, at, end, phy_offset_base=base, delay_levels_ms=self._delay_levels_ms)
+        found, behind = read_dispatch(
+            view, at, end, phy_offset_base=base, delay_levels_ms=self._delay_levels_ms, ends=self._ends
+        )
         if behind != end or len(found) != 1:
             text = "the body of an entry is not one message: what was appended to this group that no broker made?"
             raise CorruptLogError(base + at, text)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
+from rmqha.codec.record.ends import RecordEnds
 from rmqha.codec.record.layout import MESSAGE_MAGIC, RECORD_SIZE_MIN, fields_struct
 from rmqha.codec.record.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError
@@ -45,6 +46,7 @@ class SegmentReader:
     def __init__(self, segments: MappedFileQueue, delay_levels_ms: Sequence[int]) -> None:
         self._segments: Final = segments
         self._delay_levels_ms: Final = delay_levels_ms
+        self._ends: Final = RecordEnds()
 
     def extents(self, start: int = 0) -> list[SegmentExtent]:
         """See :meth:`Log.extents`: one for each segment."""
@@ -62,7 +64,12 @@ class SegmentReader:
         for round_bytes in (_ROUND_BYTES, _RECORD_BYTES, limit):  # the others, if one record is larger than a round
             stop = min(position + round_bytes, limit)
             requests, behind = read_dispatch(
-                segment.view, position, stop, phy_offset_base=base, delay_levels_ms=self._delay_levels_ms
+                segment.view,
+                position,
+                stop,
+                phy_offset_base=base,
+                delay_levels_ms=self._delay_levels_ms,
+                ends=self._ends,
             )
             if requests:
                 return requests, base + behind

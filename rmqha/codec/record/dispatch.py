@@ -59,8 +59,11 @@ def read_dispatch(
     *,
     phy_offset_base: int,
     delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
+    ends: RecordEnds | None = None,
 ) -> tuple[list[DispatchRequest], int]:
     """Read the whole records in ``buffer[start:end]``; returns them and the position after the last.
+
+    ``ends`` is what a caller who reads again keeps of the records' ends.
 
     It stops quietly at a blank, at zeros, at a record that is not whole, and at a bad one: if that position is not
     ``end``, :func:`~rmqha.codec.record.scan.scan_records` from there tells which.
@@ -68,7 +71,7 @@ def read_dispatch(
     view = memoryview(buffer)
     unpack = _FIELDS.unpack_from
     requests: list[DispatchRequest] = []
-    ends = RecordEnds()
+    ends = RecordEnds() if ends is None else ends
     places, known = ends.places, ends.known
     new_request = tuple.__new__  # a third of the time of DispatchRequest(...)
     at, whole_header_end = start, end - FIXED_SIZE_V4

@@ -12,7 +12,11 @@ _KEYS: Final = b"KEYS\x01"
 _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
 _REMEMBERED_KEYS_MAX: Final = 256
 """Bytes. Thousands of records wait for dispatch: of one with more it reads them from the log."""
-_KNOWN_MAX: Final = 32
+KNOWN_MAX: Final = 1024
+_KNOWN_SIZE_MAX: Final = 1024
+"""Bytes of an end that is remembered."""
+_FORGET_AFTER: Final = 16 * KNOWN_MAX
+"""When there are too many kinds, and so many ends were not known, all is forgotten: others came."""
 
 
 RecordEnd = tuple[str, int, bytes, bytes]
@@ -21,6 +25,8 @@ RecordEnd = tuple[str, int, bytes, bytes]
 
 class RecordEnds:
     """What the ends of some records say. Those that differ in their unique key alone need not be understood again.
+
+    Bounded: some 1 MB, or 4 if all are as large as they may be.
 
     Attributes:
         places: where the unique key begins and ends, by an end's size.
@@ -32,7 +38,7 @@ class RecordEnds:
         self.places: Final[dict[int, tuple[int, int]]] = {}
         self.known: Final[dict[tuple[bytes, bytes], tuple[str, int, bytes]]] = {}
         self._topics: Final[dict[bytes, str]] = {}
-        self._learns = True
+        self._missed = 0
 
     def understand(self, end: bytes) -> RecordEnd | None:
         """Read the end of a record, from its topic's length on; None if it does not add up."""
@@ -43,23 +49,28 @@ class RecordEnds:
         raw_topic = end[1 : properties_at - 2]
         topic = self._topics.get(raw_topic)
         if topic is None:
+            if len(self._topics) >= KNOWN_MAX:
+                self._topics.clear()
             topic = self._topics[raw_topic] = raw_topic.decode("ascii", "replace")
         code = tags_code_in(end, properties_at)
         uniq_key, keys = keys_in(end, properties_at)
-        if self._learns and topic != SCHEDULE_TOPIC and uniq_key.isalnum() and end.count(uniq_key) == 1:
+        if topic != SCHEDULE_TOPIC and uniq_key.isalnum() and end.count(uniq_key) == 1:
             self._learn(end, topic, code, uniq_key=uniq_key, keys=keys)
         return topic, code, uniq_key, keys
 
     def _learn(self, end: bytes, topic: str, code: int, *, uniq_key: bytes, keys: bytes) -> None:
         """Unless there are too many kinds, as when KEYS are others in each record: to look in vain takes time."""
-        self._learns = len(self.known) < _KNOWN_MAX
-        if self._learns:
+        self._missed += 1
+        if self._missed >= _FORGET_AFTER:
+            self.known.clear()
+            self._missed = 0
+        if len(self.known) >= KNOWN_MAX:
+            self.places.clear()
+        elif len(end) <= _KNOWN_SIZE_MAX:
             at = end.index(uniq_key)
             behind = at + len(uniq_key)
             self.places[len(end)] = at, behind
             self.known[end[:at], end[behind:]] = topic, code, keys
-        else:
-            self.places.clear()
 
 
 def tags_code_in(record_end: bytes, properties_at: int) -> int:
