@@ -118,7 +118,10 @@ class DLedgerReplication:
         return self._address()
 
     def _identity(self) -> Identity:
-        broker_id = MASTER_ID if self._store.role.is_master else self._config.broker_id
+        """A name server forgets who leads now when it hears of a former leader that stood still, and does not know."""
+        server, now = self._server, trio.current_time()
+        is_master = self._store.role.is_master and server is not None and server.elector.is_surely_leading(now=now)
+        broker_id = MASTER_ID if is_master else self._config.broker_id
         return Identity(self._config.broker_name, broker_id, self.address, self.ha_address)
 
     @property

@@ -148,6 +148,10 @@ class DLedgerLeaderElector:
         """Whether to beat now for those who want proof: one beat at a time, as each makes the one before void."""
         return self._is_proof_wanted and (self._beat is None or self._beat.number == self.confirmed_beat)
 
+    def is_surely_leading(self, *, now: float) -> bool:
+        """Whether it leads, and has not stood still for so long that others may have elected one of them."""
+        return self._state.is_leader and now < self._heard_at + self._options.leak_s
+
     def prove(self) -> int:
         """Have the leader find out whether it still leads: it does, once :attr:`confirmed_beat` has come so far."""
         self._is_proof_wanted = True

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import BrokerData, TopicRouteData, decode_route, encode_route
 from rmqha.config import BrokerConfig, load_config
+from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.remoting.client import RemotingClient, open_remoting_client
 from rmqha.remoting.connection import Connection
@@ -100,6 +102,24 @@ async def test_the_leader_is_master_and_followers_are_slaves(autojump_clock: Moc
         master.kill()
         await group.wait(lambda: names.brokers.get(0, former) != former)
         assert names.brokers[0] == (await group.wait_master()).running.address
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_leader_that_stood_still_does_not_say_that_it_is_master(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it finds out that another leads: name servers would forget that one until it is registered again."""
+    async with trio.open_nursery() as nursery:
+        group = BrokerGroup(nursery, namesrvAddr=NAMESRV)
+        names = NameServer(group.net)
+        nursery.start_soon(names.run)
+        await group.start()
+        master = await group.wait_master()
+        await group.wait(lambda: 0 in names.brokers)
+        with monkeypatch.context() as still:
+            still.setattr(DLedgerLeaderElector, "due_at", inf)
+            await group.wait(lambda: 0 not in names.brokers, limit_s=5)
+            assert master.is_master, "it has not found out"
         nursery.cancel_scope.cancel()
 
 
