@@ -150,9 +150,11 @@ class IndexService:
 
     def describe(self) -> str:
         """What is wrong with the index, or still missing in it; empty if it is complete."""
-        left_bytes = self._queue_begin - self.position if self._is_open else 0
+        left_bytes = self._queue_begin - self.position
         if self.trouble:
             return self.trouble
+        if not self._is_open:
+            return "the index is being read after the start, until then queries by key find nothing"
         return f"the index is being built, {left_bytes} bytes of the log to go" if left_bytes > 0 else ""
 
     # ---- life
