@@ -109,6 +109,8 @@ class EntryDispatcher:
         self._asked: _Asked | None = None
         self._not_before = 0.0
         self._pushed_at = 0.0
+        self.unreadable = ""
+        """Why the follower does not get what it lacks, if this leader cannot read that; else empty."""
 
     def poll(self, *, now: float) -> list[PushEntryRequest]:
         """What to send now; hand each answer to :meth:`on_answer`."""
@@ -116,7 +118,8 @@ class EntryDispatcher:
             if self.type is PushType.APPEND:
                 return self._appends(now=now)
             return self._question(now=now)
-        except DLedgerException:  # an entry that was deleted meanwhile
+        except DLedgerException as error:  # or an entry was deleted meanwhile
+            self.unreadable = str(error) if error.code is _Code.DISK_ERROR else ""
             self._compare_again(now=now, wait_s=_AFTER_AN_ERROR_S)
             return []
 
@@ -297,7 +300,7 @@ class EntryDispatcher:
 
     def _on_append(self, request: PushEntryRequest, response: PushEntryResponse, *, now: float) -> None:
         if response.code == _Code.SUCCESS:
-            self._repeated = 0
+            self._repeated, self.unreadable = 0, ""
             if response.index == request.first_entry_index:
                 last = min(response.index + max(1, response.count) - 1, request.last_entry_index)
                 self._checker.update_peer_water_mark(self.peer, last)

@@ -42,6 +42,8 @@ class PushService:
         self._rpc: Final = rpc
         self._wakeup = trio.Event()
         self._has_told = self._has_told_misfit = False
+        self._told_unreadable = dict[str, str]()
+        """Why who gets nothing, as it was told last."""
         self._lines: Final = LogLimit(burst=3)
 
     def wakeup(self) -> None:
@@ -84,6 +86,7 @@ class PushService:
         for peer in connected & pusher.dispatchers.keys():
             for request in pusher.dispatchers[peer].poll(now=now):
                 self._push(peer, request)
+            self._tell_what_is_unreadable(peer, pusher.dispatchers[peer].unreadable)
         return connected
 
     def _tell_what_is_refused(self) -> None:
@@ -94,6 +97,11 @@ class PushService:
         if handler.misfit and not self._has_told_misfit:
             self._lines.log(logger.warning, "dledger_follower.refuses", reason=handler.misfit, next="tried again")
         self._has_told_misfit = bool(handler.misfit)
+
+    def _tell_what_is_unreadable(self, peer: str, reason: str) -> None:
+        if reason and reason != self._told_unreadable.get(peer):
+            self._lines.log(logger.error, "dledger_leader.cannot_read", peer=peer, reason=reason, next="tried again")
+        self._told_unreadable[peer] = reason
 
     def _push(self, peer: str, request: PushEntryRequest) -> None:
         def on_answer(response: PushEntryResponse) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from rmqha.codec.dledger_entry import encode_header
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.entry_dispatcher import EntryDispatcher, PushOptions
@@ -216,3 +217,23 @@ def test_what_is_under_way_when_the_connection_ends_is_asked_for() -> None:
     assert kinds(follower.poll()) == [PushType.COMPARE]
     follower.dispatcher.on_answer(late[0], replace(PushEntryResponse(Code.SUCCESS, 1, 1, 1, 0, 1)), now=0)
     assert follower.checker.water_mark("n1") == 0, "an answer to what nobody waits for any more"
+
+
+def test_what_cannot_be_read_is_said() -> None:
+    """A damaged file: the follower would lack it for ever, and nobody know why."""
+    disk = SimDisk()
+    store = leader(disk.mount())
+    entries = put(store, *[bytes(100)] * 3)
+    store.recent.clear()
+    follower = Follower(store)
+    follower.end = 0
+    store.data_file_list.mapped_files[0].file().pwrite([b"damage"], entries[1].pos + 8)
+    for _ in range(5):
+        follower.answer(follower.poll())
+        follower.now += 1
+    assert (follower.end, "entry 1 is at" in follower.dispatcher.unreadable) == (0, True)
+    store.data_file_list.mapped_files[0].file().pwrite([encode_header(entries[1])], entries[1].pos)
+    for _ in range(5):
+        follower.answer(follower.poll())
+        follower.now += 1
+    assert (follower.end, follower.dispatcher.unreadable) == (2, "")
