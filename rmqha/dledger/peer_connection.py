@@ -9,7 +9,7 @@ import trio
 
 from rmqha.codec.dledger_wire import HANDLED
 from rmqha.codec.remoting import RemotingCommand
-from rmqha.errors import RemotingConnectError, RemotingTimeoutError
+from rmqha.errors import RemoteProtocolError, RemotingConnectError, RemotingTimeoutError
 from rmqha.log_limit import LogLimit
 from rmqha.remoting.client import RemotingClient, connect_remoting_client
 from rmqha.remoting.response_table import Outcome
@@ -22,7 +22,7 @@ _RETRY_MIN_S: Final = 0.01
 _RETRY_MAX_S: Final = 1.0
 
 OnAnswer = Callable[[bytes | None], None]
-"""Called once with an answer's body; None: there is none."""
+"""Called with an answer's body; None: there is none. If the body is none either, it raises, and is called with None."""
 
 
 class PeerConnection:
@@ -113,7 +113,11 @@ class PeerConnection:
 
         def on_outcome(outcome: Outcome) -> None:
             if isinstance(outcome, RemotingCommand):
-                on_answer(outcome.body if outcome.code == HANDLED and outcome.body else None)
+                try:
+                    on_answer(outcome.body if outcome.code == HANDLED and outcome.body else None)
+                except RemoteProtocolError:  # which ends the connection
+                    on_answer(None)
+                    raise
                 return
             if isinstance(outcome, RemotingTimeoutError) and client.used_at <= asked_at:
                 client.close()  # nothing came back at all: a new connection may know a way
