@@ -10,12 +10,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
+from rmqha.broker.acl.needed_permissions import needs_of
+from rmqha.broker.acl.plain_access_resource import PlainAccessResource
+from rmqha.broker.acl.remote_address_strategy import RemoteAddressStrategy
 from rmqha.broker.consumer_offset_manager import decode_offsets
 from rmqha.broker.sent_records import SendRules, SentBatch, records_of
 from rmqha.broker.stored_properties import StoredProperties
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.client.message import read_message
 from rmqha.codec import java_json
+from rmqha.codec.acl import is_signed
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.codec.dledger_usual import decode_append, write_entry
@@ -141,6 +145,20 @@ def read_frames(data: bytes) -> None:
 
 def read_pull(command: RemotingCommand) -> object:
     return decode_header(PullMessageRequestHeader, command)
+
+
+def read_signed(data: bytes) -> None:
+    """As a broker with accounts looks at a request before anything else does."""
+    account = PlainAccessResource("someone", "12345678", RemoteAddressStrategy(None), perms={"t": 8, "%RETRY%g": 8})
+    (command,), _ = decode_frames(data)
+    is_signed(command.ext_fields, command.body, secret_key=account.secret_key)
+    account.why_not(command.code, needs_of(command))
+
+
+def signed(code: int) -> Callable[[bytes], bytes]:
+    """Puts a body into a request of this code."""
+    fields = {"AccessKey": "someone", "SecurityToken": "t", "_UNIQUE_KEY_QUERY": "true", "Signature": "s"}
+    return lambda body: encode_binary_frame(code, 1, 0, encode_ext_fields(fields), body)
 
 
 def read_send(data: bytes) -> None:
@@ -388,6 +406,22 @@ DECODERS = {
         [('{"queueDatas":[],"brokerDatas":[', '{"brokerName":"b","brokerAddrs":{"0":"a:1"}},', "{}]}")],
         JSON_PIECES,
         in_a_turn=False,
+    ),
+    "signed headers": Decoder(
+        read_signed,
+        HEADER_SIZE_MAX - 1024,
+        [
+            ('{"AccessKey":"a","SecurityToken":"b","_UNIQUE_KEY_QUERY":"c","Signature":"', "=", '"}'),
+            ('{"', "\\u0001", '":"a"}'),
+            ('{"b":"', "%RETRY%", '"}'),
+            ("{", '"a":"",', '"a":""}'),
+        ],
+        JSON_PIECES,
+        json_fields,
+    ),
+    "signed bodies": Decoder(read_signed, BATCH, [("", "\0", "")], [], signed(310)),
+    "signed heartbeats": Decoder(
+        read_signed, HEARTBEAT_SIZE_MAX, [(heartbeat(""), _SUBSCRIPTION, "{}]}]}")], JSON_PIECES, signed(34)
     ),
     "reports": Decoder(ReportDecoder().receive_data, RECEIVED, [("", "\0", ""), ("", "\1\1\1\1\1\1\1\1", "")], []),
 }

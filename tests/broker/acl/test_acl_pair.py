@@ -1,0 +1,125 @@
+"""Brokers with accounts ask each other: they sign, or come from a white address."""
+
+from pathlib import Path
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.client import Message, MQBrokerError, open_producer
+from rmqha.codec.acl import SessionCredentials
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import ConfigError
+from tests.broker.acl.files import account, home_with
+from tests.broker.dledger_brokers import BrokerGroup
+from tests.broker.machines import Machine, ask, replication_of, send_request
+from tests.sim.sim_net import SimNet
+
+ACCOUNTS = "accounts:\n" + account("producer", "defaultTopicPerm: PUB") + account("brokers")
+PRODUCER = SessionCredentials("producer", "12345678")
+
+
+def a_pair(tmp_path: Path, *, accounts: str = ACCOUNTS, **of_slave: str) -> tuple[Machine, Machine]:
+    home = home_with(tmp_path, accounts)
+    net, keys = SimNet(), {"aclEnable": "true", "rocketmqHome": home}
+    master = Machine(net, "10.0.0.1", keys | {"brokerRole": "SYNC_MASTER"})
+    asks = {"brokerRole": "SLAVE", "haMasterAddress": "10.0.0.1:10912", "masterAddress": "10.0.0.1:10911"}
+    return master, Machine(net, "10.0.0.2", keys | asks | of_slave)
+
+
+def credentials_file(tmp_path: Path, text: str = "accessKey: brokers\nsecretKey: 12345678\n") -> str:
+    path = tmp_path / "tools.yml"
+    path.write_text(text)
+    return str(path)
+
+
+async def sent(machine: Machine) -> RemotingCommand:
+    async with machine.client() as client:
+        request = send_request(b"x", topic="orders")
+        PRODUCER.sign(request)
+        return await ask(client, request)
+
+
+async def failure_after_a_while(master: Machine, slave: Machine) -> tuple[str, BrokerController]:
+    """Why the slave has no tables of its master's, once it has the log."""
+    async with master.broker(), slave.broker() as following:
+        with trio.fail_after(60):
+            while (await sent(master)).code != ResponseCode.SUCCESS:  # noqa: ASYNC110 - the slave has yet to follow
+                await trio.sleep(1)
+        await trio.sleep(15)
+        return replication_of(following).master_link.failure, following
+
+
+async def test_a_slave_signs_what_it_asks(tmp_path: Path, autojump_clock: MockClock) -> None:
+    master, slave = a_pair(tmp_path, aclCredentialsPath=credentials_file(tmp_path))
+    failure, following = await failure_after_a_while(master, slave)
+    assert failure == ""
+    assert following.topics.select("orders") is not None
+
+
+async def test_a_slave_at_a_white_address_need_not_sign(tmp_path: Path, autojump_clock: MockClock) -> None:
+    master, slave = a_pair(tmp_path, accounts="globalWhiteRemoteAddresses: [10.0.0.2]\n" + ACCOUNTS)
+    failure, following = await failure_after_a_while(master, slave)
+    assert failure == ""
+    assert following.topics.select("orders") is not None
+
+
+async def test_a_slave_that_signs_nothing_has_the_log_alone_and_says_why(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    master, slave = a_pair(tmp_path)
+    with capture_logs() as lines:
+        failure, _ = await failure_after_a_while(master, slave)
+    assert "AclException: No accessKey is configured" in failure
+    assert [line["event"] for line in lines].count("master_link.not_synchronized") == 1
+
+
+async def test_a_master_that_must_ask_its_peers_signs_as_well(tmp_path: Path, autojump_clock: MockClock) -> None:
+    path = credentials_file(tmp_path)
+    master, slave = a_pair(tmp_path, aclCredentialsPath=path)
+    master.settings |= {"haPeers": "10.0.0.2:10912", "haCatchUpAtStart": "require", "aclCredentialsPath": path}
+    async with slave.broker():
+        async with master.broker() as leading:
+            with trio.fail_after(60):
+                while (await sent(master)).code != ResponseCode.SUCCESS:  # noqa: ASYNC110 - as above
+                    await trio.sleep(1)
+            end = leading.store.max_offset
+        async with master.broker() as leading:
+            with trio.fail_after(60):
+                while (await sent(master)).code != ResponseCode.SUCCESS:  # noqa: ASYNC110 - as above
+                    await trio.sleep(1)
+            assert leading.store.max_offset > end
+
+
+@pytest.mark.parametrize("text", ["", "accessKey: brokers\n"])
+async def test_a_broker_does_not_begin_with_credentials_that_cannot_be_read(tmp_path: Path, text: str) -> None:
+    _, slave = a_pair(tmp_path, aclCredentialsPath=credentials_file(tmp_path, text))
+    with pytest.raises(ConfigError, match=r"tools\.yml: "):
+        slave.controller()
+
+
+@pytest.mark.parametrize("signs", [True, False])
+async def test_members_of_a_dledger_group_sign_what_they_ask_their_leader(
+    tmp_path: Path, autojump_clock: MockClock, *, signs: bool
+) -> None:
+    keys = {"aclEnable": "true", "rocketmqHome": home_with(tmp_path, ACCOUNTS)}
+    if signs:
+        keys["aclCredentialsPath"] = credentials_file(tmp_path)
+    with capture_logs() as lines:
+        async with trio.open_nursery() as nursery:
+            group = BrokerGroup(nursery, **keys)
+            await group.start()
+            await group.wait_master()
+            network = group.net.host("10.9.9.9").mount()
+            async with open_producer(group.clients_addresses, network=network, credentials=PRODUCER) as producer:
+                await producer.send(Message("orders", b"x"), retries=100, timeout_s=60)
+            async with open_producer(group.clients_addresses, network=network) as producer:
+                with pytest.raises(MQBrokerError, match="AclException"):
+                    await producer.send(Message("orders", b"x"))
+            await trio.sleep(30)
+            nursery.cancel_scope.cancel()
+    refused = [line for line in lines if line["event"] == "master_link.not_synchronized"]
+    assert (refused == []) is signs

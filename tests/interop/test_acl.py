@@ -1,0 +1,155 @@
+"""RocketMQ's clients and mqadmin with accounts: our broker grants what RocketMQ's does, from the same file."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from rmqha.client import Message, SessionCredentials, open_producer
+from tests.e2e.name_servers import RmqhaNameServer
+from tests.e2e.processes import Broker, Child, RmqhaBroker, reaping
+from tests.interop.dledger_groups import java_argv
+from tests.interop.mqadmin import mqadmin, mqadmin_until
+from tests.interop.peers import JavaBroker
+
+pytestmark = pytest.mark.timeout(600)
+
+PLAIN_ACL = """
+globalWhiteRemoteAddresses:
+  - 10.10.103.*
+accounts:
+  - accessKey: producer
+    secretKey: 12345678
+    topicPerms: [orders=PUB]
+  - accessKey: consumer
+    secretKey: "87654321"
+    defaultGroupPerm: DENY
+    topicPerms:
+      - orders=SUB
+    groupPerms:
+      - readers=SUB
+      - workers=SUB
+  - accessKey: everything
+    secretKey: 12345678
+    admin: false
+    defaultTopicPerm: PUB|SUB
+    defaultGroupPerm: SUB
+  - accessKey: administrator
+    secretKey: 12345678
+    whiteRemoteAddress: 192.168.1.{1,2}
+    admin: true
+"""
+TOOLS = "accessKey: administrator\nsecretKey: 12345678\n"
+CLIENTS = (
+    "nobody", "stranger/12345678", "producer/wrong-secret", "producer/12345678", "consumer/87654321",
+    "everything/12345678", "administrator/12345678",
+)  # fmt: skip
+MAY = {
+    "producer": {"send", "delay", "batch"},
+    "consumer": {"pull"},
+    "everything": {"send", "other", "delay", "batch", "pull"},
+    "administrator": {"send", "other", "delay", "batch", "pull", "create"},
+}
+ACTIONS = ("send", "other", "delay", "batch", "pull", "create")
+NAMES = ("nobody", "stranger", "forger", *MAY)
+
+
+@pytest.fixture
+def name_server(tmp_path: Path) -> Iterator[RmqhaNameServer]:
+    server = RmqhaNameServer(tmp_path / "namesrv")
+    yield server
+    server.close()
+
+
+def broker_with_accounts(directory: Path, kind: type[Broker], **conf: object) -> Broker:
+    """Its accounts are those of PLAIN_ACL."""
+    home = directory / "home"
+    (home / "conf").mkdir(parents=True)
+    (home / "conf" / "plain_acl.yml").write_text(PLAIN_ACL)
+    return kind(directory, {"brokerRole": "ASYNC_MASTER", "aclEnable": "true", "rocketmqHome": home, **conf})
+
+
+@pytest.mark.parametrize("kind", [RmqhaBroker, JavaBroker])
+async def test_accounts_may_what_the_file_says(
+    tmp_path: Path, name_server: RmqhaNameServer, kind: type[Broker]
+) -> None:
+    await name_server.start()
+    broker = broker_with_accounts(tmp_path / "broker", kind, namesrvAddr=name_server.address)
+    with reaping(broker):
+        await broker.start()
+        make_topic = (
+            "updateTopic",
+            "-b",
+            broker.address,
+            "-t",
+            "orders",
+            "-r",
+            "4",
+            "-w",
+            "4",
+            "-n",
+            name_server.address,
+        )
+        assert "AclException" in await mqadmin(tmp_path, *make_topic)
+        (tmp_path / "mqadmin" / "conf" / "tools.yml").write_text(TOOLS)
+        assert "success" in await mqadmin(tmp_path, *make_topic)
+        argv = java_argv("Acl.java", name_server.address, *CLIENTS, directory=tmp_path)
+        child = Child(argv, log=tmp_path / "acl.log")
+        try:
+            with trio.fail_after(240):
+                await child.wait_output("done")
+                found = re.findall(r"^(\w+) (\w+) (SEND_OK|refused|failed.*)$", child.output(), re.MULTILINE)
+                expected = {
+                    (name, action): "SEND_OK" if action in MAY.get(name, ()) else "refused"
+                    for name in NAMES
+                    for action in ACTIONS
+                }
+                if kind is JavaBroker:  # asks nothing of batches
+                    expected["consumer", "batch"] = "SEND_OK"
+                assert {(name, action): outcome for name, action, outcome in found} == expected
+                for consumed in ("by 0", "one 0", "late 0", "late 1"):
+                    await child.wait_output(f"consumed {consumed}")
+        finally:
+            child.reap()
+
+
+async def test_a_slave_of_ours_signs_what_it_asks_a_master_of_rocketmqs(tmp_path: Path) -> None:
+    """It gets the tables; one that does not sign copies the log alone, as RocketMQ's slaves would."""
+    master = broker_with_accounts(tmp_path / "master", JavaBroker)
+    (tools := tmp_path / "tools.yml").write_text(TOOLS.replace("administrator", "producer"))
+    conf = {"brokerRole": "SLAVE", "haMasterAddress": master.ha_address, "masterAddress": master.address}
+    signing = RmqhaBroker(tmp_path / "signing", {**conf, "brokerId": 1, "aclCredentialsPath": tools})
+    silent = RmqhaBroker(tmp_path / "silent", {**conf, "brokerId": 2})
+    with reaping(master, signing, silent):
+        for broker in (master, signing, silent):
+            await broker.start()
+        (tmp_path / "mqadmin" / "conf").mkdir(parents=True)
+        (tmp_path / "mqadmin" / "conf" / "tools.yml").write_text(TOOLS)
+        make_topic = ("updateTopic", "-b", master.address, "-t", "orders", "-n", master.address)
+        assert "success" in await mqadmin(tmp_path, *make_topic)
+        topics = signing.store / "config" / "topics.json"
+        with trio.fail_after(60):
+            while not topics.is_file() or "orders" not in topics.read_text():  # noqa: ASYNC110 - another process
+                await trio.sleep(0.2)
+        await silent.running.wait_output("AclException: No accessKey.*master_link.not_synchronized")
+
+
+async def test_mqadmin_finds_a_message_by_its_unique_key(tmp_path: Path) -> None:
+    """RocketMQ's brokers refuse that: the flag that says so is signed, and they leave it out."""
+    broker = broker_with_accounts(tmp_path / "broker", RmqhaBroker)
+    with reaping(broker):
+        await broker.start()
+        (tmp_path / "mqadmin" / "conf").mkdir(parents=True)
+        (tmp_path / "mqadmin" / "conf" / "tools.yml").write_text(TOOLS)
+        credentials = SessionCredentials("everything", "12345678")
+        async with open_producer(broker.address, credentials=credentials) as producer:
+            sent = await producer.send(Message("orders", b"found"))
+        asked = ("queryMsgByUniqueKey", "-i", sent.msg_id, "-t", "orders", "-n", broker.address)
+        await mqadmin_until(tmp_path, *asked, shows="orders")
+        assert "Queue Offset" in await mqadmin(tmp_path, *asked)
+        refused = await mqadmin(
+            tmp_path, "updateGlobalWhiteAddr", "-b", broker.address, "-g", "*", "-n", broker.address
+        )
+        assert "rmqha takes no accounts from remote" in refused
