@@ -90,6 +90,9 @@ class SendBackProcessor:
             reason = f"the topic {retry.topic_name} may not be written"
             raise SendRefusedError(ResponseCode.NO_PERMISSION, reason)
         message = self._find_message(header.offset)
+        if self._rules.checks_origin and message.topic not in {header.origin_topic, retry.topic_name}:
+            reason = f"the message at {header.offset} is not of the topic that it is said to be of"
+            raise SendRefusedError(ResponseCode.NO_PERMISSION, reason)
         if self._is_dead(group, message, header, client_version=request.version):
             dead = self._retries.dead_letter_topic(header.group, peer=connection.peer)
             return self._prepare(message, dead.topic_name, 0, delay_level=0)

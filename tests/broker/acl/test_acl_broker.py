@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import trio
 from structlog.testing import capture_logs
 
 from rmqha.broker.acl.plain_permission_manager import PlainPermissionManager
@@ -10,6 +11,7 @@ from rmqha.client import ConsumerOptions, Message, MQBrokerError, SendStatus, op
 from rmqha.codec.acl import SIGNATURE, SessionCredentials
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.codec.remoting import RemotingCommand, SerializeType, encode_ext_fields
 from rmqha.errors import ConfigError, RemotingSendRequestError
 from rmqha.remoting.client import RemotingClient
@@ -111,6 +113,42 @@ async def test_a_pull_needs_topic_and_group(home: str) -> None:
         ]
         assert outcomes == [*[ResponseCode.SYSTEM_ERROR] * 3, ResponseCode.SUCCESS]
         assert await code_of(client, pull_request(0, topic="u"), CONSUMER) == ResponseCode.SYSTEM_ERROR
+
+
+async def test_nothing_is_sent_back_that_the_sender_may_not_consume(home: str) -> None:
+    """It would come to read by its offset in the log what is in other topics."""
+    one = machine(home)
+    async with one.broker(), one.client() as client:
+        assert await code_of(client, send_request(b"secret", topic="u"), ADMIN) == ResponseCode.SUCCESS
+        assert await code_of(client, send_request(b"x"), PRODUCER) == ResponseCode.SUCCESS
+        messages = [(await signed_pull(client, topic, ADMIN))[0] for topic in ("u", "t")]
+        codes = [
+            await code_of(client, send_back(message.physical_offset, said), CONSUMER)
+            for message in messages
+            for said in ("t", "u", "")
+        ]
+        refused = ResponseCode.SYSTEM_ERROR
+        assert codes == [ResponseCode.NO_PERMISSION, refused, ResponseCode.NO_PERMISSION,
+                         ResponseCode.SUCCESS, refused, ResponseCode.NO_PERMISSION]  # fmt: skip
+        with trio.fail_after(60):
+            while not (again := await signed_pull(client, "%RETRY%consumers", CONSUMER)):  # noqa: ASYNC110 - a broker
+                await trio.sleep(1)
+        assert [(message.body, message.reconsume_times) for message in again] == [(b"x", 1)]
+        once_more = send_back(again[0].physical_offset, "t")
+        assert await code_of(client, once_more, CONSUMER) == ResponseCode.SUCCESS
+
+
+def send_back(offset: int, origin_topic: str) -> RemotingCommand:
+    fields = {"offset": str(offset), "group": "consumers", "delayLevel": "1", "originTopic": origin_topic}
+    return RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=fields)
+
+
+async def signed_pull(client: RemotingClient, topic: str, credentials: SessionCredentials) -> list[StoredMessage]:
+    """The first message of a topic's first queue, if there is one."""
+    request = pull_request(0, topic=topic, suspend_ms=5000, max_num=1)
+    credentials.sign(request)
+    answer = await ask(client, request)
+    return [decode_message(answer.body)] if answer.code == ResponseCode.SUCCESS else []
 
 
 async def test_topics_are_made_by_administrators(home: str) -> None:

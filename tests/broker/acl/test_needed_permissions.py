@@ -21,7 +21,13 @@ CONSUMER = {"topic": "t", "consumerGroup": "g"}
         (RequestCode.SEND_MESSAGE_V2, {"a": "p", "b": "t", "topic": "other"}, [Need("t", PUB)]),
         (RequestCode.SEND_MESSAGE_V2, {"a": "p", "b": "%RETRY%g"}, [GROUP]),
         (RequestCode.SEND_BATCH_MESSAGE, {"a": "p", "b": "t"}, [Need("t", PUB)]),
-        (RequestCode.CONSUMER_SEND_MSG_BACK, {"group": "g", "originTopic": "t"}, [GROUP]),
+        (RequestCode.SEND_REPLY_MESSAGE, {"topic": "t"}, [Need("t", PUB)]),
+        (RequestCode.SEND_REPLY_MESSAGE, {"topic": "cluster_REPLY_TOPIC"}, []),
+        (RequestCode.SEND_REPLY_MESSAGE_V2, {"b": "t", "topic": "cluster_REPLY_TOPIC"}, [Need("t", PUB)]),
+        (RequestCode.SEND_REPLY_MESSAGE_V2, {"b": "%RETRY%x_REPLY_TOPIC"}, [Need("%RETRY%x_REPLY_TOPIC", SUB)]),
+        (RequestCode.SEND_REPLY_MESSAGE_V2, {"b": "cluster_REPLY_TOPIC"}, []),
+        (RequestCode.CONSUMER_SEND_MSG_BACK, {"group": "g", "originTopic": "t"}, [Need("t", SUB), GROUP]),
+        (RequestCode.QUERY_CONSUMER_OFFSET, CONSUMER, []),
         (RequestCode.PULL_MESSAGE, CONSUMER, [Need("t", SUB), GROUP]),
         (RequestCode.PULL_MESSAGE, CONSUMER | {"topic": "%RETRY%g"}, [GROUP, GROUP]),
         (RequestCode.LITE_PULL_MESSAGE, CONSUMER, [Need("t", SUB), GROUP]),
@@ -45,6 +51,12 @@ def test_a_heartbeat_needs_all_groups_and_topics_that_it_names() -> None:
     body = encode_heartbeat(HeartbeatData("c", ("p",), consumers))
     needed = needs_of(RemotingCommand(RequestCode.HEART_BEAT, body=body))
     assert needed == [GROUP, Need("t", SUB), GROUP, Need("%RETRY%h", SUB)]
+
+
+@pytest.mark.parametrize("code", [RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ])
+def test_queues_are_locked_by_who_may_consume_in_the_group(code: int) -> None:
+    body = b'{"clientId":"c","consumerGroup":"g","mqSet":[]}'
+    assert needs_of(RemotingCommand(code, body=body)) == [GROUP]
 
 
 def test_a_heartbeat_of_a_producer_needs_nothing() -> None:
