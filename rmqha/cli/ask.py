@@ -4,7 +4,7 @@ import socket
 import time
 from typing import Final
 
-from rmqha.cli.credentials import client_credentials
+from rmqha.cli.credentials import client_credentials, sign_in_hint
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.tls import secured_socket
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -68,7 +68,9 @@ def runtime_table(address: str, *, timeout_s: float) -> dict[str, str]:
         raise CliError(
             f"the broker at {address} does not tell its status",
             why=f"code {answer.code}: {answer.remark}",
-            hint="a RocketMQ broker cannot in its first second or two: ask again",
+            hint=sign_in_hint(
+                answer.remark, otherwise="a RocketMQ broker cannot in its first second or two: ask again"
+            ),
         )
     document = loads(bytes(answer.body))
     if not isinstance(document, dict) or not isinstance(document.get("table"), dict):

@@ -5,12 +5,22 @@ RMQHA_SECRET_KEY hold them. None of them: requests are not signed.
 """
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqha.errors import ConfigError
 
 if TYPE_CHECKING:
     from rmqha.codec.acl import SessionCredentials
+
+
+_REFUSAL: Final = "AclException"
+
+
+def sign_in_hint(reason: str | None, *, otherwise: str) -> str:
+    """What to do next when a broker has answered an error for this reason."""
+    if _REFUSAL not in (reason or ""):
+        return otherwise
+    return "it has accounts (aclEnable): name yours by RMQHA_CREDENTIALS, a file like mqadmin's tools.yml"
 
 
 def client_credentials() -> "SessionCredentials | None":

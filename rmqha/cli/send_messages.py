@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import IO, Any, NamedTuple
 
-from rmqha.cli.credentials import client_credentials
+from rmqha.cli.credentials import client_credentials, sign_in_hint
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.send_report import SendReport
 from rmqha.cli.tls import client_network
@@ -105,6 +105,9 @@ async def send_all(plan: Plan, source: AsyncIterator[Iterable[bytes]], log: Answ
             await producer.queues(plan.topic)
         except NoRouteError as error:
             return CliError(f"nothing can be sent to {plan.topic}", why=str(error), hint="a slave takes no messages")
+        except MQBrokerError as error:
+            hint = sign_in_hint(error.remark, otherwise="it serves, but not this: ask it by 'rmqha status'")
+            return CliError(f"nothing can be sent to {plan.topic}", why=str(error), hint=hint)
         except RmqhaError as error:
             return UnreachableError(plan.address, str(error))
         async for bodies in source:

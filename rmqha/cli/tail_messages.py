@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from rmqha.cli.credentials import client_credentials
+from rmqha.cli.credentials import client_credentials, sign_in_hint
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.output import takes_unicode
 from rmqha.cli.tls import client_network
@@ -161,7 +161,8 @@ def _in_words(plan: TailPlan, error: BaseException) -> CliError:
         return CliError(f"topic {plan.topic} cannot be read", why=str(error), hint=hint)
     if isinstance(error, RemotingError):
         return UnreachableError(plan.address, str(error))
-    return CliError(f"topic {plan.topic} cannot be read", why=str(error))
+    hint = sign_in_hint(str(error), otherwise="")
+    return CliError(f"topic {plan.topic} cannot be read", why=str(error), hint=hint)
 
 
 def text_line(message: MessageExt) -> str:
