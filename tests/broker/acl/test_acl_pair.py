@@ -105,12 +105,10 @@ async def test_a_broker_does_not_begin_with_credentials_that_cannot_be_read(tmp_
 async def test_members_of_a_dledger_group_sign_what_they_ask_their_leader(
     tmp_path: Path, autojump_clock: MockClock, *, signs: bool
 ) -> None:
-    keys = {"aclEnable": "true", "rocketmqHome": home_with(tmp_path, ACCOUNTS)}
-    if signs:
-        keys["aclCredentialsPath"] = credentials_file(tmp_path)
+    home, path = home_with(tmp_path, ACCOUNTS), credentials_file(tmp_path) if signs else ""
     with capture_logs() as lines:
         async with trio.open_nursery() as nursery:
-            group = BrokerGroup(nursery, **keys)
+            group = BrokerGroup(nursery, aclEnable="true", rocketmqHome=home, aclCredentialsPath=path)
             await group.start()
             await group.wait_master()
             network = group.net.host("10.9.9.9").mount()
