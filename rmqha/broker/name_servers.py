@@ -8,6 +8,7 @@ Source: spec: remoting §2.3 (103, 105), §5.4; rocketmq-all-4.9.8 BrokerControl
 """
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -20,8 +21,8 @@ from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import GetRouteInfoRequestHeader, decode_header, encode_header
 from rmqha.codec.namesrv_headers import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader
 from rmqha.codec.register_broker import DataVersion
-from rmqha.codec.remoting import RemotingCommand
-from rmqha.codec.route import MASTER_ID, decode_route
+from rmqha.codec.remoting import HEADER_SIZE_MAX, RemotingCommand
+from rmqha.codec.route import MASTER_ID, TopicRouteData, decode_route
 from rmqha.config import BrokerConfig, split_address
 from rmqha.errors import ProtocolError, RemoteProtocolError, RemotingError
 from rmqha.remoting.client import RemotingClient, open_remoting_client
@@ -34,6 +35,8 @@ _LOOKS_AGAIN_S: Final = 0.5
 _AGAIN_S: Final = 5.0
 _ANSWER_S: Final = 6.0
 _TOPICS_AT_ONCE: Final = 1000
+_ROUTE_SIZE_MAX: Final = 64 * 1024
+"""As many brokers as a name may have, with the longest addresses; read at once, in some milliseconds."""
 
 
 class Identity(NamedTuple):
@@ -101,10 +104,16 @@ class NameServers:
             for name_server in dict.fromkeys(self._config.namesrv_addr):
                 nursery.start_soon(self._stay_registered, name_server)
 
+    def _connect(self, name_server: str) -> AbstractAsyncContextManager[RemotingClient]:
+        """A connection on which no answer's header holds anybody up."""
+        return open_remoting_client(
+            self._network, name_server, header_size_max=HEADER_SIZE_MAX, credentials=self._credentials
+        )
+
     async def _stay_registered(self, name_server: str) -> None:
         while True:
             try:
-                async with open_remoting_client(self._network, name_server, credentials=self._credentials) as client:
+                async with self._connect(name_server) as client:
                     name = self._identity().broker_name
                     while self._identity().broker_name == name:  # else it forgets the former one by a new connection
                         told = await self._register(client, name_server)
@@ -179,8 +188,9 @@ class NameServers:
         request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=encode_header(header))
         for name_server in self._config.namesrv_addr:
             try:
-                async with open_remoting_client(self._network, name_server, credentials=self._credentials) as client:
-                    route = decode_route((await _ask(client, request)).body)
+                async with self._connect(name_server) as client:
+                    answer = await _ask(client, request)
+                route = _route_of(answer)
             except (RemotingError, RemoteProtocolError) as error:
                 logger.debug("name_servers.no_answer", name_server=name_server, reason=str(error))
                 continue
@@ -188,6 +198,13 @@ class NameServers:
                 if broker.broker_name == self._config.broker_name and MASTER_ID in broker.broker_addrs:
                     return broker.broker_addrs[MASTER_ID]
         return ""
+
+
+def _route_of(answer: RemotingCommand) -> TopicRouteData:
+    """Raises RemoteProtocolError: it is none, or too large to be read at once."""
+    if len(answer.body) > _ROUTE_SIZE_MAX:
+        raise RemoteProtocolError(f"a route of {len(answer.body)} bytes: more than the brokers of one name take")
+    return decode_route(answer.body)
 
 
 def _check_address(address: str) -> None:

@@ -253,6 +253,25 @@ async def test_what_a_name_server_answers_ends_nothing(net: SimNet, autojump_clo
         nursery.cancel_scope.cancel()
 
 
+async def test_a_name_server_that_answers_a_lot_holds_nobody_up(net: SimNet, autojump_clock: MockClock) -> None:
+    """Fifteen megabytes of header held the event loop for more than a second, and took 700 MB, every five seconds."""
+    brokers = [BrokerData("DefaultCluster", "g", dict.fromkeys(range(5000), "10.0.0.1:10911"))]
+    long = RemotingCommand(ResponseCode.SUCCESS, body=encode_route(TopicRouteData(tuple(brokers), ()), version=0))
+    wide = RemotingCommand(ResponseCode.SUCCESS, ext_fields={"haServerAddr": "x" * remoting.HEADER_SIZE_MAX})
+    dispatcher = RequestDispatcher()
+    dispatcher.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda *_: long)
+    dispatcher.register(RequestCode.REGISTER_BROKER, lambda *_: wide)
+    listener = await net.host(ADDRESS).mount().listen(ADDRESS, 9876)
+    ours = name_servers(net)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(RemotingServer(dispatcher, limits=remoting_limits()).serve, listener)
+        nursery.start_soon(ours.run)
+        await trio.sleep(10)
+        assert "with a header of 131" in ours.failures[NAMESRV]
+        assert await ours.find_master() == ""
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_table_that_no_frame_holds_ends_no_broker(
     net: SimNet, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
