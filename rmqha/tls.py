@@ -373,11 +373,11 @@ class TlsNetwork:
             raise
         return tls
 
-    async def listen(self, host: str, port: int) -> TlsListener:
+    async def listen(self, host: str, port: int, *, unsent_bytes_max: int | None = None) -> TlsListener:
         """See :class:`~rmqha.transport.Network`."""
         if self._server is None:
             raise ConfigError("TLS: a listener needs a certificate and its key")
-        listener = await self._network.listen(host, port)
+        listener = await self._network.listen(host, port, unsent_bytes_max=unsent_bytes_max)
         return TlsListener(listener, self._server, options=self._options, mode=self._mode)
 
 

@@ -112,8 +112,15 @@ class Network(Protocol):
         """Connect. Raises ``OSError`` when refused, unreachable, unresolvable, or not done within ``timeout_s``."""
         ...
 
-    async def listen(self, host: str, port: int) -> Listener:
-        """Listen on ``host:port``. Raises ``OSError`` when the address cannot be bound."""
+    async def listen(self, host: str, port: int, *, unsent_bytes_max: int | None = None) -> Listener:
+        """Listen on ``host:port``. Raises ``OSError`` when the address cannot be bound.
+
+        Args:
+            host: an address of this machine.
+            port: 0 is any that is free.
+            unsent_bytes_max: the kernel keeps so many bytes for a connection, more or less, beside those on their way;
+                None: megabytes.
+        """
         ...
 
 
@@ -317,7 +324,7 @@ class TcpNetwork:
                 return TcpStream(_detach(sock), peer)
         raise TimeoutError(errno.ETIMEDOUT, f"no connection to {host}:{port} within {timeout_s:g} s")
 
-    async def listen(self, host: str, port: int) -> TcpListener:
+    async def listen(self, host: str, port: int, *, unsent_bytes_max: int | None = None) -> TcpListener:
         """See :class:`Network`."""
         with needing_a_thread():
             flags = socket.AI_PASSIVE
@@ -326,6 +333,8 @@ class TcpNetwork:
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if unsent_bytes_max is not None:  # connections have it from their listener
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_bytes_max)
             sock.bind(address)
             sock.listen(self._backlog)
         except OSError as error:

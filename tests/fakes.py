@@ -171,7 +171,7 @@ class MemoryNetwork:
         self.connections.append(mine)
         return mine
 
-    async def listen(self, host: str, port: int) -> MemoryListener:
+    async def listen(self, host: str, port: int, *, unsent_bytes_max: int | None = None) -> MemoryListener:
         await trio.lowlevel.checkpoint()
         if port == 0:
             self.next_port += 1

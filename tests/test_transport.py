@@ -124,3 +124,20 @@ async def test_who_connects_does_not_wait_for_a_pass_of_the_event_loop_for_each_
         assert nobody_else.cancelled_caught
     listener.close()
     assert 2 <= passes <= count / 2, "the others have had their turns too"
+
+
+@pytest.mark.parametrize("unsent_bytes_max", [None, 65_536])
+async def test_the_kernel_keeps_little_for_a_client_that_takes_nothing(unsent_bytes_max: int | None) -> None:
+    network, size = TcpNetwork(), 64 << 20
+    listener = await network.listen("127.0.0.1", 0, unsent_bytes_max=unsent_bytes_max)
+    reader = await network.connect("127.0.0.1", listener.port, timeout_s=5)
+    stream = await listener.accept()
+    sent = 0
+    with trio.move_on_after(1):
+        while sent < size:
+            sent += stream.send_nowait(bytes(1 << 20))
+            await trio.sleep(0.01)
+    for one in (stream, reader, listener):
+        one.close()
+    assert sent < size
+    assert (sent < 1 << 20) == (unsent_bytes_max is not None)

@@ -55,6 +55,7 @@ from rmqha.errors import StoreError
 from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
+from rmqha.remoting.limits import UNSENT_BYTES_MAX
 from rmqha.remoting.server import RemotingServer
 from rmqha.store.config_files import ConfigFiles
 from rmqha.store.message_store import DefaultMessageStore
@@ -257,7 +258,7 @@ class BrokerController:
 
     async def _listen(self, nursery: trio.Nursery, dispatcher: RequestDispatcher) -> RemotingServer:
         config = self.config
-        listener = await self._network.listen(config.bind_address, config.listen_port)
+        listener = await self._listen_on(config.listen_port)
         self.address = f"{config.broker_ip1}:{listener.port}"
         limits = options.remoting_limits(config, self._tuning)
         server = RemotingServer(dispatcher, limits=limits, fence=self.fence)
@@ -267,9 +268,12 @@ class BrokerController:
         nursery.start_soon(self._serve_clients, server, listeners)
         return server
 
+    async def _listen_on(self, port: int) -> Listener:
+        return await self._network.listen(self.config.bind_address, port, unsent_bytes_max=UNSENT_BYTES_MAX)
+
     async def _listen_beside(self, listener: Listener) -> Listener:
         try:
-            return await self._network.listen(self.config.bind_address, listener.port - _FAST_PORT_DISTANCE)
+            return await self._listen_on(listener.port - _FAST_PORT_DISTANCE)
         except OSError as error:
             listener.close()
             beside = f"clients use listenPort - {_FAST_PORT_DISTANCE}, too: it must be free"

@@ -14,7 +14,7 @@ from rmqha.namesrv.kv_config_manager import KVConfigManager
 from rmqha.namesrv.name_service import NameService
 from rmqha.namesrv.route_info_manager import RouteInfoManager
 from rmqha.remoting.dispatcher import RequestDispatcher
-from rmqha.remoting.limits import RemotingLimits
+from rmqha.remoting.limits import UNSENT_BYTES_MAX, RemotingLimits
 from rmqha.remoting.server import RemotingServer
 from rmqha.store.config_files import ConfigFiles
 from rmqha.store.disk import Disk
@@ -74,7 +74,9 @@ class NamesrvController:
         self._service.register(dispatcher)
         server = RemotingServer(dispatcher, limits=same_settings(RemotingLimits, config, receive_size=_RECEIVE_SIZE))
         async with trio.open_nursery() as nursery:
-            listener = await self._network.listen(config.bind_address, config.listen_port)
+            listener = await self._network.listen(
+                config.bind_address, config.listen_port, unsent_bytes_max=UNSENT_BYTES_MAX
+            )
             self.address = join_address(config.bind_address, listener.port)
             nursery.start_soon(server.serve, listener)
             nursery.start_soon(self._service.run)

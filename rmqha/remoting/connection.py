@@ -55,7 +55,9 @@ class Connection:
         self._turns = capacity.turns
         self._undecoded_bytes = self._begun_bytes = 0
         self._fence = fence
-        self._outgoing = OutgoingQueue(stream, write_timeout_s=limits.write_timeout_s, owe=capacity.owed.add)
+        self._outgoing = OutgoingQueue(
+            stream, write_timeout_s=limits.write_timeout_s, owe=capacity.owed.add, turns=capacity.turns
+        )
         self._responses = ResponseTable(stream.peer)
         self._heard_at = inf
         self._frame_begun_at = inf
@@ -105,11 +107,7 @@ class Connection:
         self.in_flight.release(requests, size)
 
     def let_go(self, request: RemotingCommand) -> RemotingCommand:
-        """Give back the bytes of ``request``: it will be answered later, maybe much later, and they are not kept.
-
-        Returns:
-            No more of it than its answer needs, of size 0.
-        """
+        """Give back the bytes of ``request``, which is answered maybe much later: no more is kept than is returned."""
         self.in_flight.let_go(request.size)
         return request.to_answer()
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import trio
 
@@ -11,6 +12,9 @@ from rmqha.codec.usual.sends import UsualSends
 from rmqha.memory import new_buffer
 from rmqha.remoting.owed import SHARE_BYTES, Owed
 from rmqha.remoting.turns import REQUESTS_A_TURN, Turns
+
+UNSENT_BYTES_MAX: Final = 256 * 1024
+"""What the kernel keeps of answers for one client: of 4 MiB each a thousand fill the memory that it has for TCP."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,13 @@ import trio
 
 from rmqha.errors import forget_locals
 from rmqha.memory import BytesLike
+from rmqha.remoting.turns import PASS_S, Turns
 from rmqha.transport import Stream
 
 _GATHERED_BYTES_MAX = 1024 * 1024
 _COPIED_BYTES_MAX = 32 * 1024
+_AFTER_A_WAIT_BYTES = 128 * 1024
+"""So much is sent as soon as the peer takes something again; thousands may at one moment. More has its turn."""
 
 
 def _to_nobody(_size: int) -> None:
@@ -20,11 +23,19 @@ class OutgoingQueue:
     """Bytes leave in the order they were put, gathered into few sends.
 
     Invariant: ``size`` is the sum of what was put and has not been handed to the kernel, 0 once :meth:`run` has ended;
-    ``owe`` is told of each change: how many bytes more, or less.
+    ``owe`` is told of each change: how many bytes more, or less. What is large takes its ``turns``.
     """
 
-    def __init__(self, stream: Stream, *, write_timeout_s: float, owe: Callable[[int], None] = _to_nobody) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        *,
+        write_timeout_s: float,
+        owe: Callable[[int], None] = _to_nobody,
+        turns: Turns | None = None,
+    ) -> None:
         self._stream = stream
+        self._turns = turns
         self._write_timeout_s = write_timeout_s
         self._parts: list[BytesLike] = []
         self._sending = False
@@ -104,10 +115,10 @@ class OutgoingQueue:
 
     async def _send(self, data: BytesLike, freed: int) -> None:
         """Send ``data``; so many bytes are not kept any more then."""
-        taken = self._stream.send_nowait(data)  # as a rule all of it, and then no time limit has to be set up
+        taken = await self._send_in_turn(data)
         if taken < len(data):
-            with trio.move_on_after(self._write_timeout_s) as scope:
-                await self._stream.send_all(memoryview(data)[taken:])
+            with trio.move_on_after(self._write_timeout_s) as scope:  # as a rule none has to be set up
+                await self._send_rest(memoryview(data)[taken:])
             if scope.cancelled_caught:
                 waited_s = self._write_timeout_s
                 raise trio.BrokenResourceError(f"slow reader: {len(data)} bytes not taken in {waited_s:g} s")
@@ -115,6 +126,26 @@ class OutgoingQueue:
         self.size -= freed
         self._owe(-freed)
         self._drained.unpark_all()
+
+    async def _send_rest(self, rest: memoryview) -> None:
+        while rest:
+            size = len(rest) if self._turns is None else _AFTER_A_WAIT_BYTES
+            await self._stream.send_all(rest[:size])
+            rest = rest[size:]
+            if rest:
+                rest = rest[await self._send_in_turn(rest) :]
+
+    async def _send_in_turn(self, data: BytesLike) -> int:
+        """The kernel copies a megabyte in half a millisecond; a thousand clients may have to take one."""
+        turns = self._turns
+        if turns is None or len(data) <= _COPIED_BYTES_MAX:
+            return self._stream.send_nowait(data)
+        if turns.taken_s >= PASS_S:
+            await turns.wait()
+        begun_at = trio.current_time()
+        taken = self._stream.send_nowait(data)
+        turns.taken_s += trio.current_time() - begun_at
+        return taken
 
     def close(self) -> None:
         """Take nothing more. What is queued still goes out while :meth:`run` is running."""

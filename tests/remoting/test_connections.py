@@ -29,7 +29,7 @@ class SilentNetwork:
         await trio.sleep(timeout_s)
         raise TimeoutError(110, f"no connection to {host}:{port} within {timeout_s:g} s")
 
-    async def listen(self, host: str, port: int) -> "SilentListener":
+    async def listen(self, host: str, port: int, *, unsent_bytes_max: int | None = None) -> "SilentListener":
         raise NotImplementedError
 
 

@@ -12,13 +12,14 @@ from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.codec.usual.decoder import RequestDecoder
 from rmqha.codec.usual.sends import Request
+from rmqha.memory import BytesLike
 from rmqha.remoting import limits
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.in_flight import REQUEST_BYTES
 from rmqha.remoting.server import RemotingServer
 from rmqha.remoting.turns import PASS_S, REQUESTS_A_TURN, ROUND_S, TURN_S, Turns
-from tests.fakes import MemoryNetwork
+from tests.fakes import MemoryNetwork, MemoryStream
 from tests.settings import remoting_limits
 
 REQUEST_S = 0.0001
@@ -397,3 +398,38 @@ async def test_when_nobody_waits_turns_are_long_again_and_each_pass_begins_anew(
         assert (turns.turn_s, turns.requests) == (TURN_S, REQUESTS_A_TURN)
     assert len(went_on) == 2 * BUSY
     assert max(went_on) < 3 * PASS_S, "the keeper of the line may run before those whom it let go on, or after them"
+
+
+async def test_a_hundred_clients_that_take_large_answers_keep_nobody_from_the_loop(autojump_clock: MockClock) -> None:
+    """A thousand had one message of 4 MB each: an honest send took 3.4 s."""
+    network, passes = MemoryNetwork(), list[float]()
+    broker = RequestDispatcher()
+    broker.register(1, lambda _connection, _request: RemotingCommand(0))
+    broker.register_batch([2], lambda connection, some: connection.send_response(bytes(3 << 20), size=some[0].size))
+    server = RemotingServer(broker, limits=remoting_limits())
+    really = MemoryStream.send_nowait
+
+    def take_a_while(stream: MemoryStream, data: BytesLike) -> int:
+        autojump_clock.jump(len(data) * 1e-9)
+        return really(stream, data)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, await network.listen("10.0.0.1", 10911))
+        network.capacity = 4 << 20
+        greedy = [await network.connect("10.0.0.1", 10911, timeout_s=1) for _ in range(BUSY)]
+        honest = await network.connect("10.0.0.1", 10911, timeout_s=1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(MemoryStream, "send_nowait", take_a_while)
+            nursery.start_soon(note_passes, passes)
+            for stream in greedy:
+                stream.send_nowait(RemotingCommand(2).encode())
+            waits = list[float]()
+            while server.capacity.owed.size or not waits:
+                begun_at = trio.current_time()
+                await honest.send_all(RemotingCommand(1).encode())
+                await honest.receive_into(memoryview(bytearray(1024)))
+                waits.append(trio.current_time() - begun_at)
+        assert [stream.incoming.size >= 3 << 20 for stream in greedy] == [True] * BUSY
+        nursery.cancel_scope.cancel()
+    assert max(waits) < 0.15
+    assert max(passes) < 0.04

@@ -99,7 +99,7 @@ class SimNetwork:
         listener.offer(connection.ends[1])
         return connection.ends[0]
 
-    async def listen(self, host: str, port: int) -> SimListener:
+    async def listen(self, host: str, port: int, *, unsent_bytes_max: int | None = None) -> SimListener:
         """See rmqha.transport.Network. The address is this machine's, whatever ``host`` says."""
         await trio.lowlevel.checkpoint()
         self._check_alive()
