@@ -141,9 +141,14 @@ class DLedgerServer:
             options=self._options.transfer,
             ask=self.rpc.ask_to_take_over,
             elect=self._take_leadership,
-            connected=lambda: self.rpc.connected,
+            answering=self._answering,
             may_take_over=self._may_take_over,
         )
+
+    def _answering(self) -> frozenset[str]:
+        """Who is connected, and has sent something since a leader would have been given up: none that stands still."""
+        since = trio.current_time() - self._options.elector.leak_s
+        return frozenset(peer for peer in self.rpc.connected if self.rpc.connections[peer].heard_at >= since)
 
     def _may_lead(self) -> bool:
         return self.store.write_error is None and (self._broker is None or self._broker.may_lead)

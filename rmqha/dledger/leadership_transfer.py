@@ -59,7 +59,7 @@ class LeadershipTransfer:
         options: TransferOptions,
         ask: Ask,
         elect: Callable[[Callable[[], None]], None],
-        connected: Callable[[], frozenset[str]],
+        answering: Callable[[], frozenset[str]],
         may_take_over: Callable[[], bool],
     ) -> None:
         """Nothing is under way.
@@ -71,7 +71,7 @@ class LeadershipTransfer:
             options: what the operator decided.
             ask: asks another member to take over.
             elect: has this member ask for votes, and calls back when it has begun to.
-            connected: those who can be asked.
+            answering: those who can be asked, and answer.
             may_take_over: whether this member could take appends.
         """
         self._store: Final = store
@@ -81,7 +81,7 @@ class LeadershipTransfer:
         self._options: Final = options
         self._ask = ask
         self._elect = elect
-        self._connected = connected
+        self._answering = answering
         self._may_take_over = may_take_over
         self._taking: _Taking | None = None
         self._looks_at = 0.0
@@ -199,7 +199,7 @@ class LeadershipTransfer:
         return _Code.SUCCESS if self._pusher.checker is not None and state.curr_term == term else None
 
     def _prefer_another(self) -> None:
-        there = [peer for peer in self._options.preferred_leader_ids if peer in self._peers & self._connected()]
+        there = [peer for peer in self._options.preferred_leader_ids if peer in self._peers & self._answering()]
         if there:
             self.hand_over_to(min(there, key=self.lag), self._on_preferred)
 

@@ -78,7 +78,7 @@ def test_who_takes_over_already_refuses_another_request() -> None:
         options=default(TransferOptions),
         ask=lambda _peer, _request, _answer: None,
         elect=lambda _on_begun: None,
-        connected=lambda: frozenset({LEADER}),
+        answering=lambda: frozenset({LEADER}),
         may_take_over=lambda: True,
     )
     request = LeadershipTransferRequest(1, LEADER, "n0", 5)
