@@ -189,6 +189,27 @@ def test_extents_know_what_they_hold() -> None:
         assert not extent.holds_just(sizes - 1)
 
 
+def test_the_extent_in_which_one_begins_to_read_is_among_them() -> None:
+    log = ledger_log()
+    log.put_messages([message(size=100 + number) for number in range(9)])
+    begins = [extent.begin for extent in log.extents()]
+    assert len(begins) > 2
+    assert [extent.begin for extent in log.extents(begins[1] + 60)] == begins[1:]
+
+
+def test_a_copy_of_a_message_in_the_body_of_another_is_none() -> None:
+    """A consumer's request names any offset."""
+    log = ledger_log()
+    (first,) = log.put_messages([message(b"0")])
+    record = log.record_at(first.wrote_offset, end=log.max_offset)
+    assert record is not None
+    (second,) = log.put_messages([message(bytes(record))])
+    whole = log.record_at(second.wrote_offset, end=log.max_offset)
+    assert whole is not None
+    copied_to = second.wrote_offset + bytes(whole).index(bytes(record))
+    assert log.record_at(copied_to, end=log.max_offset) is None
+
+
 def test_extents_know_of_the_entries_by_which_leaders_began() -> None:
     """No queue has them: a data file with one was read record by record at each start."""
     log, sizes = ledger_log(**LARGE_FILES), 0
