@@ -1,0 +1,43 @@
+"""What a leader's pusher knows of its waiting, and what a push may have."""
+
+from dataclasses import replace
+
+import pytest
+
+from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
+from rmqha.dledger.push_entry import PushEntryRequest, PushType
+from rmqha.dledger.push_wire import decode_push, encode_push
+from rmqha.errors import RemoteProtocolError
+from tests.dledger.defaults import pusher_options
+from tests.dledger.members import leader, put
+from tests.sim.sim_disk import SimDisk
+
+
+def test_a_leader_waits_since_anything_was_committed_last() -> None:
+    """Else one that is busy all the time looks like one that has no majority."""
+    store = leader(SimDisk(latency_s=(0, 0)).mount())
+    pusher = DLedgerEntryPusher[int](
+        store, frozenset({"n0", "n1", "n2"}), options=pusher_options(acks_flushed=False, max_wait_ack_time_s=60.0)
+    )
+    assert pusher.begin_leading()
+    assert pusher.checker is not None
+    for now, body in enumerate((b"one", b"two")):
+        pusher.append(body, lambda _entry, _code: None, now=now)
+        pusher.advance(now=now)
+    assert pusher.waits_since == 0
+    pusher.checker.update_peer_water_mark("n1", 0)
+    assert pusher.advance(now=5)
+    assert (store.committed_index, pusher.waits_since) == (0, 5)
+
+
+@pytest.mark.parametrize(("count", "is_taken"), [(1 << 15, True), ((1 << 15) + 1, False)])
+def test_a_push_has_so_many_entries_at_most(count: int, *, is_taken: bool) -> None:
+    """More would hold everybody else up."""
+    [one] = put(leader(SimDisk(latency_s=(0, 0)).mount()), b"")
+    entries = tuple([replace(one, index=index) for index in range(count)])
+    body = encode_push(PushEntryRequest(PushType.APPEND, 1, "n0", -1, entries), group="g", remote_id="n1")
+    if is_taken:
+        assert len(decode_push(body)[1].entries) == count
+    else:
+        with pytest.raises(RemoteProtocolError, match="a batch of more than"):
+            decode_push(body)
