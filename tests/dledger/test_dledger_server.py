@@ -186,6 +186,15 @@ async def test_everything_stops_and_starts_again(group: ServerGroup, autojump_cl
     await group.wait_same()
 
 
+async def test_a_leader_that_stops_leads_no_more(group: ServerGroup, autojump_clock: MockClock) -> None:
+    """Who still holds it, as a broker does, must not take it for one that does."""
+    member = group.members[await group.wait_leader()]
+    server = member.running
+    server.stop()
+    await group.wait(lambda: member.server is None)
+    assert (server.member_state.is_leader, server.pusher.checker) == (False, None)
+
+
 async def test_what_a_leader_inherited_is_committed_for_who_reads_it(
     group: ServerGroup, autojump_clock: MockClock
 ) -> None:
