@@ -460,6 +460,22 @@ def test_a_committed_file_that_is_in_neither_place_is_missed(
         run(log.root, out)
 
 
+@pytest.mark.parametrize("named", ["", "commitlog"])
+@pytest.mark.parametrize("below", ["", "commitlog", "consumequeue", "lake/orders"])
+def test_an_output_in_the_store_is_refused(named: str, below: str, log: LogWriter) -> None:
+    """A broker takes no other files in its log's directory: it would not start again."""
+    before = sorted(log.root.rglob("*"))
+    with pytest.raises(ConfigError, match="is in the store"):
+        run(log.root / named, log.root / below)
+    assert sorted(log.root.rglob("*")) == before
+
+
+def test_an_output_in_another_is_refused(log: LogWriter, tmp_path: Path) -> None:
+    run(log.root, tmp_path / "lake")
+    with pytest.raises(ConfigError, match=r"is in the output .*/lake, which would"):
+        run(log.root, tmp_path / "lake" / "topic=orders")
+
+
 def test_closed_files_are_archived_one_after_the_other(log: LogWriter, tmp_path: Path) -> None:
     """Each run sees only what is new; the blank at the end of a file is nothing that was missed."""
     out, archive = tmp_path / "out", tmp_path / "archive"

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
@@ -43,6 +44,8 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None) -> Replay
     options = replace(options, store=_absolute(options.store), out=_absolute(options.out))
     if select(options.read.columns).names == ["topic"]:
         raise ConfigError("topic is the directory's name: name a column that is written to the files, too")
+    if "://" not in options.store and "://" not in options.out:
+        _check_apart(Path(options.store).resolve(), Path(options.out).resolve())
     output = Output(options.out)
     with output.locked():
         last = output.last_manifest()
@@ -61,6 +64,18 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None) -> Replay
             manifest = encode(options, report, Position(report.end, anchor, blank_behind(log, report.end)))
             report.manifest = output.commit(begin, report.end, files=report.files, manifest=manifest)
     return report
+
+
+def _check_apart(store: Path, out: Path) -> None:
+    """A broker would not start on a store with other files in it, and a reader of an output takes all below it."""
+    root = store.parent if store.name == "commitlog" else store
+    if out.is_relative_to(root):
+        raise ConfigError(f"{out} is in the store {root}, where only its broker may write: choose another --out")
+    for outer in out.parents:
+        if (outer / "_rmqha").is_dir():
+            raise ConfigError(
+                f"{out} is in the output {outer}, which would have it twice: choose another --out"
+            )
 
 
 def _absolute(path_or_uri: str) -> str:
