@@ -48,7 +48,8 @@ def tail(ctx: click.Context, /, **options: Any) -> None:
     """Print the messages of TOPIC, without being a consumer of any group: nothing is marked as consumed.
 
     Messages of one queue come in order, those of different queues as they arrive; with --from -N all are in
-    the order of the log. The broker that is named is read, a slave too; it shows what it has on its disk.
+    the order of the log. The broker that is named is read, a slave too; it shows what it has on its disk: without -f,
+    the last seconds' messages may be missing (up to 10 s with flushDiskType=ASYNC_FLUSH).
     """
     import trio  # noqa: PLC0415
 

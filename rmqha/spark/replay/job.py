@@ -73,9 +73,7 @@ def _check_apart(store: Path, out: Path) -> None:
         raise ConfigError(f"{out} is in the store {root}, where only its broker may write: choose another --out")
     for outer in out.parents:
         if (outer / "_rmqha").is_dir():
-            raise ConfigError(
-                f"{out} is in the output {outer}, which would have it twice: choose another --out"
-            )
+            raise ConfigError(f"{out} is in the output {outer}, which would have it twice: choose another --out")
 
 
 def _absolute(path_or_uri: str) -> str:
