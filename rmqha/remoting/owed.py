@@ -48,7 +48,7 @@ class Owed:
     """Of all connections of a server.
 
     Invariant: without what ended connections have yet to give back ``size`` is at most ``bytes_max`` after each
-    :meth:`add`; it is the sum of what connections owe.
+    :meth:`add` and :meth:`leave`; it is the sum of what connections owe.
     """
 
     __slots__ = ("_bytes_max", "_debtors", "_ended", "_limit", "_lines", "size")
@@ -66,9 +66,10 @@ class Owed:
         self._debtors[debtor] = host
 
     def leave(self, debtor: Debtor) -> None:
-        """It has ended, and given back what it owed."""
+        """It has ended, and given back what it owed: others may have taken that room, as it was given back in parts."""
         del self._debtors[debtor]
         self._limit -= self._ended.pop(debtor, 0)
+        self.add(0)
 
     def add(self, size: int) -> None:
         """Clients owe so much more, or less than nothing; connections end if that is too much."""
