@@ -84,6 +84,8 @@ class Swarm:
     """Consumers ask where they are before they pull, as clients do; not where messages expire under their feet."""
     edges: bool = False
     """Records often end where a segment ends, or some bytes before."""
+    keys: bool = False
+    """Messages have keys, for the index; those of older tapes have none."""
 
     @property
     def disk_latency_s(self) -> tuple[float, float]:
@@ -190,6 +192,7 @@ def draw(seed: int) -> Swarm:
         swarm,
         recovery_s=random.choice((0.0, 0.0, 0.0, 0.4, 3.0)),
         asks_first=not swarm.cleans and stream(seed, "asks").random() < 0.5,
+        keys=stream(seed, "keys").random() < 0.5,
     )
     if random.random() < _LARGE:
         return replace(

@@ -62,10 +62,10 @@ def _number(number: int) -> bytes:
     return b"<%06d>" % number
 
 
-def _request(messages: list[Message]) -> RemotingCommand:
+def _request(messages: list[Message], *, keys: bool) -> RemotingCommand:
     """One message, or a batch."""
     message = messages[0]
-    properties = f"TAGS\x01t\x02UNIQ_KEY\x01{message.number:032X}\x02KEYS\x01a b"
+    properties = f"TAGS\x01t\x02UNIQ_KEY\x01{message.number:032X}\x02KEYS\x01a b" if keys else "TAGS\x01t"
     fields = {
         "a": "sim", "b": message.topic, "c": "TBW102", "d": str(QUEUES), "e": str(message.queue_id), "f": "0",
         "g": "1700000000000", "h": "0", "i": properties, "j": "0", "k": "false", "m": "false",
@@ -213,7 +213,7 @@ class Burst:
         """When the last answer left the broker."""
         frames = []
         for some in [messages] if messages[0].how == "batch" else [[message] for message in messages]:
-            request = _request(some)
+            request = _request(some, keys=world.swarm.keys)
             try:
                 if some[0].how != "oneway":
                     request.opaque = client.expect(
