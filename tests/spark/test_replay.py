@@ -464,10 +464,16 @@ def test_a_committed_file_that_is_in_neither_place_is_missed(
 @pytest.mark.parametrize("below", ["", "commitlog", "consumequeue", "lake/orders"])
 def test_an_output_in_the_store_is_refused(named: str, below: str, log: LogWriter) -> None:
     """A broker takes no other files in its log's directory: it would not start again."""
+    (log.root / "checkpoint").touch()
     before = sorted(log.root.rglob("*"))
     with pytest.raises(ConfigError, match="is in the store"):
         run(log.root / named, log.root / below)
     assert sorted(log.root.rglob("*")) == before
+
+
+def test_an_output_beside_a_copied_commitlog_is_none_in_a_store(log: LogWriter) -> None:
+    run(log.root / "commitlog", log.root / "lake")
+    assert offsets(log.root / "lake") == log.offsets
 
 
 def test_an_output_in_another_is_refused(log: LogWriter, tmp_path: Path) -> None:

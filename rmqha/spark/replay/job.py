@@ -68,7 +68,8 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None) -> Replay
 
 def _check_apart(store: Path, out: Path) -> None:
     """A broker would not start on a store with other files in it, and a reader of an output takes all below it."""
-    root = store.parent if store.name == "commitlog" else store
+    is_part = store.name == "commitlog" and (store.parent / "checkpoint").exists()
+    root = store.parent if is_part else store
     if out.is_relative_to(root):
         raise ConfigError(f"{out} is in the store {root}, where only its broker may write: choose another --out")
     for outer in out.parents:
