@@ -147,7 +147,7 @@ class SentBatch(PreparedBatch):
         super().__init__(like)
         self._shared = shared
         self._size_max = size_max
-        messages_a_step = min(_MESSAGES_A_STEP, _BYTES_A_STEP // (len(shared) + _RECORD_COST))
+        messages_a_step = max(1, min(_MESSAGES_A_STEP, _BYTES_A_STEP // (len(shared) + _RECORD_COST)))
         self._portions = cut_batch(body, messages_max=messages_a_step, portion_bytes=_BYTES_A_STEP)
         self._next = next(self._portions, None)
         count_max = 0 if self._next is None else len(self._next.bodies) + self._next.left_bytes // ENTRY_SIZE_MIN

@@ -100,10 +100,12 @@ def _cut_alike(body: bytes, at: int, *, messages_max: int, portion_bytes: int) -
     if body_size < 0 or sizes_at + 2 > len(body):
         return None
     (properties_size,) = _PROPERTIES_SIZE.unpack_from(body, sizes_at)
+    if properties_size < 0:
+        return None
     entry_size = ENTRY_SIZE_MIN + body_size + properties_size
     count = min(messages_max, left_bytes // entry_size, -(-portion_bytes // entry_size))
     second = at + entry_size
-    if properties_size < 0 or count < _ALIKE_MIN or body[at + 12 : at + 20] != body[second + 12 : second + 20]:
+    if count < _ALIKE_MIN or body[at + 12 : at + 20] != body[second + 12 : second + 20]:
         return None
     shape = _shape_of(body_size, properties_size)
     entries = shape.iter_unpack(memoryview(body)[at : at + count * entry_size])

@@ -12,6 +12,7 @@ from rmqha.codec.dledger_entry import BODY_OFFSET, ENTRY_SIZE_MAX, MIN_BLANK_LEN
 from rmqha.codec.limits import topic_problem
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import enters_queue
+from rmqha.codec.record.prepared_batch import PreparedBatch
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.store.log import PutRequest
@@ -159,7 +160,13 @@ class LedgerPuts:
     def _batch_problem(self, records: Sequence[PreparedRecord]) -> str:
         if not records:
             return "the batch is empty"
+        if isinstance(records, PreparedBatch) and self._all_fit(records):
+            return _queue_problem(records[0])
         return _queue_problem(records[0]) or next(filter(None, map(self._size_problem, records)), "")
+
+    def _all_fit(self, batch: PreparedBatch) -> bool:
+        """Whether :meth:`_size_problem` has nothing to say: thousands of records are not made for the question."""
+        return max(batch.sizes) <= self._record_size_max and max(map(len, batch.bodies)) <= self._message_size_max
 
 
 def _queue_problem(record: PreparedRecord) -> str:

@@ -210,6 +210,7 @@ class ConsumeQueueTable:
         """Nothing of these queues is deleted: the master that said so does not lead any more. They are built again."""
         for key in keys:
             if self.deleted.pop(key, None) is not None:
+                self._to_drop.pop(key, None)
                 directory = self.find_or_create(*key).queue.directory
                 self.note_missing(directory, damaged=directory)
 

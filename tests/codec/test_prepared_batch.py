@@ -195,6 +195,14 @@ def sent(entries: list[BatchEntry], shared: bytes = b"CLUSTER\x01c") -> SentBatc
     return made
 
 
+@pytest.mark.parametrize("body_size", [0, 1, 100])
+def test_sizes_that_cancel_out_are_damage(body_size: int) -> None:
+    """An entry of no bytes at all."""
+    body = struct.pack(">iiiii", 0, 0, 0, 0, body_size) + bytes(body_size) + struct.pack(">h", -(22 + body_size))
+    with pytest.raises(RemoteProtocolError, match="properties length"):
+        [*cut_batch(body + bytes(200), messages_max=7, portion_bytes=999)]
+
+
 def test_a_batch_is_large_by_what_it_holds_and_not_by_what_it_might() -> None:
     """32 messages of 1 KiB were held for 1,600 empty ones: each such batch was appended alone."""
     assert not sent([BatchEntry(0, bytes(1024), b"UNIQ_KEY\x01%032d" % number) for number in range(32)]).is_large
