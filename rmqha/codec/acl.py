@@ -25,7 +25,7 @@ SIGNATURE: Final = "Signature"
 UNIQUE_MSG_QUERY_FLAG: Final = "_UNIQUE_KEY_QUERY"
 _MAYBE_SIGNED: Final = (UNIQUE_MSG_QUERY_FLAG, SECURITY_TOKEN)
 """Java's clients sign the first, and its brokers leave it out; Go's clients leave the second out. Neither says what a
-request may do."""
+request may do; one with the first has no body."""
 
 
 def cal_signature(fields: Mapping[str, str], body: bytes, *, secret_key: str, unsigned: tuple[str, ...] = ()) -> str:
@@ -37,12 +37,18 @@ def cal_signature(fields: Mapping[str, str], body: bytes, *, secret_key: str, un
     return b64encode(mac.digest()).decode()
 
 
+def without_credentials(fields: Mapping[str, str]) -> dict[str, str]:
+    """What others may see of a request: with its signature they could ask for other things in its sender's name."""
+    return {name: value for name, value in fields.items() if name not in {ACCESS_KEY, SECURITY_TOKEN, SIGNATURE}}
+
+
 def is_signed(fields: Mapping[str, str], body: bytes, *, secret_key: str) -> bool:
     """Whether the signature that is among the fields is that of one who knows the secret."""
     signature = fields.get(SIGNATURE, "").encode(errors="replace")
-    absent = [name for name in _MAYBE_SIGNED if name in fields]
+    maybe_signed = (SECURITY_TOKEN,) if body else _MAYBE_SIGNED
+    absent = [name for name in maybe_signed if name in fields]
     ways = [unsigned for count in range(len(absent) + 1) for unsigned in combinations(absent, count)]
-    expected = [cal_signature(fields, body, secret_key=secret_key, unsigned=way).encode() for way in ways]
+    expected = (cal_signature(fields, body, secret_key=secret_key, unsigned=way).encode() for way in ways)
     return any(hmac.compare_digest(one, signature) for one in expected)
 
 

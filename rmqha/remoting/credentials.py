@@ -12,7 +12,7 @@ from rmqha.codec.acl import SessionCredentials
 from rmqha.errors import ConfigError
 
 _LINE: Final = re.compile(
-    r"""(accessKey|secretKey|securityToken)\s*[:=]\s*(?:"([^"]*)"|'([^']*)'|([^\s#"'][^#]*?))\s*(?:\#.*)?"""
+    r"""(accessKey|secretKey|securityToken)\s*[:=]\s*(?:"([^"]*)"|'([^']*)'|([^\s#"'](?:[^#]|(?<=\S)#)*?))(?:\s+\#.*)?"""
 )
 _SIZE_MAX: Final = 64 * 1024
 

@@ -50,7 +50,12 @@ async def test_what_a_consumer_answers_is_handed_on(
     operator: Member, consumer: Member, autojump_clock: MockClock
 ) -> None:
     consumer.answer = RemotingCommand(0, ext_fields={"a": "b"}, body=b"{}", version=317)
-    answer = await operator.ask(running_info(jstackEnable="true"))
+    signed = {
+        "AccessKey": "a",
+        "SecurityToken": "t",
+        "Signature": "s",
+    }  # with it one could ask as the operator
+    answer = await operator.ask(running_info(jstackEnable="true", **signed))
     assert (answer.code, answer.ext_fields, bytes(answer.body)) == (ResponseCode.SUCCESS, {"a": "b"}, b"{}")
     (question,) = consumer.asked
     assert question.ext_fields == {"consumerGroup": "g", "clientId": "c", "jstackEnable": "true"}

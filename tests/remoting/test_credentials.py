@@ -20,7 +20,8 @@ secretKey: 12345678
     ("text", "expected"),
     [
         (TOOLS_YML, ("rocketmq2", "12345678", None)),
-        ("secretKey = s=c#et  # mine\naccessKey='a b'\n", ("a b", "s=c", None)),
+        ("secretKey = s=c#et  # mine\naccessKey='a b'\n", ("a b", "s=c#et", None)),
+        ("accessKey: a # b\nsecretKey: ab#cd #e\n", ("a", "ab#cd", None)),
         ('accessKey: "x#y"\nsecretKey: "q"\nsecurityToken: t\n', ("x#y", "q", "t")),
     ],
 )

@@ -6,10 +6,11 @@ Source: rocketmq-all-4.9.8 PlainAccessResource.java, PlainPermissionManager.java
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rmqha.broker.acl.needed_permissions import Need, is_group
+from rmqha.broker.acl.needed_permissions import Need, is_group, of_group
 from rmqha.broker.acl.permission import ADMIN_CODES, DENY, PUB, check_permission
 from rmqha.broker.acl.remote_address_strategy import RemoteAddressStrategy
-from rmqha.broker.retry_topics import RETRY_GROUP_TOPIC_PREFIX
+from rmqha.broker.retry_topics import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
+from rmqha.broker.topic_config_manager import FORBIDDEN_SEND_TOPICS
 
 _TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 """Clients that trace their messages send traces there, whatever else they may do."""
@@ -40,10 +41,19 @@ class PlainAccessResource:
         if self.admin and not self.perms:
             return ""
         for need in needs:
-            default = self.default_group_perm if is_group(need.resource) else self.default_topic_perm
-            if not check_permission(need.perm, self.perms.get(need.resource, default)) and not _is_trace(need):
+            if not check_permission(need.perm, self._perm_of(need.resource)) and not _is_trace(need):
                 return f"accessKey={self.access_key} has no {_words_of(need)}"
         return ""
+
+    def _perm_of(self, resource: str) -> int:
+        """Of what is not listed: topics of the broker itself are nobody's, a group's dead letters are the group's."""
+        if resource in self.perms:
+            return self.perms[resource]
+        if is_group(resource):
+            return self.default_group_perm
+        if resource.startswith(DLQ_GROUP_TOPIC_PREFIX):
+            return self._perm_of(of_group(resource.removeprefix(DLQ_GROUP_TOPIC_PREFIX)))
+        return DENY if resource in FORBIDDEN_SEND_TOPICS else self.default_topic_perm
 
 
 def _is_trace(need: Need) -> bool:

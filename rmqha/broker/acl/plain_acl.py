@@ -59,11 +59,14 @@ class PlainAcl:
 
 
 def acl_files(home: str) -> list[Path]:
-    """The files that are there, in the order in which they count."""
+    """The files that are there, in the order in which they count. Raises ConfigError: nobody can tell."""
     conf = Path(home) / "conf"
-    others = [path for path in (conf / "acl").rglob("*.y*ml") if path.suffix in {".yml", ".yaml"}]
-    files = [*sorted(path for path in others if path != conf / "acl" / "tools.yml"), conf / "plain_acl.yml"]
-    return [path for path in files if path.is_file()]
+    try:
+        others = [path for path in (conf / "acl").rglob("*.y*ml") if path.suffix in {".yml", ".yaml"}]
+        files = [*sorted(path for path in others if path != conf / "acl" / "tools.yml"), conf / "plain_acl.yml"]
+        return [path for path in files if path.is_file()]
+    except OSError as error:
+        raise ConfigError(f"{conf}: account files cannot be looked for: {error.strerror or error}") from None
 
 
 def read_plain_acl(home: str) -> PlainAcl:
@@ -111,7 +114,7 @@ def _load(path: Path) -> Any:
     except yaml.MarkedYAMLError as error:  # its text shows the line, which may have a secret
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{path}:{line}: no YAML: {error.problem}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path}: no YAML: {type(error).__name__}") from None
 
 

@@ -24,7 +24,7 @@ logger = structlog.get_logger()
 _LOOKS_AGAIN_S: Final = 1.0
 _SHOWN_SIZE_MAX: Final = 100
 
-_Fingerprint = tuple[tuple[str, int, int, int], ...]
+_Fingerprint = tuple[tuple[str, int, int, int, int], ...]
 
 
 class AclError(RemoteProtocolError):
@@ -42,6 +42,8 @@ class PlainPermissionManager:
         self._home: Final = home
         self._seen = self._read_at = _fingerprint_of(home)
         self._acl: PlainAcl = read_plain_acl(home)
+        self._told = ""
+        """Why files could not be read again, the last time."""
         _tell(self._acl)
 
     def is_white(self, host: str) -> bool:
@@ -80,28 +82,31 @@ class PlainPermissionManager:
 
     def look_again(self) -> None:
         """Read the files if they have changed, and have not since the last look: who is writing one gets done."""
-        found, before = _fingerprint_of(self._home), self._seen
-        self._seen = found
-        if found != before or found == self._read_at:
-            return
-        self._read_at = found
         try:
+            found, before = _fingerprint_of(self._home), self._seen
+            self._seen = found
+            if found != before or found == self._read_at:
+                return
+            self._read_at = found
             self._acl = read_plain_acl(self._home)
         except ConfigError as error:
-            logger.warning("acl.not_read_again", reason=str(error), accounts=len(self._acl.accounts))
+            if str(error) != self._told:
+                logger.warning("acl.not_read_again", reason=str(error), accounts=len(self._acl.accounts))
+            self._told = str(error)
         else:
+            self._told = ""
             _tell(self._acl)
 
 
 def _fingerprint_of(home: str) -> _Fingerprint:
-    """What changes when a file does."""
+    """What changes when a file does, its content, owner or mode. Raises as :func:`acl_files`."""
     found = []
     for path in acl_files(home):
         try:
             status = path.stat()
         except OSError:
             continue
-        found.append((str(path), status.st_mtime_ns, status.st_size, status.st_ino))
+        found.append((str(path), status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino))
     return tuple(found)
 
 

@@ -11,6 +11,7 @@ import trio
 from rmqha.broker.client_channel_info import ClientChannelInfo
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.codec import java_json
+from rmqha.codec.acl import without_credentials
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.group_headers import (
     CallConsumerRequestHeader,
@@ -59,7 +60,7 @@ class CallConsumerProcessor:
     def get_consumer_running_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """307: what a consumer is doing."""
         header = decode_header(CallConsumerRequestHeader, request)
-        question = RemotingCommand(request.code, ext_fields=dict(request.ext_fields))
+        question = RemotingCommand(request.code, ext_fields=without_credentials(request.ext_fields))
         return self._call_one(connection, request, header.consumer_group, header.client_id, question=question)
 
     def consume_message_directly(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
@@ -69,7 +70,7 @@ class CallConsumerProcessor:
         record = self._store.look_message_by_offset(offset)
         if record is None:
             return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=f"can not find message by offset {offset}")
-        fields = request.ext_fields | {"brokerName": self._broker_name}
+        fields = without_credentials(request.ext_fields) | {"brokerName": self._broker_name}
         question = RemotingCommand(request.code, ext_fields=fields, body=bytes(record))
         return self._call_one(connection, request, header.consumer_group, header.client_id, question=question)
 

@@ -10,6 +10,7 @@ Source: spec: remoting §2.5 (36), §6 row 53; rocketmq-all-4.9.8 SendMessagePro
 
 from typing import Final
 
+from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.durability import Answer
 from rmqha.broker.put_service import Put, PutMessageService
 from rmqha.broker.retry_topics import GroupConfig, RetryTopics, is_spent
@@ -41,11 +42,18 @@ class SendBackProcessor:
     """Handles code 36."""
 
     def __init__(
-        self, store: DefaultMessageStore, puts: PutMessageService, retries: RetryTopics, *, rules: SendRules
+        self,
+        store: DefaultMessageStore,
+        puts: PutMessageService,
+        retries: RetryTopics,
+        consumers: ConsumerManager,
+        *,
+        rules: SendRules,
     ) -> None:
         self._store: Final = store
         self._puts: Final = puts
         self._retries: Final = retries
+        self._consumers: Final = consumers
         self._rules: Final = rules
 
     def register(self, dispatcher: RequestDispatcher) -> None:
@@ -90,7 +98,7 @@ class SendBackProcessor:
             reason = f"the topic {retry.topic_name} may not be written"
             raise SendRefusedError(ResponseCode.NO_PERMISSION, reason)
         message = self._find_message(header.offset)
-        if self._rules.checks_origin and message.topic not in {header.origin_topic, retry.topic_name}:
+        if self._rules.checks_origin and not self._may_come_again(message.topic, header, retry.topic_name):
             reason = f"the message at {header.offset} is not of the topic that it is said to be of"
             raise SendRefusedError(ResponseCode.NO_PERMISSION, reason)
         if self._is_dead(group, message, header, client_version=request.version):
@@ -99,6 +107,13 @@ class SendBackProcessor:
         queue_id = self._retries.next_queue(group.retry_queue_nums)
         delay_level = header.delay_level or _FIRST_RETRY_LEVEL + message.reconsume_times
         return self._prepare(message, retry.topic_name, queue_id, delay_level=delay_level)
+
+    def _may_come_again(self, topic: str, header: ConsumerSendMsgBackRequestHeader, retry_topic: str) -> bool:
+        """Whether who sends back needed a permission for the topic: the C++ client names none, its heartbeats did."""
+        if header.origin_topic or topic == retry_topic:
+            return topic in {header.origin_topic, retry_topic}
+        group = self._consumers.find_group(header.group)
+        return group is not None and topic in group.subscriptions
 
     def _find_message(self, offset: int) -> StoredMessage:
         """What lies at ``offset``, where a consumer says to have found it. Raises as :meth:`_make_record`."""

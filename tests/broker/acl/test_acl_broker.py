@@ -11,6 +11,7 @@ from rmqha.client import ConsumerOptions, Message, MQBrokerError, SendStatus, op
 from rmqha.codec.acl import SIGNATURE, SessionCredentials
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.heartbeat import ConsumerData, HeartbeatData, SubscriptionData, encode_heartbeat
 from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.codec.remoting import RemotingCommand, SerializeType, encode_ext_fields
 from rmqha.errors import ConfigError, RemotingSendRequestError
@@ -130,6 +131,11 @@ async def test_nothing_is_sent_back_that_the_sender_may_not_consume(home: str) -
         refused = ResponseCode.SYSTEM_ERROR
         assert codes == [ResponseCode.NO_PERMISSION, refused, ResponseCode.NO_PERMISSION,
                          ResponseCode.SUCCESS, refused, ResponseCode.NO_PERMISSION]  # fmt: skip
+        subscription = ConsumerData("consumers", subscription_data_set=(SubscriptionData("t"),))
+        body = encode_heartbeat(HeartbeatData("c", (), (subscription,)))
+        assert await code_of(client, RemotingCommand(RequestCode.HEART_BEAT, body=body), CONSUMER) == 0
+        codes = [await code_of(client, send_back(message.physical_offset, ""), CONSUMER) for message in messages]
+        assert codes == [ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS], "C++ clients do not say from which topic"
         with trio.fail_after(60):
             while not (again := await signed_pull(client, "%RETRY%consumers", CONSUMER)):  # noqa: ASYNC110 - a broker
                 await trio.sleep(1)
@@ -235,6 +241,46 @@ def test_files_that_change_are_read_again_once_they_are_still_and_damage_changes
             assert manager.is_white("10.9.9.1")
     assert [line["event"] for line in lines] == ["acl.read", "acl.not_read_again", "acl.not_read_again"]
     assert [line["log_level"] for line in lines][1:] == ["warning", "warning"]
+
+
+def test_files_that_cannot_be_looked_for_change_nothing_and_are_read_when_they_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their directory's mode was changed, or a mounted one is being replaced."""
+    manager = PlainPermissionManager(home_with(tmp_path, ACCOUNTS))
+    manager.look_again()
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with capture_logs() as lines, monkeypatch.context() as patch:
+        patch.setattr(Path, "is_file", refuse)
+        for _ in range(3):
+            manager.look_again()
+    assert [line["event"] for line in lines] == ["acl.not_read_again"]
+    assert "Permission denied" in lines[0]["reason"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "is_file", refuse)
+        with pytest.raises(ConfigError, match="cannot be looked for"):
+            PlainPermissionManager(str(tmp_path))
+    home_with(tmp_path, WHITE + ACCOUNTS)
+    for _ in range(2):
+        manager.look_again()
+    assert manager.is_white("10.9.9.1")
+
+
+def test_a_file_that_may_be_read_at_last_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was made by root, and given to the broker's user afterwards: nothing else changes."""
+    manager = PlainPermissionManager(home_with(tmp_path, ACCOUNTS))
+    home_with(tmp_path, WHITE + ACCOUNTS)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", lambda _path: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+        for _ in range(3):
+            manager.look_again()
+    (tmp_path / "conf" / "plain_acl.yml").chmod(0o600)
+    for _ in range(2):
+        manager.look_again()
+    assert manager.is_white("10.9.9.1")
 
 
 async def test_a_running_broker_takes_changes_over(tmp_path: Path) -> None:

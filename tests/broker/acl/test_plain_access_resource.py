@@ -20,7 +20,8 @@ ACCOUNT = PlainAccessResource("someone", "12345678", NOWHERE, default_topic_perm
         ("both", PUB, True), ("both", SUB, True), ("in", PUB, True), ("in", SUB, False), ("out", SUB, True),
         ("out", PUB, False), ("none", PUB, False), ("none", SUB, False), ("other", PUB, True), ("other", SUB, False),
         ("%RETRY%g", SUB, True), ("%RETRY%h", SUB, False), ("%RETRY%other", SUB, False),
-        ("RMQ_SYS_TRACE_TOPIC", SUB, False),
+        ("RMQ_SYS_TRACE_TOPIC", SUB, False), ("SCHEDULE_TOPIC_XXXX", PUB, False), ("%DLQ%g", SUB, True),
+        ("%DLQ%h", SUB, False), ("%DLQ%other", PUB, False),
     ],
 )  # fmt: skip
 def test_what_is_listed_counts_and_else_the_default(resource: str, perm: int, *, granted: bool) -> None:
