@@ -43,6 +43,8 @@ _CODE_OF_STATUS: Final = {
     GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
 _MAY_BE_HELD: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
+_NEVER_HERE_S: Final = 1.0
+"""A slave whose queue begins behind what is asked for lets the consumer wait so long: the master may have it."""
 _BROADCASTING: Final = "BROADCASTING"
 
 
@@ -214,6 +216,8 @@ class PullMessageProcessor:
                 self._answer(connection, request, header, group=group, result=result, code=code)
                 return
             header = replace(header, queue_offset=result.next_begin_offset)
+        if self._is_late(code) and header.queue_offset < result.min_offset:
+            deadline = min(deadline, trio.current_time() + _NEVER_HERE_S)
         self._hold(connection, request, header, group, subscription, deadline, result.max_offset)
 
     def _is_late(self, code: ResponseCode) -> bool:
