@@ -103,10 +103,13 @@ def test_a_tape_is_its_whole_seed() -> None:
 
 
 def test_a_segment_that_a_slave_has_yet_to_be_sent_is_missed() -> None:
-    """Who connects while the segment is being unlinked is not missed: connected-while-a-segment-goes."""
+    """Who connects while the segment is being unlinked is not missed: connected-while-a-segment-goes.
+
+    One schedule in a thousand has it: others have to be looked for when schedules become different.
+    """
     with MUTANTS["the cleaner spares the fastest slave"]:
         assert any(
-            "has yet to be sent" in violation for seed in range(60, 300) for violation in simulate(seed).violations
+            "has yet to be sent" in violation for seed in (573, 2124, 2616) for violation in simulate(seed).violations
         )
 
 
