@@ -16,6 +16,7 @@ What RocketMQ takes without a word and is likely to be a mistake is noted.
 Source: rocketmq-all-4.9.8 PlainPermissionManager.java, PlainAccessConfig.java.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,11 +63,18 @@ def acl_files(home: str) -> list[Path]:
     """The files that are there, in the order in which they count. Raises ConfigError: nobody can tell."""
     conf = Path(home) / "conf"
     try:
-        others = [path for path in (conf / "acl").rglob("*.y*ml") if path.suffix in {".yml", ".yaml"}]
-        files = [*sorted(path for path in others if path != conf / "acl" / "tools.yml"), conf / "plain_acl.yml"]
+        walk = os.walk(conf / "acl", onerror=_raise_unless_missing)
+        others = [Path(directory, name) for directory, _, names in walk for name in names]
+        accounts = [path for path in others if path.suffix in {".yml", ".yaml"} and path != conf / "acl" / "tools.yml"]
+        files = [*sorted(accounts), conf / "plain_acl.yml"]
         return [path for path in files if path.is_file()]
     except OSError as error:
         raise ConfigError(f"{conf}: account files cannot be looked for: {error.strerror or error}") from None
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def read_plain_acl(home: str) -> PlainAcl:
