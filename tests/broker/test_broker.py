@@ -1,7 +1,6 @@
 """One broker, alone: what producers and consumers are told, and what survives its end."""
 
 import json
-from collections.abc import AsyncIterator
 
 import pytest
 import trio
@@ -26,18 +25,6 @@ from tests.sim.sim_net import SimNet
 @pytest.fixture
 def machine() -> Machine:
     return Machine(SimNet(), "10.0.0.1", {"brokerIP1": "10.0.0.1"})
-
-
-@pytest.fixture
-async def broker(machine: Machine) -> AsyncIterator[BrokerController]:
-    async with machine.broker() as controller:
-        yield controller
-
-
-@pytest.fixture
-async def client(machine: Machine, broker: BrokerController) -> AsyncIterator[RemotingClient]:
-    async with machine.client() as connected:
-        yield connected
 
 
 def messages_of(answer: RemotingCommand) -> list[StoredMessage]:

@@ -14,18 +14,6 @@ from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
 from tests.broker.group_members import Member, member_of
 from tests.broker.machines import Machine, send_request
-from tests.sim.sim_net import SimNet
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(SimNet(), "10.0.0.1")
-
-
-@pytest.fixture
-async def broker(machine: Machine) -> AsyncIterator[BrokerController]:
-    async with machine.broker() as controller:
-        yield controller
 
 
 @pytest.fixture

@@ -26,7 +26,6 @@ from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.test_dledger_broker import asked, group_of
 from tests.broker.test_pair import Pair
 from tests.settings import topic_rules
-from tests.sim.sim_net import SimNet
 
 
 def topic_manager() -> TopicConfigManager:
@@ -71,11 +70,6 @@ async def gone(machine: Machine) -> None:
     with trio.fail_after(30):
         while queue_files(machine):  # noqa: ASYNC110 - virtual time
             await trio.sleep(0.1)
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(SimNet(), "10.0.0.1")
 
 
 @asynccontextmanager

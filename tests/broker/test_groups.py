@@ -4,7 +4,6 @@ Named after the invariants (I5, I6, I11) and traps of the protocol that they try
 """
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -20,18 +19,6 @@ from rmqha.codec.remoting import RemotingCommand
 from tests.broker.group_members import Member, consuming, member_of
 from tests.broker.machines import Machine, send_request
 from tests.broker.test_pair import Pair
-from tests.sim.sim_net import SimNet
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(SimNet(), "10.0.0.1")
-
-
-@pytest.fixture
-async def broker(machine: Machine) -> AsyncIterator[BrokerController]:
-    async with machine.broker() as controller:
-        yield controller
 
 
 def group_request(code: RequestCode, group: str) -> RemotingCommand:

@@ -25,7 +25,6 @@ from rmqha.store.config_files import ConfigFiles
 from tests.broker.machines import Machine, ask, send_request
 from tests.settings import topic_rules
 from tests.sim.sim_disk import SimDisk
-from tests.sim.sim_net import SimNet
 from tests.store.helpers import Clock, make_store, options
 
 
@@ -66,11 +65,6 @@ async def test_a_new_topic_is_saved_long_before_the_next_interval(
         await trio.sleep(1)
         saved = json.loads(disk.files["/store/config/topics.json"].durable)
         assert topic in saved["topicConfigTable"]
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(SimNet(), "10.0.0.1")
 
 
 def saved_topics(machine: Machine) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Brokers and name servers: who is registered as what, and what slaves and followers learn there."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -75,6 +76,18 @@ class NameServer:
         await RemotingServer(dispatcher, limits=remoting_limits()).serve(listener)
 
 
+@asynccontextmanager
+async def registered_group() -> AsyncIterator[tuple[BrokerGroup, NameServer, Node]]:
+    """A group that registers at a name server, and its master."""
+    async with trio.open_nursery() as nursery:
+        group = BrokerGroup(nursery, namesrvAddr=NAMESRV)
+        names = NameServer(group.net)
+        nursery.start_soon(names.run)
+        await group.start()
+        yield group, names, await group.wait_master()
+        nursery.cancel_scope.cancel()
+
+
 @pytest.fixture
 def net() -> SimNet:
     return SimNet()
@@ -82,12 +95,7 @@ def net() -> SimNet:
 
 async def test_the_leader_is_master_and_followers_are_slaves(autojump_clock: MockClock) -> None:
     """And when the leader's process ends, the next one is master."""
-    async with trio.open_nursery() as nursery:
-        group = BrokerGroup(nursery, namesrvAddr=NAMESRV)
-        names = NameServer(group.net)
-        nursery.start_soon(names.run)
-        await group.start()
-        master = await group.wait_master()
+    async with registered_group() as (group, names, master):
         await group.send(b"0")
         everybody = {f"{address}:10911" for address in group.addresses.values()}
         await group.wait(lambda: set(names.brokers.values()) == everybody and "t" in names.topics)
@@ -102,25 +110,18 @@ async def test_the_leader_is_master_and_followers_are_slaves(autojump_clock: Moc
         master.kill()
         await group.wait(lambda: names.brokers.get(0, former) != former)
         assert names.brokers[0] == (await group.wait_master()).running.address
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_leader_that_stood_still_does_not_say_that_it_is_master(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before it finds out that another leads: name servers would forget that one until it is registered again."""
-    async with trio.open_nursery() as nursery:
-        group = BrokerGroup(nursery, namesrvAddr=NAMESRV)
-        names = NameServer(group.net)
-        nursery.start_soon(names.run)
-        await group.start()
-        master = await group.wait_master()
+    async with registered_group() as (group, names, master):
         await group.wait(lambda: 0 in names.brokers)
         with monkeypatch.context() as still:
             still.setattr(DLedgerLeaderElector, "due_at", inf)
             await group.wait(lambda: 0 not in names.brokers, limit_s=5)
             assert master.is_master, "it has not found out"
-        nursery.cancel_scope.cancel()
 
 
 async def test_members_of_a_group_are_name_servers_for_each_other(autojump_clock: MockClock) -> None:

@@ -1,6 +1,5 @@
 """What looks right to a broker and breaks clients: traps (docs/remoting-traps.md) that no other file tries."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -24,23 +23,6 @@ from tests.sim.sim_net import SimNet
 PULL_FIELDS = {"suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"}
 COMMITS = 1
 """The bit of a pull's sysFlag that makes its commitOffset count."""
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(SimNet(), "10.0.0.1")
-
-
-@pytest.fixture
-async def broker(machine: Machine) -> AsyncIterator[BrokerController]:
-    async with machine.broker() as controller:
-        yield controller
-
-
-@pytest.fixture
-async def client(machine: Machine, broker: BrokerController) -> AsyncIterator[RemotingClient]:
-    async with machine.client() as connected:
-        yield connected
 
 
 async def answer_to(client: RemotingClient, code: RequestCode, **fields: Any) -> RemotingCommand:

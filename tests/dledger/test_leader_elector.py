@@ -35,6 +35,14 @@ def elect(member: DLedgerLeaderElector) -> None:
         member.on_vote_answer(out.peer, out.number, VoteResponse(VoteResult.ACCEPT, 5), now=0)
 
 
+def loses_its_quorum(member: DLedgerLeaderElector, state: MemberState) -> None:
+    """Nobody answers the leader of term 5 any more: it steps down, and asks for votes in term 6 only."""
+    member.tick(now=6.1)
+    assert state.role is Role.CANDIDATE
+    asked = [out for now in range(610, 800) for out in member.tick(now=now / 100)]
+    assert {out.request.term for out in asked} == {6}
+
+
 class TestVote:
     """Spec: dledger §4.3."""
 
@@ -146,10 +154,7 @@ class TestHeartBeat:
         member = elector(state)
         assert len(member.tick(now=0)) == 2
         assert len(member.tick(now=3)) == 2
-        member.tick(now=6.1)
-        assert state.role is Role.CANDIDATE
-        asked = [out for now in range(610, 800) for out in member.tick(now=now / 100)]
-        assert {out.request.term for out in asked} == {6}
+        loses_its_quorum(member, state)
 
     def test_who_was_elected_asks_for_votes_in_a_new_term_only(self) -> None:
         """Nobody else may have voted in that term: it would be elected again, and lead it twice."""
@@ -158,10 +163,7 @@ class TestHeartBeat:
         elect(member)
         assert (state.role, state.curr_term) == (Role.LEADER, 5)
         member.tick(now=0)
-        member.tick(now=6.1)
-        assert state.role is Role.CANDIDATE
-        asked = [out for now in range(610, 800) for out in member.tick(now=now / 100)]
-        assert {out.request.term for out in asked} == {6}
+        loses_its_quorum(member, state)
 
     def test_only_a_later_heartbeat_proves_that_it_still_leads(self) -> None:
         """The answers to one that was sent before the question may have been given before another was elected."""

@@ -20,7 +20,6 @@ from rmqha.remoting.client import RemotingClient
 from tests.broker.group_members import member_of
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.test_pair import Pair
-from tests.sim.sim_net import SimNet
 
 WHOLE_NUMBERS = """
     msgPutTotalTodayNow msgGetTotalTodayNow msgPutTotalTodayMorning msgGetTotalTodayMorning msgPutTotalYesterdayMorning
@@ -34,11 +33,6 @@ WHOLE_NUMBERS = """
 """What RocketMQ's exporter reads as a long; it fails without any of them."""
 NUMBERS = ("consumeQueueDiskRatio", "commitLogDiskRatio", "putMessageAverageSize", "putLatency99", "putLatency999")
 RATES = ("putTps", "getMissTps", "getTransferedTps", "getTransferredTps", "getTotalTps", "getFoundTps")
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(SimNet(), "10.0.0.1")
 
 
 def request(code: RequestCode, **fields: Any) -> RemotingCommand:

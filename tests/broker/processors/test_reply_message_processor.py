@@ -1,7 +1,5 @@
 """Replies go to the client that asked, and are stored besides."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 import trio
 from trio.testing import MockClock
@@ -13,20 +11,8 @@ from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from tests.broker.machines import Machine, send_request
 from tests.broker.producers import Producer, producer_of, seen
-from tests.sim.sim_net import SimNet
 
 REPLIES = "DefaultCluster_REPLY_TOPIC"
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine(SimNet(), "10.0.0.1")
-
-
-@pytest.fixture
-async def broker(machine: Machine) -> AsyncIterator[BrokerController]:
-    async with machine.broker() as controller:
-        yield controller
 
 
 def reply(body: bytes, *, to: str = "10.9.9.9@1", topic: str = REPLIES, **fields: str) -> RemotingCommand:

@@ -1,6 +1,5 @@
 """What a consumer sends back comes again, later and later, and in the end goes to the dead letters."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -28,18 +27,6 @@ VERSION = 395
 @pytest.fixture
 def machine() -> Machine:
     return Machine(SimNet(), "10.0.0.1", ALONE)
-
-
-@pytest.fixture
-async def broker(machine: Machine) -> AsyncIterator[BrokerController]:
-    async with machine.broker() as controller:
-        yield controller
-
-
-@pytest.fixture
-async def client(machine: Machine, broker: BrokerController) -> AsyncIterator[RemotingClient]:
-    async with machine.client() as connected:
-        yield connected
 
 
 def send_back(
