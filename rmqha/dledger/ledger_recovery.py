@@ -56,7 +56,8 @@ def recover_ledger(data: MmapFileList, index: MmapFileList, *, check_point_file:
         data: the entries.
         index: their units.
         check_point_file: the store's, loaded; if it says so, what is behind its committed index and has no unit is
-            cut. It says so no more before an index that was missing, or damaged, is made again.
+            cut. It says so no more before an index that was missing, or damaged, is made again, but only once what is
+            cut is gone.
 
     Raises:
         CorruptLogError: the log is damaged; nothing was changed.
@@ -73,10 +74,10 @@ def recover_ledger(data: MmapFileList, index: MmapFileList, *, check_point_file:
     scan = _Scan(data, index, checkpoint=checkpoint)
     scan.run()
     _check(scan, data, checkpoint)
-    if scan.rewrite_from >= 0:  # a start that finds a part of what is made again must not take it for all
-        check_point_file.persist(replace(checkpoint, index_proves=False))
     data.truncate_offset(scan.process_offset)
     _write_data_again(data, scan.unproven_offset, scan.process_offset)
+    if scan.rewrite_from >= 0:  # a start that finds a part of what is made again must not take it for all
+        check_point_file.persist(replace(checkpoint, index_proves=False))
     _repair_index(index, data, scan)
     last = scan.last
     return LedgerRecovery(

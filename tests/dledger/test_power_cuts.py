@@ -305,6 +305,31 @@ async def test_a_crash_while_the_index_is_made_again_takes_no_entry(gone: slice,
     assert killed > 10
 
 
+async def test_a_crash_while_the_index_is_made_again_takes_no_torn_entry() -> None:
+    """A unit of what is committed is damaged, and a body was torn: it is cut before the index proves nothing."""
+    killed = 0
+    for calls in range(1, 60):
+        disk = SimDisk(latency_s=(0, 0))
+        store = leader(disk.mount(), **SIZES)
+        put(store, *[b"%d" % number for number in range(5)])
+        await flush(store)
+        await commits(3)(store)
+        put(store, b"\xaa" * 1500)
+        disk.files[min(path for path in disk.files if "/index/" in path)].write(bytes(32), 32)
+        disk.lose_power(lambda path, number, old, new: old if number == 2 else new)
+        disk.crash_at = disk.calls + calls
+        try:
+            opened(disk.mount(), **SIZES).close()
+        except NodeDied:
+            killed += 1
+        disk.crash_at = None
+        disk.lose_power(lambda path, number, old, new: old)
+        again = opened(disk.mount(), **SIZES)
+        assert bodies_of(again) == [b"%d" % number for number in range(5)], f"killed at call {calls}"
+        again.close()
+    assert killed > 5
+
+
 @pytest.mark.parametrize("seed", range(60))
 async def test_a_crash_at_any_call_of_a_longer_life(seed: int) -> None:
     """A leader, or a follower, that is cut now and then; the power goes in the middle of some call."""
