@@ -5,7 +5,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rmqha.errors import ProtocolError
     from rmqha.store.log_reader import LogReader
 
+_TOPICS_TOLD: Final = 20
+
 
 @click.command(
     epilog="""\b
@@ -28,7 +30,8 @@ Examples:
   rmqha log dump /data/s --key 4711 | jq -r .offsetMsgId
 
 \b
-Exit codes: 0 read to the end, 1 the log is corrupt at some place, 2 wrong usage.
+Exit codes: 0 read to the end, 1 the log is corrupt at some place, or has no message of a topic that was named,
+2 wrong usage.
 """
 )
 @click.argument("store")
@@ -58,12 +61,13 @@ def dump(store: str, *, with_body: bool, **options: Any) -> None:
 
     reader = LogReader(OsDisk(), commit_log_directory(store))
     problems: Counter[str] = Counter()
+    topics = _TopicsSeen()
     if member := member_directory(store):
         click.echo(
             f"Note: only the old commitlog is read; its group's entries: 'rmqha dledger dump {member}'", err=True
         )
     try:
-        for message in _selected(reader, **options):
+        for message in _selected(reader, topics, **options):
             line = dump_line(message, on_problem=lambda error: problems.update([_kind_of(error)]))
             if with_body:
                 line |= _body(message)
@@ -75,6 +79,38 @@ def dump(store: str, *, with_body: bool, **options: Any) -> None:
     finally:
         for problem, count in problems.items():
             click.echo(f"Note: {count:,} bodies were not inflated (plainLength is null): {problem}", err=True)
+    if problem := topics.problem(options["topics"]):
+        raise CliError(problem, why=topics.describe(), hint="is the topic's name right?")
+
+
+class _TopicsSeen:
+    """The topics of what was read, whether it was printed or not."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+        self._is_whole = False
+
+    def note(self, messages: "Iterator[StoredMessage]") -> "Iterator[StoredMessage]":
+        """The same messages; if the last of them is not reached, too little is known to judge."""
+        for message in messages:
+            self._names[message.topic] = None
+            yield message
+        self._is_whole = True
+
+    def problem(self, wanted: tuple[str, ...]) -> str:
+        """What to tell about topics that no message has; empty if there are none."""
+        missing = [topic for topic in wanted if topic not in self._names]
+        if not (self._is_whole and missing):
+            return ""
+        return f"no message of topic {', '.join(map(repr, missing))} is in what was read of this log"
+
+    def describe(self) -> str:
+        """Some of the topics that there are."""
+        if not self._names:
+            return "it holds no message"
+        names = sorted(self._names)
+        more = f" and {len(names) - _TOPICS_TOLD:,} more" if len(names) > _TOPICS_TOLD else ""
+        return f"the topics in it are {', '.join(names[:_TOPICS_TOLD])}{more}"
 
 
 def _kind_of(error: "ProtocolError") -> str:
@@ -85,6 +121,7 @@ def _kind_of(error: "ProtocolError") -> str:
 
 def _selected(
     reader: "LogReader",
+    topics_seen: _TopicsSeen,
     *,
     from_offset: int,
     to_offset: int | None,
@@ -97,7 +134,7 @@ def _selected(
     from rmqha.cli.message_filter import MessageFilter  # noqa: PLC0415
 
     wanted = MessageFilter(since_ms=since, until_ms=until, **fields)
-    for message in reader.messages(from_offset, end=to_offset, check_crc=not no_crc):
+    for message in topics_seen.note(reader.messages(from_offset, end=to_offset, check_crc=not no_crc)):
         if wanted.takes(message):
             yield message
             limit = limit and limit - 1

@@ -14,7 +14,7 @@ from rmqha.config.key import METADATA, Key
 from rmqha.config.listener_config import ListenerConfig
 from rmqha.config.name_servers_config import NameServersConfig
 from rmqha.config.relations import check_relations
-from rmqha.config.rocketmq_keys import REFUSED, UNUSED
+from rmqha.config.rocketmq_keys import FORMER_NAMES, REFUSED, UNUSED
 from rmqha.config.settings import COMMAND_LINE, KeyTable, Setting, parse_settings, read_file
 from rmqha.config.store_config import StoreConfig
 from rmqha.config.tls_config import TlsConfig
@@ -45,7 +45,7 @@ def _table() -> dict[str, Key]:
 
 KEYS: Final[dict[str, Key]] = _table()
 """Every key that has an effect, by name."""
-TABLE: Final = KeyTable(KEYS, unused=UNUSED, refused=REFUSED)
+TABLE: Final = KeyTable(KEYS, unused=UNUSED, refused=REFUSED, former=FORMER_NAMES)
 
 
 def load_config(

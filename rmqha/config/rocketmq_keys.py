@@ -56,6 +56,13 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     """.split()  # noqa: SIM905 - a paragraph reads better than 130 quoted lines
 )
 
+FORMER_NAMES: Final[dict[str, str]] = {
+    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
+    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
+}
+"""Keys that RocketMQ 3 and the first versions of 4 spelt otherwise, with their names since: the sizes of a store's files are
+not left at their defaults in silence."""
+
 NAMESRV_UNUSED: Final[frozenset[str]] = frozenset(
     """
     clusterTest configStorePath productEnvName returnOrderTopicConfigToBroker rocketmqHome

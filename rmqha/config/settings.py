@@ -19,11 +19,16 @@ class Setting(NamedTuple):
 
 
 class KeyTable(NamedTuple):
-    """A program's keys by name, RocketMQ's keys without effect, and those that are refused, with the reason."""
+    """A program's keys by name, RocketMQ's keys without effect, and those that are refused, with the reason.
+
+    Attributes:
+        former: keys that are called otherwise by now, each with its present name.
+    """
 
     keys: Mapping[str, Key]
     unused: Collection[str]
     refused: Mapping[str, str]
+    former: Mapping[str, str] = {}
 
 
 def read_file(path: str | Path, problems: list[str]) -> list[Setting]:
@@ -59,6 +64,9 @@ def parse_settings(
             problems.append(f"{where}: {name}={value}: {table.refused[name]}; remove the line to run without it")
         elif name in table.unused or name in table.refused:
             unused.append(f"{name} ({where})")
+        elif name in table.former:
+            present = table.former[name]
+            problems.append(f"{where}: {name} is the spelling of early RocketMQ versions: the key is {present} now")
         else:
             problems.append(f"{where}: unknown key {name!r}{_nearest(name, table)}")
     if unused:

@@ -119,3 +119,12 @@ def test_an_output_that_takes_ascii_only_gets_the_same_lines(store: Path, tmp_pa
         return [json.loads(line) for line in done.stdout.decode(encoding).splitlines()]
 
     assert printed("ascii") == printed("utf-8")
+
+
+def test_a_topic_that_no_message_has_is_an_error_that_names_those_there_are(store: Path, capsys: Output) -> None:
+    assert run(["log", "dump", str(store), "--topic", "TopicTset"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "no message of topic 'TopicTset' is in what was read of this log" in captured.err
+    assert "TopicTest" in captured.err
+    assert run(["log", "dump", str(store), "--topic", "TopicTset", "--topic", "TopicTest", "-n", "1"]) == 0

@@ -83,7 +83,11 @@ def test_what_many_a_broker_conf_still_has_from_early_versions_is_accepted(tmp_p
     )
     (note,) = load_config(path).notes
     assert f"no effect here: storePathConsumeQueue ({path}:1), storePathIndex ({path}:2)" in note
-    assert "nearest known key: mappedFileSizeCommitLog" in problems(mapedFileSizeCommitLog="1073741824")[0]
+    assert (
+        "early RocketMQ versions: the key is mappedFileSizeCommitLog now"
+        in problems(mapedFileSizeCommitLog="1073741824")[0]
+    )
+    assert "the key is mappedFileSizeConsumeQueue now" in problems(mapedFileSizeConsumeQueue="6000000")[0]
 
 
 def test_a_slave_on_the_masters_machine_or_another_can_have_any_other_port() -> None:
