@@ -11,11 +11,14 @@ from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.java_json import loads
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.route import MASTER_ID, BrokerData, decode_cluster_info
 from rmqha.codec.strangers import describe_answer
 from rmqha.config.kinds import split_address
 from rmqha.errors import RemoteProtocolError
+from rmqha.logs import escaped
 
 _FIRST_BYTES: Final = 16
+_NAMED_MAX: Final = 12
 _NO_ANSWER: Final = "it closed the connection without an answer, as one does that requires TLS"
 
 
@@ -61,9 +64,11 @@ def runtime_table(address: str, *, timeout_s: float) -> dict[str, str]:
 
     Raises:
         UnreachableError: nobody answers.
-        CliError: the answer is no such table.
+        CliError: the answer is no such table; a name server's address was given.
     """
     answer = ask_broker(address, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO, opaque=1), timeout_s=timeout_s)
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        raise no_broker_error(address, timeout_s=timeout_s)
     if answer.code != ResponseCode.SUCCESS:
         raise CliError(
             f"the broker at {address} does not tell its status",
@@ -76,3 +81,45 @@ def runtime_table(address: str, *, timeout_s: float) -> dict[str, str]:
     if not isinstance(document, dict) or not isinstance(document.get("table"), dict):
         raise CliError(f"the broker at {address} does not tell its status", why="its answer holds no table")
     return {str(key): str(value) for key, value in document["table"].items()}
+
+
+def known_brokers(address: str, *, timeout_s: float) -> dict[str, BrokerData]:
+    """The brokers that a name server knows, by name.
+
+    Raises:
+        UnreachableError: nobody answers.
+        CliError: it is no name server.
+    """
+    answer = ask_broker(address, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO, opaque=1), timeout_s=timeout_s)
+    if answer.code != ResponseCode.SUCCESS:
+        raise CliError(
+            f"what listens at {address} is neither a broker nor a name server",
+            why=f"code {answer.code}: {answer.remark}",
+            hint=sign_in_hint(answer.remark, otherwise="name a broker's listenPort with --broker HOST:PORT"),
+        )
+    try:
+        return decode_cluster_info(bytes(answer.body))
+    except RemoteProtocolError as error:
+        raise CliError(f"the name server at {address} does not tell its brokers", why=str(error)) from None
+
+
+def no_broker_error(address: str, *, timeout_s: float) -> CliError:
+    """What to raise when what answers at ``address`` does not know a request that each broker knows.
+
+    Raises:
+        UnreachableError: nobody answers.
+        CliError: it is no name server, either.
+    """
+    brokers = known_brokers(address, timeout_s=timeout_s)
+    named = [
+        f"{broker_address} ({name}, {'master' if broker_id == MASTER_ID else f'slave {broker_id}'})"
+        for name, broker in sorted(brokers.items())
+        for broker_id, broker_address in sorted(broker.broker_addrs.items())
+    ]
+    more = f", and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
+    known = f", one of {', '.join(named[:_NAMED_MAX])}{more}" if named else ": but none is registered there now"
+    return CliError(
+        f"{address} is a name server's address, not a broker's",
+        why="a name server knows where brokers are; it holds no messages, and no state of theirs",
+        hint=escaped(f"name a broker with --broker{known}"),
+    )

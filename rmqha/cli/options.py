@@ -11,23 +11,31 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_BROKER = "127.0.0.1:10911"
 
 
-def _address(_ctx: click.Context, param: click.Parameter, value: str) -> str:
+def _addresses(_ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     from rmqha.config.kinds import split_address  # noqa: PLC0415 - not for --help
 
-    text = value if ":" in value else f"{value}:10911"
+    parts = [part.strip() for value in values for part in value.replace(",", ";").split(";")]
+    addresses = [part if ":" in part else f"{part}:10911" for part in parts if part]
     try:
-        split_address(text)
+        for address in addresses:
+            split_address(address)
     except ValueError as error:
         raise click.BadParameter(str(error), param=param) from None
-    return text
+    if not addresses:
+        raise click.BadParameter("no address is given", param=param)
+    return tuple(dict.fromkeys(addresses))
 
 
-def broker_option(command: F) -> F:
-    """Add ``--broker HOST[:PORT]``, which arrives as the argument ``address``."""
+def brokers_option(told: str) -> Callable[[F], F]:
+    """Add ``--broker HOST[:PORT]``, once or more often; arrives as the argument ``addresses``, with ports, not empty.
+
+    Args:
+        told: what the help says about it.
+    """
     return click.option(
-        "-b", "--broker", "address", metavar="HOST[:PORT]", default=DEFAULT_BROKER, envvar="RMQHA_BROKER",
-        show_default=True, show_envvar=True, callback=_address, help="The broker's listenPort.",
-    )(command)  # fmt: skip
+        "-b", "--broker", "addresses", metavar="HOST[:PORT]", multiple=True, default=[DEFAULT_BROKER],
+        envvar="RMQHA_BROKER", show_default=True, show_envvar=True, callback=_addresses, help=told,
+    )  # fmt: skip
 
 
 def time_option(_ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:

@@ -12,7 +12,7 @@ from typing import IO, Any
 import click
 
 from rmqha.cli.errors import CliError
-from rmqha.cli.options import broker_option
+from rmqha.cli.options import brokers_option
 from rmqha.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 
 
@@ -38,7 +38,7 @@ Exit codes: 0 all were answered SEND_OK, 1 some were not, 2 wrong usage, 3 unrea
 """
 )
 @click.argument("topic")
-@broker_option
+@brokers_option("A master's listenPort, or a name server. Can be repeated: the topic's queues on all of them are used.")
 @click.option("--file", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="One message per line of this file, instead of stdin.")  # fmt: skip
 @click.option("--count", type=click.IntRange(1), help="Send so many generated messages instead.")
@@ -66,6 +66,7 @@ def send(
     size: int,
     receipts: IO[str] | None,
     output: str,
+    addresses: tuple[str, ...],
     no_wait: bool,
     **fields: Any,
 ) -> None:
@@ -92,7 +93,7 @@ def send(
         with ExitStack() as stack:
             log.advance = stack.enter_context(progress("sending", total=count))
             source = _open_source(stack, path, count=count, size=size)
-            failure = trio.run(send_all, Plan(wait=not no_wait, **fields), source, log)
+            failure = trio.run(send_all, Plan(address=";".join(addresses), wait=not no_wait, **fields), source, log)
     except (KeyboardInterrupt, BaseExceptionGroup) as raised:
         errors_in(raised, KeyboardInterrupt)
         interrupted = True

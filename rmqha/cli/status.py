@@ -7,9 +7,9 @@ from typing import Any, Final
 import click
 
 from rmqha.cli.errors import CliError, UnreachableError
-from rmqha.cli.options import broker_option
+from rmqha.cli.options import brokers_option
 from rmqha.cli.output import takes_unicode
-from rmqha.exit_codes import EXIT_FAILED
+from rmqha.exit_codes import EXIT_FAILED, EXIT_OK
 
 ASK_AGAIN_AFTER_S: Final = 0.2
 """The protocol has no way to be told, so ``--wait`` asks again."""
@@ -26,6 +26,7 @@ _REASON_SIZE_MAX: Final = 200
 Examples:
   rmqha status
   rmqha status --broker 10.0.0.5:10911 --format json
+  rmqha status -b 10.0.0.5:10911 -b 10.0.0.6:10911
   rmqha status --wait in-sync --timeout 60 && start-the-producers
 
 \b
@@ -33,7 +34,7 @@ Exit codes: 0 ok, 1 degraded or failed, 2 wrong usage, 3 unreachable.
 A RocketMQ broker is asked the same way and tells less.
 """
 )
-@broker_option
+@brokers_option("The broker's listenPort. Can be repeated.")
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--wait", type=click.Choice(["in-sync"]),
               help="Until the replicas are in sync, or --timeout. A slave knows only of what has reached it: better "
@@ -41,19 +42,40 @@ A RocketMQ broker is asked the same way and tells less.
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0.01), default=None, metavar="SECONDS",
               help="For the answer (5), or for --wait (60).")  # fmt: skip
 @click.pass_context
-def status(ctx: click.Context, address: str, output: str, wait: str | None, timeout_s: float | None) -> None:
-    """Say how a broker and its replicas are: the verdict first, then why, then the figures."""
+def status(
+    ctx: click.Context, addresses: tuple[str, ...], output: str, wait: str | None, timeout_s: float | None
+) -> None:
+    """Say how a broker and its replicas are: the verdict first, then why, then the figures.
+
+    Of several brokers each is told (as a line of JSON with "address"), and the exit code is the worst of theirs.
+    """
+    codes = [EXIT_OK]
+    for number, address in enumerate(addresses):
+        try:
+            facts, verdict, text = _asked(address, wait=wait, timeout_s=timeout_s)
+        except CliError as error:
+            if len(addresses) == 1:
+                raise
+            error.show()
+            codes.append(error.exit_code)
+            continue
+        if output == "json":
+            named = {"address": address} if len(addresses) > 1 else {}
+            judged = {"verdict": verdict.level, "summary": verdict.summary, "reasons": list(verdict.reasons)}
+            told = named | judged | {"inSync": verdict.in_sync} | facts
+            click.echo(json.dumps(told, ensure_ascii=not takes_unicode()))
+        else:
+            click.echo(text if number == 0 else f"\n{text}")
+        codes.append(EXIT_OK if verdict.level == "ok" else EXIT_FAILED)
+    if max(codes):
+        ctx.exit(max(codes))
+
+
+def _asked(address: str, *, wait: str | None, timeout_s: float | None) -> tuple[dict[str, Any], Any, str]:
+    """As :func:`_ask` and :func:`_wait_in_sync`."""
     if wait is None:
-        facts, verdict, text = _ask(address, timeout_s=timeout_s or _ANSWER_S)
-    else:
-        facts, verdict, text = _wait_in_sync(address, timeout_s=timeout_s or 60.0)
-    if output == "json":
-        judged = {"verdict": verdict.level, "summary": verdict.summary, "reasons": list(verdict.reasons)}
-        click.echo(json.dumps(judged | {"inSync": verdict.in_sync} | facts, ensure_ascii=not takes_unicode()))
-    else:
-        click.echo(text)
-    if verdict.level != "ok":
-        ctx.exit(EXIT_FAILED)
+        return _ask(address, timeout_s=timeout_s or _ANSWER_S)
+    return _wait_in_sync(address, timeout_s=timeout_s or 60.0)
 
 
 def _ask(address: str, *, timeout_s: float) -> tuple[dict[str, Any], Any, str]:

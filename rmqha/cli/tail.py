@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rmqha.cli.options import broker_option
+from rmqha.cli.options import brokers_option
 from rmqha.exit_codes import EXIT_INTERRUPTED
 
 
@@ -34,7 +34,9 @@ Exit codes: 0 read to the end, 1 failed, 2 wrong usage, 3 unreachable.
 """
 )
 @click.argument("topic")
-@broker_option
+@brokers_option(
+    "Whom to read, by listenPort. Can be repeated: of a master and its slaves the first that answers is read."
+)
 @click.option("--from", "start", metavar="PLACE", default="-10", show_default=True, callback=_place,
               help="Where to begin, see below.")  # fmt: skip
 @click.option("-f", "--follow", is_flag=True, help="Go on with the messages to come.")
@@ -44,23 +46,24 @@ Exit codes: 0 read to the end, 1 failed, 2 wrong usage, 3 unreachable.
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True,
               help="text: bodies; json: one object a line, with everything.")  # fmt: skip
 @click.pass_context
-def tail(ctx: click.Context, /, **options: Any) -> None:
+def tail(ctx: click.Context, /, addresses: tuple[str, ...], **options: Any) -> None:
     """Print the messages of TOPIC, without being a consumer of any group: nothing is marked as consumed.
 
     Messages of one queue come in order, those of different queues as they arrive; with --from -N all are in
-    the order of the log. The broker that is named is read, a slave too; it shows what it has on its disk: without -f,
-    the last seconds' messages may be missing (up to 10 s with flushDiskType=ASYNC_FLUSH).
+    the order of the log. The broker that is named is read, a slave too.
     """
     import trio  # noqa: PLC0415
 
+    from rmqha.cli.stored import wait_stored_is_seen  # noqa: PLC0415
     from rmqha.cli.tail_messages import TailPlan, tail_messages  # noqa: PLC0415
     from rmqha.errors import errors_in  # noqa: PLC0415
 
     logging.getLogger("rmqha.client").setLevel(logging.ERROR)  # what matters here is said in the command's own words
+    wait_stored_is_seen(addresses, options["topic"])
     failure = None
     interrupted = False
     try:
-        failure = trio.run(tail_messages, TailPlan(**options))
+        failure = trio.run(tail_messages, TailPlan(address=";".join(addresses), **options))
     except (KeyboardInterrupt, BaseExceptionGroup) as raised:
         errors_in(raised, KeyboardInterrupt)
         interrupted = True

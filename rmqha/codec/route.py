@@ -113,14 +113,7 @@ def decode_route(body: bytes) -> TopicRouteData:
     value = java_json.loads(body)
     try:
         route = TopicRouteData(
-            tuple(
-                BrokerData(
-                    str(entry.get("cluster", "")),
-                    str(entry["brokerName"]),
-                    {int(key): str(addr) for key, addr in entry["brokerAddrs"].items()},
-                )
-                for entry in value["brokerDatas"]
-            ),
+            tuple(_decode_broker(str(entry["brokerName"]), entry) for entry in value["brokerDatas"]),
             tuple(
                 QueueData(
                     str(entry["brokerName"]),
@@ -140,6 +133,24 @@ def decode_route(body: bytes) -> TopicRouteData:
             f"a route with {queue_nums} queues: at most {ROUTE_QUEUE_NUMS_MAX} are taken, of all its brokers together"
         )
     return route
+
+
+def decode_cluster_info(body: bytes) -> dict[str, BrokerData]:
+    """The brokers of ClusterInfo, by name, as any name server sends it.
+
+    Raises:
+        RemoteProtocolError: it does not have this shape.
+    """
+    value = java_json.loads(body)
+    try:
+        return {str(name): _decode_broker(str(name), entry) for name, entry in value["brokerAddrTable"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise RemoteProtocolError(f"cluster info does not parse: {error!r:.200}") from None
+
+
+def _decode_broker(name: str, entry: Any) -> BrokerData:
+    addrs = {int(key): str(addr) for key, addr in entry["brokerAddrs"].items()}
+    return BrokerData(str(entry.get("cluster", "")), name, addrs)
 
 
 def _queue_nums(value: Any) -> int:

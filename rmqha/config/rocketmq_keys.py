@@ -60,8 +60,8 @@ FORMER_NAMES: Final[dict[str, str]] = {
     "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
     "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
 }
-"""Keys that RocketMQ 3 and the first versions of 4 spelt otherwise, with their names since: the sizes of a store's files are
-not left at their defaults in silence."""
+"""Keys that RocketMQ 3 and the first versions of 4 spelt otherwise, with their names since: the sizes of a store's
+files are not left at their defaults in silence."""
 
 NAMESRV_UNUSED: Final[frozenset[str]] = frozenset(
     """
