@@ -155,6 +155,44 @@ class ConsumerOffsetManager:
         self._entries = sum(map(len, self._table.values()))
         self._size = _QUEUE_SIZE * self._entries + sum(map(_size_of_key, self._table))
 
+    async def make_room_for(self, table: OffsetTable) -> None:
+        """Forget offsets that a master's ``table`` does not have, where those that it has would not fit.
+
+        Clients may have committed them to fill this table, and what they fill is missing when this broker is master.
+        The newest queues go first. In turns.
+        """
+        entries = size = 0
+        for number, (key, queues) in enumerate(table.items()):
+            known = self._table.get(key, {})
+            new = len(queues.keys() - known.keys())
+            entries += new
+            size += _QUEUE_SIZE * new + (0 if known else _size_of_key(key))
+            if number % _REMOVED_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+        known_here = (
+            (key, queue_id)
+            for key in reversed([*self._table])
+            for queue_id in [*self._table.get(key, {})]
+        )
+        while self._lacks_room(entries, size) and (piece := list(islice(known_here, _REMOVED_AT_ONCE))):
+            for key, queue_id in piece:
+                if queue_id not in table.get(key, {}) and self._lacks_room(entries, size):
+                    self._forget(key, queue_id)
+            await trio.lowlevel.checkpoint()
+
+    def _lacks_room(self, entries: int, size: int) -> bool:
+        return self._entries + entries > ENTRIES_MAX or self._size + size > TABLE_SIZE_MAX
+
+    def _forget(self, key: str, queue_id: int) -> None:
+        queues = self._table[key]
+        del queues[queue_id]
+        self._entries -= 1
+        self._size -= _QUEUE_SIZE
+        if not queues:
+            del self._table[key]
+            self._size -= _size_of_key(key)
+        self.dirty = True
+
     async def merge_from_master(self, table: OffsetTable) -> None:
         """Take over the master's offsets, keeping a larger one of our own; commits go on meanwhile.
 
@@ -173,7 +211,7 @@ class ConsumerOffsetManager:
         if left_out:
             raise RemoteProtocolError(
                 f"{left_out} of the master's consumer offsets are not taken: those of {ENTRIES_MAX} queues are kept, "
-                "the limit"
+                f"or {TABLE_SIZE_MAX} bytes, the limit"
             )
 
     def _merge(self, entries: Iterable[tuple[str, int, int]]) -> int:
@@ -181,7 +219,7 @@ class ConsumerOffsetManager:
         left_out = 0
         for key, queue_id, offset in entries:
             known = self._table.get(key, {}).get(queue_id)
-            if known is None and self._entries >= ENTRIES_MAX:
+            if known is None and self._lacks_room(1, self._size_of_new(key)):
                 left_out += 1
             elif known is None and offset >= 0:
                 self._put_new(key, queue_id, offset)

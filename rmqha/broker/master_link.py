@@ -177,6 +177,7 @@ class MasterLink:
 
     async def _take_over_offsets(self, client: RemotingClient) -> None:
         offsets = await _ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
+        await self._offsets.make_room_for(offsets)
         told = {key: offsets.pop(key) for key in _TRANSACTION_KEYS if key in offsets}
         await self._offsets.merge_from_master(offsets)
         if told and self._unsettled is None:

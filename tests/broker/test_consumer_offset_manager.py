@@ -120,6 +120,31 @@ async def test_what_came_from_the_master_counts_for_the_limit(monkeypatch: pytes
     assert offsets.query_offset("g", "t", 0) == 6, "what is known already goes on"
 
 
+@pytest.mark.parametrize("size", ["ENTRIES_MAX", "TABLE_SIZE_MAX"])
+async def test_what_fills_a_slaves_table_takes_no_room_from_its_masters(
+    size: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Made master, the slave would not know how far the groups are whose offsets it had no room for."""
+    monkeypatch.setattr(f"rmqha.broker.consumer_offset_manager.{size}", 20 if size == "ENTRIES_MAX" else 1500)
+    net = SimNet()
+    group = {"masterAddress": "10.0.0.1:10911", "haMasterAddress": "10.0.0.1:10912"}
+    other = Machine(net, "10.0.0.2", group | {"brokerRole": "SLAVE", "brokerId": "1"})
+    async with Machine(net, "10.0.0.1").broker() as master, other.broker() as slave:
+        for queue_id in range(3):
+            slave.offsets.commit_offset("g", "t", queue_id, offset=1 + queue_id)
+        for host in range(40):
+            with suppress(RemoteProtocolError):
+                for queue_id in range(20):
+                    slave.offsets.commit_offset("odd", f"t{host}", queue_id, offset=1, peer=f"10.9.0.{host}:1")
+        for queue_id in range(1, 12):
+            master.offsets.commit_offset("g", "t", queue_id, offset=9)
+        await trio.sleep(15)
+        assert slave.offsets.query_offsets("g", "t") == {0: 1} | dict.fromkeys(range(1, 12), 9)
+        with pytest.raises(RemoteProtocolError, match="not taken"):
+            for number in range(40):
+                slave.offsets.commit_offset("g", f"more{number}", 0, offset=1)
+
+
 @pytest.mark.parametrize("groups", [1, 20_000])
 async def test_while_a_large_table_is_merged_consumers_commit(groups: int) -> None:
     """A full one took a second, in which a slave acknowledged nothing."""
