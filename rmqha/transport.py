@@ -334,7 +334,8 @@ class TcpNetwork:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if unsent_bytes_max is not None:  # connections have it from their listener
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_bytes_max)
+                with suppress(OSError):  # an emulated kernel may not know it, and only keeps more
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_bytes_max)
             sock.bind(address)
             sock.listen(self._backlog)
         except OSError as error:

@@ -126,6 +126,14 @@ async def test_who_connects_does_not_wait_for_a_pass_of_the_event_loop_for_each_
     assert 2 <= passes <= count / 2, "the others have had their turns too"
 
 
+async def test_where_the_kernel_cannot_keep_less_it_is_listened_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulated kernel, as of a sandbox, may not know the option."""
+    monkeypatch.setattr(socket, "TCP_NOTSENT_LOWAT", 9999)
+    listener = await TcpNetwork().listen("127.0.0.1", 0, unsent_bytes_max=65_536)
+    assert listener.port
+    listener.close()
+
+
 @pytest.mark.parametrize("unsent_bytes_max", [None, 65_536])
 async def test_the_kernel_keeps_little_for_a_client_that_takes_nothing(unsent_bytes_max: int | None) -> None:
     network, size = TcpNetwork(), 64 << 20
