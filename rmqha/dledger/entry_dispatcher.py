@@ -13,6 +13,7 @@ from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCod
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse, PushType
 from rmqha.dledger.quorum_ack_checker import QuorumAckChecker
+from rmqha.errors import StoreReadError
 
 _PENDING_MAX: Final = 1000
 _PENDING_BYTES_MAX: Final = 32 << 20
@@ -111,6 +112,8 @@ class EntryDispatcher:
         self._pushed_at = 0.0
         self.unreadable = ""
         """Why the follower does not get what it lacks, if this leader cannot read that; else empty."""
+        self._unreadable_errno = 0
+        """What the operating system said; 0: the bytes are damaged."""
 
     def poll(self, *, now: float) -> list[PushEntryRequest]:
         """What to send now; hand each answer to :meth:`on_answer`."""
@@ -119,9 +122,17 @@ class EntryDispatcher:
                 return self._appends(now=now)
             return self._question(now=now)
         except DLedgerException as error:  # or an entry was deleted meanwhile
-            self.unreadable = str(error) if error.code is _Code.DISK_ERROR else ""
+            self._note_unreadable(error)
             self._compare_again(now=now, wait_s=_AFTER_AN_ERROR_S)
             return []
+
+    def _note_unreadable(self, error: DLedgerException) -> None:
+        """Of many entries that cannot be read for one reason, the first is named."""
+        errno = error.__cause__.errno if isinstance(error.__cause__, StoreReadError) else 0
+        if error.code is not _Code.DISK_ERROR:
+            self.unreadable = ""
+        elif not self.unreadable or errno != self._unreadable_errno:
+            self.unreadable, self._unreadable_errno = str(error), errno
 
     @property
     def due_at(self) -> float:

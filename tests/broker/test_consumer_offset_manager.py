@@ -140,9 +140,6 @@ async def test_what_fills_a_slaves_table_takes_no_room_from_its_masters(
             master.offsets.commit_offset("g", "t", queue_id, offset=9)
         await trio.sleep(15)
         assert slave.offsets.query_offsets("g", "t") == {0: 1} | dict.fromkeys(range(1, 12), 9)
-        with pytest.raises(RemoteProtocolError, match="not taken"):
-            for number in range(40):
-                slave.offsets.commit_offset("g", f"more{number}", 0, offset=1)
 
 
 @pytest.mark.parametrize("groups", [1, 20_000])

@@ -1,6 +1,10 @@
 """What a leader pushes to one follower, and when."""
 
+import errno
 from dataclasses import replace
+from typing import NoReturn
+
+import pytest
 
 from rmqha.codec.dledger_entry import encode_header
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
@@ -8,6 +12,7 @@ from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.entry_dispatcher import EntryDispatcher, PushOptions
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse, PushType
 from rmqha.dledger.quorum_ack_checker import QuorumAckChecker
+from rmqha.errors import StoreReadError
 from tests.dledger.defaults import default
 from tests.dledger.members import leader, put
 from tests.sim.sim_disk import SimDisk
@@ -237,3 +242,27 @@ def test_what_cannot_be_read_is_said() -> None:
         follower.answer(follower.poll())
         follower.now += 1
     assert (follower.end, follower.dispatcher.unreadable) == (2, "")
+
+
+def test_why_nothing_can_be_read_is_said_once_for_all_entries_and_anew_for_another_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last entry is asked about first: with each that came the same damage had other words."""
+    disk = SimDisk()
+    store = leader(disk.mount())
+    follower, said = Follower(store), set[str]()
+    for _ in range(5):
+        entry = put(store, bytes(10))[0]
+        store.recent.clear()
+        store.data_file_list.mapped_files[0].file().pwrite([b"damage"], entry.pos + 8)
+        follower.answer(follower.poll())
+        said.add(follower.dispatcher.unreadable)
+        follower.now += 1
+    assert (len(said), "entry 0 is at" in min(said)) == (1, True)
+
+    def fail(_index: int) -> NoReturn:
+        raise StoreReadError(OSError(errno.EMFILE, "Too many open files"), operation="open", path="/store/0")
+
+    monkeypatch.setattr(store.index, "place", fail)
+    follower.answer(follower.poll())
+    assert "Too many open files" in follower.dispatcher.unreadable
