@@ -165,6 +165,16 @@ class DLedgerCommitLog:
         self.on_put()
         return results
 
+    @property
+    def put_message_times_total(self) -> int:
+        """See :attr:`Log.put_message_times_total`."""
+        return self._puts.put_message_times_total
+
+    @property
+    def put_message_size_total(self) -> int:
+        """See :attr:`Log.put_message_size_total`."""
+        return self._puts.put_message_size_total
+
     def has_begun(self, request: PutRequest) -> bool:
         """See :meth:`Log.has_begun`."""
         return self._puts.has_begun(request)

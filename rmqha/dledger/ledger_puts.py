@@ -46,6 +46,8 @@ class LedgerPuts:
 
     Attributes:
         topic_queue_table: the place of the next message, by topic and queue id.
+        put_message_times_total: messages that were put, each of a batch counted.
+        put_message_size_total: bytes of their records.
         end: behind the last message that was put.
         store_timestamp_ms: of that message.
     """
@@ -64,6 +66,7 @@ class LedgerPuts:
         self._message_size_max: Final = message_size_max
         self._record_size_max: Final = min(ENTRY_SIZE_MAX, self._data.mapped_file_size - MIN_BLANK_LEN) - BODY_OFFSET
         self.topic_queue_table: dict[tuple[str, int], int] = {}
+        self.put_message_times_total = self.put_message_size_total = 0
         self.end = self.store_timestamp_ms = 0
         self._begun: _BegunBatch | None = None
 
@@ -146,6 +149,8 @@ class LedgerPuts:
         assert entry.pos + BODY_OFFSET == offset, "nothing came in between"
         if enters:
             table[key] = queue_offset + 1
+        self.put_message_times_total += 1
+        self.put_message_size_total += record.size
         self.end, self.store_timestamp_ms = offset + record.size, now_ms
         return offset, queue_offset
 

@@ -124,6 +124,16 @@ class Log(RawLog, Protocol):
         """
         ...
 
+    @property
+    def put_message_times_total(self) -> int:
+        """Messages that :meth:`put_messages` has appended since the start, each of a batch counted."""
+        ...
+
+    @property
+    def put_message_size_total(self) -> int:
+        """Bytes of their records."""
+        ...
+
     def has_begun(self, request: PutRequest) -> bool:
         """Whether a part of this batch is in the log, and the rest is to be put yet: never so in the classic log."""
         ...

@@ -90,8 +90,8 @@ def make_parts(ground: StoreGround, log: StoreLog, *, role: Role) -> StoreParts:
     queue_rebuild = QueueRebuildService(disk, log, queues, reput=reput, flags=flags)
     flush = make_flush_service(log, flags, options=options, on_flushed=reput.wakeup)
     queues.heal_with(queue_rebuild.take, on_missing=reput.wakeup)
-    stats = StoreStatsService(clock=trio.current_time)
-    queues.on_counted.append(stats.note_put)
+    stats = StoreStatsService(log, role, clock=trio.current_time)
+    queues.on_counted.append(stats.note_dispatched)
     return StoreParts(
         options=options,
         role=role,

@@ -1,17 +1,18 @@
 """StoreStatsService: how many messages are put and got, in all and by the second.
 
-Everything is counted a batch at a time: puts when they are dispatched, for which a slave's count as well, as in
-RocketMQ; gets with each pull.
+Everything is counted a batch at a time: what is put here by the log, when it is appended; what a slave has from its
+master when it is dispatched, as in RocketMQ; gets with each pull.
 
 Source: spec: remoting §2.7 (28); rocketmq-all-4.9.8 StoreStatsService.java.
 """
 
 from array import array
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
+from rmqha.replication.role import Role
 from rmqha.store.put_times import PutTimes
 
 _SAMPLE_S: Final = 1.0
@@ -23,12 +24,24 @@ _AT, _PUT, _FOUND, _MISSED, _TRANSFERRED, _WIDTH = range(6)
 """The numbers of a sample: when, and the totals of then."""
 
 
+class PutTotals(Protocol):
+    """What a :class:`~rmqha.store.log.Log` counts."""
+
+    @property
+    def put_message_times_total(self) -> int:
+        """Messages."""
+        ...
+
+    @property
+    def put_message_size_total(self) -> int:
+        """Bytes."""
+        ...
+
+
 class StoreStatsService:
     """Totals since the start, and samples of them.
 
     Attributes:
-        put_message_times_total: messages that were put, each of a batch counted.
-        put_message_size_total: bytes of their records.
         put_message_failed_times: puts that were refused, or not stored.
         get_message_times_total_found: pulls that found messages.
         get_message_times_total_miss: pulls that found none.
@@ -37,10 +50,11 @@ class StoreStatsService:
         put_times: of the puts, from their append to their answer.
     """
 
-    def __init__(self, *, clock: Callable[[], float]) -> None:
+    def __init__(self, log: PutTotals, role: Role, *, clock: Callable[[], float]) -> None:
+        self._log: Final = log
+        self._role: Final = role
         self._clock: Final = clock
-        self.put_message_times_total = 0
-        self.put_message_size_total = 0
+        self._copied_messages = self._copied_bytes = 0
         self.put_message_failed_times = 0
         self.get_message_times_total_found = 0
         self.get_message_times_total_miss = 0
@@ -50,10 +64,21 @@ class StoreStatsService:
         self._samples: Final = array("d")
         """One behind the other."""
 
-    def note_put(self, _topic: str, messages: int, size_bytes: int) -> None:
-        """A round of dispatch has found so many messages of a topic."""
-        self.put_message_times_total += messages
-        self.put_message_size_total += size_bytes
+    @property
+    def put_message_times_total(self) -> int:
+        """Messages that were put, here or at a slave's master, each of a batch counted."""
+        return self._log.put_message_times_total + self._copied_messages
+
+    @property
+    def put_message_size_total(self) -> int:
+        """Bytes of their records."""
+        return self._log.put_message_size_total + self._copied_bytes
+
+    def note_dispatched(self, _topic: str, messages: int, size_bytes: int) -> None:
+        """A round of dispatch has found so many messages of a topic: on a slave, what its master has put."""
+        if not self._role.is_master:
+            self._copied_messages += messages
+            self._copied_bytes += size_bytes
 
     def note_get(self, messages: int, elapsed_s: float) -> None:
         """A pull has found so many messages, or none."""

@@ -7,14 +7,17 @@ from trio.testing import MockClock
 from rmqha.broker import broker_stats_manager
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.stats_item import HOUR, MINUTE, StatsSnapshot
+from rmqha.replication.role import Role, RoleKind
 from rmqha.store.store_stats_service import StoreStatsService
 
 DAY_MS = 86_400_000
 
 
 class Machine:
+    put_message_times_total = put_message_size_total = 0
+
     def __init__(self) -> None:
-        self.store_stats = StoreStatsService(clock=trio.current_time)
+        self.store_stats = StoreStatsService(self, Role(RoleKind.SLAVE), clock=trio.current_time)
         self.stats = BrokerStatsManager(
             "cluster", self.store_stats, clock=trio.current_time, now_ms=lambda: int(trio.current_time() * 1000)
         )
@@ -76,7 +79,7 @@ async def test_the_totals_of_the_morning_and_of_the_one_before(autojump_clock: M
         totals = []
         await trio.sleep(15)
         for puts in (5, 3, 1):
-            machine.store_stats.note_put("t", puts, 100)
+            machine.store_stats.note_dispatched("t", puts, 100)
             machine.store_stats.note_get(puts, 0.0)
             info = dict(machine.stats.runtime_info())
             names = ("YesterdayMorning", "TodayMorning", "TodayNow")

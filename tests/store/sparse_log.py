@@ -122,6 +122,7 @@ class SparseLog:
         self.confirmed = 0
         self.wrote, self.flushed = Watermark(), Watermark()
         self.ends: dict[tuple[str, int], int] = {}
+        self.put_message_times_total = self.put_message_size_total = 0
         self.boundary_offset = 0
         self.last_store_timestamp_ms = 0
         self.files: Final = SparseFiles(self, disk or self.medium.disk.mount())
@@ -150,6 +151,8 @@ class SparseLog:
             record = request.pack(queue_offset=queue_offset, physical_offset=offset, store_timestamp_ms=1)
             self.append_raw(memoryview(bytes(GAP) + record), self.max_offset)
             self.note_records(self.max_offset, 1)
+            self.put_message_times_total += 1
+            self.put_message_size_total += len(record)
             self.ends[request.topic, request.queue_id] = queue_offset + 1
             results.append(AppendResult(PutMessageStatus.PUT_OK, offset, len(record), queue_offset, 1))
         return results

@@ -2,8 +2,17 @@
 
 import pytest
 
+from rmqha.replication.role import Role, RoleKind
 from rmqha.store.put_times import PutTimes
 from rmqha.store.store_stats_service import StoreStatsService
+
+
+class Log:
+    put_message_times_total = put_message_size_total = 0
+
+    def put(self, messages: int, size_bytes: int) -> None:
+        self.put_message_times_total += messages
+        self.put_message_size_total += size_bytes
 
 
 class Clock:
@@ -14,11 +23,12 @@ class Clock:
 
 
 def test_rates_are_those_of_ten_seconds_a_minute_and_ten_minutes() -> None:
-    clock = Clock()
-    stats = StoreStatsService(clock=clock)
+    clock, log = Clock(), Log()
+    stats = StoreStatsService(log, Role(RoleKind.SLAVE), clock=clock)
     for second in range(1000):
         stats.sample()
-        stats.note_put("t", 10 if second >= 970 else 1, 100)
+        log.put(9 if second >= 970 else 0, 60)
+        stats.note_dispatched("t", 1, 40)
         stats.note_get(2, 0.004)
         stats.note_get(0, 0.0)
         clock.now += 1
@@ -33,7 +43,7 @@ def test_rates_are_those_of_ten_seconds_a_minute_and_ten_minutes() -> None:
 
 
 def test_rates_before_there_are_two_samples_are_zero() -> None:
-    stats = StoreStatsService(clock=Clock())
+    stats = StoreStatsService(Log(), Role(), clock=Clock())
     assert stats.runtime_info()["putTps"] == "0 0 0".replace("0", "0.0")
     stats.sample()
     assert stats.runtime_info()["getFoundTps"] == "0.0 0.0 0.0"
