@@ -1,11 +1,6 @@
-"""Runs a broker as a process: signals, and what the exit code says."""
+"""Runs a broker as a process: what it may open, and what its exit code says."""
 
-import faulthandler
-import gc
 import os
-import re
-import resource
-import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +15,8 @@ from rmqha.broker.classic_broker import make_classic_broker
 from rmqha.broker.dledger_broker import make_dledger_broker
 from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig
-from rmqha.errors import RmqhaError, errors_in
-from rmqha.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED
+from rmqha.exit_codes import EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED
+from rmqha.process import raise_files_limit, run_server, stopped_by_signals
 from rmqha.store.os_disk import OsDisk
 from rmqha.transport import TcpNetwork
 
@@ -39,18 +34,13 @@ _LINUX_MAP_COUNT: Final = 65_530
 _MAPS_SHARE: Final = 4
 """The store may take one part in so many of the maps that a process may have: an open segment is one."""
 
-_STDERR: Final = 2
-"""A page of a file that the device cannot read ends the process by SIGBUS: then the last lines here say where."""
-
-_GC_THRESHOLDS: Final = (50_000, 20, 100)
-"""Messages make no reference cycles; a rare collection is enough, and keeps its pauses out of the tail latency."""
-
 
 def run_broker(config: BrokerConfig) -> int:
     """Run until SIGTERM, SIGINT or SIGHUP and drain; a second one ends the process at once. Returns the exit code."""
-    faulthandler.enable(_STDERR, all_threads=False)
-    if hasattr(gc, "set_threshold"):  # PyPy's collector has none, and no such pauses
-        gc.set_threshold(*_GC_THRESHOLDS)
+    return run_server("broker", lambda: _serve(config))
+
+
+def _serve(config: BrokerConfig) -> int:
     config, open_files_max = with_descriptors(config)
     for note in config.notes:
         logger.warning("config.noted", note=note)
@@ -63,13 +53,13 @@ def run_broker(config: BrokerConfig) -> int:
         chance=Random(os.getpid()).random,  # noqa: S311 - spreads reconnects, guards nothing
         tuning=Tuning(open_files_max=open_files_max),
     )
-    try:
-        trio.run(_run_until_signalled, controller)
-    except (RmqhaError, OSError, BaseExceptionGroup) as raised:
-        for failure in errors_in(raised, RmqhaError, OSError):
-            logger.error("broker.failed", reason=str(failure))
-        return EXIT_FAILED
+    trio.run(_run_until_signalled, controller)
     return exit_code_of(controller)
+
+
+async def _run_until_signalled(controller: BrokerController) -> None:
+    with stopped_by_signals("broker", controller.stop, is_starting=lambda: controller.is_recovering):
+        await controller.run()
 
 
 def exit_code_of(controller: BrokerController) -> int:
@@ -92,10 +82,9 @@ def with_descriptors(config: BrokerConfig) -> tuple[BrokerConfig, int]:
         keep open.
     """
     open_files_max = min(_OPEN_FILES_MAX, max_map_count() // _MAPS_SHARE)
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY:
+    hard = raise_files_limit()
+    if hard is None:
         return config, open_files_max
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     connections = min(config.max_connections, hard - max(_OWN_DESCRIPTORS, hard // 2) - config.max_ha_connections)
     connections = max(connections, 1)
     left = hard - connections - config.max_ha_connections - _OTHER_DESCRIPTORS
@@ -119,50 +108,3 @@ def max_map_count() -> int:
         return int(Path("/proc/sys/vm/max_map_count").read_text())
     except (OSError, ValueError):
         return _LINUX_MAP_COUNT
-
-
-def _stop_signals() -> list[signal.Signals]:
-    """SIGHUP is among them, unless ignored: its terminal is gone, and nobody said nohup."""
-    return [signal.SIGTERM, signal.SIGINT, *([] if _is_ignored(signal.SIGHUP) else [signal.SIGHUP])]
-
-
-def _is_ignored(number: signal.Signals) -> bool:
-    """Whether this process was started with the signal ignored: the kernel knows; PyPy's ``getsignal`` does not."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        return signal.getsignal(number) is signal.SIG_IGN
-    ignored = re.search(r"^SigIgn:\s*([0-9a-f]+)$", status, re.MULTILINE)
-    return ignored is not None and int(ignored[1], 16) >> (number - 1) & 1 == 1
-
-
-async def _run_until_signalled(controller: BrokerController) -> None:
-    """The handlers are Python's own: they run also while recovery gives the event loop no turn."""
-    token = trio.lowlevel.current_trio_token()
-    count = 0
-
-    def stop(name: str) -> None:
-        logger.info("broker.stopping", signal=name)
-        if controller.is_recovering:  # by a thread that may take minutes; it can be cut short like any other process
-            logger.info("broker.stopped", write_error=None, recovered=False)
-            os._exit(EXIT_OK)
-        controller.stop()
-
-    def on_signal(number: int, _frame: object) -> None:
-        nonlocal count
-        count += 1
-        name = signal.Signals(number).name
-        if count == 1:
-            token.run_sync_soon(stop, name)
-            return
-        try:
-            logger.warning("broker.stopped_at_once", signal=name)
-        finally:  # a handler may meet a line that is just being written
-            os._exit(EXIT_INTERRUPTED)
-
-    former = {number: signal.signal(number, on_signal) for number in _stop_signals()}
-    try:
-        await controller.run()
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)

@@ -86,3 +86,12 @@ async def test_nobody_is_reachable(tmp_path: Path, command: str) -> None:
         code, lines, err = await group.command(command)
         assert (code, lines) == (3, [])
         assert f"no member of the group {NAME} can be reached" in err
+
+
+async def test_a_terminal_that_closes_stops_it_in_order(tmp_path: Path) -> None:
+    with running(Group(tmp_path, 1)) as group:
+        group.start()
+        await group.healthy()
+        child = group.children["n0"]
+        child.signal(signal.SIGHUP)
+        assert await child.wait_exit() == 0

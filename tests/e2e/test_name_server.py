@@ -1,5 +1,6 @@
 """`rmqha namesrv` as a process: brokers that know it alone find each other, and so do clients."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,3 +49,10 @@ async def test_what_keeps_it_from_starting_is_told(tmp_path: Path, name_server: 
     assert (code, "would listen beyond this machine" in err) == (2, True), err
     code, _, err = await rmqha("namesrv", "-c", str(tmp_path / "nowhere"))
     assert code == 2, err
+
+
+async def test_a_terminal_that_closes_stops_it_in_order(name_server: RmqhaNameServer) -> None:
+    await name_server.start()
+    assert name_server.child is not None
+    name_server.child.signal(signal.SIGHUP)
+    assert await name_server.child.wait_exit() == 0

@@ -1,0 +1,103 @@
+"""What every server does as a process: signals, the limit of open files, and what the exit code says."""
+
+import faulthandler
+import gc
+import os
+import re
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.errors import RmqhaError, errors_in
+from rmqha.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+
+logger = structlog.get_logger()
+
+_STDERR: Final = 2
+"""A page of a file that the device cannot read ends the process by SIGBUS: then the last lines here say where."""
+_GC_THRESHOLDS: Final = (50_000, 20, 100)
+"""Messages make no reference cycles; a rare collection is enough, and keeps its pauses out of the tail latency."""
+
+
+def run_server(name: str, serve: Callable[[], int]) -> int:
+    """The exit code of ``serve``, or that of an error that it raised, which is in the log as one of the server's."""
+    faulthandler.enable(_STDERR, all_threads=False)
+    if hasattr(gc, "set_threshold"):  # PyPy's collector has none, and no such pauses
+        gc.set_threshold(*_GC_THRESHOLDS)
+    failed = f"{name}.failed"
+    try:
+        return serve()
+    except (RmqhaError, OSError, BaseExceptionGroup) as raised:
+        for failure in errors_in(raised, RmqhaError, OSError):
+            logger.error(failed, reason=str(failure))
+        return EXIT_FAILED
+
+
+def raise_files_limit() -> int | None:
+    """Let this process open as many files and connections as it may; how many that are, None if nothing limits it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        return None
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+@contextmanager
+def stopped_by_signals(
+    name: str, stop: Callable[[], None], *, is_starting: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """In the event loop: SIGTERM, SIGINT or SIGHUP calls ``stop``, and a second one ends the process at once.
+
+    The first ends it at once, too, while ``is_starting``: a recovery may take minutes, and changes nothing that the
+    next one would miss. The handlers are Python's own: they run also while the event loop gets no turn.
+    """
+    token = trio.lowlevel.current_trio_token()
+    stopping, stopped, stopped_at_once = f"{name}.stopping", f"{name}.stopped", f"{name}.stopped_at_once"
+    count = 0
+
+    def stop_in_loop(signal_name: str) -> None:
+        logger.info(stopping, signal=signal_name)
+        if is_starting():
+            logger.info(stopped, write_error=None, recovered=False)
+            os._exit(EXIT_OK)
+        stop()
+
+    def on_signal(number: int, _frame: object) -> None:
+        nonlocal count
+        count += 1
+        signal_name = signal.Signals(number).name
+        if count == 1:
+            token.run_sync_soon(stop_in_loop, signal_name)
+            return
+        try:
+            logger.warning(stopped_at_once, signal=signal_name)
+        finally:  # a handler may meet a line that is just being written
+            os._exit(EXIT_INTERRUPTED)
+
+    former = {number: signal.signal(number, on_signal) for number in _stop_signals()}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _stop_signals() -> list[signal.Signals]:
+    """SIGHUP is among them, unless ignored: its terminal is gone, and nobody said nohup."""
+    return [signal.SIGTERM, signal.SIGINT, *([] if _is_ignored(signal.SIGHUP) else [signal.SIGHUP])]
+
+
+def _is_ignored(number: signal.Signals) -> bool:
+    """Whether this process was started with the signal ignored: the kernel knows; PyPy's ``getsignal`` does not."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return signal.getsignal(number) is signal.SIG_IGN
+    ignored = re.search(r"^SigIgn:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return ignored is not None and int(ignored[1], 16) >> (number - 1) & 1 == 1
