@@ -12,6 +12,7 @@ import structlog
 import trio
 
 from rmqha.broker import options
+from rmqha.broker.acl.client_access import ClientAccess
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.broker_status import BrokerStatus
 from rmqha.broker.connected_clients import ConnectedClients
@@ -25,7 +26,7 @@ from rmqha.broker.own_routes import own_name_service
 from rmqha.broker.processors.admin_broker_processor import AdminBrokerProcessor
 from rmqha.broker.processors.consume_admin_processor import ConsumeAdminProcessor
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
-from rmqha.broker.processors.pull_message_processor import PullMessageProcessor, PullRules
+from rmqha.broker.processors.pull_message_processor import PullMessageProcessor
 from rmqha.broker.processors.query_message_processor import QueryMessageProcessor
 from rmqha.broker.processors.query_processor import QueryProcessor
 from rmqha.broker.processors.reply_message_processor import ReplyMessageProcessor
@@ -49,7 +50,6 @@ from rmqha.broker.transaction.transactions import Transactions
 from rmqha.broker.tuning import Tuning
 from rmqha.choices import FlushDiskType
 from rmqha.codec.host import parse_host
-from rmqha.codec.route import PERM_READ
 from rmqha.config import BrokerConfig
 from rmqha.errors import StoreError
 from rmqha.remoting.answers_in_turns import AnswersInTurns
@@ -75,6 +75,7 @@ class BrokerController:
     Attributes:
         store: the log and the queues.
         replication: how the log comes to other nodes and from them.
+        access: what accounts may.
         fence: keeps each client's requests from harming anybody else, and counts the bugs it met.
         server: serves clients; None before it listens.
         is_recovering: whether the store is being recovered: nothing is served, and the process may end at any moment.
@@ -107,7 +108,7 @@ class BrokerController:
         self._tuning: Final = tuning
         self.address = f"{config.broker_ip1}:{config.listen_port}"
         self._network = secured(network, *options.client_tls(config))
-        self._access: Final = options.access_validator(config)
+        self.access: Final = ClientAccess(options.permissions(config))
         self._now_ms = now_ms
         self._stopping = trio.Event()
         self.is_recovering = False
@@ -150,6 +151,8 @@ class BrokerController:
         self.topics.deleted.connect(self.store.queues, log_begins_at=lambda: self.store.min_offset)
         self.store.queues.on_counted.append(self.stats.note_put)
         self.store.cleaner.before_deleting = self.metadata.save_ends
+        if self.access.permissions is not None:
+            self.access.permissions.on_read = self.holds.end_all
 
     def _on_arrival(self, topic: str, queue_id: int, queue_end: int) -> None:
         if queue_end > self.store.queues.deleted.get((topic, queue_id), 0):
@@ -168,7 +171,7 @@ class BrokerController:
             StoreError: the store cannot be opened, or a peer's log does not continue it.
             OSError: an address cannot be bound.
         """
-        dispatcher = RequestDispatcher(None if self._access is None else self._access.validate)
+        dispatcher = RequestDispatcher(options.guard(self.config, self.access.permissions))
         starting = Starting(self.config, self.store.recovery, clock=trio.current_time)
         starting.register(dispatcher)
         async with trio.open_nursery() as listening:
@@ -218,8 +221,8 @@ class BrokerController:
         nursery.start_soon(self.holds.run)
         nursery.start_soon(self.metadata.run)
         nursery.start_soon(self.stats.run)
-        if self._access is not None:
-            nursery.start_soon(self._access.run)
+        if self.access.permissions is not None:
+            nursery.start_soon(self.access.permissions.run)
 
     def _log_started(self) -> None:
         logger.info(
@@ -297,7 +300,14 @@ class BrokerController:
         SendBackProcessor(self.store, puts, retries, self.consumers, rules=send_rules).register(dispatcher)
         rules = options.transaction_rules(config, store_host=send_rules.store_host)
         transactions = Transactions(
-            self.store, self.offsets, puts, internal_puts, self.producers, rules=rules, now_ms=self._now_ms
+            self.store,
+            self.offsets,
+            puts,
+            internal_puts,
+            self.producers,
+            self.access,
+            rules=rules,
+            now_ms=self._now_ms,
         )
         transactions.register(dispatcher)
         nursery.start_soon(transactions.run)
@@ -309,7 +319,14 @@ class BrokerController:
         QueryProcessor(self.store, self.offsets).register(dispatcher)
         QueryMessageProcessor(self.store).register(dispatcher)
         clients = ConnectedClients(
-            config, self.store, self.topics, self.groups, self.consumers, self.producers, now_ms=self._now_ms
+            config,
+            self.store,
+            self.topics,
+            self.groups,
+            self.consumers,
+            self.producers,
+            self.access,
+            now_ms=self._now_ms,
         )
         clients.register(dispatcher, broker_name=self.replication.group.broker_name)
         nursery.start_soon(clients.run)
@@ -322,14 +339,6 @@ class BrokerController:
         self._register_admin(dispatcher)
 
     def _register_pulls(self, dispatcher: RequestDispatcher) -> None:
-        config = self.config
-        rules = PullRules(
-            readable=bool(config.broker_permission & PERM_READ),
-            slave_read_enable=config.slave_read_enable,
-            far_behind_bytes=options.memory_share_bytes(config.access_message_in_memory_max_ratio),
-            long_polling_enable=config.long_polling_enable,
-            short_polling_s=config.short_polling_time_s,
-        )
         PullMessageProcessor(
             self.store,
             self.topics,
@@ -337,7 +346,8 @@ class BrokerController:
             self.consumers,
             self.offsets,
             self.holds,
-            rules=rules,
+            self.access,
+            rules=options.pull_rules(self.config),
             stats=self.stats,
         ).register(dispatcher)
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from rmqha.broker.acl.asker import NOBODY, Asker
 from rmqha.codec.codes import LanguageCode
 from rmqha.codec.remoting import VERSION
 from rmqha.remoting.connection import Connection
@@ -20,6 +21,8 @@ class ClientChannelInfo:
     version: int = VERSION
     last_update_timestamp_ms: int = 0
     """When the heartbeat came."""
+    asker: Asker = NOBODY
+    """Which account it was signed for."""
 
     def to_json(self) -> dict[str, Any]:
         """A member of ``connectionSet`` (spec: remoting §2.7, 203 and 204)."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import trio
 
+from rmqha.broker.acl.client_access import ClientAccess
 from rmqha.broker.consumer_ids_change_listener import ConsumerIdsChangeListener
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.processors.call_consumer_processor import CallConsumerProcessor
@@ -29,20 +30,24 @@ class ConnectedClients:
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
         producers: ProducerManager,
+        access: ClientAccess,
         *,
         now_ms: Callable[[], int],
     ) -> None:
         self._store = store
         self._consumers = consumers
         self._producers = producers
+        self._access = access
         is_told = config.notify_consumer_ids_changed_enable
         self._listener = ConsumerIdsChangeListener(consumers, groups, is_enabled=is_told)
-        self._manage = ClientManageProcessor(consumers, producers, groups, topics, role=store.role, now_ms=now_ms)
+        self._manage = ClientManageProcessor(
+            consumers, producers, groups, topics, access, role=store.role, now_ms=now_ms
+        )
 
     def register(self, dispatcher: RequestDispatcher, *, broker_name: str) -> None:
         """Take the codes of clients."""
         self._manage.register(dispatcher)
-        ConsumerManageProcessor(self._consumers).register(dispatcher)
+        ConsumerManageProcessor(self._consumers, self._access).register(dispatcher)
         ClientListProcessor(self._consumers, self._producers).register(dispatcher)
         CallConsumerProcessor(self._store, self._consumers, broker_name=broker_name).register(dispatcher)
 

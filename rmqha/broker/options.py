@@ -5,6 +5,7 @@ from typing import Final
 
 from rmqha.broker.acl.plain_access_validator import PlainAccessValidator
 from rmqha.broker.acl.plain_permission_manager import PlainPermissionManager
+from rmqha.broker.processors.pull_message_processor import PullRules
 from rmqha.broker.sent_records import SendRules
 from rmqha.broker.topic_config_manager import TopicRules
 from rmqha.broker.transaction.rules import TransactionRules
@@ -13,11 +14,12 @@ from rmqha.choices import BrokerRole, FlushDiskType, HaCatchUp, TlsMode
 from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.dledger_entry import BODY_OFFSET, ENTRY_SIZE_MAX
 from rmqha.codec.record.layout import BLANK_SIZE_MIN
-from rmqha.codec.route import PERM_WRITE
+from rmqha.codec.route import PERM_READ, PERM_WRITE
 from rmqha.config import BrokerConfig
 from rmqha.config.same_settings import same_settings
 from rmqha.ha.options import HAClientOptions, HAOptions
 from rmqha.remoting.credentials import read_credentials
+from rmqha.remoting.dispatcher import RequestGuard
 from rmqha.remoting.limits import RemotingLimits
 from rmqha.replication.role import Role, RoleKind
 from rmqha.store.cleaner import CleanOptions
@@ -79,9 +81,25 @@ def send_rules(config: BrokerConfig, *, store_host: bytes) -> SendRules:
     )
 
 
-def access_validator(config: BrokerConfig) -> PlainAccessValidator | None:
-    """Who lets requests in; None if all are let in. Raises ConfigError: accounts cannot be read."""
-    return PlainAccessValidator(PlainPermissionManager(config.rocketmq_home)) if config.acl_enable else None
+def pull_rules(config: BrokerConfig) -> PullRules:
+    """How pulls are answered."""
+    return PullRules(
+        readable=bool(config.broker_permission & PERM_READ),
+        slave_read_enable=config.slave_read_enable,
+        far_behind_bytes=memory_share_bytes(config.access_message_in_memory_max_ratio),
+        long_polling_enable=config.long_polling_enable,
+        short_polling_s=config.short_polling_time_s,
+    )
+
+
+def permissions(config: BrokerConfig) -> PlainPermissionManager | None:
+    """The accounts; None if requests are not looked at. Raises ConfigError: they cannot be read."""
+    return PlainPermissionManager(config.rocketmq_home) if config.acl_enable else None
+
+
+def guard(config: BrokerConfig, permissions: PlainPermissionManager | None) -> RequestGuard | None:
+    """Who lets requests in; None if all are let in."""
+    return PlainAccessValidator(permissions, cluster=config.broker_cluster_name).validate if permissions else None
 
 
 def credentials(config: BrokerConfig) -> SessionCredentials | None:

@@ -4,6 +4,7 @@ Source: spec: remoting §2.4 (34), §2.8 (39); rocketmq-all-4.9.8 ProducerManage
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
@@ -92,13 +93,17 @@ class ProducerManager:
         group = self._groups.get(name)
         return list(group.members.values()) if group is not None else []
 
-    def any_connection(self, name: str) -> Connection | None:
-        """One of a group's, each in its turn; of the next few one that takes answers. None: the group has none."""
+    def any_connection(
+        self, name: str, *, may: Callable[[ClientChannelInfo], bool] = lambda _client: True
+    ) -> Connection | None:
+        """One of a group's that ``may``, each in its turn; of the next few one that takes answers. Or None."""
         group = self._groups.get(name)
         if group is None:
             return None
         members = group.members
-        tried = list(islice(members, _TRIED_MAX))
+        tried = list(islice((connection for connection, client in members.items() if may(client)), _TRIED_MAX))
+        if not tried:
+            return None
         chosen = next((connection for connection in tried if connection.takes_answers), tried[0])
         members.move_to_end(chosen)
         return chosen

@@ -141,6 +141,10 @@ class PullRequestHoldService:
             self._passing[end] = None
             self._later_grew.set()
 
+    def end_all(self) -> None:
+        """Let every held pull go on soon, as if its time were over; those that come now are held."""
+        self._deadlines.hasten()
+
     def release_all(self) -> None:
         """Let every held pull go on now, as if its time were over, and any that still comes: the broker is stopping."""
         self._ends_at = -inf

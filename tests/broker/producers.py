@@ -8,6 +8,7 @@ from typing import Any
 import trio
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.headers import decode_header, encode_header
@@ -39,6 +40,8 @@ class Producer:
 
     stream: Stream
     group: str = "PG"
+    credentials: SessionCredentials | None = None
+    client_id: str = "10.9.9.9@1"
     answers: dict[int, RemotingCommand] = field(default_factory=dict)
     asked: list[RemotingCommand] = field(default_factory=list)
     """39 and other questions of the broker."""
@@ -61,23 +64,32 @@ class Producer:
         """One-way."""
         self.opaque += 1
         request.opaque, request.flag = self.opaque, FLAG_ONEWAY
-        await self.stream.send_all(request.encode())
+        await self._send(request)
 
     async def ask(self, request: RemotingCommand) -> RemotingCommand:
         """The answer."""
         self.opaque += 1
         request.opaque = self.opaque
-        await self.stream.send_all(request.encode())
+        await self._send(request)
         with trio.fail_after(TIMEOUT_S):
             while request.opaque not in self.answers:
                 await self.heard.wait()
         return self.answers[request.opaque]
 
+    async def _send(self, request: RemotingCommand) -> None:
+        if self.credentials is not None:
+            self.credentials.sign(request)
+        await self.stream.send_all(request.encode())
+
+    async def beat(self) -> RemotingCommand:
+        """The answer to a heartbeat, which says which group this is of."""
+        body = b'{"clientID":"%s","consumerDataSet":[],"producerDataSet":[{"groupName":"%s"}]}'
+        body %= self.client_id.encode(), self.group.encode()
+        return await self.ask(RemotingCommand(RequestCode.HEART_BEAT, body=body))
+
     async def join(self) -> None:
         """Say which group this is of."""
-        body = b'{"clientID":"10.9.9.9@1","consumerDataSet":[],"producerDataSet":[{"groupName":"%s"}]}'
-        answer = await self.ask(RemotingCommand(RequestCode.HEART_BEAT, body=body % self.group.encode()))
-        assert answer.code == 0
+        assert (await self.beat()).code == 0
 
     async def prepare(self, body: bytes, *, properties: str = "", **fields: str) -> Half:
         """Send a half message."""
@@ -120,13 +132,15 @@ def end_request(half: Half, how: int, *, group: str = "PG") -> RemotingCommand:
 
 
 @asynccontextmanager
-async def producer_of(machine: Machine | Node, *, group: str = "PG") -> AsyncIterator[Producer]:
+async def producer_of(
+    machine: Machine | Node, *, group: str = "PG", credentials: SessionCredentials | None = None
+) -> AsyncIterator[Producer]:
     """One on another machine, which is not in its group yet."""
     net, address = (machine.net, machine.address) if isinstance(machine, Machine) else machine.place
     network = net.host(f"10.9.8.{len(net.hosts)}").mount()
     stream = await network.connect(address, 10911, timeout_s=TIMEOUT_S)
     async with trio.open_nursery() as nursery:
-        producer = Producer(stream, group)
+        producer = Producer(stream, group, credentials)
         nursery.start_soon(producer.listen)
         yield producer
         nursery.cancel_scope.cancel()

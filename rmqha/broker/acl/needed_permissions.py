@@ -7,13 +7,14 @@ that consuming in it brings with it. What is not listed here needs a signature a
     request                                    topic   group
     10, 310, 320 (send)                        PUB
     10, 310, 320 to %RETRY%group                       SUB
-    324, 325 (reply) to no reply topic         PUB
+    324, 325 (reply)                           PUB; for the cluster's reply topic unless the account's list says else
     11, 361 (pull), 15 (commit an offset)      SUB     SUB
     36 (send back), of the topic it is from    SUB     SUB
     12 (query by key)                          SUB
     34 (heartbeat), each group and topic       SUB     SUB
     35, 38 (leave, members)                            SUB
     41, 42 (lock queues)                               SUB
+    37 (end a transaction), once its half message is read: what a send to its topic does; as to be asked (39)
 
 RocketMQ looks at no batch (320) or reply (324, 325), at no 361, 41 or 42, at the group alone of what is sent back, and
 with a send to a retry topic at the group that sends, whatever group the topic is of.
@@ -31,7 +32,7 @@ from rmqha.codec.heartbeat import decode_heartbeat
 from rmqha.codec.lock_batch import decode_lock_batch
 from rmqha.codec.remoting import RemotingCommand
 
-_REPLY_TOPIC_POSTFIX: Final = "_REPLY_TOPIC"
+_REPLY_CODES: Final = frozenset({RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2})
 
 
 class Need(NamedTuple):
@@ -39,6 +40,8 @@ class Need(NamedTuple):
 
     resource: str
     perm: int
+    unless_listed: bool = False
+    """Everybody has it, but an account of whose list of permissions it is part: that counts."""
 
 
 def of_group(group: str) -> str:
@@ -51,36 +54,35 @@ def is_group(resource: str) -> bool:
     return resource.startswith(RETRY_GROUP_TOPIC_PREFIX)
 
 
-def needs_of(request: RemotingCommand) -> list[Need]:
+def needs_of(request: RemotingCommand, *, reply_topic: str = "") -> list[Need]:
     """All that it needs, beyond its signature. A field that lacks is for the processor to miss.
+
+    Args:
+        request: of whatever code.
+        reply_topic: where this cluster stores replies.
 
     Raises:
         RemoteProtocolError: header or body cannot be read.
     """
     find = _NEEDS.get(request.code)
-    return [need for need in find(request) if need.resource] if find else []
+    needs = [need for need in find(request) if need.resource] if find else []
+    if request.code in _REPLY_CODES:
+        return [need._replace(unless_listed=need.resource == reply_topic) for need in needs]
+    return needs
+
+
+def to_send(topic: str) -> Need:
+    """What a message to this topic needs of its sender."""
+    return Need(topic, SUB if is_group(topic) else PUB)
+
+
+def to_pull(topic: str, group: str) -> list[Need]:
+    """What a pull needs; of a group whose name nobody kept nothing."""
+    return [Need(topic, SUB), Need(of_group(group), SUB)] if group else [Need(topic, SUB)]
 
 
 def _of_send(name: str) -> Callable[[RemotingCommand], Iterable[Need]]:
-    def needs(request: RemotingCommand) -> Iterable[Need]:
-        topic = request.ext_fields.get(name, "")
-        return [Need(topic, SUB if is_group(topic) else PUB)]
-
-    return needs
-
-
-def _is_reply_topic(topic: str) -> bool:
-    return topic.endswith(_REPLY_TOPIC_POSTFIX) and not is_group(topic)
-
-
-def _of_reply(name: str) -> Callable[[RemotingCommand], Iterable[Need]]:
-    of_send = _of_send(name)
-
-    def needs(request: RemotingCommand) -> Iterable[Need]:
-        """Everybody may reply: what is stored of it goes to a topic of its own."""
-        return [need for need in of_send(request) if not _is_reply_topic(need.resource)]
-
-    return needs
+    return lambda request: [to_send(request.ext_fields.get(name, ""))]
 
 
 def _to_consume(*, topic: str | None = None, group: str | None = None) -> Callable[[RemotingCommand], Iterable[Need]]:
@@ -111,8 +113,8 @@ _NEEDS: Final[dict[int, Callable[[RemotingCommand], Iterable[Need]]]] = {
     RequestCode.SEND_MESSAGE: _of_send("topic"),
     RequestCode.SEND_MESSAGE_V2: _of_send("b"),
     RequestCode.SEND_BATCH_MESSAGE: _of_send("b"),
-    RequestCode.SEND_REPLY_MESSAGE: _of_reply("topic"),
-    RequestCode.SEND_REPLY_MESSAGE_V2: _of_reply("b"),
+    RequestCode.SEND_REPLY_MESSAGE: _of_send("topic"),
+    RequestCode.SEND_REPLY_MESSAGE_V2: _of_send("b"),
     RequestCode.CONSUMER_SEND_MSG_BACK: _to_consume(topic="originTopic", group="group"),
     RequestCode.PULL_MESSAGE: _to_consume(topic="topic", group="consumerGroup"),
     RequestCode.LITE_PULL_MESSAGE: _to_consume(topic="topic", group="consumerGroup"),

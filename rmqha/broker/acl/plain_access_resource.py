@@ -38,9 +38,15 @@ class PlainAccessResource:
         """Why a request of this code that needs this is not for this account; empty if it is."""
         if code in ADMIN_CODES and not self.admin:
             return f"request {code} is for administrators, and accessKey={self.access_key} is none"
+        return self.lacks(needs)
+
+    def lacks(self, needs: list[Need]) -> str:
+        """What of this the account does not have, in words; empty if it has all."""
         if self.admin and not self.perms:
             return ""
         for need in needs:
+            if need.unless_listed and need.resource not in self.perms:
+                continue
             if not check_permission(need.perm, self._perm_of(need.resource)) and not _is_trace(need):
                 return f"accessKey={self.access_key} has no {_words_of(need)}"
         return ""

@@ -12,16 +12,15 @@ from rmqha.codec.usual.sends import Request
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.connection import Connection
 
+_REPLY_TOPIC_POSTFIX: Final = "_REPLY_TOPIC"
+
 
 class PlainAccessValidator:
     """See :data:`~rmqha.remoting.dispatcher.RequestGuard`."""
 
-    def __init__(self, permissions: PlainPermissionManager) -> None:
+    def __init__(self, permissions: PlainPermissionManager, *, cluster: str) -> None:
         self._permissions: Final = permissions
-
-    async def run(self) -> None:
-        """Take changes of the accounts over, until cancelled."""
-        await self._permissions.run()
+        self._reply_topic: Final = cluster + _REPLY_TOPIC_POSTFIX
 
     def validate(self, connection: Connection, request: Request) -> Request:
         """``request``, if its sender may ask it.
@@ -39,7 +38,7 @@ class PlainAccessValidator:
         try:
             account = self._permissions.authenticate(command, host)
             if account is not None:
-                self._permissions.check_perm(account, command.code, needs_of(command))
+                self._permissions.check_perm(account, command.code, needs_of(command, reply_topic=self._reply_topic))
             command.replace_ext_fields(command.ext_fields)
         except AclError:
             raise

@@ -6,11 +6,13 @@ read before counts.
 Source: rocketmq-all-4.9.8 PlainPermissionManager.java, AclFileWatchService.java.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import structlog
 import trio
 
+from rmqha.broker.acl.asker import Asker
 from rmqha.broker.acl.needed_permissions import Need
 from rmqha.broker.acl.plain_access_resource import PlainAccessResource
 from rmqha.broker.acl.plain_acl import PlainAcl, acl_files, read_plain_acl
@@ -35,7 +37,11 @@ class AclError(RemoteProtocolError):
 
 
 class PlainPermissionManager:
-    """Reads the files below ``home`` now, and again when they change."""
+    """Reads the files below ``home`` now, and again when they change.
+
+    Attributes:
+        on_read: called when accounts may have other permissions than before.
+    """
 
     def __init__(self, home: str) -> None:
         """Raises ConfigError: see :func:`~rmqha.broker.acl.plain_acl.read_plain_acl`."""
@@ -44,11 +50,25 @@ class PlainPermissionManager:
         self._acl: PlainAcl = read_plain_acl(home)
         self._told = ""
         """Why files could not be read again, the last time."""
+        self.on_read: Callable[[], None] = lambda: None
         _tell(self._acl)
 
     def is_white(self, host: str) -> bool:
         """Whether all requests from there are taken."""
         return self._acl.is_white(parts_of(host))
+
+    def is_account(self, access_key: str) -> bool:
+        """Whether there is an account with this key."""
+        return access_key in self._acl.accounts
+
+    def why_not(self, asker: Asker, needs: list[Need]) -> str:
+        """Why somebody who asked earlier may not do this, as the accounts are now; empty if it is allowed."""
+        if self.is_white(asker.host):
+            return ""
+        account = self._acl.accounts.get(asker.access_key)
+        if account is None:
+            return f"No acl config for {asker.access_key}"
+        return "" if account.white_remote_address.match(parts_of(asker.host)) else account.lacks(needs)
 
     def authenticate(self, request: RemotingCommand, host: str) -> PlainAccessResource | None:
         """Whose request it is; None if nothing has to be allowed to an account that is asked for from there.
@@ -78,24 +98,30 @@ class PlainPermissionManager:
         """Read files that change, until cancelled."""
         while True:
             await trio.sleep(_LOOKS_AGAIN_S)
-            await trio.to_thread.run_sync(self.look_again)
+            if await trio.to_thread.run_sync(self.look_again):
+                self.on_read()
 
-    def look_again(self) -> None:
-        """Read the files if they have changed, and have not since the last look: who is writing one gets done."""
+    def look_again(self) -> bool:
+        """Read the files if they have changed, and have not since the last look: who is writing one gets done.
+
+        Returns:
+            Whether the accounts are others now.
+        """
         try:
             found, before = _fingerprint_of(self._home), self._seen
             self._seen = found
             if found != before or found == self._read_at:
-                return
+                return False
             self._read_at = found
             self._acl = read_plain_acl(self._home)
         except ConfigError as error:
             if str(error) != self._told:
                 logger.warning("acl.not_read_again", reason=str(error), accounts=len(self._acl.accounts))
             self._told = str(error)
-        else:
-            self._told = ""
-            _tell(self._acl)
+            return False
+        self._told = ""
+        _tell(self._acl)
+        return True
 
 
 def _fingerprint_of(home: str) -> _Fingerprint:

@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from rmqha.broker.acl.client_access import ClientAccess
 from rmqha.broker.client_channel_info import ClientChannelInfo
 from rmqha.broker.client_housekeeping_service import ClientHousekeepingService
 from rmqha.broker.consumer_manager import ConsumerManager
@@ -41,6 +42,7 @@ class ClientManageProcessor:
         producers: ProducerManager,
         groups: SubscriptionGroupManager,
         topics: TopicConfigManager,
+        access: ClientAccess,
         *,
         role: Role,
         now_ms: Callable[[], int],
@@ -49,6 +51,7 @@ class ClientManageProcessor:
         self._producers = producers
         self._groups = groups
         self._topics = topics
+        self._access = access
         self._role = role
         self._now_ms = now_ms
         self.housekeeping: Final = ClientHousekeepingService(consumers, producers)
@@ -61,11 +64,13 @@ class ClientManageProcessor:
         dispatcher.register(RequestCode.UNREGISTER_CLIENT, self.unregister_client)
         dispatcher.register(RequestCode.CHECK_CLIENT_CONFIG, self.check_client_config)
         dispatcher.on_closed(self.housekeeping.forget)
+        dispatcher.on_closed(self._access.forget)
 
     def heart_beat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """34: a client says which groups it belongs to; missing and null sets are legal."""
         heartbeat = decode_heartbeat(request.body)
         client = self._client_of(heartbeat, connection, request)
+        self._access.claim_client_id(client.client_id, connection, client.asker)
         self.housekeeping.note_heartbeat(connection)
         for consumer in heartbeat.consumer_data_set:
             self._make_group(consumer, connection.peer)
@@ -88,6 +93,7 @@ class ClientManageProcessor:
             language=request.language,
             version=request.version,
             last_update_timestamp_ms=self._now_ms(),
+            asker=self._access.asker_of(connection, request),
         )
 
     def _make_group(self, consumer: ConsumerData, peer: str) -> None:

@@ -8,23 +8,25 @@ AdminBrokerProcessor.java.
 
 import trio
 
+from rmqha.broker.acl.client_access import ClientAccess
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.rebalance_lock_manager import RebalanceLockManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.group_headers import ConsumerGroupRequestHeader
 from rmqha.codec.headers import decode_header
 from rmqha.codec.host import host_of
-from rmqha.codec.lock_batch import decode_lock_batch, encode_lock_ok
+from rmqha.codec.lock_batch import LockBatchRequestBody, decode_lock_batch, encode_lock_ok
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 
 
 class ConsumerManageProcessor:
-    """Any client may ask for any group."""
+    """Any client may ask for any group; where there are accounts, for its own, and in its own name."""
 
-    def __init__(self, consumers: ConsumerManager) -> None:
+    def __init__(self, consumers: ConsumerManager, access: ClientAccess) -> None:
         self._consumers = consumers
+        self._access = access
         self._locks = RebalanceLockManager()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
@@ -43,7 +45,7 @@ class ConsumerManageProcessor:
 
     def lock_batch_mq(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """41: a client wants to consume queues alone, or to go on doing so; it is told which it may."""
-        asked = decode_lock_batch(request.body)
+        asked = self._asked(connection, request)
         locked = self._locks.try_lock_batch(
             asked.consumer_group,
             asked.mq_set,
@@ -53,8 +55,13 @@ class ConsumerManageProcessor:
         )
         return RemotingCommand(ResponseCode.SUCCESS, body=encode_lock_ok(locked))
 
-    def unlock_batch_mq(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def unlock_batch_mq(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """42: a client is done with queues; that is fine if they are not its own."""
-        asked = decode_lock_batch(request.body)
+        asked = self._asked(connection, request)
         self._locks.unlock_batch(asked.consumer_group, asked.mq_set, client_id=asked.client_id)
         return RemotingCommand(ResponseCode.SUCCESS)
+
+    def _asked(self, connection: Connection, request: RemotingCommand) -> LockBatchRequestBody:
+        asked = decode_lock_batch(request.body)
+        self._access.check_client_id(asked.client_id, self._access.asker_of(connection, request))
+        return asked

@@ -9,10 +9,13 @@ from typing import Final, NamedTuple
 
 import trio
 
+from rmqha.broker.acl.asker import Asker
+from rmqha.broker.acl.client_access import ClientAccess
+from rmqha.broker.acl.needed_permissions import to_send
 from rmqha.broker.durability import Answer
 from rmqha.broker.put_service import Put, PutMessageService
 from rmqha.broker.transaction.fates import Fates
-from rmqha.broker.transaction.half_message import committed, removal_mark, text_property
+from rmqha.broker.transaction.half_message import committed, real_destination, removal_mark, text_property
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.broker.transaction.transactional_message_service import TransactionalMessageService
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -49,6 +52,7 @@ class EndTransactionProcessor:
         service: TransactionalMessageService,
         bridge: TransactionalMessageBridge,
         puts: PutMessageService,
+        access: ClientAccess,
         *,
         role: Role,
         store_host: bytes,
@@ -57,6 +61,7 @@ class EndTransactionProcessor:
         self._service: Final = service
         self._bridge: Final = bridge
         self._puts: Final = puts
+        self._access: Final = access
         self._role: Final = role
         self._store_host: Final = store_host
         self._now_ms: Final = now_ms
@@ -84,7 +89,8 @@ class EndTransactionProcessor:
             return RemotingCommand(ResponseCode.SYSTEM_BUSY, remark=remark)
         self._count(host, 1)
         deadline = trio.current_time() + _VISIBLE_S
-        end = partial(self._end_visible, connection, connection.let_go(request), header)
+        asker = self._access.asker_of(connection, request)
+        end = partial(self._end_visible, connection, connection.let_go(request), header, asker)
         self._bridge.when_visible(header.tran_state_table_offset, deadline, end)
         return None
 
@@ -97,6 +103,7 @@ class EndTransactionProcessor:
         connection: Connection,
         let_go: RemotingCommand,
         header: EndTransactionRequestHeader,
+        asker: Asker,
         is_visible: bool,
         _queue_end: int,
     ) -> None:
@@ -104,7 +111,7 @@ class EndTransactionProcessor:
         with connection.fenced(let_go):
             if not is_visible:
                 raise RemoteProtocolError(f"half message {header.tran_state_table_offset} cannot be read yet")
-            half = self._find(header)
+            half = self._find(header, asker)
             records = [committed(half, store_host=self._store_host)] if _commits(header) else []
             fates = self._service.fates
             places = fates.begin_end(half.queue_offset)
@@ -115,10 +122,11 @@ class EndTransactionProcessor:
             ending = _Ending(let_go, places, marked=1 - len(records))
             self._puts.put([_put_of(ending, first)], _Producer(connection, self._puts, fates, mark=self._mark))
 
-    def _find(self, header: EndTransactionRequestHeader) -> StoredMessage:
+    def _find(self, header: EndTransactionRequestHeader, asker: Asker) -> StoredMessage:
         """The half message that is meant.
 
         Raises:
+            AclError: who asks might not have sent it.
             RemoteProtocolError: it is not the one that this producer was told of.
             StoreReadError: it cannot be read at present.
         """
@@ -131,6 +139,8 @@ class EndTransactionProcessor:
             )
         if text_property(half, PGROUP) != header.producer_group:
             raise RemoteProtocolError(f"half message {header.tran_state_table_offset} is another group's")
+        if not self._access.is_open:
+            self._access.check(asker, to_send(real_destination(half)[0]))
         return half
 
     def _mark(self, place: int) -> PreparedRecord:

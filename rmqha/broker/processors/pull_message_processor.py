@@ -10,6 +10,8 @@ from typing import Final
 
 import trio
 
+from rmqha.broker.acl.client_access import ClientAccess
+from rmqha.broker.acl.needed_permissions import to_pull
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
@@ -79,6 +81,7 @@ class PullMessageProcessor:
         consumers: ConsumerManager,
         offsets: ConsumerOffsetManager,
         holds: PullRequestHoldService,
+        access: ClientAccess,
         *,
         rules: PullRules,
         stats: BrokerStatsManager,
@@ -90,6 +93,7 @@ class PullMessageProcessor:
         self._consumers = consumers
         self._offsets = offsets
         self._holds = holds
+        self._access = access
         self._rules = rules
         self._stats = stats
         self._flush_demanded = False
@@ -234,7 +238,11 @@ class PullMessageProcessor:
         deadline: float,
         queue_end: int,
     ) -> None:
-        """Of all that came with the pull no more is kept than what it is for: clients may be many, and leave."""
+        """Of all that came with the pull no more is kept than what it is for: clients may be many, and leave.
+
+        Whether it is still allowed is asked again before it goes on.
+        """
+        asker = self._access.asker_of(connection, request)
         request = connection.let_go(request)
         name = header.consumer_group if len(header.consumer_group) <= GROUP_SIZE_MAX else ""
         header = replace(header, consumer_group=name, subscription=None, expression_type=None, bname=None)
@@ -245,6 +253,8 @@ class PullMessageProcessor:
             if not connection.closed:
                 again = deadline if arrived else None
                 with connection.fenced(request):
+                    if not self._access.is_open:
+                        self._access.check(asker, *to_pull(header.topic, header.consumer_group))
                     if self._topics.select(header.topic) is None:
                         connection.respond(request, ResponseCode.TOPIC_NOT_EXIST, remark=_no_topic(header.topic))
                         return

@@ -3,12 +3,16 @@
 Source: spec: remoting §2.8 (39); rocketmq-all-4.9.8 AbstractTransactionalMessageCheckListener.java, Broker2Client.java.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 import structlog
 
+from rmqha.broker.acl.asker import Asker
+from rmqha.broker.acl.client_access import ClientAccess
+from rmqha.broker.acl.needed_permissions import to_send
+from rmqha.broker.producer_manager import ProducerManager
 from rmqha.broker.transaction.half_message import CHECK_MAX_TIME_TOPIC, real_destination, text_property
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.headers import encode_header
@@ -25,23 +29,41 @@ logger = structlog.get_logger()
 
 
 class DefaultTransactionalMessageCheckListener:
-    """Sends 39 to any one live connection of the producer's group: to whichever of them the answer is the same."""
+    """Sends 39 to any one live connection of the producer's group: to whichever of them the answer is the same.
 
-    def __init__(self, any_connection: Callable[[str], Connection | None]) -> None:
-        self._any_connection: Final = any_connection
+    Where there are accounts, to one that might have sent the message: it is shown to nobody else.
+    """
+
+    def __init__(self, producers: ProducerManager, access: ClientAccess) -> None:
+        self._producers: Final = producers
+        self._access: Final = access
         self._lines: Final = LogLimit()
 
     def resolve_half_msg(self, half: StoredMessage) -> None:
         """Ask, if a producer of the group is there and takes it; the next round asks again."""
         group = text_property(half, PGROUP)
-        connection = self._any_connection(group)
+        connection = None
         try:
+            connection = self._find(group, half)
             is_asked = connection is not None and connection.notify(check_request(half))
         except RemoteProtocolError:
             is_asked = False
         if not is_asked:
             facts = {"group": group, "half_offset": half.queue_offset, "is_connected": connection is not None}
+            if not self._access.is_open:
+                facts["members_without_permission"] = 0 if connection else len(self._producers.members(group))
             self._lines.log(logger.warning, "transaction.producer_not_asked", **facts)
+
+    def _find(self, group: str, half: StoredMessage) -> Connection | None:
+        if self._access.is_open:
+            return self._producers.any_connection(group)
+        need = to_send(real_destination(half)[0])
+
+        @cache  # of many members few have another account, or another address
+        def may(asker: Asker) -> bool:
+            return not self._access.why_not(asker, need)
+
+        return self._producers.any_connection(group, may=lambda client: may(client.asker))
 
     def tell_discarded(self, half: StoredMessage, *, reason: str, not_kept: str) -> None:
         """Nobody ended it: an operator may want to know."""

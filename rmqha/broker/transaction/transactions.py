@@ -5,6 +5,7 @@ from typing import Final
 
 import trio
 
+from rmqha.broker.acl.client_access import ClientAccess
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.internal_puts import InternalPuts
 from rmqha.broker.processors.end_transaction_processor import EndTransactionProcessor
@@ -22,13 +23,14 @@ from rmqha.store.message_store import DefaultMessageStore
 class Transactions:
     """What a broker has of them: the processor of 37, and the service that asks producers."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the parts it brings together
         self,
         store: DefaultMessageStore,
         offsets: ConsumerOffsetManager,
         puts: PutMessageService,
         internal_puts: InternalPuts,
         producers: ProducerManager,
+        access: ClientAccess,
         *,
         rules: TransactionRules,
         now_ms: Callable[[], int],
@@ -41,13 +43,14 @@ class Transactions:
             puts: for what clients ask for.
             internal_puts: for what the broker itself writes.
             producers: who is asked.
+            access: who may be, and who may end a transaction.
             rules: the operator's.
             now_ms: the door to wall-clock time.
         """
         self._bridge: Final = TransactionalMessageBridge(store, offsets)
         service = TransactionalMessageService(
             self._bridge,
-            DefaultTransactionalMessageCheckListener(producers.any_connection),
+            DefaultTransactionalMessageCheckListener(producers, access),
             puts=internal_puts,
             role=store.role,
             rules=rules,
@@ -55,7 +58,7 @@ class Transactions:
         )
         self._checks: Final = TransactionalMessageCheckService(service, interval_s=rules.transaction_check_interval_s)
         self._processor: Final = EndTransactionProcessor(
-            service, self._bridge, puts, role=store.role, store_host=rules.store_host, now_ms=now_ms
+            service, self._bridge, puts, access, role=store.role, store_host=rules.store_host, now_ms=now_ms
         )
 
     def register(self, dispatcher: RequestDispatcher) -> None:

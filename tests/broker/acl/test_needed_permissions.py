@@ -10,6 +10,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemoteProtocolError
 
 GROUP = Need("%RETRY%g", SUB)
+TO_REPLY = Need("cluster_REPLY_TOPIC", PUB, unless_listed=True)
 CONSUMER = {"topic": "t", "consumerGroup": "g"}
 
 
@@ -22,10 +23,12 @@ CONSUMER = {"topic": "t", "consumerGroup": "g"}
         (RequestCode.SEND_MESSAGE_V2, {"a": "p", "b": "%RETRY%g"}, [GROUP]),
         (RequestCode.SEND_BATCH_MESSAGE, {"a": "p", "b": "t"}, [Need("t", PUB)]),
         (RequestCode.SEND_REPLY_MESSAGE, {"topic": "t"}, [Need("t", PUB)]),
-        (RequestCode.SEND_REPLY_MESSAGE, {"topic": "cluster_REPLY_TOPIC"}, []),
+        (RequestCode.SEND_REPLY_MESSAGE, {"topic": "cluster_REPLY_TOPIC"}, [TO_REPLY]),
+        (RequestCode.SEND_REPLY_MESSAGE, {"topic": "other_REPLY_TOPIC"}, [Need("other_REPLY_TOPIC", PUB)]),
+        (RequestCode.SEND_MESSAGE, {"topic": "cluster_REPLY_TOPIC"}, [Need("cluster_REPLY_TOPIC", PUB)]),
         (RequestCode.SEND_REPLY_MESSAGE_V2, {"b": "t", "topic": "cluster_REPLY_TOPIC"}, [Need("t", PUB)]),
         (RequestCode.SEND_REPLY_MESSAGE_V2, {"b": "%RETRY%x_REPLY_TOPIC"}, [Need("%RETRY%x_REPLY_TOPIC", SUB)]),
-        (RequestCode.SEND_REPLY_MESSAGE_V2, {"b": "cluster_REPLY_TOPIC"}, []),
+        (RequestCode.SEND_REPLY_MESSAGE_V2, {"b": "cluster_REPLY_TOPIC"}, [TO_REPLY]),
         (RequestCode.CONSUMER_SEND_MSG_BACK, {"group": "g", "originTopic": "t"}, [Need("t", SUB), GROUP]),
         (RequestCode.QUERY_CONSUMER_OFFSET, CONSUMER, []),
         (RequestCode.PULL_MESSAGE, CONSUMER, [Need("t", SUB), GROUP]),
@@ -42,7 +45,7 @@ CONSUMER = {"topic": "t", "consumerGroup": "g"}
     ],
 )
 def test_a_request_needs(code: int, fields: dict[str, str], expected: list[Need]) -> None:
-    assert needs_of(RemotingCommand(code, ext_fields=fields)) == expected
+    assert needs_of(RemotingCommand(code, ext_fields=fields), reply_topic="cluster_REPLY_TOPIC") == expected
 
 
 def test_a_heartbeat_needs_all_groups_and_topics_that_it_names() -> None:
