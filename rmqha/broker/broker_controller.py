@@ -365,10 +365,10 @@ class BrokerController:
         )
         status.more.append(self._schedule.running_stats)
         RuntimeInfoProcessor(status, self.stats, self.replication.group, clock=trio.current_time).register(dispatcher)
-        broker_name, turns = self.replication.group.broker_name, AnswersInTurns()
+        broker_name, turns, saves = self.replication.group.broker_name, AnswersInTurns(), AnswersInTurns()
         AdminBrokerProcessor(self.config, self.store, self.topics, self.replication).register(dispatcher)
-        TopicAdminProcessor(self.store, self.topics, self.stats, answers=turns).register(dispatcher)
-        SubscriptionGroupProcessor(self.metadata, self.role, answers=turns).register(dispatcher)
+        TopicAdminProcessor(self.store, self.topics, self.stats, answers=saves).register(dispatcher)
+        SubscriptionGroupProcessor(self.metadata, self.role, answers=saves).register(dispatcher)
         TopicStatsProcessor(
             self.store, self.metadata, broker_name=broker_name, answers=turns, now_ms=self._now_ms
         ).register(dispatcher)

@@ -69,9 +69,10 @@ class MetadataService:
         self._deadlines = DeadlineService(topics.saved.deadlines)
         self._changed = trio.Event()
         self._saving = trio.Lock()
-        topics.on_put = queue_ends.on_learned = self._on_change
+        topics.on_put = queue_ends.on_learned = self.save_soon
 
-    def _on_change(self) -> None:
+    def save_soon(self) -> None:
+        """Have :meth:`run` save what changed, rather than at its next interval."""
         self._changed.set()
 
     def load(self) -> None:
@@ -106,9 +107,12 @@ class MetadataService:
                 await self.queue_ends.note_gone()
                 await self._save_if_dirty(self.queue_ends, QUEUE_ENDS)
                 await self._save_if_dirty(self.offsets, CONSUMER_OFFSET)
+                made = self.groups.made
                 await self._save_if_dirty(self.groups, SUBSCRIPTION_GROUP)
+                self.groups.saved.advance(made)
                 await self._save_if_dirty(self.delay_offsets, DELAY_OFFSET)
         except (StoreWriteError, StoreReadError) as error:
+            self.groups.saved.fail_all()
             if self._not_saved != str(error):
                 self._not_saved = str(error)
                 logger.warning("metadata.not_saved", reason=self._not_saved)

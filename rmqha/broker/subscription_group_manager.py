@@ -18,6 +18,7 @@ from rmqha.codec.route import MASTER_ID
 from rmqha.errors import RemoteProtocolError
 from rmqha.log_limit import LogLimit
 from rmqha.replication.role import Role
+from rmqha.replication.watermark import Watermark
 from rmqha.shares import Shares
 
 logger = structlog.get_logger()
@@ -146,6 +147,10 @@ class SubscriptionGroupManager:
         self.data_version: tuple[int, int] = (now_ms(), 0)
         self.dirty = False
         """The table has changed since it was saved."""
+        self.made = 0
+        """How many changes there were."""
+        self.saved: Final = Watermark()
+        """So many of them are in the file; waiters are told when a save succeeds, and when it fails."""
 
     def _count_size(self) -> int:
         return sum(group.json_size for group in self._table.values())
@@ -212,6 +217,7 @@ class SubscriptionGroupManager:
 
     def _note_change(self) -> None:
         self.data_version = (self._now_ms(), self.data_version[1] + 1)
+        self.made += 1
         self.dirty = True
 
     async def to_json_in_turns(self) -> dict[str, Any]:

@@ -37,6 +37,7 @@ class AnswersInTurns:
         request: RemotingCommand,
         make: Callable[[], Awaitable[RemotingCommand | None]],
         *,
+        settle: Callable[[], Awaitable[RemotingCommand]] | None = None,
         keeps_request: bool = False,
     ) -> None:
         """Answer ``request`` with what ``make`` makes when it is its turn; an error of ours is the answer, too.
@@ -44,7 +45,9 @@ class AnswersInTurns:
         Args:
             connection: that of the client.
             request: from it.
-            make: makes the answer; None: it has sent it itself.
+            make: makes the answer; None: it has sent it itself, or ``settle`` is to make it.
+            settle: awaited when ``make`` has ended, and makes the answer. For what waits for a disk or a peer: it may
+                take seconds, and keeps nobody from a turn.
             keeps_request: ``make`` needs the request's body: it stays on the account of what is in flight.
         """
         if problem := self._problem(connection):
@@ -52,7 +55,7 @@ class AnswersInTurns:
             return
         self._count(connection, 1)
         kept = request if keeps_request else connection.let_go(request)
-        connection.start_soon(self._answer, connection, kept, make)
+        connection.start_soon(self._answer, connection, kept, make, settle)
 
     def _problem(self, connection: Connection) -> str:
         """Why nothing more is taken from this client now; empty if something is."""
@@ -70,13 +73,19 @@ class AnswersInTurns:
         self._shares.add(host_of(connection.peer), change)
 
     async def _answer(
-        self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[RemotingCommand | None]]
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        make: Callable[[], Awaitable[RemotingCommand | None]],
+        settle: Callable[[], Awaitable[RemotingCommand]] | None,
     ) -> None:
         try:
             with connection.fenced(request):
                 await connection.wait_taken()  # before its turn: who takes nothing keeps nobody else waiting
                 async with self._turns.turn(host_of(connection.peer)):
                     response = await make()
+                if settle is not None:
+                    response = await settle()
                 if response is not None:
                     connection.send_reply(request, response)
         finally:

@@ -8,12 +8,15 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.processors import reply_message_processor
+from rmqha.broker.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.memory import new_buffer
 from rmqha.remoting import answers_in_turns
 from rmqha.remoting.answers_in_turns import AnswersInTurns
+from rmqha.remoting.client import RemotingClient
+from rmqha.replication.role import RoleKind
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.processors.test_reply_message_processor import reply
 from tests.broker.producers import producer_of
@@ -136,3 +139,77 @@ async def test_replies_that_clients_do_not_take_are_bounded_and_their_places_are
         for _ in range(2):
             codes = await codes_of_answers(machine, *(reply(b"%d" % next(opaques)) for _ in range(50)))
             assert codes == {ResponseCode.SYSTEM_BUSY: 40, ResponseCode.SYSTEM_ERROR: 10}
+
+
+NEW_TOPIC = {
+    "topic": "new", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
+    "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+}  # fmt: skip
+CHANGES = [
+    RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=NEW_TOPIC),
+    RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "t"}),
+    RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"new"}'),
+    RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext_fields={"groupName": "g", "removeOffset": "true"}),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: str(change.code))
+async def test_what_cannot_be_saved_for_a_while_is_said_in_time_and_keeps_nobody_waiting(
+    change: RemotingCommand, autojump_clock: MockClock
+) -> None:
+    """Behind a disk that hung, all that mqadmin and the exporter asked for had no answers."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as operator, machine.client() as exporter:
+        await ask(exporter, send_request(b"x"))
+        broker.groups.update(SubscriptionGroupConfig("g"))
+        begun_at, answers = trio.current_time(), list[tuple[int, float]]()
+        machine.disk.faults.hung_until = begun_at + 60
+
+        async def order() -> None:
+            request = RemotingCommand(change.code, ext_fields=dict(change.ext_fields), body=change.body)
+            answer = await ask(operator, request)
+            assert "not be saved yet" in (answer.remark or "") or "not saved yet" in (answer.remark or "")
+            answers.append((answer.code, trio.current_time() - begun_at))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(order)
+            await trio.sleep(0.1)
+            for code in (RequestCode.GET_CONSUME_STATS, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO):
+                request = RemotingCommand(code, ext_fields={"consumerGroup": "g", "topic": "t"})
+                assert (await ask(exporter, request)).code == ResponseCode.SUCCESS
+            assert trio.current_time() - begun_at < 1, "half a second for what is not flushed yet"
+        assert {code for code, _ in answers} == {ResponseCode.SYSTEM_ERROR}
+        assert max(when for _, when in answers) < 5, "mqadmin waits no longer"
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: str(change.code))
+async def test_who_is_no_master_any_more_when_its_turn_comes_changes_nothing(
+    change: RemotingCommand, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    machine, go_on = Machine(SimNet(), "10.0.0.1"), trio.Event()
+
+    async def forget(_group: str) -> None:
+        await go_on.wait()
+
+    async with machine.broker() as broker, machine.client() as first, machine.client() as client:
+        await ask(client, send_request(b"x"))
+        broker.groups.update(SubscriptionGroupConfig("g"))
+        monkeypatch.setattr(broker.offsets, "remove_offset_in_turns", forget)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, first, RemotingCommand(CHANGES[3].code, ext_fields=dict(CHANGES[3].ext_fields)))
+            await trio.sleep(0.1)
+            broker.groups.update(SubscriptionGroupConfig("g"))
+            versions = broker.topics.data_version, broker.groups.data_version
+            request = RemotingCommand(change.code, ext_fields=dict(change.ext_fields), body=change.body)
+            nursery.start_soon(refused, client, request)
+            await trio.sleep(0.1)
+            broker.role.become(RoleKind.SLAVE, master="10.0.0.2:10911", term=1)
+            go_on.set()
+        assert (broker.topics.data_version, broker.groups.data_version) == versions
+        broker.role.become(RoleKind.MASTER, term=2)
+
+
+async def refused(client: RemotingClient, request: RemotingCommand) -> None:
+    answer = await ask(client, request)
+    assert (answer.code, "slave broker" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)

@@ -3,9 +3,12 @@
 Source: spec: remoting §2.7; rocketmq-all-4.9.8 AdminBrokerProcessor.java.
 """
 
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Final
 
 import structlog
+import trio
 
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.subscription_group_manager import SubscriptionGroupConfig
@@ -20,10 +23,13 @@ from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.replication.role import Role
+from rmqha.waiting import wait_reached
 
 logger = structlog.get_logger()
 
-_BODY_SIZE_MAX = 64 * 1024
+_BODY_SIZE_MAX: Final = 64 * 1024
+_SAVED_S: Final = 4.0
+"""mqadmin waits for five seconds."""
 
 
 class SubscriptionGroupProcessor:
@@ -41,47 +47,45 @@ class SubscriptionGroupProcessor:
         dispatcher.register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update_and_create_subscription_group)
         dispatcher.register(RequestCode.DELETE_SUBSCRIPTIONGROUP, self.delete_subscription_group)
 
-    def update_and_create_subscription_group(
-        self, connection: Connection, request: RemotingCommand
-    ) -> RemotingCommand | None:
+    def update_and_create_subscription_group(self, connection: Connection, request: RemotingCommand) -> None:
         """200: a group is to be as the body says; what it does not mention has RocketMQ's defaults."""
-        if refusal := self._refusal():
-            return refusal
-        group = _decode_group(request.body)
-        self._answers.answer(connection, request, partial(self._update, group, connection.peer))
-        return None
+        self._check_role()
+        self._answer(connection, request, partial(self._update, _decode_group(request.body), connection.peer))
 
-    def delete_subscription_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def delete_subscription_group(self, connection: Connection, request: RemotingCommand) -> None:
         """207: a group is to be forgotten, perhaps with how far it is; that is fine if it is not known."""
-        if refusal := self._refusal():
-            return refusal
+        self._check_role()
         header = decode_header(DeleteSubscriptionGroupRequestHeader, request)
-        self._answers.answer(connection, request, partial(self._delete, header, connection.peer))
-        return None
+        self._answer(connection, request, partial(self._delete, header, connection.peer))
 
-    def _refusal(self) -> RemotingCommand | None:
-        if self._role.is_master:
-            return None
-        remark = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
-        return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
+    def _check_role(self) -> None:
+        if not self._role.is_master:
+            raise RemoteProtocolError(
+                "Can't modify topic or subscription group from slave broker, please execute it from master broker."
+            )
 
-    async def _update(self, group: SubscriptionGroupConfig, peer: str) -> RemotingCommand:
+    def _answer(self, connection: Connection, request: RemotingCommand, change: Callable[[], Awaitable[None]]) -> None:
+        self._answers.answer(connection, request, change, settle=self._when_saved)
+
+    async def _update(self, group: SubscriptionGroupConfig, peer: str) -> None:
+        self._check_role()  # it may have changed while others had their turns
         self._groups.update(group)
         self._lines.log(logger.info, "subscription_group.updated", group=group.group_name, peer=peer)
-        return await self._save()
 
-    async def _delete(self, header: DeleteSubscriptionGroupRequestHeader, peer: str) -> RemotingCommand:
+    async def _delete(self, header: DeleteSubscriptionGroupRequestHeader, peer: str) -> None:
+        self._check_role()
         self._groups.delete(header.group_name)
         self._lines.log(logger.info, "subscription_group.deleted", group=header.group_name[:80], peer=peer)
         if header.remove_offset:
             await self._metadata.offsets.remove_offset_in_turns(header.group_name)
-        return await self._save()
 
-    async def _save(self) -> RemotingCommand:
-        await self._metadata.save()
-        if self._groups.dirty:
-            raise RemoteProtocolError("it is changed, but not saved: metadata.not_saved in the broker's log")
-        return RemotingCommand(ResponseCode.SUCCESS)
+    async def _when_saved(self) -> RemotingCommand:
+        self._metadata.save_soon()
+        deadline = trio.current_time() + _SAVED_S
+        if await wait_reached(self._groups.saved, self._groups.made, deadline=deadline):
+            return RemotingCommand(ResponseCode.SUCCESS)
+        remark = "it is changed, but not saved yet: it is tried again (metadata.not_saved in the broker's log)"
+        return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
 
 
 def _decode_group(body: bytes) -> SubscriptionGroupConfig:

@@ -3,6 +3,7 @@
 Source: spec: remoting §2.7 (17, 215); rocketmq-all-4.9.8 AdminBrokerProcessor.java, TopicValidator.java.
 """
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -68,34 +69,43 @@ class TopicAdminProcessor:
             header.topic_filter_type,
             header.topic_sys_flag,
         )
-        self._answers.answer(connection, request, partial(self._update, config, connection.peer))
+        self._answer(connection, request, header.topic, partial(self._update, config, connection.peer))
 
     def delete_topic(self, connection: Connection, request: RemotingCommand) -> None:
         """215: forget a topic and its consume queues; what the log holds of it goes with the log's files."""
         topic = decode_header(TopicRequestHeader, request).topic
         self._check(topic)
-        self._answers.answer(connection, request, partial(self._delete, topic, connection.peer))
+        self._answer(connection, request, topic, partial(self._delete, topic, connection.peer))
+
+    def _answer(
+        self, connection: Connection, request: RemotingCommand, topic: str, change: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._answers.answer(connection, request, change, settle=partial(self._when_saved, topic))
 
     def _check(self, topic: str) -> None:
         """Raises RemoteProtocolError: it is not for this broker, or not for anybody, to change this topic."""
-        if not self._store.role.is_master:
-            raise RemoteProtocolError("Can't modify topic from slave broker, please execute it from master broker.")
+        self._check_role()
         if problem := topic_problem(topic):
             raise RemoteProtocolError(problem)
         if self._topics.is_system_topic(topic):
             raise RemoteProtocolError(f"The topic[{topic}] is conflict with system topic.")
 
-    async def _update(self, config: TopicConfig, peer: str) -> RemotingCommand:
+    def _check_role(self) -> None:
+        if not self._store.role.is_master:
+            raise RemoteProtocolError("Can't modify topic from slave broker, please execute it from master broker.")
+
+    async def _update(self, config: TopicConfig, peer: str) -> None:
+        self._check_role()  # it may have changed while others had their turns
         self._topics.update_topic_config(config)
         self._lines.log(logger.info, "topic.updated", topic=config.topic_name, by=peer, **_numbers_of(config))
-        return await self._when_saved(config.topic_name)
 
-    async def _delete(self, topic: str, peer: str) -> RemotingCommand:
+    async def _delete(self, topic: str, peer: str) -> None:
         """Everything put until now is deleted, visible or not, and what is put later is not.
 
         So there must be no checkpoint between the look at the queues' ends and the deletion.
         """
         queue_ids = await self._store.queues.ids_of_in_turns(topic)
+        self._check_role()
         config = self._topics.select(topic)
         queue_ids |= set(range(config.queue_nums if config is not None else 0))
         ends = {queue_id: self._store.next_queue_offset(topic, queue_id) for queue_id in sorted(queue_ids)}
@@ -105,7 +115,6 @@ class TopicAdminProcessor:
         self._stats.on_topic_deleted(topic)
         facts = {"topic": topic, "by": peer, "queues": len(ends), "before": self._store.max_offset}
         self._lines.log(logger.info, "topic.deleted", **facts)
-        return await self._when_saved(topic)
 
     async def _when_saved(self, topic: str) -> RemotingCommand:
         number = self._topics.made
