@@ -17,6 +17,8 @@ Source: rocketmq-all-4.9.8 PlainPermissionManager.java, PlainAccessConfig.java.
 """
 
 import os
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +40,14 @@ _ACCOUNT_KEYS: Final = frozenset(
 )  # fmt: skip
 _JAVA_ACCOUNT: Final = "tag:yaml.org,2002:org.apache.rocketmq.common.PlainAccessConfig"
 """How RocketMQ itself may write an account when it changes the file."""
+
+_YAML_PROBLEMS: Final = defaultdict(
+    lambda: "it cannot be read",
+    ScannerError="a sign that cannot stand there: put the value in quotation marks",
+    ParserError="it ends or goes on where it cannot: look at indentation, brackets and quotation marks",
+    ComposerError="an alias (*) of nothing, or an anchor (&) twice: put the value in quotation marks",
+    ConstructorError="a tag (!) or a key that means nothing here: put the value in quotation marks",
+)
 
 
 @dataclass(frozen=True)
@@ -119,9 +129,9 @@ def _load(path: Path) -> Any:
         return yaml.load(path.read_bytes(), loader)  # noqa: S506 - a safe one
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except yaml.MarkedYAMLError as error:  # its text shows the line, which may have a secret
+    except yaml.MarkedYAMLError as error:  # its text shows what stands there, and that may be a secret
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{path}:{line}: no YAML: {error.problem}") from None
+        raise ConfigError(f"{path}:{line}: no YAML: {_YAML_PROBLEMS[type(error).__name__]}") from None
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path}: no YAML: {type(error).__name__}") from None
 
@@ -208,5 +218,6 @@ class _Reader:
         raise self._error(f"{name}: a {type(value).__name__} is no text: write it in quotation marks")
 
     def _note_unknown(self, given: dict[str, Any], known: frozenset[str], where: str) -> None:
-        for name in sorted(map(str, given.keys() - known)):
+        names = {re.sub(r"[^A-Za-z].*", "...", str(key), flags=re.DOTALL) for key in given.keys() - known}
+        for name in sorted(names):  # behind a sign may stand what was meant as a value: a secret, maybe
             self._notes.append(f"{self._path}: {name!r} of {where} is no key of RocketMQ's, and without effect")

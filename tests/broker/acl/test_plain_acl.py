@@ -101,12 +101,58 @@ def test_no_file_is_refused(tmp_path: Path) -> None:
         read_plain_acl(str(tmp_path))
 
 
-def test_no_error_shows_a_secret(tmp_path: Path) -> None:
-    for text in (ACCOUNTS + "  - accessKey: someone\n    secretKey: 'S3CRET\n", ACCOUNTS + account("x", "S3CRET: [")):
-        with pytest.raises(ConfigError) as raised:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'S3CRET",
+        "!S3CRET",
+        "!S3CRET x",
+        "!S3CRET!x y",
+        "!<S3CRET",
+        "*S3CRET",
+        "&S3CRET a\n    x: &S3CRET b\n    y: *S3CRET0",
+        "%S3CRET",
+        "@S3CRET",
+        "`S3CRET",
+        "S3CRET: S3CRET",
+        "[S3CRET",
+        "{S3CRET: }}",
+        '"\\S3CRET"',
+        "!!int S3CRET",
+        "!!binary S3CRET\u00e4",
+        "!!python/name:S3CRET",
+        "2020-99-99S3CRET: 1\n  S3CRET",
+        "|S3CRET",
+        "{[S3CRET]: 1}",
+    ],
+)
+def test_no_error_shows_a_secret(tmp_path: Path, text: str) -> None:
+    """What a secret begins with may be YAML's own: a tag, an alias, an anchor, a directive."""
+    with pytest.raises(ConfigError, match=r"plain_acl\.yml") as raised:
+        read_plain_acl(home_with(tmp_path, f"accounts:\n  - accessKey: someone\n    secretKey: {text}\n"))
+    assert "S3CRET" not in str(raised.value)
+    assert raised.value.__context__ is None or raised.value.__suppress_context__
+
+
+def test_no_note_shows_a_secret(tmp_path: Path) -> None:
+    """A blank is missing behind the colon, so all of it is a key."""
+    lines = "{accessKey: someone, secretKey: 12345678, secretKey:S3CRET, secretKey=S3CRET: 1, sekretKey: S3CRET}"
+    acl = read_plain_acl(home_with(tmp_path, f"accounts:\n  - {lines}\nsecretKey:S3CRET: 1\n"))
+    assert "S3CRET" not in str(acl.notes)
+    assert [note for note in acl.notes if "'sekretKey'" in note]
+    assert "12345678" not in repr(acl.accounts)
+
+
+def test_damage_is_told_with_its_line(tmp_path: Path) -> None:
+    damages = {
+        "a: !tag x": (1, "a tag"),
+        "a: b\nb: *x": (2, "an alias"),
+        "a: b\n\nc: [": (3, "ends"),
+        "\n@": (2, "a sign"),
+    }
+    for text, (line, reason) in damages.items():
+        with pytest.raises(ConfigError, match=rf"plain_acl\.yml:{line}: no YAML: .*{reason}"):
             read_plain_acl(home_with(tmp_path, text))
-        assert "S3CRET" not in str(raised.value)
-    assert "12345678" not in repr(read_plain_acl(home_with(tmp_path)).accounts)
 
 
 def test_without_pyyaml_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
