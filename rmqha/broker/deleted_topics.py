@@ -15,15 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rmqha.codec.limits import topic_problem
+from rmqha.codec.queue_table import decode_ends, decode_number, decode_topic
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 
 DELETED_QUEUES_MAX: Final = 65_536
 """Queues of topics that were deleted, and of which the log still holds messages: more are not deleted."""
 _QUEUE_SIZE: Final = len("2147483647:72057594037927936,")
 _ENTRY_SIZE: Final = len('"":{"before":9223372036854775807,"queues":{}},')
-_QUEUE_ID_MAX: Final = 2**31 - 1
-_END_MAX: Final = 2**56
 _OFFSET_MAX: Final = 2**63 - 1
 
 
@@ -151,7 +149,7 @@ class DeletedTopics:
 
 
 def decode_deleted(value: object) -> dict[str, DeletedTopic]:
-    """The member ``deletedTopics`` of a table of topics; queue ids are keys, so plain JSON has them as text.
+    """The member ``deletedTopics`` of a table of topics.
 
     Raises:
         AttributeError, KeyError, TypeError, ValueError: it is none.
@@ -161,12 +159,8 @@ def decode_deleted(value: object) -> dict[str, DeletedTopic]:
     if not isinstance(value, dict):
         raise TypeError("deletedTopics are no object")
     return {
-        _topic(topic): DeletedTopic(
-            _number(entry["before"], limit=_OFFSET_MAX),
-            {
-                _number(int(queue_id), limit=_QUEUE_ID_MAX): _number(end, limit=_END_MAX)
-                for queue_id, end in entry["queues"].items()
-            },
+        decode_topic(topic): DeletedTopic(
+            decode_number(entry["before"], limit=_OFFSET_MAX), decode_ends(entry["queues"])
         )
         for topic, entry in value.items()
     }
@@ -174,16 +168,4 @@ def decode_deleted(value: object) -> dict[str, DeletedTopic]:
 
 def decode_before(value: object) -> int:
     """The member ``deletedBefore``. Raises ValueError: it is none."""
-    return 0 if value is None else _number(value, limit=_OFFSET_MAX)
-
-
-def _topic(name: object) -> str:
-    if type(name) is not str or topic_problem(name):
-        raise ValueError(f"{name!r:.40} is no topic")
-    return name
-
-
-def _number(value: object, *, limit: int) -> int:
-    if type(value) is not int or not 0 <= value <= limit:
-        raise ValueError(f"{value!r:.40} is no number up to {limit}")
-    return value
+    return 0 if value is None else decode_number(value, limit=_OFFSET_MAX)

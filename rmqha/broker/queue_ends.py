@@ -13,16 +13,13 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.codec.limits import topic_problem
+from rmqha.codec.queue_table import decode_ends, decode_topic
 from rmqha.errors import RemoteProtocolError
 from rmqha.store.consume_queue_table import QueueKey
 from rmqha.store.message_store import DefaultMessageStore
 
 ENTRIES_MAX: Final = 1_000_000
 """Most queues whose ends are taken over: some 200 MB."""
-_QUEUE_ID_MAX: Final = 2**31 - 1
-_END_MAX: Final = 2**56
-"""Twenty bytes each stay within a file name's digits and a signed 64-bit position."""
 _START_MAX: Final = 2**62
 _PAGE: Final = 500
 """Queues of an answer, or of those that are looked at in one go without being read: some milliseconds."""
@@ -139,24 +136,12 @@ def _nest(ends: Mapping[QueueKey, int], table: dict[str, dict[int, int]]) -> dic
 
 
 def _decode(value: dict[str, Any]) -> dict[QueueKey, int]:
-    """The member ``queueEnds``; queue ids are keys, so plain JSON has them as text."""
+    """The member ``queueEnds``."""
     try:
         return {
-            (_topic(topic), _number(int(queue_id), limit=_QUEUE_ID_MAX)): _number(end, limit=_END_MAX)
+            (decode_topic(topic), queue_id): end
             for topic, queues in value["queueEnds"].items()
-            for queue_id, end in queues.items()
+            for queue_id, end in decode_ends(queues).items()
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RemoteProtocolError(f"queue ends do not parse: {error!r:.200}") from None
-
-
-def _topic(name: object) -> str:
-    if type(name) is not str or topic_problem(name):
-        raise ValueError(f"{name!r:.40} is no topic")
-    return name
-
-
-def _number(value: object, *, limit: int) -> int:
-    if type(value) is not int or not 0 <= value <= limit:
-        raise ValueError(f"{value!r:.40} is no number up to {limit}")
-    return value

@@ -19,7 +19,7 @@ from rmqha.errors import RemoteProtocolError
 from rmqha.log_limit import LogLimit
 from rmqha.replication.role import Role
 from rmqha.replication.watermark import Watermark
-from rmqha.shares import Shares
+from rmqha.shares import Room
 
 logger = structlog.get_logger()
 
@@ -139,10 +139,15 @@ class SubscriptionGroupManager:
         self._auto_create: Final = auto_create
         self._now_ms: Final = now_ms
         self._table = _built_in()
-        self._size = self._count_size()
-        self._shares: Final = Shares()
+        self._room: Final = Room(
+            "the table of groups that slaves can fetch",
+            of_host="what clients of {host} have made since this broker started",
+            size_max=TABLE_SIZE_MAX,
+        )
         self._made_by: Final = dict[str, str]()
-        """The host whose share a group takes."""
+        """The host on whose account a group is."""
+        for group in self._table.values():
+            self._room.add("", group.json_size)
         self._warnings: Final = LogLimit()
         self.data_version: tuple[int, int] = (now_ms(), 0)
         self.dirty = False
@@ -151,9 +156,6 @@ class SubscriptionGroupManager:
         """How many changes there were."""
         self.saved: Final = Watermark()
         """So many of them are in the file; waiters are told when a save succeeds, and when it fails."""
-
-    def _count_size(self) -> int:
-        return sum(group.json_size for group in self._table.values())
 
     def select(self, group: str) -> SubscriptionGroupConfig | None:
         """What a group is allowed; the defaults if it does not exist but may be made; None if it may not."""
@@ -171,14 +173,9 @@ class SubscriptionGroupManager:
         if config is not _USUAL or not self._role.is_master:
             return config
         made, host = SubscriptionGroupConfig(group), host_of(peer)
-        free = TABLE_SIZE_MAX - self._size
-        problem = group_problem(group)
-        if not problem and not self._shares.has_room(host, made.json_size, free=free):
-            problem = f"{len(self._table)} groups are kept, and of {TABLE_SIZE_MAX} bytes {free} are left for all hosts"
-        if problem:
+        if problem := group_problem(group) or self._room.problem(host, made.json_size):
             self._warnings.log(logger.warning, "subscription_group.not_kept", group=group[:80], reason=problem)
             return config
-        self._shares.add(host, made.json_size)
         self._made_by[group] = host
         self._put(made)
         return made
@@ -189,11 +186,8 @@ class SubscriptionGroupManager:
         Raises:
             RemoteProtocolError: clients take no such name, or there is no room for it.
         """
-        known = self._table.get(config.group_name)
-        problem = group_problem(config.group_name)
-        if not problem and known is None and self._size + config.json_size > TABLE_SIZE_MAX:
-            problem = f"{len(self._table)} groups take {self._size} of {TABLE_SIZE_MAX} bytes that slaves can fetch"
-        if problem:
+        growth = 0 if config.group_name in self._table else config.json_size
+        if problem := group_problem(config.group_name) or self._room.problem("", growth):
             raise RemoteProtocolError(f"the subscription group is not kept: {problem}")
         self._put(config)
 
@@ -201,17 +195,15 @@ class SubscriptionGroupManager:
         """Forget a group; the next member to come makes it again, with the defaults."""
         former = self._table.pop(group, None)
         if former is not None:
-            self._size -= former.json_size
-            self._give_back(group)
+            self._give_back(former)
             self._note_change()
 
-    def _give_back(self, group: str) -> None:
-        if (host := self._made_by.pop(group, None)) is not None:
-            self._shares.add(host, -SubscriptionGroupConfig(group).json_size)
+    def _give_back(self, config: SubscriptionGroupConfig) -> None:
+        self._room.add(self._made_by.pop(config.group_name, ""), -config.json_size)
 
     def _put(self, config: SubscriptionGroupConfig) -> None:
-        former = self._table.get(config.group_name)
-        self._size += config.json_size - (former.json_size if former else 0)
+        if config.group_name not in self._table:
+            self._room.add(self._made_by.get(config.group_name, ""), config.json_size)
         self._table[config.group_name] = config
         self._note_change()
 
@@ -237,10 +229,11 @@ class SubscriptionGroupManager:
         """Take over a table (our own file's, or the master's); one that says nothing costs no group that is known."""
         if table.data_version == self.data_version or not table.groups:
             return
-        self._table = _built_in() | table.groups
-        self._size = self._count_size()
-        for group in [group for group in self._made_by if group not in self._table]:
-            self._give_back(group)
+        former, self._table = self._table, _built_in() | table.groups
+        for group in former.keys() - self._table.keys():
+            self._give_back(former[group])
+        for group in self._table.keys() - former.keys():
+            self._room.add("", self._table[group].json_size)
         self.data_version = table.data_version
         self.dirty = True
 

@@ -54,8 +54,8 @@ def test_without_leave_only_rocketmqs_parts_make_groups() -> None:
 
 @pytest.mark.parametrize("goes", ["deleted", "replaced"])
 async def test_what_a_host_made_and_is_gone_takes_none_of_its_share(goes: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = manager()
     monkeypatch.setattr(subscription_group_manager, "TABLE_SIZE_MAX", 8000)
+    groups = manager()
     for number in range(200):
         groups.find(f"g{number}", peer="10.0.0.1:1")
         assert f"g{number}" in await names(groups), "there is room again"
