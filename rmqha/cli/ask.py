@@ -1,14 +1,16 @@
-"""One question to one broker, in plain blocking code: a command that asks once need not start an event loop."""
+"""Questions to a broker, in plain blocking code: a command that asks a few times need not start an event loop."""
 
 import socket
 import time
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Self
 
 from rmqha.cli.credentials import client_credentials, sign_in_hint
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.tls import secured_socket
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
+from rmqha.codec.headers import encode_header
 from rmqha.codec.java_json import loads
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import MASTER_ID, BrokerData, decode_cluster_info
@@ -22,6 +24,106 @@ _NAMED_MAX: Final = 12
 _NO_ANSWER: Final = "it closed the connection without an answer, as one does that requires TLS"
 
 
+class RefusedError(CliError):
+    """A broker has answered with an error.
+
+    Attributes:
+        code: its number.
+        remark: what the broker says.
+    """
+
+    def __init__(self, address: str, answer: RemotingCommand) -> None:
+        self.code: Final = answer.code
+        self.remark: Final = escaped(answer.remark or "")
+        super().__init__(
+            f"the broker at {address} refuses",
+            why=f"code {answer.code}: {self.remark}",
+            hint=sign_in_hint(answer.remark, otherwise=""),
+        )
+
+
+class BrokerConnection:
+    """A connection to a broker, for one question after the other; made with the first one."""
+
+    def __init__(self, address: str, *, timeout_s: float) -> None:
+        self.address: Final = address
+        self._timeout_s: Final = timeout_s
+        self._credentials: Final = client_credentials()
+        self._socket: socket.socket | None = None
+        self._decoder = FrameDecoder()
+        self._first_bytes = b""
+        self._opaque = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._socket is not None:
+            self._socket.close()
+
+    def ask_for(
+        self, code: RequestCode, header: object | None = None, *, more: Mapping[str, str] | None = None
+    ) -> RemotingCommand:
+        """The answer to a request, which is none of an error; ``more`` fields go beside the header's.
+
+        Raises:
+            RefusedError: it is one.
+            UnreachableError: as for :meth:`ask`.
+        """
+        fields = (encode_header(header) if header is not None else {}) | dict(more or {})
+        answer = self.ask(RemotingCommand(code, ext_fields=fields))
+        if answer.code != ResponseCode.SUCCESS:
+            raise RefusedError(self.address, answer)
+        return answer
+
+    def ask(self, request: RemotingCommand) -> RemotingCommand:
+        """The broker's answer, whatever its code. ``request`` gets a number of this connection, and is signed.
+
+        Raises:
+            UnreachableError: nobody answers in time, or what answers is no broker.
+        """
+        self._opaque += 1
+        request.opaque = self._opaque
+        if self._credentials is not None:
+            self._credentials.sign(request)
+        try:
+            return self._answer_to(request, deadline=time.monotonic() + self._timeout_s)
+        except TimeoutError:
+            raise UnreachableError(self.address, f"no answer within {self._timeout_s:g} s") from None
+        except OSError as error:
+            raise UnreachableError(self.address, error.strerror or str(error)) from None
+        except UnicodeError as error:
+            raise UnreachableError(self.address, f"is no host's name: {error}") from None
+        except RemoteProtocolError as error:
+            told = describe_answer(self._first_bytes) or f"what listens there is no broker: {error}"
+            raise UnreachableError(self.address, told) from None
+
+    def _answer_to(self, request: RemotingCommand, *, deadline: float) -> RemotingCommand:
+        connection = self._connect()
+        connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        connection.sendall(request.encode())
+        while True:
+            connection.settimeout(max(deadline - time.monotonic(), 0.001))
+            data = connection.recv(65536)
+            if not data:
+                raise UnreachableError(self.address, describe_answer(self._first_bytes) or _NO_ANSWER)
+            self._first_bytes = self._first_bytes or data[:_FIRST_BYTES]
+            for answer in self._decoder.receive_data(data):
+                if answer.is_response and answer.opaque == request.opaque:
+                    return answer
+
+    def _connect(self) -> socket.socket:
+        if self._socket is None:
+            host, port = split_address(self.address)
+            plain = socket.create_connection((host, port), self._timeout_s)
+            try:
+                self._socket = secured_socket(plain, host)
+            except BaseException:
+                plain.close()
+                raise
+        return self._socket
+
+
 def ask_broker(address: str, request: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
     """Return the broker's answer, whatever its code.
 
@@ -29,34 +131,8 @@ def ask_broker(address: str, request: RemotingCommand, *, timeout_s: float) -> R
         ConfigError: the environment's credentials cannot be used.
         UnreachableError: nobody answers within ``timeout_s``, or what answers is no broker.
     """
-    if (credentials := client_credentials()) is not None:
-        credentials.sign(request)
-    deadline = time.monotonic() + timeout_s
-    decoder = FrameDecoder()
-    first_bytes = b""
-    try:
-        host, port = split_address(address)
-        plain = socket.create_connection((host, port), timeout_s)
-        with plain, secured_socket(plain, host) as connection:
-            connection.sendall(request.encode())
-            while True:
-                connection.settimeout(max(deadline - time.monotonic(), 0.001))
-                data = connection.recv(65536)
-                if not data:
-                    raise UnreachableError(address, describe_answer(first_bytes) or _NO_ANSWER)
-                first_bytes = first_bytes or data[:_FIRST_BYTES]
-                for answer in decoder.receive_data(data):
-                    if answer.is_response and answer.opaque == request.opaque:
-                        return answer
-    except TimeoutError:
-        raise UnreachableError(address, f"no answer within {timeout_s:g} s") from None
-    except OSError as error:
-        raise UnreachableError(address, error.strerror or str(error)) from None
-    except UnicodeError as error:
-        raise UnreachableError(address, f"is no host's name: {error}") from None
-    except RemoteProtocolError as error:
-        told = describe_answer(first_bytes) or f"what listens there is no broker: {error}"
-        raise UnreachableError(address, told) from None
+    with BrokerConnection(address, timeout_s=timeout_s) as connection:
+        return connection.ask(request)
 
 
 def runtime_table(address: str, *, timeout_s: float) -> dict[str, str]:
@@ -66,7 +142,7 @@ def runtime_table(address: str, *, timeout_s: float) -> dict[str, str]:
         UnreachableError: nobody answers.
         CliError: the answer is no such table; a name server's address was given.
     """
-    answer = ask_broker(address, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO, opaque=1), timeout_s=timeout_s)
+    answer = ask_broker(address, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO), timeout_s=timeout_s)
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         raise no_broker_error(address, timeout_s=timeout_s)
     if answer.code != ResponseCode.SUCCESS:
@@ -90,7 +166,7 @@ def known_brokers(address: str, *, timeout_s: float) -> dict[str, BrokerData]:
         UnreachableError: nobody answers.
         CliError: it is no name server.
     """
-    answer = ask_broker(address, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO, opaque=1), timeout_s=timeout_s)
+    answer = ask_broker(address, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO), timeout_s=timeout_s)
     if answer.code != ResponseCode.SUCCESS:
         raise CliError(
             f"what listens at {address} is neither a broker nor a name server",

@@ -38,6 +38,20 @@ def brokers_option(told: str) -> Callable[[F], F]:
     )  # fmt: skip
 
 
+def cluster_options(command: F) -> F:
+    """Add ``--broker``, ``--format`` and ``--timeout``: ``addresses``, ``output`` (text or json), ``timeout_s``."""
+    told = "A broker's listenPort, or a name server's, which stands for all masters that it knows. Can be repeated."
+    add_format = click.option(
+        "--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True,
+        help="json: an object for each row.",
+    )  # fmt: skip
+    add_timeout = click.option(
+        "--timeout", "timeout_s", type=click.FloatRange(0.01), default=5.0, show_default=True, metavar="SECONDS",
+        help="For each answer.",
+    )  # fmt: skip
+    return brokers_option(told)(add_format(add_timeout(command)))
+
+
 def time_option(_ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """Read an option that is a time (``2026-11-21T10:00``, milliseconds, ``-15m``) as milliseconds since the epoch."""
     from rmqha.cli.when import parse_time  # noqa: PLC0415

@@ -5,10 +5,13 @@ the command's exit code was.
 """
 
 import errno
+import json
 import os
 import sys
 from io import TextIOWrapper
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
+
+import click
 
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -26,6 +29,11 @@ def flush_output() -> None:
 def takes_unicode() -> bool:
     """Whether stdout can write any text: PYTHONIOENCODING, or the locale, may say otherwise."""
     return (getattr(sys.stdout, "encoding", None) or "utf").lower().startswith("utf")
+
+
+def echo_json(value: Any) -> None:
+    """Print it in one line."""
+    click.echo(json.dumps(value, ensure_ascii=not takes_unicode(), separators=(",", ":")))
 
 
 def escape_the_unwritable() -> None:

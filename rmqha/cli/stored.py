@@ -23,9 +23,7 @@ def wait_stored_is_seen(addresses: Sequence[str], topic: str) -> None:
     Raises:
         CliError: one of the addresses is a name server's.
     """
-    request = RemotingCommand(
-        RequestCode.GET_TOPIC_STATS_INFO, opaque=1, ext_fields=encode_header(TopicRequestHeader(topic))
-    )
+    request = RemotingCommand(RequestCode.GET_TOPIC_STATS_INFO, ext_fields=encode_header(TopicRequestHeader(topic)))
     for address in addresses:
         with suppress(UnreachableError):
             if ask_broker(address, request, timeout_s=_ANSWER_S).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:

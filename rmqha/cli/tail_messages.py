@@ -1,24 +1,20 @@
 """The reading itself: positions, the end of a topic, and how a message is printed."""
 
-import base64
-import hashlib
-import json
 import sys
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from rmqha.cli.credentials import client_credentials, sign_in_hint
 from rmqha.cli.errors import CliError, UnreachableError
-from rmqha.cli.output import takes_unicode
+from rmqha.cli.message_lines import json_line, text_line
 from rmqha.cli.tls import client_network
 from rmqha.cli.when import End, Last, Offset, Place, Start, Time
 from rmqha.client import Consumer, ConsumerOptions, MessageExt, MessageQueue, open_consumer
 from rmqha.errors import NoRouteError, RemotingError, RmqhaError, errors_in
-from rmqha.logs import escaped
 
 _HELD_S: Final = 1.0
 """A broker holds a pull that finds no tag that fits up to the queue's end: that all is read is known only then."""
@@ -163,36 +159,3 @@ def _in_words(plan: TailPlan, error: BaseException) -> CliError:
         return UnreachableError(plan.address, str(error))
     hint = sign_in_hint(str(error), otherwise="")
     return CliError(f"topic {plan.topic} cannot be read", why=str(error), hint=hint)
-
-
-def text_line(message: MessageExt) -> str:
-    """Return the body, if it is text without control characters as it is, otherwise with escapes."""
-    return escaped(message.body.decode("utf-8", "backslashreplace"))
-
-
-def json_line(message: MessageExt) -> str:
-    """Return everything about the message as one JSON object."""
-    try:
-        body = {"body": message.body.decode("utf-8")}
-    except UnicodeDecodeError:
-        body = {"bodyBase64": base64.b64encode(message.body).decode("ascii")}
-    facts: dict[str, Any] = {
-        "topic": message.topic,
-        "brokerName": message.queue.broker_name,
-        "queueId": message.queue.queue_id,
-        "queueOffset": message.queue_offset,
-        "physicalOffset": message.physical_offset,
-        "msgId": message.msg_id,
-        "offsetMsgId": message.offset_msg_id,
-        "tags": message.tags,
-        "keys": list(message.keys),
-        "bornTimestamp": message.born_timestamp_ms,
-        "bornHost": message.born_host,
-        "storeTimestamp": message.store_timestamp_ms,
-        "storeHost": message.store_host,
-        "reconsumeTimes": message.reconsume_times,
-        "properties": message.properties,
-        "bodyLength": len(message.body),
-        "bodySha256": hashlib.sha256(message.body).hexdigest(),
-    }
-    return json.dumps(facts | body, ensure_ascii=not takes_unicode(), separators=(",", ":"))

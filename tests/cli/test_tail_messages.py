@@ -6,7 +6,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.cli.tail_messages import TailPlan, json_line, read_stored, tail_messages, text_line
+from rmqha.cli.message_lines import json_line, text_line
+from rmqha.cli.tail_messages import TailPlan, read_stored, tail_messages
 from rmqha.cli.when import End, Last, Offset, Place, Start, Time
 from rmqha.client import Consumer, MessageExt, MessageQueue, open_producer
 from tests.client.cluster import cluster_of, send

@@ -1,0 +1,118 @@
+"""``rmqha groups describe``."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqha.cli.errors import CliError
+from rmqha.cli.options import cluster_options
+from rmqha.exit_codes import EXIT_UNREACHABLE
+
+if TYPE_CHECKING:
+    from rmqha.cli.ask import BrokerConnection
+    from rmqha.cli.broker_tables import ConsumedQueue
+    from rmqha.cli.named_brokers import NamedBroker
+
+    Described = tuple[bool, dict[str, Any] | None, list[ConsumedQueue]]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqha groups describe billing
+  rmqha groups describe billing --topic orders --format json | jq .lag
+
+\b
+Exit codes: 0 found, 1 no broker knows it, 2 wrong usage, 3 a broker is unreachable.
+"""
+)
+@click.argument("group")
+@cluster_options
+@click.option("--topic", help="Only this topic.")
+@click.pass_context
+def describe(
+    ctx: click.Context, group: str, *, addresses: tuple[str, ...], output: str, timeout_s: float, topic: str | None
+) -> None:
+    """Show GROUP: the members that are connected to each broker, and how far it is in each queue.
+
+    While members are connected, topics that they do not subscribe to are left out.
+    """
+    from rmqha.cli.broker_tables import consumed, group_configs, group_connections  # noqa: PLC0415 - not for --help
+    from rmqha.cli.named_brokers import ask_each, named_brokers  # noqa: PLC0415
+    from rmqha.cli.output import echo_json  # noqa: PLC0415
+
+    def ask(connection: "BrokerConnection", _broker: "NamedBroker") -> "Described":
+        is_known = group in group_configs(connection)
+        return is_known, group_connections(connection, group), consumed(connection, group, topic)
+
+    answers = ask_each(named_brokers(addresses, timeout_s=timeout_s).brokers, ask, timeout_s=timeout_s)
+    if not any(is_known or members or queues for _, (is_known, members, queues) in answers.found):
+        raise CliError(
+            f"group {group} does not exist",
+            why=f"{', '.join(broker.name for broker, _ in answers.found)}: not known, and nothing consumed",
+            hint="'rmqha groups list' shows those that do",
+        )
+    members = [
+        {"broker": broker.name} | {str(name): value for name, value in member.items()}
+        for broker, (_, found, _) in answers.found
+        if found
+        for member in found["connectionSet"]
+    ]
+    queues = [(broker.name, queue) for broker, (_, _, of_broker) in answers.found for queue in of_broker]
+    if output == "json":
+        echo_json(_document(group, members, queues))
+    else:
+        click.echo(_text(group, members, queues))
+    if answers.is_partial:
+        ctx.exit(EXIT_UNREACHABLE)
+
+
+def _document(group: str, members: list[dict[str, Any]], queues: "list[tuple[str, ConsumedQueue]]") -> Any:
+    return {
+        "group": group,
+        "lag": sum(queue.lag for _, queue in queues),
+        "members": members,
+        "queues": [
+            {
+                "topic": queue.topic,
+                "broker": name,
+                "queueId": queue.queue_id,
+                "consumed": queue.consumed,
+                "end": queue.end,
+                "lag": queue.lag,
+                "consumedStoreTimestamp": queue.consumed_stored_ms,
+            }
+            for name, queue in queues
+        ],
+    }
+
+
+def _text(group: str, members: list[dict[str, Any]], queues: "list[tuple[str, ConsumedQueue]]") -> str:
+    from rmqha.cli.table import render_table, time_text  # noqa: PLC0415
+    from rmqha.logs import escaped  # noqa: PLC0415
+
+    lag = sum(queue.lag for _, queue in queues)
+    parts = [f"group {escaped(group)}, members connected: {len(members)}, lag: {lag:,} messages"]
+    if members:
+        columns = ("clientId", "clientAddr", "language", "broker")
+        rows = [[member.get(column) for column in columns] for member in members]
+        parts.append(render_table(("CLIENT", "ADDRESS", "LANGUAGE", "BROKER"), rows))
+    if queues:
+        parts.append(
+            render_table(
+                ("TOPIC", "BROKER", "QUEUE", "CONSUMED", "END", "LAG", "LAST CONSUMED WAS STORED"),
+                [
+                    (
+                        queue.topic,
+                        name,
+                        queue.queue_id,
+                        queue.consumed,
+                        queue.end,
+                        queue.lag,
+                        time_text(queue.consumed_stored_ms),
+                    )
+                    for name, queue in queues
+                ],
+            )
+        )
+    return "\n\n".join(parts)

@@ -1,0 +1,122 @@
+"""`rmqha groups`: what is asked of a broker while members are connected, and while none is."""
+
+import json
+from typing import Any
+
+import pytest
+
+from rmqha.cli.main import run
+from rmqha.codec.codes import RequestCode
+from rmqha.codec.message_queue import message_queue_key
+from tests.cli.fake_brokers import Answer, FakeBrokers, answer, runtime
+
+Output = pytest.CaptureFixture[str]
+A = "10.0.0.1:10911"
+RESET = ["groups", "reset", "billing", "--topic", "orders", "-b", A]
+MEMBER = {"clientId": "c@1", "clientAddr": "10.0.0.7:5000", "language": "JAVA", "version": 399}
+
+
+def offsets(topic: str, *lags: int) -> dict[str, Any]:
+    return {
+        "consumeTps": 0.0,
+        "offsetTable": {
+            message_queue_key(topic, queue_id, broker_name="a"): {
+                "brokerOffset": 10, "consumerOffset": 10 - lag, "lastTimestamp": 0,
+            }
+            for queue_id, lag in enumerate(lags)
+        },
+    }  # fmt: skip
+
+
+def broker(*, members: bool = False) -> dict[RequestCode, Answer]:
+    """Two queues: [2, 10), last stored at 1000; the group is at 7 in the first, and never committed in the second."""
+    stats = {"lastUpdateTimestamp": 1000, "maxOffset": 10, "minOffset": 2}
+    by_queue = {message_queue_key("orders", queue_id, broker_name="a"): stats for queue_id in (0, 1)}
+    topic = {"topicName": "orders", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
+    return {
+        RequestCode.GET_BROKER_RUNTIME_INFO: runtime(broker_name="a"),
+        RequestCode.GET_ALL_TOPIC_CONFIG: answer({"topicConfigTable": {"orders": topic}}),
+        RequestCode.GET_TOPIC_STATS_INFO: answer({"offsetTable": by_queue}),
+        RequestCode.GET_MIN_OFFSET: answer(offset="2"),
+        RequestCode.GET_MAX_OFFSET: answer(offset="10"),
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: answer(offset="4"),
+        RequestCode.QUERY_CONSUMER_OFFSET: lambda fields: (
+            answer(offset="7") if fields["queueId"] == "0" else answer(code=22, remark="Not found")
+        ),
+        RequestCode.GET_CONSUMER_CONNECTION_LIST: (
+            answer({"connectionSet": [MEMBER]}) if members else answer(code=206, remark="not online")
+        ),
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: answer(
+            {"subscriptionGroupTable": {"TOOLS_CONSUMER": {}, "idle": {}}}
+        ),
+        RequestCode.GET_BROKER_CONSUME_STATS: answer(
+            {"consumeStatsList": [{"billing": [offsets("orders", 3, 4), offsets("%RETRY%billing", 1)]}], "totalDiff": 8}
+        ),
+        RequestCode.GET_CONSUME_STATS: answer(offsets("orders", 3, -1)),
+        RequestCode.UPDATE_CONSUMER_OFFSET: answer(),
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: answer({"offsetTable": {}}),
+    }
+
+
+def changes(brokers: FakeBrokers) -> list[tuple[RequestCode, dict[str, str]]]:
+    """What was asked that changes anything."""
+    codes = (RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
+    return [(code, fields) for _, code, fields in brokers.asked if code in codes]
+
+
+def test_the_list_sums_up_the_lag_of_each_group(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    fake_brokers.answers = {A: broker()}
+    assert run(["groups", "list", "-b", A, "--format", "json"]) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {"group": "billing", "broker": "a", "members": 0, "topics": 2, "lag": 8},
+        {"group": "idle", "broker": "a", "members": 0, "topics": 0, "lag": 0},
+    ]
+
+
+def test_a_group_is_shown_with_members_and_lag_and_is_never_ahead(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    fake_brokers.answers = {A: broker(members=True)}
+    assert run(["groups", "describe", "billing", "-b", A]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("group billing, members connected: 1, lag: 3 messages\n")
+    assert "c@1" in out
+
+
+@pytest.mark.parametrize(
+    ("place", "wanted"),
+    [("earliest", [2, 2]), ("latest", [10, 10]), ("@900000000", [10, 10]), ("3", [3, 3]), ("1", [2, 2])],
+)
+def test_a_plan_changes_nothing_and_is_what_is_done(
+    place: str, wanted: list[int], fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    fake_brokers.answers = {A: broker()}
+    assert run([*RESET, "--to", place, "--format", "json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [queue["wanted"] for queue in plan["queues"]] == wanted
+    assert [queue["current"] for queue in plan["queues"]] == [7, None]
+    assert changes(fake_brokers) == []
+    assert run([*RESET, "--to", place, "--execute"]) == 0
+    assert [(code, fields["commitOffset"]) for code, fields in changes(fake_brokers)] == [
+        (RequestCode.UPDATE_CONSUMER_OFFSET, str(offset)) for offset in wanted
+    ]
+
+
+@pytest.mark.parametrize(
+    ("place", "timestamp", "wanted"), [("earliest", "0", 2), ("latest", "-1", 10), ("@900000000", "900000000", 4)]
+)
+def test_members_that_are_connected_are_told_a_time(
+    place: str, timestamp: str, wanted: int, fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    """A plan for a time says what their broker will find by it."""
+    fake_brokers.answers = {A: broker(members=True)}
+    assert run([*RESET, "--to", place, "--execute", "--format", "json"]) == 0
+    told = {"topic": "orders", "group": "billing", "timestamp": timestamp, "isForce": "true"}
+    assert changes(fake_brokers) == [(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, told)]
+    assert {queue["wanted"] for queue in json.loads(capsys.readouterr().out)["queues"]} == {wanted}
+    assert run([*RESET, "--to", "3", "--execute"]) == 1
+    assert "stop them first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["end-", "-3", "", "@x"])
+def test_what_is_no_place_is_refused(place: str, capsys: Output) -> None:
+    assert run([*RESET, "--to", place]) == 2
+    assert "is none of: earliest, latest" in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""`rmqha message get`: which questions lead to a message, and what is no answer."""
+
+import json
+
+import pytest
+
+from rmqha.cli.main import run
+from rmqha.codec.codes import RequestCode
+from rmqha.codec.host import parse_host
+from rmqha.codec.message_id import encode_message_id
+from rmqha.codec.record.encoder import prepare
+from tests.cli.fake_brokers import FakeBrokers, answer, runtime
+
+Output = pytest.CaptureFixture[str]
+A = "10.0.0.1:10911"
+HOST = parse_host(A)
+OFFSET_ID = encode_message_id(HOST, 300)
+UNIQUE = "7F0000010000000000000000000000AB"
+
+
+def record(physical_offset: int = 300, *, keys: str = "k1 k2") -> bytes:
+    return prepare(
+        "orders",
+        b"body\x1b",
+        properties_raw=f"UNIQ_KEY\x01{UNIQUE}\x02KEYS\x01{keys}".encode(),
+        queue_id=1,
+        flag=0,
+        sys_flag=0,
+        born_timestamp_ms=1_000_000,
+        born_host_raw=HOST,
+        store_host_raw=HOST,
+    ).pack(queue_offset=3, physical_offset=physical_offset, store_timestamp_ms=1_000_001)
+
+
+@pytest.fixture
+def broker(fake_brokers: FakeBrokers) -> FakeBrokers:
+    fake_brokers.answers = {
+        A: {
+            RequestCode.GET_BROKER_RUNTIME_INFO: runtime(broker_name="a"),
+            RequestCode.VIEW_MESSAGE_BY_ID: lambda fields: (
+                answer(body=record()) if fields["offset"] == "300" else answer(code=1, remark="can not find message")
+            ),
+            RequestCode.QUERY_MESSAGE: lambda fields: (
+                answer(body=record() + record(600, keys="k3"))
+                if fields["topic"] == "orders"
+                else answer(code=22, remark="can not find message, maybe time range not correct")
+            ),
+        }
+    }
+    return fake_brokers
+
+
+def found(capsys: Output, *arguments: str) -> list[int]:
+    assert run(["message", "get", *arguments, "-b", A, "--format", "json"]) == 0
+    return [json.loads(line)["physicalOffset"] for line in capsys.readouterr().out.splitlines()]
+
+
+def test_every_way_to_a_message(broker: FakeBrokers, capsys: Output) -> None:
+    assert found(capsys, OFFSET_ID) == [300]
+    assert found(capsys, OFFSET_ID.lower()) == [300]
+    assert found(capsys, "--offset", "300") == [300]
+    assert found(capsys, "--key", "k2", "-t", "orders") == [300]
+    assert found(capsys, UNIQUE, "-t", "orders") == [300, 600]
+    unique = [fields["_UNIQUE_KEY_QUERY"] for _, code, fields in broker.asked if code == RequestCode.QUERY_MESSAGE]
+    assert unique == ["false", "true"]
+
+
+def test_the_page_of_a_message_moves_no_cursor(broker: FakeBrokers, capsys: Output) -> None:
+    assert run(["message", "get", OFFSET_ID, "-b", A]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "topic      orders, queue 1 of a, offset 3"
+    assert lines[-1] == "body\\x1b"
+
+
+def test_what_is_not_found_is_said_with_the_reason(broker: FakeBrokers, capsys: Output) -> None:
+    assert run(["message", "get", UNIQUE, "-b", A]) == 1
+    assert "found with --topic" in capsys.readouterr().err
+    assert run(["message", "get", "--key", "k1", "-t", "other", "-b", A]) == 1
+    assert "maybe time range not correct" in capsys.readouterr().err
+    assert run(["message", "get", encode_message_id(parse_host("10.0.0.2:1"), 300), "-b", A]) == 1
+    assert run(["message", "get", "nonsense", "-b", A]) == 1
+    assert "no offsetMsgId" in capsys.readouterr().err
+
+
+def test_wrong_usage_and_answers_that_are_none(broker: FakeBrokers, capsys: Output) -> None:
+    assert run(["message", "get", "-b", A]) == 2
+    assert run(["message", "get", OFFSET_ID, "--offset", "3", "-b", A]) == 2
+    assert run(["message", "get", "--key", "k", "-b", A]) == 2
+    broker.answers[A][RequestCode.VIEW_MESSAGE_BY_ID] = answer(body=record()[:50])
+    assert run(["message", "get", "--offset", "300", "-b", A]) == 1
+    assert "cannot be read" in capsys.readouterr().err
+    broker.answers[A][RequestCode.VIEW_MESSAGE_BY_ID] = answer(code=1, remark="AclException: not an admin")
+    assert run(["message", "get", "--offset", "300", "-b", A]) == 1
+    assert "RMQHA_CREDENTIALS" in capsys.readouterr().err

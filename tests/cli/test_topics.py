@@ -1,0 +1,90 @@
+"""`rmqha topics`, as far as a broker is not needed."""
+
+import json
+from typing import Any
+
+import pytest
+
+from rmqha.cli.main import run
+from rmqha.codec.codes import RequestCode
+from rmqha.codec.message_queue import message_queue_key
+from tests.cli.fake_brokers import Answer, FakeBrokers, answer, runtime
+
+Output = pytest.CaptureFixture[str]
+A, B = "10.0.0.1:10911", "10.0.0.2:10911"
+
+
+def config(name: str, queues: int = 2, **more: Any) -> dict[str, Any]:
+    facts = {
+        "topicName": name, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6, "order": True,
+        "topicFilterType": "MULTI_TAG", "topicSysFlag": 1,
+    }  # fmt: skip
+    return facts | more
+
+
+def broker(name: str, *topics: str) -> dict[RequestCode, Answer]:
+    stats = {"lastUpdateTimestamp": 1, "maxOffset": 5, "minOffset": 2}
+    by_queue = {message_queue_key("orders", 0, broker_name=name): stats}
+    return {
+        RequestCode.GET_BROKER_RUNTIME_INFO: runtime(broker_name=name),
+        RequestCode.GET_ALL_TOPIC_CONFIG: answer({"topicConfigTable": {topic: config(topic) for topic in topics}}),
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: answer({"topicList": ["TBW102"]}),
+        RequestCode.GET_TOPIC_STATS_INFO: answer({"offsetTable": by_queue}),
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: answer({"groupList": ["billing"]}),
+        RequestCode.UPDATE_AND_CREATE_TOPIC: answer(),
+        RequestCode.DELETE_TOPIC_IN_BROKER: answer(),
+    }
+
+
+def test_the_list_leaves_out_what_is_nobodys_own_and_moves_no_cursor(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    fake_brokers.answers = {A: broker("a", "orders", "TBW102", "%RETRY%g", "e\x1bvil")}
+    assert run(["topics", "list", "-b", A]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [
+        ["TOPIC", "BROKER", "WRITE", "QUEUES", "READ", "QUEUES", "PERM"],
+        ["e\\x1bvil", "a", "2", "2", "rw"],
+        ["orders", "a", "2", "2", "rw"],
+    ]
+    assert run(["topics", "list", "-b", A, "--all", "--format", "json"]) == 0
+    names = [json.loads(line)["topic"] for line in capsys.readouterr().out.splitlines()]
+    assert names == ["%RETRY%g", "TBW102", "e\x1bvil", "orders"]
+
+
+def test_one_broker_of_two_that_is_down_is_told_and_counts(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    fake_brokers.answers = {A: broker("a", "orders")}
+    assert run(["topics", "describe", "orders", "-b", f"{A},{B}"]) == 3
+    assert "cannot be reached" in capsys.readouterr().err
+
+
+def test_a_change_keeps_what_is_not_named(fake_brokers: FakeBrokers) -> None:
+    fake_brokers.answers = {A: broker("a", "orders")}
+    assert run(["topics", "update", "orders", "--perm", "r", "-b", A]) == 0
+    ((_, _, fields),) = [one for one in fake_brokers.asked if one[1] == RequestCode.UPDATE_AND_CREATE_TOPIC]
+    assert fields == {
+        "topic": "orders", "readQueueNums": "2", "writeQueueNums": "2", "perm": "4", "topicFilterType": "MULTI_TAG",
+        "topicSysFlag": "1", "defaultTopic": "TBW102", "order": "true",
+    }  # fmt: skip
+
+
+def test_nothing_is_made_if_one_broker_has_it_already(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    fake_brokers.answers = {A: broker("a"), B: broker("b", "orders")}
+    assert run(["topics", "create", "orders", "-b", A, "-b", B]) == 1
+    assert "topic orders exists on b already" in capsys.readouterr().err
+    assert RequestCode.UPDATE_AND_CREATE_TOPIC not in fake_brokers.codes_asked()
+    assert run(["topics", "create", "or ders", "-b", A]) == 2
+    assert run(["topics", "update", "orders", "-b", A]) == 2
+    assert run(["topics", "update", "orders", "--perm", "r", "-b", A]) == 1
+    assert RequestCode.UPDATE_AND_CREATE_TOPIC not in fake_brokers.codes_asked()
+
+
+def test_nothing_is_deleted_that_nobody_confirmed(
+    fake_brokers: FakeBrokers, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_brokers.answers = {A: broker("a", "orders"), B: broker("b")}
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    assert run(["topics", "delete", "orders", "-b", A, "-b", B]) == 2
+    assert "with 3 messages on a? Groups that consume it: billing." in capsys.readouterr().err
+    assert RequestCode.DELETE_TOPIC_IN_BROKER not in fake_brokers.codes_asked()
+    assert run(["topics", "delete", "orders", "-b", A, "-b", B, "--yes"]) == 0
+    assert [address for address, code, _ in fake_brokers.asked if code == RequestCode.DELETE_TOPIC_IN_BROKER] == [A]
+    assert run(["topics", "delete", "orders", "-b", B, "--yes"]) == 1
