@@ -16,7 +16,7 @@ from rmqha.broker.delay_offsets import decode_delay_offsets
 from rmqha.broker.group import ReplicationGroup, member_of
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.subscription_group_manager import SubscriptionGroupTable
-from rmqha.broker.topic_config_manager import TopicTable
+from rmqha.broker.topic_config import TopicTable
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
 from rmqha.codec import java_json
 from rmqha.codec.acl import SessionCredentials

@@ -16,7 +16,8 @@ import trio
 
 from rmqha.broker import options
 from rmqha.broker.told_topics import told_topics
-from rmqha.broker.topic_config_manager import TopicConfig, TopicConfigManager
+from rmqha.broker.topic_config import TopicConfig
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import GetRouteInfoRequestHeader, decode_header, encode_header
 from rmqha.codec.namesrv_headers import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader

@@ -15,7 +15,7 @@ from rmqha.broker.master_link import (
     read_table,
 )
 from rmqha.broker.queue_ends import ENTRIES_MAX, QueueEnds
-from rmqha.broker.topic_config_manager import decode_topics
+from rmqha.broker.topic_config import decode_topics
 from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (

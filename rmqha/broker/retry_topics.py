@@ -8,7 +8,8 @@ Source: spec: remoting §2.4, §2.5 (36); rocketmq-all-4.9.8 SendMessageProcesso
 
 from typing import Final, Protocol
 
-from rmqha.broker.topic_config_manager import TopicConfig, TopicConfigManager
+from rmqha.broker.topic_config import TopicConfig
+from rmqha.broker.topic_config_manager import TopicConfigManager
 
 RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_GROUP_TOPIC_PREFIX: Final = "%DLQ%"

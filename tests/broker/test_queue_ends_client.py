@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from rmqha.broker import queue_ends_client
 from rmqha.broker.queue_ends import QueueEnds
 from rmqha.broker.queue_ends_client import QueueEndsClient
-from rmqha.broker.topic_config_manager import TopicConfig, decode_topics
+from rmqha.broker.topic_config import TopicConfig, decode_topics
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueEndsRequestHeader, QueueRequestHeader, decode_header
 from rmqha.codec.remoting import RemotingCommand

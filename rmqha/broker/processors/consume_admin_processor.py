@@ -12,7 +12,7 @@ from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.consumer_manager import ConsumerManager
 from rmqha.broker.metadata import MetadataService
 from rmqha.broker.processors.topic_stats_processor import pause
-from rmqha.broker.topic_config_manager import TopicConfig
+from rmqha.broker.topic_config import TopicConfig
 from rmqha.broker.visible import wait_visible
 from rmqha.codec.admin_headers import (
     CloneGroupOffsetRequestHeader,

@@ -1,0 +1,103 @@
+"""TopicConfig, and the table of all: how RocketMQ writes topics down, in ``topics.json`` and in answers."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rmqha.broker.deleted_topics import DeletedTopic, decode_before, decode_deleted
+from rmqha.codec.route import PERM_READ, PERM_WRITE
+from rmqha.errors import RemoteProtocolError
+
+_INT32_MAX: Final = 2**31 - 1
+_ENTRY_SIZE: Final = 180
+"""An entry without its names, with the longest numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic. ``perm`` is a sum of 8 priority, 4 read, 2 write, 1 inherit."""
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = PERM_READ | PERM_WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+
+    @property
+    def json_size(self) -> int:
+        """The bytes that an entry of a table of topics has at most."""
+        return 2 * len(self.topic_name) + len(self.topic_filter_type) + _ENTRY_SIZE
+
+    @property
+    def queue_nums(self) -> int:
+        """How many queues there are, for reading or writing."""
+        return max(self.read_queue_nums, self.write_queue_nums, 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """The members as RocketMQ writes them (spec: commitlog §11)."""
+        return {
+            "order": self.order,
+            "perm": self.perm,
+            "readQueueNums": self.read_queue_nums,
+            "topicFilterType": self.topic_filter_type,
+            "topicName": self.topic_name,
+            "topicSysFlag": self.topic_sys_flag,
+            "writeQueueNums": self.write_queue_nums,
+        }
+
+    @classmethod
+    def from_json(cls, name: str, value: dict[str, Any]) -> "TopicConfig":
+        """Read one entry of ``topicConfigTable``; members that are missing keep their defaults.
+
+        Raises:
+            AttributeError, TypeError, ValueError: the entry, or its name, is none.
+        """
+        if type(name) is not str:
+            raise TypeError(f"{name!r:.40} is no topic's name")
+        return cls(
+            topic_name=name,
+            read_queue_nums=_int32(value.get("readQueueNums", 16)),
+            write_queue_nums=_int32(value.get("writeQueueNums", 16)),
+            perm=_int32(value.get("perm", PERM_READ | PERM_WRITE)),
+            topic_filter_type=str(value.get("topicFilterType", "SINGLE_TAG")),
+            topic_sys_flag=_int32(value.get("topicSysFlag", 0)),
+            order=bool(value.get("order", False)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTable:
+    """The topics of a broker; ``data_version`` (timestamp ms, counter) tells it from its earlier ones."""
+
+    data_version: tuple[int, int]
+    topics: dict[str, TopicConfig]
+    deleted: dict[str, DeletedTopic] = field(default_factory=dict)
+    deleted_before: int = 0
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "TopicTable":
+        """Read ``topics.json``, or the answer to request 21. Raises RemoteProtocolError if it is no such table."""
+        try:
+            version = value.get("dataVersion") or {}
+            data_version = (int(version.get("timestamp", 0)), int(version.get("counter", 0)))
+            deleted = decode_deleted(value.get("deletedTopics"))
+            deleted_before = decode_before(value.get("deletedBefore"))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise RemoteProtocolError(f"topics do not parse: {error!r:.200}") from None
+        return cls(data_version, decode_topics(value), deleted, deleted_before)
+
+
+def _int32(value: Any) -> int:
+    number = int(value)
+    if not ~_INT32_MAX <= number <= _INT32_MAX:
+        raise ValueError("a number is no int32")
+    return number
+
+
+def decode_topics(value: dict[str, Any]) -> dict[str, TopicConfig]:
+    """The member ``topicConfigTable`` of a table of topics. Raises RemoteProtocolError if it is none."""
+    try:
+        return {name: TopicConfig.from_json(name, entry) for name, entry in value["topicConfigTable"].items()}
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"topics do not parse: {error!r:.200}") from None
