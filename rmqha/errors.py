@@ -10,7 +10,7 @@ from typing import Any
 
 
 class RmqhaError(Exception):
-    """Base of all errors raised on purpose. They can be pickled: a pool of processes hangs on what cannot.
+    """Base of all errors raised on purpose. They can be pickled: Spark carries them from its workers.
 
     Attributes:
         retryable: whether doing the same again, perhaps elsewhere or later, may help.

@@ -262,9 +262,8 @@ def bench_replay(root: Path, work: Path, rounds: int, ways: list[str]) -> None:
 
 
 def _wall(way: str, root: Path, out: Path) -> float:
-    engine = {"replay": "auto", "replay-spark": "spark"}.get(way)
-    if engine is not None:
-        command = [sys.executable, "-m", "rmqha", "replay", str(root), "--out", str(out), "--engine", engine]
+    if way == "replay":
+        command = [sys.executable, "-m", "rmqha", "replay", str(root), "--out", str(out)]
     else:
         command = [sys.executable, __file__, "--run", way, str(root), str(out)]
     start = perf_counter()
@@ -281,7 +280,7 @@ def main() -> None:
     parser.add_argument("--body", type=int, default=1024, help="bytes of a body, about (default 1024)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["decode", "replay"])
-    parser.add_argument("--ways", default="plain,replay,replay-spark,rdd", help="commands to compare")
+    parser.add_argument("--ways", default="plain,replay,rdd", help="commands to compare")
     parser.add_argument("--run", nargs=3, metavar=("WAY", "STORE", "OUT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run:

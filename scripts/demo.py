@@ -81,7 +81,7 @@ def _show(work: Path, count: int, stack: ExitStack) -> None:
     read = read_all(slave_port, receipts)
 
     step("Spark replays the slave's log, while it runs, into Parquet")
-    rmqha("replay", str(work / "slave"), "--out", str(work / "lake"), "--engine", "spark", to_terminal=True)
+    rmqha("replay", str(work / "slave"), "--out", str(work / "lake"), to_terminal=True)
     step("By topic")
     print_table(receipts, read, parquet_counts(work / "lake"))
 

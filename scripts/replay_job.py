@@ -10,4 +10,4 @@ import sys
 from rmqha.cli.main import run
 
 if __name__ == "__main__":
-    sys.exit(run(["replay", *sys.argv[1:], "--engine", "spark"]))
+    sys.exit(run(["replay", *sys.argv[1:]]))

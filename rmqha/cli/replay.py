@@ -24,7 +24,7 @@ Examples:
   rmqha replay /data/s --out /tmp/day --since @2026-11-20 --until @2026-11-21 --decompress
   rmqha replay /backup/s --out s3://lake/all --on-corrupt skip
   rmqha replay /data/dledger-n0 --out /lake/all         # of a DLedger member: what is committed
-  rmqha replay /data/s --out /lake/all --engine spark --master 'local[8]'
+  rmqha replay /data/s --out /lake/all --master spark://10.0.0.7:7077
 
 \b
 Exit codes: 0 done, 1 the log is damaged or the job failed (nothing was written), 2 wrong usage.
@@ -55,25 +55,20 @@ Exit codes: 0 done, 1 the log is damaged or the job failed (nothing was written)
 @click.option("--no-crc", is_flag=True, help="Do not check the bodies' CRCs.")
 @click.option("--allow-gap", is_flag=True, help="Go on although files were deleted before they were replayed.")
 @click.option("--broker-name", default="broker", show_default=True, help="Value of the column brokerName.")
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "local", "spark"]),
-    default="auto",
-    show_default=True,
-    help="Spark, or processes of this machine; auto takes Spark for logs of 16 GiB and more.",
-)
-@click.option("--master", metavar="URL", help="Spark's master, such as local[4]; implies Spark.")
-@click.option("--workers", type=click.IntRange(1), help="Processes of the local engine.  [default: one a core]")
+@click.option("--master", metavar="URL", help="Spark's master: local[4], spark://HOST:7077, ...  [default: local[*]]")
 def replay(store: str, out: str, **options: Any) -> None:
     """Write the messages of STORE to DIR: Parquet or JSON lines, a directory a topic, and a manifest.
 
     STORE is a store's directory, its commitlog directory, or a DLedger member's, live or copied, or a URI (s3://,
-    hdfs://, ...). A further run into the same DIR continues exactly where the last one ended.
+    hdfs://, ...). A further run into the same DIR continues exactly where the last one ended. Spark runs it: on all
+    cores of this machine, or where --master or spark-submit says.
     """
     try:
         import pyarrow  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise CliError("replay needs pyarrow and numpy", hint="pip install 'rmqha[spark]'") from None
+        import pyspark  # noqa: F401, PLC0415
+    except ImportError as error:
+        hint = "pip install 'rmqha[spark]'; rmqha log dump needs none of it"
+        raise CliError("replay needs PySpark, pyarrow and numpy", why=str(error), hint=hint) from None
     from rmqha.spark.replay import replay as run  # noqa: PLC0415
 
     try:
@@ -95,7 +90,7 @@ def replay(store: str, out: str, **options: Any) -> None:
 
 def _options(store: str, out: str, **options: Any) -> "ReplayOptions":
     from rmqha.spark import OnCorrupt, ReadOptions  # noqa: PLC0415
-    from rmqha.spark.replay import Engine, OutputFormat, ReplayOptions  # noqa: PLC0415
+    from rmqha.spark.replay import OutputFormat, ReplayOptions  # noqa: PLC0415
 
     read = ReadOptions(
         columns=tuple(name.strip() for name in options["columns"].split(",")) if options["columns"] else None,
@@ -119,23 +114,21 @@ def _options(store: str, out: str, **options: Any) -> "ReplayOptions":
         out,
         read,
         format=OutputFormat(options["output_format"]),
-        engine=Engine(options["engine"]),
         master=options["master"],
-        workers=options["workers"],
         allow_gap=options["allow_gap"],
     )
 
 
 def _bar(stack: ExitStack) -> Callable[["Progress"], None]:
     """A bar on stderr that appears with the first report, which knows the total."""
-    shown: list[Callable[[int], None]] = []
+    shown: list[Callable[..., None]] = []
     done = 0
 
     def on_progress(now: "Progress") -> None:
         nonlocal done
         if not shown:
-            shown.append(stack.enter_context(progress("Replaying", total=now.total_bytes >> 20, unit="MiB")))
-        shown[0]((now.done_bytes >> 20) - done)
+            shown.append(stack.enter_context(progress("Replay", total=now.total_bytes >> 20, unit="MiB")))
+        shown[0]((now.done_bytes >> 20) - done, f"MiB, {now.doing}")
         done = now.done_bytes >> 20
 
     return on_progress
@@ -152,7 +145,7 @@ def _show(report: "ReplayReport") -> None:
             click.echo(f"{topic:<{width}}  {totals.messages:>12,}  {totals.body_bytes:>16,}")
         click.echo(
             f"{report.messages:,} messages of [{report.begin}, {report.end}), {report.records:,} records read, "
-            f"{len(report.files)} files by {report.engine}"
+            f"{len(report.files)} files by Spark on {report.master}"
         )
         click.echo(f"Manifest: {report.manifest}")
     for damage in report.corrupt:

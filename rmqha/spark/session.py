@@ -1,11 +1,10 @@
 """A Spark session for replays: Java found, the ``rmqha`` format registered, few and fitting settings."""
 
-import os
-import sys
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
+from rmqha.spark.context import use_this_python
 from rmqha.spark.datasource import RmqhaDataSource
 from rmqha.spark.java import use_java
 
@@ -26,7 +25,7 @@ def spark_session(
     active = SparkSession.getActiveSession()
     if active is None:
         use_java()
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers with the packages this process has
+        use_this_python()
         builder = SparkSession.builder.appName(app_name)
         for key, value in {**_SETTINGS, **(settings or {})}.items():
             builder = builder.config(key, value)

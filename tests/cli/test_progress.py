@@ -26,6 +26,16 @@ def test_a_terminal_sees_how_far_a_command_is(total: int | None, shown: str, mon
     assert shown in terminal.getvalue()
 
 
+def test_what_is_done_now_is_shown_before_anything_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    with progress("replay", total=200, unit="MiB") as advance:
+        advance(0, "MiB, starting")
+        assert "0/200  MiB, starting" in terminal.getvalue()
+        advance(7, "MiB, reading")
+        assert "7/200  MiB, reading" in terminal.getvalue()
+
+
 def test_a_million_steps_are_not_a_million_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)

@@ -1,6 +1,6 @@
 import json
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,12 +10,22 @@ from tests.stores import expected_log, expected_messages, unpack
 
 pytest.importorskip("pyarrow", reason="pyarrow is in the extra [spark]")
 
+from rmqha.spark import java, replay
+from rmqha.spark.replay import job
+from tests.spark.in_process import in_process
+
 Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command on a Spark of its own: tests/spark/test_replay_spark.py."""
+    monkeypatch.setattr(replay, "replay", partial(replay.replay, start=in_process))
 
 
 def test_a_store_is_replayed_and_the_next_run_finds_nothing_new(tmp_path: Path, capsys: Output) -> None:
     store, out = str(unpack("basic", tmp_path)), str(tmp_path / "out")
-    arguments = ["replay", store, "--out", out, "--system-topics", "--engine", "local"]
+    arguments = ["replay", store, "--out", out, "--system-topics"]
     assert run(arguments) == 0
     head, *topics, summary, manifest = capsys.readouterr().out.splitlines()
     assert head.split() == ["topic", "messages", "body", "bytes"]
@@ -64,7 +74,6 @@ def test_damage_is_named_and_exits_with_1(tmp_path: Path, capsys: Output) -> Non
         (["--columns", "topic"], 2, "the directory's name"),
         (["--topic-pattern", "("], 2, "pattern"),
         (["--topic-pattern", "a", "--topic", "b"], 2, "not both"),
-        (["--engine", "local", "--master", "yarn"], 2, "yarn"),
         (["--out", ""], 2, "no name"),
         (["--out", "/dev/null"], 1, "'/dev/null/_rmqha'"),
     ],
@@ -82,12 +91,36 @@ def test_no_store_there(tmp_path: Path, capsys: Output) -> None:
     assert "no such directory" in capsys.readouterr().err
 
 
-def test_a_report_that_cannot_be_printed_does_not_make_a_committed_run_a_failed_one(tmp_path: Path) -> None:
-    store, out = str(unpack("bench", tmp_path)), tmp_path / "out"
-    command = [sys.executable, "-m", "rmqha", "replay", store, "--out", str(out), "--engine", "local"]
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 0
-    assert "The replay is done, up to offset" in done.stderr
-    assert "the output cannot be written" in done.stderr
-    assert list(out.rglob("*.parquet"))
+def test_without_spark_the_error_says_what_to_install(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert run(["replay", str(unpack("bench", tmp_path)), "--out", str(tmp_path / "out")]) == 1
+    printed = capsys.readouterr().err
+    assert "pip install 'rmqha[spark]'" in printed
+    assert "rmqha log dump" in printed
+
+
+@pytest.mark.parametrize(
+    ("master", "code", "message"),
+    [
+        ("spork", 2, "'spork' is no master of Spark"),
+        ("spark://127.0.0.1:9", 1, "no Spark master answers at 127.0.0.1:9: [Errno 111] Connection refused"),
+        ("spark://127.0.0.1", 1, "no Spark master answers at 127.0.0.1: "),
+        ("local[1]", 2, "Spark needs Java 17 or newer: none is installed"),
+    ],
+)
+def test_spark_that_cannot_start(
+    master: str, code: int, message: str, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no JVM: that is looked at first."""
+    pytest.importorskip("pyspark", reason="pyspark is in the extra [spark]")
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    monkeypatch.setattr(replay, "replay", job.replay)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(java, "find_spec", lambda _name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert run(["replay", str(unpack("bench", tmp_path)), "--out", str(tmp_path / "out"), "--master", master]) == code
+    assert message in capsys.readouterr().err

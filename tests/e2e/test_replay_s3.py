@@ -11,8 +11,9 @@ from tests import stores
 
 pytest.importorskip("pyarrow", reason="pyarrow is in the extra [spark]")
 from rmqha.spark import ReadOptions, iter_batches
-from rmqha.spark.replay import Engine, ReplayOptions, replay
+from rmqha.spark.replay import ReplayOptions, replay
 from rmqha.spark.segments import open_filesystem
+from tests.spark.in_process import in_process
 
 server = pytest.importorskip("moto.server", reason="moto is in the extra [dev]")
 pytestmark = pytest.mark.filterwarnings("default")
@@ -50,10 +51,10 @@ def test_a_store_in_s3_is_read_and_replayed(bucket: str, tmp_path: Path) -> None
     read = ReadOptions(include_system_topics=True)
     offsets = [offset for batch in iter_batches(store, read) for offset in batch.column("physicalOffset").to_pylist()]
     assert offsets == [message["physicalOffset"] for message in stores.expected_messages("basic")]
-    options = ReplayOptions(store, out, read, engine=Engine.LOCAL, workers=1)
-    report = replay(options)
+    options = ReplayOptions(store, out, read)
+    report = replay(options, start=in_process)
     assert report.messages == len(offsets)
-    assert replay(options).manifest is None
+    assert replay(options, start=in_process).manifest is None
     filesystem, path = open_filesystem(out)
     for file in report.files:
         assert filesystem.get_file_info(f"{path}/{file.path}").size == file.bytes

@@ -13,11 +13,12 @@ import trio
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
 from rmqha.spark import CorruptRange, OnCorrupt, ReadReport
 from rmqha.spark.commit_log import open_log
-from rmqha.spark.replay import Engine, ReplayOptions, replay
+from rmqha.spark.replay import ReplayOptions, replay
 from rmqha.spark.source_options import parse_options
 from rmqha.store.os_disk import OsDisk
 from tests.dledger.ledger_log import ledger_log
 from tests.dledger.ledgers import expected_lines, unpack
+from tests.spark.in_process import in_process
 from tests.spark.logs import LedgerWriter, LogWriter, record
 from tests.spark.readers import offsets, read, split_offsets
 
@@ -329,7 +330,7 @@ class TestPlaces:
 
 class TestReplay:
     def run(self, store: Path, out: Path) -> Any:
-        return replay(ReplayOptions(str(store), str(out), engine=Engine.LOCAL, workers=1))
+        return replay(ReplayOptions(str(store), str(out)), start=in_process)
 
     def test_each_run_goes_on_where_the_last_one_ended(self, log: LedgerWriter, tmp_path: Path) -> None:
         log.commit(100)

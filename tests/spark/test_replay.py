@@ -3,16 +3,12 @@
 import json
 import os
 import random
-import select
 import shutil
-import subprocess
-import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.dataset as ds
@@ -25,13 +21,11 @@ from rmqha.spark import OnCorrupt, ReadOptions, decoder
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.partitions import plan_tasks
 from rmqha.spark.replay import (
-    Engine,
     OutputFormat,
     Progress,
     ReplayDamageError,
     ReplayOptions,
     ReplayReport,
-    engines,
     job,
     output,
     replay,
@@ -42,13 +36,20 @@ from rmqha.spark.replay.paths import partition_directory
 from rmqha.spark.replay.report import OutputFile
 from rmqha.spark.replay.sink import sync
 from tests import stores
+from tests.spark.in_process import InProcess, Tasks, in_process
 from tests.spark.logs import LogWriter
 
 
-def run(store: Path, out: Path, *, read: dict[str, Any] | None = None, **options: Any) -> ReplayReport:
-    options.setdefault("engine", Engine.LOCAL)
-    options.setdefault("workers", 1)
-    return replay(ReplayOptions(str(store), str(out), ReadOptions(**(read or {})), **options))
+def run(
+    store: Path,
+    out: Path,
+    *,
+    read: dict[str, Any] | None = None,
+    around: Callable[[Tasks], Iterator[task.TaskResult]] | None = None,
+    **options: Any,
+) -> ReplayReport:
+    read_options = ReadOptions(**(read or {}))
+    return replay(ReplayOptions(str(store), str(out), read_options, **options), start=lambda _: InProcess(around))
 
 
 def written(out: Path) -> list[dict[str, Any]]:
@@ -145,7 +146,7 @@ def test_a_run_that_dies_before_its_manifest_leaves_nothing(log: LogWriter, tmp_
             raise Killed
 
     with pytest.raises(Killed):
-        replay(ReplayOptions(str(log.root), str(tmp_path / "out"), engine=Engine.LOCAL, workers=1), die)
+        replay(ReplayOptions(str(log.root), str(tmp_path / "out")), die, start=in_process)
     assert list((tmp_path / "out" / "_rmqha").glob("staging-*"))
     assert not list((tmp_path / "out").glob("topic=*"))
     run(log.root, tmp_path / "out")
@@ -311,57 +312,44 @@ def test_a_process_started_meanwhile_does_not_keep_the_next_run_out(tmp_path: Pa
     os.close(copy)
 
 
-@pytest.mark.e2e
-def test_processes_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several workers and many parts: the same rows, every one once."""
-    monkeypatch.setattr(engines, "PROCESSES_BYTES_MIN", 0)
-    log, chance = LogWriter(tmp_path / "store", file_size=32 << 20), random.Random(7)
-    body = chance.randbytes(60_000)
-    for index in range(3600):
-        log.append(body[: chance.randint(1, 60_000)], topic=b"t%d" % (index % 7))
-    log.append(bytes(3 << 20))
-    seen: list[Progress] = []
-    options = ReplayOptions(
-        str(log.root), str(tmp_path / "out"), ReadOptions(columns=("queueId",)), engine=Engine.LOCAL, workers=2
-    )
-    report = replay(options, seen.append)
-    assert report.messages == len(log.offsets)
-    assert seen[0].done_bytes == 0
-    assert len({file.path.rpartition("/")[2] for file in report.files}) == len(seen) - 1 > 2
-    assert seen[-1].done_bytes == seen[-1].total_bytes
+def test_nothing_new_starts_no_spark(log: LogWriter, tmp_path: Path) -> None:
+    """Nor is it started before the bar is there."""
+    told: list[Progress | str] = []
+
+    def start(master: str | None) -> InProcess:
+        told.append(f"start {master}")
+        return InProcess()
+
+    options = ReplayOptions(str(log.root), str(tmp_path / "out"), master="local[3]")
+    assert replay(options, told.append, start=start).master == "in-process"
+    assert told[:2] == [Progress(0, log.end, 0, "starting Spark"), "start local[3]"]
+    assert told[2:] == [Progress(0, log.end, 0, "replaying"), Progress(log.end, log.end, 400, "replaying")]
+    told.clear()
+    assert replay(options, told.append, start=start).master == ""
+    assert told == []
 
 
-@pytest.mark.e2e
-def test_workers_end_with_a_job_that_is_killed() -> None:
-    code = (
-        "import os, time\n"
-        "from rmqha.spark.replay.engines import worker_pool\n"
-        "print(worker_pool(1).submit(os.getpid).result(), flush=True)\n"
-        "time.sleep(240)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as job:
-        assert job.stdout is not None
-        worker = os.pidfd_open(int(job.stdout.readline()))
-        job.kill()
-    ended, _, _ = select.select([worker], [], [], 120)
-    os.close(worker)
-    assert ended
+@pytest.mark.parametrize(("parallelism", "tasks"), [(1, 4), (4, 7), (64, 7)])
+def test_split_size_follows_the_parallelism(
+    parallelism: int, tasks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some tasks for each core, none so small that its start costs more than its work."""
+    log = LogWriter(tmp_path / "store", file_size=1 << 20)
+    for _ in range(400):
+        log.append(b"x" * 400)
+    monkeypatch.setattr(job, "_TASK_BYTES_MIN", log.end // 7 + 1)
+    planned: list[int] = []
 
+    class Wide(InProcess):
+        def run(self, tasks: Tasks) -> Iterator[task.TaskResult | int]:
+            planned.append(len(tasks))
+            return super().run(tasks)
 
-class DeadlyTask:
-    """Ends the worker that receives it."""
-
-    log = SimpleNamespace(size=engines.PROCESSES_BYTES_MIN)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os._exit, (9,)
-
-
-@pytest.mark.e2e
-def test_a_worker_that_is_killed_fails_the_job_in_words() -> None:
-    tasks: Any = [DeadlyTask(), DeadlyTask()]
-    with pytest.raises(StoreError, match="--workers 1"):
-        list(engines.run_local(tasks, workers=2))
+    runner = Wide()
+    runner.parallelism = parallelism
+    replay(ReplayOptions(str(log.root), str(tmp_path / "out")), start=lambda _: runner)
+    assert planned == [tasks]
+    assert offsets(tmp_path / "out") == log.offsets
 
 
 @pytest.mark.parametrize("place", ["store", "out"])
@@ -386,7 +374,7 @@ def test_an_attempt_that_outlives_its_run_harms_nobody(
     out = tmp_path / "out"
     zombies: list[task.ReplayTask] = []
 
-    def twice(tasks: Sequence[task.ReplayTask], *, workers: int) -> Any:
+    def twice(tasks: Tasks) -> Iterator[task.TaskResult]:
         zombies.extend(tasks)
         return map(task.run_task, tasks)
 
@@ -394,10 +382,9 @@ def test_an_attempt_that_outlives_its_run_harms_nobody(
         def delete_dir(self, path: str) -> None:
             raise OSError(39, "Directory not empty")
 
-    monkeypatch.setattr(job, "run_local", twice)
     with monkeypatch.context() as patch:
         patch.setattr(output, "open_filesystem", lambda uri: (Busy(), uri))
-        assert run(log.root, out).manifest is not None
+        assert run(log.root, out, around=twice).manifest is not None
     assert len(list((out / "_rmqha").glob("staging-*"))) == 1
     assert run(log.root, out).manifest is None
     assert not list((out / "_rmqha").glob("staging-*")), "the next run removes what is left"
@@ -407,43 +394,36 @@ def test_an_attempt_that_outlives_its_run_harms_nobody(
     assert offsets(out) == log.offsets
 
 
-def test_an_output_that_workers_do_not_share_is_refused(
-    log: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_output_that_workers_do_not_share_is_refused(log: LogWriter, tmp_path: Path) -> None:
     """Some tasks wrote to another machine's disk under the same name."""
     out = tmp_path / "out"
 
-    def elsewhere(tasks: Sequence[task.ReplayTask], *, workers: int) -> Any:
+    def elsewhere(tasks: Tasks) -> Iterator[task.TaskResult]:
         for one in tasks:
             result = task.run_task(one)
             for file in result.files[1:]:
                 (out / "_rmqha" / file.staged / file.path).unlink()
             yield replace(result, host="worker7")
 
-    monkeypatch.setattr(job, "run_local", elsewhere)
     with pytest.raises(StoreError, match=r"2 of 3 files that tasks wrote are not in .* written on worker7"):
-        run(log.root, out)
+        run(log.root, out, around=elsewhere)
     assert not list(out.glob("topic=*"))
     assert not list((out / "_rmqha").glob("manifest-*"))
-    monkeypatch.undo()
     run(log.root, out)
     assert offsets(out) == log.offsets
 
 
-def test_a_file_that_is_cut_short_is_not_committed(
-    log: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_cut_short_is_not_committed(log: LogWriter, tmp_path: Path) -> None:
     out = tmp_path / "out"
 
-    def cut(tasks: Sequence[task.ReplayTask], *, workers: int) -> Any:
+    def cut(tasks: Tasks) -> Iterator[task.TaskResult]:
         for one in tasks:
             result = task.run_task(one)
             os.truncate(out / "_rmqha" / result.files[0].staged / result.files[0].path, 100)
             yield result
 
-    monkeypatch.setattr(job, "run_local", cut)
     with pytest.raises(StoreError, match=r"1 of 3 files that tasks wrote"):
-        run(log.root, out)
+        run(log.root, out, around=cut)
 
 
 def test_a_committed_file_that_is_in_neither_place_is_missed(

@@ -1,7 +1,7 @@
 """The job: find what is new, have it written, check that the parts meet, commit."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -11,32 +11,35 @@ from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.partitions import plan_tasks
 from rmqha.spark.position import Anchor, Position, anchor_of, blank_behind
-from rmqha.spark.replay.engines import choose_engine, run_local, run_spark, worker_count
 from rmqha.spark.replay.manifest import Manifest, encode, kept_options
-from rmqha.spark.replay.options import Engine, ReplayOptions
+from rmqha.spark.replay.options import ReplayOptions
 from rmqha.spark.replay.output import Output
 from rmqha.spark.replay.report import Progress, ReplayDamageError, ReplayReport, TopicTotals
+from rmqha.spark.replay.runner import Runner, start_spark
 from rmqha.spark.replay.task import ALWAYS_READ, ReplayTask, TaskResult
 from rmqha.spark.report import CorruptRange
 from rmqha.spark.schema import select
 
 _TASK_BYTES_MIN: Final = 32 << 20
 _TASK_BYTES_MAX: Final = 256 << 20
-_TASKS_PER_WORKER: Final = 4
+_TASKS_PER_CORE: Final = 4
 
 OnProgress = Callable[[Progress], None]
+Start = Callable[[str | None], Runner]
 
 
-def replay(options: ReplayOptions, progress: OnProgress | None = None) -> ReplayReport:
+def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start: Start = start_spark) -> ReplayReport:
     """Write everything that is new in the store since the last run into the same output; commit it as one.
 
     Args:
         options: what to read and where to write.
-        progress: is called whenever a task has finished, from this thread.
+        progress: is called before Spark starts and as tasks finish, from this thread.
+        start: makes what runs the tasks, of the master's name; not called if nothing is new.
 
     Raises:
-        ConfigError: options contradict each other, or those of earlier runs.
-        StoreError: the store cannot be read, is not the one of the earlier runs, or lost what was to come next.
+        ConfigError: options contradict each other, or those of earlier runs; or there is no Spark, or no Java for it.
+        StoreError: Spark failed; or the store cannot be read, is not the one of the earlier runs, or lost what was to
+            come next.
         ReplayDamageError: damage, unless ``on_corrupt`` says otherwise. Nothing is committed.
     """
     if not options.out:
@@ -55,7 +58,8 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None) -> Replay
         report = ReplayReport(begin, end, unfinished=log.unfinished)
         if begin < end:
             with output.staging() as staging:
-                results = _run(options, log, staging, report=report, progress=progress or (lambda _progress: None))
+                runner = _started(options, report, progress or _nobody, start)
+                results = _run(options, log, staging, report=report, progress=progress or _nobody, runner=runner)
                 output.check_staged(results)
                 _add_up(report, results, options.read)
             if last is not None and last.end.lacks_files(log):
@@ -112,40 +116,41 @@ def _range(options: ReplayOptions, last: Manifest | None, log: CommitLog) -> tup
     return last.end.offset, max(last.end.offset, end)
 
 
+def _nobody(_progress: Progress) -> None:
+    """Takes progress if nobody else does."""
+
+
+def _started(options: ReplayOptions, report: ReplayReport, progress: OnProgress, start: Start) -> Runner:
+    progress(Progress(0, report.end - report.begin, 0, "starting Spark"))
+    runner = start(options.master)
+    report.master = runner.master
+    return runner
+
+
 def _run(
-    options: ReplayOptions, log: CommitLog, staging: str, *, report: ReplayReport, progress: OnProgress
+    options: ReplayOptions, log: CommitLog, staging: str, *, report: ReplayReport, progress: OnProgress, runner: Runner
 ) -> list[TaskResult]:
     """Every task's result, in log order."""
-    engine = choose_engine(options, report.end - report.begin)
-    tasks = _plan(options, log, staging, report=report, engine=engine)
-    report.engine = str(engine)
+    tasks = _plan(options, log, staging, report=report, parallelism=runner.parallelism)
     total, messages, results = sum(task.log.size for task in tasks), 0, list[TaskResult]()
-    progress(Progress(0, total, 0))
-    for outcome in _outcomes(tasks, options, engine):
+    for outcome in runner.run(tasks):
         if isinstance(outcome, TaskResult):
             results.append(outcome)
             messages += outcome.read.messages
         done = outcome if isinstance(outcome, int) else len(results)
-        progress(Progress(total * done // len(tasks), total, messages))
+        progress(Progress(total * done // len(tasks), total, messages, "replaying"))
     return sorted(results, key=lambda result: result.read.begin)
 
 
-def _outcomes(tasks: Sequence[ReplayTask], options: ReplayOptions, engine: Engine) -> Iterator[TaskResult | int]:
-    if engine is Engine.SPARK:
-        return run_spark(tasks, master=options.master)
-    return run_local(tasks, workers=worker_count(options))
-
-
 def _plan(
-    options: ReplayOptions, log: CommitLog, staging: str, *, report: ReplayReport, engine: Engine
+    options: ReplayOptions, log: CommitLog, staging: str, *, report: ReplayReport, parallelism: int
 ) -> list[ReplayTask]:
-    """Some tasks for each worker. Damage is collected first and judged at the end, so that all of it is reported."""
+    """Some tasks for each core. Damage is collected first and judged at the end, so that all of it is reported."""
     read = options.read
     written = tuple(name for name in select(read.columns).names if name != "topic")
     needed = (*written, *(name for name in ALWAYS_READ if name not in written))
     mode = OnCorrupt.SKIP if read.on_corrupt is OnCorrupt.FAIL else read.on_corrupt
-    workers = worker_count(options) if engine is Engine.LOCAL else (os.cpu_count() or 1)
-    size = (report.end - report.begin) // (workers * _TASKS_PER_WORKER)
+    size = (report.end - report.begin) // (parallelism * _TASKS_PER_CORE)
     logs = plan_tasks(
         log,
         report.begin,

@@ -13,14 +13,6 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
-class Engine(StrEnum):
-    """What runs the tasks: ``auto`` takes Spark for large jobs and where a session is already active."""
-
-    AUTO = "auto"
-    LOCAL = "local"
-    SPARK = "spark"
-
-
 @dataclass(frozen=True)
 class ReplayOptions:
     """One run.
@@ -30,9 +22,7 @@ class ReplayOptions:
         out: the output's root, likewise. A later run goes on in the same place.
         read: filters and choices. Start bounds count for the first run only; later ones go on where it ended.
         format: Parquet (zstd) or JSON lines.
-        engine: what runs the tasks.
         master: Spark's master; None: spark-submit's, else all cores of this machine.
-        workers: processes of the local engine; None: one a core.
         allow_gap: go on although files between the last run's end and the log's start have been deleted.
     """
 
@@ -40,7 +30,5 @@ class ReplayOptions:
     out: str
     read: ReadOptions = field(default_factory=ReadOptions)
     format: OutputFormat = OutputFormat.PARQUET
-    engine: Engine = Engine.AUTO
     master: str | None = None
-    workers: int | None = None
     allow_gap: bool = False

@@ -8,11 +8,17 @@ from rmqha.spark.report import CorruptRange
 
 
 class Progress(NamedTuple):
-    """Told after every finished task."""
+    """Told from the first moment on.
+
+    Attributes:
+        messages: of tasks whose results are here.
+        doing: what is going on, in a word or two.
+    """
 
     done_bytes: int
     total_bytes: int
     messages: int
+    doing: str
 
 
 @dataclass
@@ -76,7 +82,7 @@ class ReplayReport:
         not_inflated: messages whose body stayed compressed although decompression was asked for.
         unfinished: why reading ended where it did, if something follows there.
         manifest: its path; None if there was nothing new.
-        engine: what ran the tasks.
+        master: where Spark ran the tasks; empty if there was nothing new.
     """
 
     begin: int
@@ -89,7 +95,7 @@ class ReplayReport:
     not_inflated: int = 0
     unfinished: str = ""
     manifest: str | None = None
-    engine: str = ""
+    master: str = ""
 
 
 class ReplayDamageError(CorruptLogError):
