@@ -6,6 +6,8 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 """A broker that ends so could not start: the reason is the last line on stderr."""
 EXIT_USAGE: Final = 2
+EXIT_CRITICAL: Final = 2
+"""Of ``rmqha status --crit-lag``: what monitoring plugins call critical."""
 EXIT_UNREACHABLE: Final = 3
 EXIT_STORE_FAILED: Final = 4
 """A broker ran, but its disk failed, or its log could not be dispatched: from then on it took no sends (decision 3)."""

@@ -64,6 +64,18 @@ def time_option(_ctx: click.Context, param: click.Parameter, value: str | None) 
         raise click.BadParameter(str(error), param=param) from None
 
 
+def span_option(_ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Read an option that is a span of time (``500ms``, ``10s``, ``1m``) as seconds."""
+    from rmqha.cli.when import parse_span  # noqa: PLC0415
+
+    if value is None:
+        return None
+    try:
+        return parse_span(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from None
+
+
 def listen_option(_ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, str] | None:
     """Split an option ``[host:]port``; port 0 asks the system for a free one."""
     if value is None:

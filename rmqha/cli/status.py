@@ -2,14 +2,17 @@
 
 import json
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from rmqha.cli.errors import CliError, UnreachableError
-from rmqha.cli.options import brokers_option
+from rmqha.cli.options import brokers_option, span_option
 from rmqha.cli.output import takes_unicode
-from rmqha.exit_codes import EXIT_FAILED, EXIT_OK
+from rmqha.exit_codes import EXIT_CRITICAL, EXIT_FAILED, EXIT_OK
+
+if TYPE_CHECKING:
+    from rmqha.cli.lag_limits import LagLimits
 
 ASK_AGAIN_AFTER_S: Final = 0.2
 """The protocol has no way to be told, so ``--wait`` asks again."""
@@ -28,9 +31,11 @@ Examples:
   rmqha status --broker 10.0.0.5:10911 --format json
   rmqha status -b 10.0.0.5:10911 -b 10.0.0.6:10911
   rmqha status --wait in-sync --timeout 60 && start-the-producers
+  rmqha status --warn-lag 10s --crit-lag 1m
 
 \b
-Exit codes: 0 ok, 1 degraded or failed, 2 wrong usage, 3 unreachable.
+Exit codes: 0 ok, 1 degraded or failed, 2 wrong usage, 3 unreachable. With --crit-lag 2 is failed, too: as monitoring
+plugins have it, 0 is good, 1 a warning, 2 critical, 3 unknown.
 A RocketMQ broker is asked the same way and tells less.
 """
 )
@@ -41,18 +46,32 @@ A RocketMQ broker is asked the same way and tells less.
               "ask the master.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0.01), default=None, metavar="SECONDS",
               help="For the answer (5), or for --wait (60).")  # fmt: skip
+@click.option("--warn-lag", "warn_s", callback=span_option, metavar="SPAN",
+              help="Degraded, if a replica lacks something for longer: 500ms, 10s, 1m. A master tells it of its slaves "
+              "(also of those that left), and a DLedger leader of its members.")  # fmt: skip
+@click.option("--crit-lag", "crit_s", callback=span_option, metavar="SPAN", help="The same: failed.")
 @click.pass_context
 def status(
-    ctx: click.Context, addresses: tuple[str, ...], output: str, wait: str | None, timeout_s: float | None
+    ctx: click.Context,
+    *,
+    addresses: tuple[str, ...],
+    output: str,
+    wait: str | None,
+    timeout_s: float | None,
+    warn_s: float | None,
+    crit_s: float | None,
 ) -> None:
     """Say how a broker and its replicas are: the verdict first, then why, then the figures.
 
     Of several brokers each is told (as a line of JSON with "address"), and the exit code is the worst of theirs.
     """
-    codes = [EXIT_OK]
+    from rmqha.cli.lag_limits import LagLimits  # noqa: PLC0415 - not for --help
+
+    limits, codes = LagLimits(warn_s, crit_s), [EXIT_OK]
+    exit_codes = {"ok": EXIT_OK, "failed": EXIT_FAILED if crit_s is None else EXIT_CRITICAL}
     for number, address in enumerate(addresses):
         try:
-            facts, verdict, text = _asked(address, wait=wait, timeout_s=timeout_s)
+            facts, verdict, text = _asked(address, limits, wait=wait, timeout_s=timeout_s)
         except CliError as error:
             if len(addresses) == 1:
                 raise
@@ -66,19 +85,21 @@ def status(
             click.echo(json.dumps(told, ensure_ascii=not takes_unicode()))
         else:
             click.echo(text if number == 0 else f"\n{text}")
-        codes.append(EXIT_OK if verdict.level == "ok" else EXIT_FAILED)
+        codes.append(exit_codes.get(verdict.level, EXIT_FAILED))
     if max(codes):
         ctx.exit(max(codes))
 
 
-def _asked(address: str, *, wait: str | None, timeout_s: float | None) -> tuple[dict[str, Any], Any, str]:
+def _asked(
+    address: str, limits: "LagLimits", *, wait: str | None, timeout_s: float | None
+) -> tuple[dict[str, Any], Any, str]:
     """As :func:`_ask` and :func:`_wait_in_sync`."""
     if wait is None:
-        return _ask(address, timeout_s=timeout_s or _ANSWER_S)
-    return _wait_in_sync(address, timeout_s=timeout_s or 60.0)
+        return _ask(address, limits, timeout_s=timeout_s or _ANSWER_S)
+    return _wait_in_sync(address, limits, timeout_s=timeout_s or 60.0)
 
 
-def _ask(address: str, *, timeout_s: float) -> tuple[dict[str, Any], Any, str]:
+def _ask(address: str, limits: "LagLimits", *, timeout_s: float) -> tuple[dict[str, Any], Any, str]:
     """The broker's facts, the verdict, and both as lines.
 
     Raises:
@@ -86,6 +107,7 @@ def _ask(address: str, *, timeout_s: float) -> tuple[dict[str, Any], Any, str]:
         CliError: what it says is no broker's status.
     """
     from rmqha.cli.ask import runtime_table  # noqa: PLC0415 - the codec is not for --help
+    from rmqha.cli.lag_limits import within_limits  # noqa: PLC0415
     from rmqha.cli.status_text import render_status  # noqa: PLC0415
     from rmqha.cli.verdict import judge, read_status  # noqa: PLC0415
     from rmqha.logs import escaped  # noqa: PLC0415
@@ -93,7 +115,7 @@ def _ask(address: str, *, timeout_s: float) -> tuple[dict[str, Any], Any, str]:
     table = runtime_table(address, timeout_s=timeout_s)
     try:
         facts = read_status(table)
-        verdict = judge(facts)
+        verdict = within_limits(judge(facts), facts, limits)
         return facts, verdict, render_status(facts, verdict)
     except _NO_STATUS as error:
         raise CliError(
@@ -103,7 +125,7 @@ def _ask(address: str, *, timeout_s: float) -> tuple[dict[str, Any], Any, str]:
         ) from None
 
 
-def _wait_in_sync(address: str, *, timeout_s: float) -> tuple[dict[str, Any], Any, str]:
+def _wait_in_sync(address: str, limits: "LagLimits", *, timeout_s: float) -> tuple[dict[str, Any], Any, str]:
     """Ask until the verdict says in sync; a broker that is just starting may be unreachable meanwhile.
 
     Raises:
@@ -116,7 +138,7 @@ def _wait_in_sync(address: str, *, timeout_s: float) -> tuple[dict[str, Any], An
     while True:
         left_s = deadline - time.monotonic()
         try:
-            facts, verdict, text = _ask(address, timeout_s=max(min(left_s, _ANSWER_S), _ANSWER_MIN_S))
+            facts, verdict, text = _ask(address, limits, timeout_s=max(min(left_s, _ANSWER_S), _ANSWER_MIN_S))
         except UnreachableError:
             if left_s <= ASK_AGAIN_AFTER_S:
                 raise

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True)
@@ -84,3 +84,15 @@ def parse_time(text: str, *, now_ms: int) -> int:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"{text!r} is no time: write 2026-11-21T10:00, milliseconds, or -15m") from None
+
+
+def parse_span(text: str) -> float:
+    """Return the seconds of ``500ms``, ``1.5s``, ``1m``, ``2h``, ``1d``.
+
+    Raises:
+        ValueError: it is none of these, or no time at all.
+    """
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)(ms|[smhd])", text, re.ASCII)
+    if not found or not float(found[1]):
+        raise ValueError(f"{text!r} is no span of time: write 500ms, 10s, 1m, 2h or 1d")
+    return float(found[1]) * _UNITS_MS[found[2]] / 1000

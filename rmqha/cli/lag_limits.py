@@ -1,0 +1,47 @@
+"""``rmqha status --warn-lag --crit-lag``: from how far replicas are behind, in seconds, to a verdict. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rmqha.cli.verdict import Verdict, named
+
+_FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class LagLimits:
+    """Seconds; None: no limit of that kind."""
+
+    warn_s: float | None
+    crit_s: float | None
+
+
+def replica_lags(facts: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """Each replica that a master, or a leader, knows, and for how long it has lacked something.
+
+    One that left lacks what came since, for all that its master knows.
+    """
+    ha = facts.get("ha") or {}
+    for connection in ha.get("connections", ()):
+        yield named(connection), float(connection["lag_s"])
+    for gone in ha.get("departed", ()):
+        yield f"{named(gone)}, which left,", float(gone["last_s_ago"])
+    if facts.get("role") == "LEADER":
+        for view in facts["dledger"].get("members", ()):
+            yield str(view["id"]), float(view["stuck_s"] if view["connected"] else view["since_s"])
+
+
+def within_limits(verdict: Verdict, facts: dict[str, Any], limits: LagLimits) -> Verdict:
+    """The verdict, made worse by replicas beyond the limits."""
+    level, reasons = verdict.level, list(verdict.reasons)
+    for name, lag_s in replica_lags(facts):
+        for worse, option, limit_s in (
+            (_FAILED, "--crit-lag", limits.crit_s),
+            ("degraded", "--warn-lag", limits.warn_s),
+        ):
+            if limit_s is not None and lag_s > limit_s:
+                level = worse if level != _FAILED else level
+                reasons.append(f"{name} lags behind by {lag_s:.1f} s, more than {option} {limit_s:g} s")
+                break
+    return replace(verdict, level=level, reasons=tuple(reasons))
