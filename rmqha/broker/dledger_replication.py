@@ -102,7 +102,14 @@ class DLedgerReplication:
         self.group: Final = ReplicationGroup(config, slave_addresses=lambda: (), name_slave=lambda *_: None)
         self._names: Final = NameServers(config, metadata.topics, network=network, identity=self._identity)
         self._tables: Final = DLedgerTables(
-            config, member, store, metadata, network=network, group=self.group, names=self._names
+            config,
+            member,
+            store,
+            metadata,
+            network=network,
+            group=self.group,
+            names=self._names,
+            beginnings=lambda: log.beginnings,
         )
         self.acked: Final = Watermark()
         self.promise: Final = ReplicaPromise(self, config.max_wait_ack_time_s, late=PutMessageStatus.OS_PAGECACHE_BUSY)
@@ -258,6 +265,7 @@ class DLedgerReplication:
         """Become master when all that this leader inherited is committed, and in the queues."""
         begun_at, term = trio.current_time(), self._state.curr_term
         warns_at = begun_at + _SLOW_S
+        await self._tables.learn_ends_of_others()
         while not (self._is_ready(server) and await self._learn_queue_ends()):
             if trio.current_time() >= warns_at:
                 warns_at += _SLOW_S

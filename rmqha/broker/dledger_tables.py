@@ -4,6 +4,7 @@ The log alone is replicated by the group. Where the leader's broker is, its memb
 no name server is needed. One of RocketMQ's does not say, but a name server may know; else there is the log alone.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -28,7 +29,13 @@ logger = structlog.get_logger()
 
 _AGAIN_S: Final = 0.5
 _NEXT: Final = "asked again; reads go on. If it is a broker of RocketMQ's, set namesrvAddr on all"
+_NEXT_WITHOUT_ENDS: Final = (
+    "this broker takes messages all the same: in queues whose messages had all expired it begins at 0 again, and "
+    "consumers that were farther pass over them until they are reset"
+)
 _ANSWER_S: Final = 3.0
+_OTHERS_S: Final = 5.0
+"""So long a new leader tries to learn from the others where queues ended."""
 
 
 class DLedgerTables:
@@ -44,7 +51,20 @@ class DLedgerTables:
         network: Network,
         group: ReplicationGroup,
         names: NameServers,
+        beginnings: Callable[[], int],
     ) -> None:
+        """Nobody is asked yet.
+
+        Args:
+            config: the operator's decisions.
+            member: the same for this member of the group.
+            store: on the group's log.
+            metadata: the tables.
+            network: the door to the others.
+            group: who this broker is.
+            names: the name servers.
+            beginnings: how often the log has begun anew.
+        """
         self._names: Final = names
         self._member: Final = member
         self._store: Final = store
@@ -54,6 +74,9 @@ class DLedgerTables:
         self._link: Final = MasterLink(self._network, config, metadata, group=group)
         self._ends: QueueEndsClient | None = None
         """Of the leader that is followed."""
+        self._beginnings: Final = beginnings
+        self._ends_known_of = -1
+        """Of the log's beginning of that number it was learned where queues ended before it."""
 
     async def find_broker(self, leader_id: str) -> str:
         """``host:port`` of the broker of the member that leads; asks until it says so."""
@@ -85,7 +108,13 @@ class DLedgerTables:
     async def follow(self, address: str) -> None:
         """Keep the tables like those of the master at ``address``, until cancelled."""
         self._link.failure = ""
-        self._ends = ends = QueueEndsClient(
+        self._ends = ends = self._ends_client(address)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_ends, ends)
+            nursery.start_soon(partial(self._link.run, address, begins_at_once=True))
+
+    def _ends_client(self, address: str) -> QueueEndsClient:
+        return QueueEndsClient(
             self._network,
             address,
             store=self._store,
@@ -93,20 +122,45 @@ class DLedgerTables:
             check_group=self._link.check_group,
             credentials=self._link.credentials,
         )
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._follow_ends, ends)
-            nursery.start_soon(partial(self._link.run, address, begins_at_once=True))
 
     async def _follow_ends(self, ends: QueueEndsClient) -> None:
-        """Learn them, and again whenever this log begins elsewhere: a follower's may begin anew at any time.
+        """Learn them, and again whenever this log begins anew, as a follower's may at any time.
 
         Of what it has never had only others know where that ended.
         """
         while True:
-            begins_at = self._store.min_offset
+            beginning = self._beginnings()
             await ends.run()
-            while self._store.min_offset == begins_at:  # noqa: ASYNC110 - a log that begins anew tells nobody
+            self._ends_known_of = beginning
+            while self._beginnings() == beginning:  # noqa: ASYNC110 - a log that begins anew tells nobody
                 await trio.sleep(_AGAIN_S)
+
+    @property
+    def _knows_ends(self) -> bool:
+        """Of all queues; a process before this one may have left its log without them."""
+        return self._store.min_offset == 0 or self._ends_known_of == self._beginnings()
+
+    async def learn_ends_of_others(self) -> None:
+        """Learn them as a new leader that may have begun anew so lately that it has not; for some seconds.
+
+        Without them the places of messages that are deleted would be given again, to messages that consumers pass over.
+        """
+        others = [peer for peer in self._member.peers if peer != self._member.store.self_id]
+        with trio.move_on_after(_OTHERS_S):
+            while others and not self._knows_ends:
+                with trio.move_on_after(_ANSWER_S):
+                    async with trio.open_nursery() as nursery:
+                        for peer in others:
+                            nursery.start_soon(self._learn_ends_of, peer)
+                if not self._knows_ends:
+                    await trio.sleep(_AGAIN_S)
+        if others and not self._knows_ends:
+            logger.warning("dledger_tables.ends_unknown", next=_NEXT_WITHOUT_ENDS)
+
+    async def _learn_ends_of(self, peer: str) -> None:
+        address, beginning = await self._ask(peer), self._beginnings()
+        if address and await self._ends_client(address).learn(before=self._store.min_offset):
+            self._ends_known_of = beginning
 
     def not_learned(self) -> list[str]:
         """What a follower could not get from its leader's broker the last time it asked, a sentence each."""

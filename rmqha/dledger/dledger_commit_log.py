@@ -39,6 +39,7 @@ class DLedgerCommitLog:
 
     Attributes:
         on_put: called when entries were appended: they are to be flushed and pushed.
+        beginnings: how often all of it went, and it began anew.
     """
 
     services: Final[Sequence[Service]] = ()
@@ -77,6 +78,7 @@ class DLedgerCommitLog:
         self.boundary_offset = 0
         self.last_store_timestamp_ms = 0
         self.on_put: Callable[[], None] = lambda: None
+        self.beginnings = 0
         self._confirmed = 0
         ledger.on_cut = self._on_cut
         ledger.beginning = self._old
@@ -134,6 +136,7 @@ class DLedgerCommitLog:
             return 0  # the index cannot be read: the next call may know more
 
     def _on_cut(self, end: int) -> None:
+        self.beginnings += end == 0
         self.boundary_offset = min(self.boundary_offset, end)
         self._puts.end = min(self._puts.end, end)
         self.wrote.cut(end)

@@ -4,8 +4,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.broker.queue_ends_client import QueueEndsClient
+from rmqha.codec.codes import ResponseCode
+from rmqha.dledger.dledger_client import open_dledger_client
+from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.store.message_store import DefaultMessageStore
-from tests.broker.test_dledger_broker import group_of
+from tests.broker.dledger_brokers import BrokerGroup, Node
+from tests.broker.machines import send_request
+from tests.broker.test_dledger_broker import asked, group_of
+from tests.broker.test_dledger_followers import followers_of, ledger_of
 
 
 async def test_who_learns_too_late_that_it_leads_no_more_is_no_master(
@@ -55,3 +62,87 @@ async def test_a_leader_waits_for_its_queues(autojump_clock: MockClock, monkeypa
         assert group.masters == []
         behind = 0
         await group.wait_master()
+
+
+async def never(_ends: QueueEndsClient) -> None:
+    await trio.sleep_forever()
+
+
+async def send(node: Node, topic: str, *, count: int = 1, size: int = 10) -> list[str]:
+    """So many messages; where in their queue each is."""
+    places = list[str]()
+    for _ in range(count):
+        answer = await asked(node, send_request(bytes(size), topic=topic))
+        assert answer.code == ResponseCode.SUCCESS
+        places.append(answer.ext_fields["queueOffset"])
+    return places
+
+
+async def begin_anew(group: BrokerGroup) -> tuple[Node, Node]:
+    """A leader has deleted what a follower lacks, all of a queue among it; returns both."""
+    leader, late = await group.wait_master(), (await followers_of(group))[0]
+    late.disk.faults.crowded = True
+    await group.wait(lambda: ledger_of(late).room.refusal != "")
+    await send(leader, "rare", count=7)
+    await send(leader, "often", count=30, size=4000)
+    leader.running.store.cleaner.execute_delete_files_manually()
+    assert await leader.running.store.cleaner.clean()
+    late.disk.faults.crowded = False
+    await group.wait(lambda: ledger_of(late).ledger_end_index == ledger_of(leader).ledger_end_index)
+    assert late.running.store.min_offset > 0
+    assert late.running.store.queues.range_of("rare", 0)[1] < 7
+    await trio.sleep(11)  # until then it does not take over: it had no room
+    return leader, late
+
+
+async def hand_over(leader: Node, to: Node) -> None:
+    addresses = leader.group.addresses
+    network = leader.group.net.host(f"10.8.8.{len(leader.group.net.hosts)}").mount()
+    peers = {name: f"{address}:20911" for name, address in addresses.items()}
+    async with open_dledger_client(group="g", peers=peers, network=network) as client:
+        term = ledger_of(leader).member_state.curr_term
+        answer = await client.transfer_leadership(leader.name, to.name, term=term)
+        assert answer.code == DLedgerResponseCode.SUCCESS
+
+
+async def test_who_begins_anew_and_leads_at_once_asks_the_others_where_queues_ended(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets that consumers have passed would be given again, to messages that they would never see."""
+    async with group_of(fileReservedTime="0", cleanFileForciblyEnable="false") as group:
+        monkeypatch.setattr(QueueEndsClient, "run", never)
+        leader, late = await begin_anew(group)
+        await hand_over(leader, late)
+        await group.wait(lambda: late.is_master, limit_s=1)
+        assert await send(late, "rare") == ["7"]
+
+
+async def test_so_does_one_that_was_restarted_since(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with group_of(fileReservedTime="0", cleanFileForciblyEnable="false") as group:
+        monkeypatch.setattr(QueueEndsClient, "run", never)
+        leader, late = await begin_anew(group)
+        late.kill()
+        await late.start()
+        await group.wait(lambda: late.running.role.master != "")
+        await hand_over(leader, late)
+        await group.wait(lambda: late.is_master, limit_s=1)
+        assert await send(late, "rare") == ["7"]
+
+
+async def test_where_nobody_answers_it_leads_all_the_same(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After some seconds, and says so: a group that takes nothing would be worse."""
+
+    async def learns_nothing(_ends: QueueEndsClient, *, before: int) -> bool:
+        assert before > 0
+        return False
+
+    async with group_of(fileReservedTime="0", cleanFileForciblyEnable="false") as group:
+        monkeypatch.setattr(QueueEndsClient, "run", never)
+        monkeypatch.setattr(QueueEndsClient, "learn", learns_nothing)
+        leader, late = await begin_anew(group)
+        await hand_over(leader, late)
+        await trio.sleep(4)
+        assert not late.is_master
+        await group.wait(lambda: late.is_master, limit_s=2)
