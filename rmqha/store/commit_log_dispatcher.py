@@ -46,7 +46,7 @@ class CommitLogDispatcher(Protocol):
         ...
 
     def put_aside(self, *, misfits: bool) -> bool:
-        """Between two rounds: take out what lost its files, so that all else goes on; whether there was any.
+        """Between two rounds: take out what lost its files, so that all else goes on; whether there was any, or more.
 
         With ``misfits`` also that in which the last round's record had no place: it is what a crash left, and wrong.
         """

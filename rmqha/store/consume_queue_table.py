@@ -17,6 +17,8 @@ from rmqha.store.open_files import OpenFiles
 
 _QUEUES_AT_ONCE: Final = 100
 _LOOKED_AT_AT_ONCE: Final = 5000
+_TAKEN_OUT_AT_ONCE: Final = 20
+"""Each has files to close: some milliseconds' work."""
 
 QueueKey = tuple[str, int]
 
@@ -49,6 +51,8 @@ class ConsumeQueueTable:
         """Those that may have something to flush."""
         self.lost: Final[dict[QueueKey, LostQueue]] = {}
         """Those without files, until they are built again: nothing can be read of them, nor written."""
+        self.changes = 0
+        """How often a queue was put aside, or what is deleted of one has changed."""
         self.missing: Final[dict[str, str]] = {}
         """Directories in which a file turned out to be missing, or to be damaged, and then which: see
         :meth:`take_out_missing`."""
@@ -133,12 +137,14 @@ class ConsumeQueueTable:
         return bool(self.missing or self._to_drop)
 
     def take_out_missing(self) -> bool:
-        """Put aside the queues that lack a file, or have a damaged one, or are deleted; whether there were any.
+        """Put aside queues that lack a file, or have a damaged one, or are deleted; whether there were any.
 
-        Nobody may be writing to them meanwhile.
+        There may be more: ask again, when everybody else has had a turn. Nobody may be writing to them meanwhile.
         """
         taken = self._take_out_deleted()
         for directory, damaged in [*self.missing.items()]:
+            if len(taken) >= _TAKEN_OUT_AT_ONCE:
+                break
             with suppress(StoreReadError):  # nobody can look there at present: it stays noted
                 taken += self._take_out_if_missing(directory, damaged)
                 del self.missing[directory]
@@ -161,6 +167,7 @@ class ConsumeQueueTable:
         first, end = self.range_of(*key)
         lost = LostQueue(*key, path=path, first=first, end=end, begins_at=begins_at)
         self.lost[key] = lost
+        self.changes += 1
         self.dirty.pop(queue, None)
         queue.queue.abandon()  # tasks that still have it find it empty
         return lost
@@ -191,6 +198,7 @@ class ConsumeQueueTable:
     def hide(self, ends: Mapping[QueueKey, int]) -> None:
         """The messages of these queues before those ends are deleted with their topic: dispatch passes them over."""
         self.deleted.update(ends)
+        self.changes += 1
         self.note_ends({key: max(end, self.known_ends.get(key, 0)) for key, end in ends.items()})
 
     def drop_hidden(self, keys: Iterable[QueueKey], *, before: int) -> None:
@@ -203,11 +211,13 @@ class ConsumeQueueTable:
 
     def forget_hidden(self, keys: Iterable[QueueKey]) -> None:
         """Nobody will dispatch what was hidden: the log holds none of it."""
+        self.changes += 1
         for key in keys:
             self.deleted.pop(key, None)
 
     def show_again(self, keys: Iterable[QueueKey]) -> None:
         """Nothing of these queues is deleted: the master that said so does not lead any more. They are built again."""
+        self.changes += 1
         for key in keys:
             if self.deleted.pop(key, None) is not None:
                 self._to_drop.pop(key, None)
@@ -218,6 +228,8 @@ class ConsumeQueueTable:
         """Put aside the queues that are to be dropped, but for those that are put aside already."""
         taken: list[LostQueue] = []
         for key, before in [*self._to_drop.items()]:
+            if len(taken) >= _TAKEN_OUT_AT_ONCE:
+                break
             if (lost := self.lost.get(key)) is not None:
                 lost.begins_at = max(lost.begins_at, before)
                 continue

@@ -5,6 +5,7 @@ other queues on; here the log is read a second time, for the lost queues alone, 
 """
 
 import errno
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -30,6 +31,7 @@ logger = structlog.get_logger()
 
 _NAMED_MAX: Final = 10
 _LOOKED_AT_AT_ONCE: Final = 500
+_PUT_BACK_AT_ONCE: Final = 200
 _GATHER_S: Final = 0.1
 """Queues that vanish together are built together."""
 _TRY_AGAIN_S: Final = 1.0
@@ -60,11 +62,20 @@ class QueueRebuildService:
         self._damaged: Final = DamagedQueues(log, queues)
         self._wakeup = trio.Event()
         self._position = 0
+        self._taken: list[LostQueue] = []
+        """Of which the log has not been told."""
         self._begun: dict[QueueKey, _Begun] = {}
+        self._changes = 0
+        """Those of the table that are known."""
         self._held_by = ""
 
     def take(self, taken: list[LostQueue]) -> None:
         """These have lost their files: build them again. Of deleted ones only what has come since."""
+        self._taken += taken
+        self._wakeup.set()
+
+    def _tell_taken(self) -> None:
+        taken, self._taken = self._taken, []
         deleted, lost = [one for one in taken if one.is_deleted], [one for one in taken if not one.is_deleted]
         if deleted:
             logger.info("consume_queue.deleted", count=len(deleted), queues=_names(deleted))
@@ -76,7 +87,6 @@ class QueueRebuildService:
                 file=lost[0].path,
                 next="built again from the commitlog; all other queues go on",
             )
-        self._wakeup.set()
 
     def suspect(self, queue: ConsumeQueue, index: int) -> None:
         """This unit does not lead to its record: the queue is built again, unless it is the log that is damaged."""
@@ -104,6 +114,7 @@ class QueueRebuildService:
             try:
                 await self._look_for_more()
                 await trio.sleep(_GATHER_S)
+                self._tell_taken()
                 if self._damaged:
                     await self._damaged.check(self._reput.reput_from_offset)
                 if self._queues.lost:
@@ -133,6 +144,7 @@ class QueueRebuildService:
         """Build these queues and put them back. Raises StoreError: none of those that are left is of any use."""
         begun_at = trio.current_time()
         groups: dict[QueueKey, UnitGroup] = {}
+        self._changes = self._queues.changes
         self._begun = {(queue.topic, queue.queue_id): self._facts_of((queue.topic, queue.queue_id)) for queue in lost}
         try:
             for queue in lost:
@@ -145,7 +157,8 @@ class QueueRebuildService:
                 await self._next_round(groups)
         finally:
             self._leave_out([*groups], groups)
-        built = [one for one in lost if not one.is_deleted and one not in self._queues.lost.values()]
+        left = self._queues.lost
+        built = [one for one in lost if not one.is_deleted and left.get((one.topic, one.queue_id)) is not one]
         if built:
             took_s = round(trio.current_time() - begun_at, 3)
             logger.info("consume_queue.rebuilt", count=len(built), queues=_names(built), took_s=took_s)
@@ -155,7 +168,9 @@ class QueueRebuildService:
 
     def _leave_out_changed(self, groups: dict[QueueKey, UnitGroup]) -> None:
         """Of these more is deleted, or less, than when their building began, which is to begin again."""
-        self._leave_out([key for key in groups if self._facts_of(key) != self._begun[key]], groups)
+        if self._changes != self._queues.changes:
+            self._changes = self._queues.changes
+            self._leave_out([key for key in groups if self._facts_of(key) != self._begun[key]], groups)
 
     def _leave_out(self, keys: list[QueueKey], groups: dict[QueueKey, UnitGroup]) -> None:
         for key in keys:
@@ -173,20 +188,25 @@ class QueueRebuildService:
         self._leave_out_changed(groups)
         begun_at, dispatched = trio.current_time(), self._reput.reput_from_offset
         requests, self._position = read_on(self._log, self._position, dispatched)
+        grown: dict[UnitGroup, None] = {}
         for request in requests:
             group = groups.get((request.topic, request.queue_id))
             if group is not None and enters_queue(request.sys_flag) and not self._is_deleted(request):
                 _add(group, request)
+                grown[group] = None
         took_s = trio.current_time() - begun_at
-        await write_groups([group for group in groups.values() if group.units])
+        await write_groups([*grown])
         if self._position < self._reput.reput_from_offset:
             await trio.sleep((_SHARE - 1) * took_s)
             return
         for key, group in [*groups.items()]:
             if self._position >= self._queues.lost[key].ends_at:
                 await self._keep_end(group, self._queues.lost[key])
-        self._leave_out_changed(groups)
-        self._put_back(groups)
+        keys = iter([*groups])
+        while piece := list(islice(keys, _PUT_BACK_AT_ONCE)):
+            self._leave_out_changed(groups)
+            self._put_back(piece, groups)
+            await trio.lowlevel.checkpoint()
         if groups:
             await trio.sleep(_GATHER_S)
 
@@ -205,9 +225,11 @@ class QueueRebuildService:
             await group.queue.create_file_in_thread()
             group.next = end
 
-    def _put_back(self, groups: dict[QueueKey, UnitGroup]) -> None:
-        """Put back the queues that are where dispatch is. Nothing waits in here."""
-        for key, group in [*groups.items()]:
+    def _put_back(self, keys: list[QueueKey], groups: dict[QueueKey, UnitGroup]) -> None:
+        """Put back those of these queues that are where dispatch is, which goes on only behind this."""
+        for key in keys:
+            if (group := groups.get(key)) is None:
+                continue
             lost = self._queues.lost[key]
             passed_over = max(self._reput.reput_from_offset, lost.ends_at)
             has_files = bool(group.queue.queue.files)

@@ -112,7 +112,7 @@ class ReputMessageService:
                     self._flags.fail_dispatch(error)
 
     async def _dispatch(self) -> None:
-        self._put_aside()
+        await self._put_all_aside()
         begun_at = trio.current_time()
         while (this := self._next_round()) is not None:
             for plan in this.plans:
@@ -120,7 +120,7 @@ class ReputMessageService:
             self._finish(this)
             if self._finish_start is None:
                 self._flags.release_dispatch()
-            self._put_aside()
+            await self._put_all_aside()
             if this.end >= self._confirm_offset():
                 break
             took_s = trio.current_time() - begun_at
@@ -144,8 +144,15 @@ class ReputMessageService:
             else:
                 self._finish(this)
 
+    async def _put_all_aside(self) -> None:
+        while self._put_aside():
+            await trio.lowlevel.checkpoint()
+
     def _put_aside(self, *, misfits: bool = False) -> bool:
-        """Whether a builder has put aside what lost its files, or with ``misfits`` does not fit: all else can go on."""
+        """Whether a builder has put aside some of what lost its files, or with ``misfits`` does not fit.
+
+        All else can go on.
+        """
         taken = [builder.put_aside(misfits=misfits) for builder in self._builders]
         return any(taken)
 
