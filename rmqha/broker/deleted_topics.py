@@ -12,35 +12,15 @@ deleted there stays so. RocketMQ reads neither.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
-from rmqha.codec.queue_table import decode_ends, decode_number, decode_topic
-from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
+from rmqha.codec.deleted_topic import DeletedTopic
+from rmqha.store.consume_queue_table import ConsumeQueueTable
 
 DELETED_QUEUES_MAX: Final = 65_536
 """Queues of topics that were deleted, and of which the log still holds messages: more are not deleted."""
 _QUEUE_SIZE: Final = len("2147483647:72057594037927936,")
 _ENTRY_SIZE: Final = len('"":{"before":9223372036854775807,"queues":{}},')
-_OFFSET_MAX: Final = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class DeletedTopic:
-    """One topic, which may have been made again since."""
-
-    before: int
-    """None of its messages that are deleted lies at or behind this offset of the log."""
-    ends: Mapping[int, int]
-    """By queue: no message before this one is there any more."""
-
-    def keys(self, topic: str) -> dict[QueueKey, int]:
-        """The ends by queue of a store."""
-        return {(topic, queue_id): end for queue_id, end in self.ends.items()}
-
-    def to_json(self) -> dict[str, Any]:
-        """An entry of ``deletedTopics``."""
-        return {"before": self.before, "queues": dict(self.ends)}
 
 
 class DeletedTopics:
@@ -146,26 +126,3 @@ class DeletedTopics:
         """The members ``deletedTopics`` and ``deletedBefore``, where there is anything to tell."""
         members = {"deletedTopics": dict(self._table), "deletedBefore": self.forgotten_before}
         return {name: value for name, value in members.items() if value}
-
-
-def decode_deleted(value: object) -> dict[str, DeletedTopic]:
-    """The member ``deletedTopics`` of a table of topics.
-
-    Raises:
-        AttributeError, KeyError, TypeError, ValueError: it is none.
-    """
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise TypeError("deletedTopics are no object")
-    return {
-        decode_topic(topic): DeletedTopic(
-            decode_number(entry["before"], limit=_OFFSET_MAX), decode_ends(entry["queues"])
-        )
-        for topic, entry in value.items()
-    }
-
-
-def decode_before(value: object) -> int:
-    """The member ``deletedBefore``. Raises ValueError: it is none."""
-    return 0 if value is None else decode_number(value, limit=_OFFSET_MAX)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rmqha.broker.deleted_topics import DeletedTopic, decode_before, decode_deleted
+from rmqha.codec.deleted_topic import DeletedTopic, decode_before, decode_deleted
 from rmqha.codec.route import PERM_READ, PERM_WRITE
 from rmqha.errors import RemoteProtocolError
 

@@ -42,6 +42,9 @@ Exit codes: 0 done, 1 the log is damaged or the job failed (nothing was written)
 @click.option("--from-offset", type=click.IntRange(0), help="First physical offset; for the first run only.")
 @click.option("--to-offset", type=click.IntRange(0), help="Physical offset before which to end.")
 @click.option("--system-topics", is_flag=True, help="Also scheduled, half, retry and dead-letter topics.")
+@click.option(
+    "--include-deleted", is_flag=True, help="Also messages whose topic was deleted, while the log holds them."
+)
 @click.option("--columns", metavar="A,B,...", help="Only these columns, see docs/replay.md.")
 @click.option("--decompress", is_flag=True, help="Write bodies inflated.")
 @click.option("--format", "output_format", type=click.Choice(["parquet", "json"]), default="parquet", show_default=True)
@@ -104,6 +107,7 @@ def _options(store: str, out: str, **options: Any) -> "ReplayOptions":
         starting_timestamp_ms=options["since"],
         ending_timestamp_ms=options["until"],
         include_system_topics=options["system_topics"],
+        include_deleted=options["include_deleted"],
         check_crc=not options["no_crc"],
         on_corrupt=OnCorrupt(options["on_corrupt"]),
         decompress=options["decompress"],

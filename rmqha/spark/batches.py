@@ -33,4 +33,5 @@ def iter_batches(
     log = open_log(path_or_uri)
     begin, end = log.range_of(options)
     report.begin = report.next = begin
-    yield from decode(log.filesystem, log.splits(begin, end, split_bytes=sys.maxsize), options, report=report)
+    splits, deleted = log.splits(begin, end, split_bytes=sys.maxsize), log.deleted(options)
+    yield from decode(log.filesystem, splits, options, deleted=deleted, report=report)

@@ -7,6 +7,7 @@ from pyarrow import fs
 
 from rmqha.errors import ConfigError
 from rmqha.spark.decoder import Split
+from rmqha.spark.deleted import Deleted, read_deleted
 from rmqha.spark.ledger import find_ledger, open_ledger
 from rmqha.spark.log_end import LogEnd, find_log_end
 from rmqha.spark.options import SPLIT_BYTES, ReadOptions
@@ -41,6 +42,10 @@ class CommitLog:
     def filesystem(self) -> fs.FileSystem:
         """Opened anew: it does not travel to other processes."""
         return open_filesystem(self.uri)[0]
+
+    def deleted(self, options: ReadOptions) -> Deleted:
+        """Messages that are not to be delivered, as it is now. Raises StoreError: see :func:`read_deleted`."""
+        return {} if options.include_deleted else read_deleted(*open_filesystem(self.uri))
 
     def splits(self, begin: int, end: int, *, split_bytes: int = SPLIT_BYTES) -> Iterator[Split]:
         """Cut ``[begin, end)`` at file ends and every ``split_bytes``; any cut is good, ``begin`` is a start."""

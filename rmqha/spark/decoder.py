@@ -18,6 +18,7 @@ from rmqha.errors import CorruptLogError
 from rmqha.spark import entries, fields, gather, schema
 from rmqha.spark.bodies import inflate_batch
 from rmqha.spark.columns import Rows
+from rmqha.spark.deleted import Deleted, shown_rows
 from rmqha.spark.lane_walk import Positions, Walk, walk
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.records import Verdict, crc32, find_next, foreign_record, judge, open_at
@@ -54,24 +55,25 @@ class Split:
 
 
 def decode(
-    filesystem: fs.FileSystem, splits: Iterable[Split], options: ReadOptions, *, report: ReadReport
+    filesystem: fs.FileSystem, splits: Iterable[Split], options: ReadOptions, *, deleted: Deleted, report: ReadReport
 ) -> Iterator[pa.RecordBatch]:
-    """The wanted messages of these splits, in their order; the report is complete at the end.
+    """The wanted messages of these splits, but those that are deleted, in their order; then the report is complete.
 
     Raises:
         CorruptLogError: damage, and ``on_corrupt`` is ``fail``.
         StoreError: a file holds another format.
     """
     for split in splits:
-        yield from _SplitDecoder(split, options, report).batches(filesystem)
+        yield from _SplitDecoder(split, options, deleted, report).batches(filesystem)
         if report.corrupt and options.on_corrupt is OnCorrupt.STOP:
             return
 
 
 class _SplitDecoder:
-    def __init__(self, split: Split, options: ReadOptions, report: ReadReport) -> None:
+    def __init__(self, split: Split, options: ReadOptions, deleted: Deleted, report: ReadReport) -> None:
         self._split = split
         self._options = options
+        self._deleted = deleted
         self._report = report
         self._schema = schema.select(options.columns)
         self._stopped = False
@@ -171,6 +173,8 @@ class _SplitDecoder:
 
     def _select(self, rows: Rows) -> Rows:
         wanted = select_rows(rows.fields, rows.topics, self._options)
+        if self._deleted and not rows.are_bare:
+            wanted &= shown_rows(rows.fields, rows.topics, self._deleted)
         if not wanted.all():
             rows = rows.take(np.flatnonzero(wanted))
         if self._options.keys is not None or self._options.tags is not None:

@@ -61,6 +61,8 @@ class ReadOptions:
             are taken as ascending: the time is turned into a physical offset once, rows are not compared.
         ending_timestamp_ms: end before the first record stored at or after this time.
         include_system_topics: also deliver scheduled, half, retry, dead-letter and other topics of the broker.
+        include_deleted: also deliver messages whose topic was deleted, as long as the log holds them. A copy of the log
+            without the store's ``config/topics.json`` does not tell which these are.
         check_crc: verify each delivered body.
         on_corrupt: fail (CorruptLogError), skip to the next good record, or stop there; see ``ReadReport.corrupt``.
         decompress: deliver bodies inflated; bit 0 of ``sysFlag`` then says whether ``body`` *still* is compressed.
@@ -79,6 +81,7 @@ class ReadOptions:
     starting_timestamp_ms: int | None = None
     ending_timestamp_ms: int | None = None
     include_system_topics: bool = False
+    include_deleted: bool = False
     check_crc: bool = True
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
     decompress: bool = False

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow as pa
 from rmqha.errors import StoreError
 from rmqha.spark.commit_log import CommitLog, without_range
 from rmqha.spark.decoder import Split, decode
+from rmqha.spark.deleted import Deleted
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.position import Position
 from rmqha.spark.report import ReadReport
@@ -28,6 +29,7 @@ class LogTask:
     uri: str
     splits: tuple[Split, ...]
     options: ReadOptions
+    deleted: Deleted = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -44,10 +46,11 @@ def plan_tasks(
     """
     if options.on_corrupt is OnCorrupt.STOP:
         splits = tuple(log.splits(begin, end, split_bytes=max(1, end - begin)))
-        return [LogTask(log.uri, splits, without_range(options))] if splits else []
+        return [LogTask(log.uri, splits, without_range(options), log.deleted(options))] if splits else []
     size = max(1, min(split_bytes, math.ceil((end - begin) / tasks_min)))
     groups = _pack(log.splits(begin, end, split_bytes=size), size)
-    return [LogTask(log.uri, group, without_range(options)) for group in groups]
+    deleted = log.deleted(options)
+    return [LogTask(log.uri, group, without_range(options), deleted) for group in groups]
 
 
 def _pack(splits: Iterable[Split], size: int) -> Iterator[tuple[Split, ...]]:
@@ -73,7 +76,7 @@ def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = Tr
     report.begin = task.splits[0].begin
     for split in task.splits:
         try:
-            yield from decode(filesystem, (split,), task.options, report=report)
+            yield from decode(filesystem, (split,), task.options, deleted=task.deleted, report=report)
         except FileNotFoundError as error:
             lost = f"physical offsets [{split.begin}, {split.end}) were deleted before they were read: {error}"
             if fail_on_data_loss:

@@ -210,6 +210,7 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "checkCrc": _check_crc,
     "onCorrupt": _on_corrupt,
     "includeSystemTopics": _bool,
+    "includeDeleted": _bool,
     "decompress": _bool,
     "maxInflatedBytes": _bytes,
 }
@@ -226,6 +227,7 @@ _READ: Final = {
     "checkCrc": "check_crc",
     "onCorrupt": "on_corrupt",
     "includeSystemTopics": "include_system_topics",
+    "includeDeleted": "include_deleted",
     "decompress": "decompress",
     "maxInflatedBytes": "inflated_bytes_max",
 }

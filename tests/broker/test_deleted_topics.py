@@ -8,12 +8,13 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker import topic_config_manager
-from rmqha.broker.deleted_topics import DeletedTopic, DeletedTopics, decode_deleted
+from rmqha.broker.deleted_topics import DeletedTopics
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.cli.store_place import deleted_queues
 from rmqha.codec import java_json
 from rmqha.codec.admin_headers import CreateTopicRequestHeader, TopicRequestHeader
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.deleted_topic import DeletedTopic, decode_deleted
 from rmqha.codec.headers import QueryConsumerOffsetRequestHeader, encode_header
 from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand

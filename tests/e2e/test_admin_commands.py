@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from rmqha.client import open_consumer
+from rmqha.spark import iter_batches
 from tests.e2e.commands import rmqha
 from tests.e2e.conftest import Pair
 from tests.e2e.name_servers import RmqhaNameServer
@@ -43,6 +44,8 @@ async def test_an_operator_makes_a_topic_finds_its_messages_sets_a_group_back_an
         assert (deleted["topic"], deleted["messages"]) == ("orders", 10)
         assert "orders" not in [one["topic"] for one in await told("topics", "list", "-b", pair.master.address)]
         assert (await rmqha("topics", "describe", "orders", "-b", server.address))[0] == 1
+        left = [row for batch in iter_batches(str(pair.master.store)) for row in batch.to_pylist()]
+        assert "orders" not in {row["topic"] for row in left}, "nor does a replay bring it back"
     finally:
         server.close()
 

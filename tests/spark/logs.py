@@ -17,10 +17,13 @@ def record(
     sys_flag: int = 0,
     stored_ms: int = 1_700_000_000_000,
     queue_id: int = 0,
+    queue_offset: int = 0,
 ) -> bytes:
     crc = zlib.crc32(body) & 0x7FFFFFFF if body else 0
     size = 91 + len(body) + len(topic) + len(properties)
-    head = struct.pack(">IIIiiqqiq", size, 0xDAA320A7, crc, queue_id, 0, 0, position, sys_flag, stored_ms - 5)
+    head = struct.pack(
+        ">IIIiiqqiq", size, 0xDAA320A7, crc, queue_id, 0, queue_offset, position, sys_flag, stored_ms - 5
+    )
     host = bytes([127, 0, 0, 1]) + struct.pack(">i", 10911)
     tail = bytes([len(topic)]) + topic + struct.pack(">h", len(properties)) + properties
     return head + host + struct.pack(">q", stored_ms) + host + struct.pack(">iqi", 0, 0, len(body)) + body + tail

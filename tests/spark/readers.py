@@ -23,5 +23,6 @@ def split_offsets(root: Path, split_bytes: int, **options: Any) -> tuple[list[in
     """The same, read in splits of this size."""
     log, report = open_log(str(root)), ReadReport()
     splits = log.splits(log.min_offset, log.end, split_bytes=split_bytes)
-    batches = decode(log.filesystem, splits, ReadOptions(**options), report=report)
+    read_options = ReadOptions(**options)
+    batches = decode(log.filesystem, splits, read_options, deleted=log.deleted(read_options), report=report)
     return [row["physicalOffset"] for batch in batches for row in batch.to_pylist()], report

@@ -80,6 +80,6 @@ def test_any_split_gives_the_same_messages(name: str, split_bytes: int, tmp_path
     log = open_log(str(stores.unpack(name, tmp_path)))
     splits = list(log.splits(log.min_offset, log.end, split_bytes=split_bytes))
     report = ReadReport()
-    batches = list(decode(log.filesystem, splits, ALL, report=report))
+    batches = list(decode(log.filesystem, splits, ALL, deleted={}, report=report))
     offsets = [row["physicalOffset"] for row in rows_of(batches)]
     assert offsets == [wanted["physicalOffset"] for wanted in stores.expected_messages(name)]

@@ -24,6 +24,8 @@ _NOT_KEPT: Final = {
     "check_crc",
 }
 """Options that may differ from run to run without changing what the output as a whole means."""
+_NEWER_OPTIONS: Final = {"include_deleted": False}
+"""Of which older manifests know nothing."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def decode(data: bytes, *, path: str) -> Manifest:
         anchor = Anchor(**value["anchor"]) if value["anchor"] else None
         end = Position(value["range"]["end"], anchor, value.get("blankTo"))
         files = tuple(OutputFile(**file) for file in value["files"])
-        return Manifest(value["range"]["begin"], end, value["options"], files)
+        return Manifest(value["range"]["begin"], end, _NEWER_OPTIONS | value["options"], files)
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(
             f"{path} is no manifest of rmqha replay ({error!r}); restore it or choose another --out"

@@ -1,0 +1,52 @@
+"""Which messages of a log are deleted: rmqha's brokers note it beside their topics, while the log still holds them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import fs
+
+from rmqha.codec import java_json
+from rmqha.codec.deleted_topic import DeletedTopic, decode_deleted
+from rmqha.errors import RemoteProtocolError, StoreError
+from rmqha.spark.fields import Fields, Mask
+
+Deleted = Mapping[str, DeletedTopic]
+"""By topic."""
+_INNER: Final = ("commitlog", "data")
+
+
+def read_deleted(filesystem: fs.FileSystem, path: str) -> Deleted:
+    """What is deleted of the store whose root, log or DLedger member this is; nothing if no table of topics is there.
+
+    Raises:
+        StoreError: the table cannot be understood, and messages that are deleted would be taken for others.
+    """
+    root = path
+    while root.rpartition("/")[2] in _INNER or root.rpartition("/")[2].startswith("dledger-"):
+        root = root.rpartition("/")[0]
+    table = f"{root}/config/topics.json"
+    try:
+        with filesystem.open_input_stream(table) as stream:
+            return decode_deleted(java_json.loads(stream.read()).get("deletedTopics"))
+    except FileNotFoundError:
+        return {}
+    except (RemoteProtocolError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise StoreError(
+            f"{table} does not say which topics are deleted: {error!r:.200}; start the broker, which repairs it, or "
+            "include what is deleted (includeDeleted, --include-deleted)"
+        ) from None
+
+
+def shown_rows(fields: Fields, topics: pa.DictionaryArray, deleted: Deleted) -> Mask:
+    """Rows that are not deleted."""
+    shown = np.ones(len(topics), np.bool_)
+    for code, topic in enumerate(topics.dictionary.to_pylist()):
+        if (one := deleted.get(topic.decode())) is None:
+            continue
+        rows = np.flatnonzero(topics.indices.to_numpy() == code)
+        ends = np.array([one.ends.get(queue_id, 0) for queue_id in fields.column("queue_id")[rows].tolist()], np.int64)
+        is_before = fields.column("physical_offset")[rows] < one.before
+        shown[rows] = ~(is_before & (fields.column("queue_offset")[rows] < ends))
+    return shown

@@ -1,0 +1,76 @@
+"""What an operator deleted is not delivered, while the log still holds it; what came after it is."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rmqha.codec import java_json
+from rmqha.codec.deleted_topic import DeletedTopic
+from rmqha.errors import StoreError
+from tests.spark.logs import LogWriter
+from tests.spark.readers import offsets, split_offsets
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogWriter:
+    """Ten messages in two queues each of two topics, in turn: one topic is deleted after six of them."""
+    writer = LogWriter(tmp_path)
+    for number in range(20):
+        topic = b"kept" if number % 2 else b"gone"
+        writer.append(b"x", topic=topic, queue_id=number // 2 % 2, queue_offset=number // 4)
+    delete(tmp_path, {"gone": DeletedTopic(writer.offsets[12], {0: 3, 1: 3})})
+    return writer
+
+
+def delete(root: Path, topics: dict[str, DeletedTopic]) -> None:
+    (root / "config").mkdir(exist_ok=True)
+    table = {"topicConfigTable": {}, "deletedTopics": topics}
+    (root / "config" / "topics.json").write_text(java_json.dumps(table))
+
+
+def numbers(log: LogWriter, found: list[int]) -> list[int]:
+    return [log.offsets.index(offset) for offset in found]
+
+
+REST = [number for number in range(20) if number % 2 or number >= 12]
+
+
+@pytest.mark.parametrize("inner", ["", "commitlog"])
+def test_what_is_deleted_is_left_out(log: LogWriter, inner: str) -> None:
+    assert numbers(log, offsets(log.root / inner)) == REST
+    assert numbers(log, offsets(log.root / inner, topics=("gone",))) == [12, 14, 16, 18]
+    assert offsets(log.root / inner, include_deleted=True) == log.offsets
+
+
+def test_any_split_leaves_out_the_same(log: LogWriter) -> None:
+    found, _ = split_offsets(log.root, 300)
+    assert numbers(log, found) == REST
+
+
+def test_both_bounds_count(log: LogWriter) -> None:
+    """A queue that the deletion did not know, and what lies behind it, are there."""
+    delete(log.root, {"gone": DeletedTopic(log.offsets[12], {0: 3})})
+    assert numbers(log, offsets(log.root, topics=("gone",))) == [2, 6, 10, 12, 14, 16, 18]
+    delete(log.root, {"gone": DeletedTopic(log.offsets[8], {0: 100, 1: 100})})
+    assert numbers(log, offsets(log.root, topics=("gone",))) == [8, 10, 12, 14, 16, 18]
+
+
+def test_no_table_says_that_nothing_is_deleted(log: LogWriter) -> None:
+    (log.root / "config" / "topics.json").unlink()
+    assert offsets(log.root) == log.offsets
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7", "{", '{"deletedTopics":[]}', '{"deletedTopics":{"a":{"before":-1,"queues":{}}}}']
+)
+def test_a_table_that_nobody_understands_is_an_error(log: LogWriter, text: str) -> None:
+    (log.root / "config" / "topics.json").write_text(text)
+    with pytest.raises(StoreError, match="does not say which topics are deleted"):
+        offsets(log.root)
+    assert offsets(log.root, include_deleted=True) == log.offsets
+
+
+def test_a_table_of_rocketmq_deletes_nothing(log: LogWriter) -> None:
+    (log.root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"gone": {}}}))
+    assert offsets(log.root) == log.offsets
