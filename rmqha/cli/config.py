@@ -1,15 +1,12 @@
 """``rmqha config``: what a broker.conf says, before a broker is started with it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from rmqha.cli.lazy import LazyGroup
 from rmqha.cli.options import settings_option
-
-if TYPE_CHECKING:
-    from rmqha.config import BrokerConfig
 
 COMMANDS: Final = {
     "check": ("rmqha.cli.config:check", "Say what is wrong with broker.conf files."),
@@ -41,12 +38,13 @@ def check(ctx: click.Context, files: tuple[Path, ...]) -> None:
     Problems and notes go to stderr, one verdict for each file to stdout. With aclEnable the accounts in
     rocketmqHome/conf are read as well.
     """
+    from rmqha.cli.broker_conf import load_with_accounts  # noqa: PLC0415
     from rmqha.errors import ConfigError  # noqa: PLC0415
 
     failed = False
     for path in files:
         try:
-            loaded, notes = _load_with_accounts(path)
+            loaded, notes = load_with_accounts(path)
         except ConfigError as error:
             failed = True
             for problem in error.problems:
@@ -59,27 +57,6 @@ def check(ctx: click.Context, files: tuple[Path, ...]) -> None:
             click.echo(f"{path}: good, {role} {loaded.broker_name} on port {loaded.listen_port}")
     if failed:
         ctx.exit(2)
-
-
-def _load_with_accounts(path: Path) -> "tuple[BrokerConfig, tuple[str, ...]]":
-    """The configuration and its notes, those about accounts among them.
-
-    Raises:
-        ConfigError: a broker could not be started with it.
-    """
-    from rmqha.config import load_config  # noqa: PLC0415
-
-    loaded = load_config(path)
-    notes = loaded.notes
-    if loaded.acl_enable:
-        from rmqha.broker.acl.plain_acl import read_plain_acl  # noqa: PLC0415
-
-        notes += read_plain_acl(loaded.rocketmq_home).notes
-    if loaded.acl_credentials_path:
-        from rmqha.remoting.credentials import read_credentials  # noqa: PLC0415
-
-        read_credentials(loaded.acl_credentials_path)
-    return loaded, notes
 
 
 @click.command()

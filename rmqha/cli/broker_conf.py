@@ -1,0 +1,25 @@
+"""A broker.conf with all that a start reads beside it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rmqha.broker.acl.plain_acl import read_plain_acl
+from rmqha.config import BrokerConfig, load_config
+from rmqha.remoting.credentials import read_credentials
+
+
+def load_with_accounts(
+    path: Path | None, settings: Mapping[str, str] | None = None
+) -> tuple[BrokerConfig, tuple[str, ...]]:
+    """The configuration and its notes, those about accounts among them; ``settings`` win over the file.
+
+    Raises:
+        ConfigError: a broker could not be started with it.
+    """
+    loaded = load_config(path, settings)
+    notes = loaded.notes
+    if loaded.acl_enable:
+        notes += read_plain_acl(loaded.rocketmq_home).notes
+    if loaded.acl_credentials_path:
+        read_credentials(loaded.acl_credentials_path)
+    return loaded, notes

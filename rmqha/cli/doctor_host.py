@@ -1,0 +1,203 @@
+"""``rmqha doctor``: what the machine grants a broker. Nothing is changed."""
+
+import ctypes
+import errno
+import os
+import resource
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from rmqha.broker.main import max_map_count, with_descriptors
+from rmqha.cli.finding import FAIL, OK, WARN, Finding
+from rmqha.cli.status_text import human_bytes
+from rmqha.config import BrokerConfig
+from rmqha.errors import StoreError
+from rmqha.store.os_disk import OsDisk
+
+Findings = Iterator[Finding]
+
+_FILES_WANTED: Final = 4096
+"""Of the store, open at a time: more would bring little."""
+_MAPS_WANTED: Final = 65_530
+_SEGMENTS_WANTED: Final = 3
+_FUTURE_S: Final = 5.0
+_TIME_ERROR: Final = 5
+"""adjtimex: the clock is not synchronized."""
+_TIMEX_SIZE: Final = 512
+"""More than struct timex takes."""
+_FAST_PORT_DISTANCE: Final = 2
+"""RocketMQ's clients and slaves use that port, too."""
+_LIBRARIES: Final = ("rmqha", "trio", "click", "structlog")
+_EXTRAS: Final = {
+    "isal": "CRCs take longer: pip install 'rmqha[fast]'",
+    "lz4": "bodies that producers compressed by LZ4 are not read by commands: pip install 'rmqha[compression]'",
+    "zstandard": "bodies that producers compressed by zstd are not read by commands: pip install 'rmqha[compression]'",
+}
+
+
+def check_limits(config: BrokerConfig) -> Findings:
+    """How many files, connections and maps there may be."""
+    lowered, open_files = with_descriptors(config)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    shown = "any number of" if hard == resource.RLIM_INFINITY else f"{hard:,}"
+    what = f"{shown} open files and connections; of the store {open_files:,} files at a time"
+    told = "raise ulimit -Hn here, LimitNOFILE= of a systemd unit: 65536 or more"
+    if lowered.max_connections < config.max_connections:
+        fewer = f", so {lowered.max_connections:,} of maxConnections={config.max_connections:,} are taken"
+        yield Finding(WARN, "files", what + fewer, told)
+    elif open_files < _FILES_WANTED:
+        yield Finding(WARN, "files", what, told)
+    else:
+        yield Finding(OK, "files", what)
+    maps = max_map_count()
+    few = maps < _MAPS_WANTED
+    yield Finding(WARN if few else OK, "maps", f"{maps:,} maps", "sysctl vm.max_map_count=262144" if few else "")
+
+
+def check_clock(log_directory: str) -> Findings:
+    """Whether the clock is kept right, and is not behind what was written."""
+    if _is_synchronized() is False:
+        told = "run chrony, ntpd or systemd-timesyncd: store times, delays and retention follow the clock"
+        yield Finding(WARN, "clock", "it is not synchronized, says the kernel", told)
+    else:
+        yield Finding(OK, "clock", time.strftime("%Y-%m-%d %H:%M:%S %z"))
+    ahead_s = _newest_write_s(log_directory) - time.time()
+    if ahead_s > _FUTURE_S:
+        told = "set the clock right before the broker is started"
+        yield Finding(FAIL, "clock", f"it is {ahead_s:,.0f} s behind the last write of the log", told)
+
+
+def _is_synchronized() -> bool | None:
+    """None: the kernel does not tell."""
+    try:
+        state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_SIZE))
+    except (AttributeError, OSError):
+        return None
+    return None if state < 0 else state != _TIME_ERROR
+
+
+def _newest_write_s(log_directory: str) -> float:
+    try:
+        return max((path.stat().st_mtime for path in Path(log_directory).iterdir()), default=0.0)
+    except OSError:
+        return 0.0
+
+
+def check_disk(config: BrokerConfig) -> Findings:
+    """Room where the log is."""
+    at = _existing(config.store_path_commit_log)
+    try:
+        usage = OsDisk().usage(str(at))
+    except StoreError as error:
+        yield Finding(FAIL, "disk", str(error))
+        return
+    what = f"{at}: {human_bytes(usage.available)} free, {usage.used_percent} % used"
+    segment = config.mapped_file_size_commit_log
+    if usage.read_only:
+        yield Finding(FAIL, "disk", f"{at} is read-only", "mount it for writing")
+    elif usage.used_percent >= config.disk_space_warning_level_ratio:
+        refused = f": diskSpaceWarningLevelRatio={config.disk_space_warning_level_ratio} refuses sends"
+        yield Finding(FAIL, "disk", what + refused, "make room")
+    elif usage.available < _SEGMENTS_WANTED * segment:
+        few = f", less than {_SEGMENTS_WANTED} segments of mappedFileSizeCommitLog={segment}"
+        yield Finding(FAIL, "disk", what + few, "make room, or set smaller segments for a new store")
+    elif usage.used_percent >= config.disk_max_used_space_ratio:
+        early = f": above diskMaxUsedSpaceRatio={config.disk_max_used_space_ratio} expired files go at any hour"
+        yield Finding(WARN, "disk", what + early, "make room, or keep messages for less time (fileReservedTime)")
+    else:
+        yield Finding(OK, "disk", what)
+
+
+def check_store(config: BrokerConfig, *, is_running: bool) -> Findings:
+    """Whether this user may use the directories of the store; ``is_running``: its broker does already."""
+    for path in dict.fromkeys((config.store_path_root_dir, config.store_path_commit_log)):
+        at = _existing(path)
+        if not at.is_dir():
+            yield Finding(FAIL, "store", f"{at} is no directory", "name another storePathRootDir, or remove it")
+        elif not os.access(at, os.R_OK | os.W_OK | os.X_OK):
+            owner = at.stat()
+            told = f"chown it, or run as its owner (uid {owner.st_uid}; this is uid {os.geteuid()})"
+            yield Finding(FAIL, "store", f"{at} cannot be read and written", told)
+        elif stranger := _not_ours(at if at == Path(path) else None):
+            told = f"chown -R the store to the user that runs the broker (this is uid {os.geteuid()})"
+            yield Finding(FAIL, "store", f"{stranger} cannot be read and written", told)
+        else:
+            use = "in use by its broker, which runs" if is_running else "there" if at == Path(path) else "can be made"
+            yield Finding(OK, "store", f"{path}: {use}")
+
+
+def _existing(path: str) -> Path:
+    """The path, or the nearest above it that is there."""
+    found = Path(path).absolute()
+    while not found.exists() and found != found.parent:
+        found = found.parent
+    return found
+
+
+def _not_ours(directory: Path | None) -> str:
+    """A file of the directory that this user may not use."""
+    for path in sorted(directory.iterdir()) if directory is not None else ():
+        if not os.access(path, os.R_OK | os.W_OK):
+            return str(path)
+    return ""
+
+
+def check_ports(config: BrokerConfig, *, is_running: bool) -> Findings:
+    """Whether they are free, or taken by the broker of this store, which runs."""
+    ports = [("listenPort", config.bind_address, config.listen_port)]
+    if config.listen_port > _FAST_PORT_DISTANCE:
+        fast = config.listen_port - _FAST_PORT_DISTANCE
+        ports.append((f"listenPort - {_FAST_PORT_DISTANCE}", config.bind_address, fast))
+    if not config.enable_dleger_commit_log:
+        ports.append(("haListenPort", config.ha_bind_address, config.ha_listen_port))
+    for key, host, port in ports:
+        if port == 0:
+            continue
+        problem = "" if is_running else _why_not_free(host, port)
+        told = "stop what listens there ('ss -ltnp' says what), or set another port"
+        used = ": taken by the broker, which runs" if is_running else ""
+        what = f"{key} {host}:{port}"
+        yield Finding(FAIL, "ports", f"{what}: {problem}", told) if problem else Finding(OK, "ports", what + used)
+
+
+def _why_not_free(host: str, port: int) -> str:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return "is taken"
+        if error.errno == errno.EADDRNOTAVAIL:
+            return "is no address of this machine"
+        return error.strerror or str(error)
+    return ""
+
+
+def check_software(config: BrokerConfig) -> Findings:
+    """Versions, and extras that would serve."""
+    libraries = ", ".join(f"{name} {_version(name)}" for name in _LIBRARIES)
+    python = f"{sys.implementation.name} {sys.version.split()[0]}"
+    yield Finding(OK, "software", f"{libraries}, {python} at {sys.executable}")
+    for name, otherwise in _EXTRAS.items():
+        if not _version(name):
+            yield Finding(OK, "software", f"without {name}: {otherwise}")
+    if config.acl_enable and not _version("PyYAML"):
+        yield Finding(FAIL, "software", "aclEnable needs PyYAML", "pip install 'rmqha[acl]'")
+    if shutil.which("rmqha") is None:
+        yield Finding(WARN, "software", "the command rmqha is not on the PATH", "a unit has to name its whole path")
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

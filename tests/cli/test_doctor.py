@@ -1,0 +1,186 @@
+"""`rmqha doctor`: each check finds what it is there for, and nothing else."""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rmqha.cli import doctor_host, doctor_peers
+from rmqha.cli.finding import Finding
+from rmqha.cli.main import run
+from rmqha.codec.codes import RequestCode
+from rmqha.config import BrokerConfig, load_config
+from rmqha.store.disk import DiskUsage
+from rmqha.store.os_disk import OsDisk
+from tests.cli.fake_brokers import FakeBrokers, answer, runtime
+
+Output = pytest.CaptureFixture[str]
+RUNTIME, CLUSTER = RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_CLUSTER_INFO
+
+
+def config(directory: Path | None = None, **settings: str) -> BrokerConfig:
+    root = {"storePathRootDir": str(directory)} if directory is not None else {}
+    return load_config(None, {"brokerName": "a", "listenPort": "0", "haListenPort": "0"} | root | settings)
+
+
+def levels(findings: Iterable[Finding]) -> list[tuple[str, str]]:
+    return [(finding.level, finding.what) for finding in findings if finding.level != "ok"]
+
+
+@contextmanager
+def listening() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_few_files_and_maps_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqha.broker.main.raise_files_limit", lambda: 1024)
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1024, 1024))
+    monkeypatch.setattr(doctor_host, "max_map_count", lambda: 1000)
+    (files, about_files), (maps, about_maps) = levels(doctor_host.check_limits(config()))
+    assert (files, maps) == ("warn", "warn")
+    assert about_files.startswith("1,024 open files and connections")
+    assert about_maps == "1,000 maps"
+    monkeypatch.setattr("rmqha.broker.main.raise_files_limit", lambda: None)
+    monkeypatch.setattr(doctor_host, "max_map_count", lambda: 1_000_000)
+    assert levels(doctor_host.check_limits(config())) == []
+
+
+def test_a_clock_behind_the_log_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_host, "_is_synchronized", lambda: True)
+    segment = tmp_path / f"{0:020}"
+    segment.touch()
+    assert levels(doctor_host.check_clock(str(tmp_path))) == []
+    os.utime(segment, (0, time.time() + 3600))
+    ((level, what),) = levels(doctor_host.check_clock(str(tmp_path)))
+    assert (level, "s behind the last write" in what) == ("fail", True)
+    monkeypatch.setattr(doctor_host, "_is_synchronized", lambda: False)
+    ((level, what),) = levels(doctor_host.check_clock(str(tmp_path / "nowhere")))
+    assert (level, "not synchronized" in what) == ("warn", True)
+
+
+@pytest.mark.parametrize(
+    ("usage", "level", "said"),
+    [
+        (DiskUsage(1 << 40, 1 << 39, 50, read_only=False), None, ""),
+        (DiskUsage(1 << 40, 1 << 39, 76, read_only=False), "warn", "diskMaxUsedSpaceRatio=75"),
+        (DiskUsage(1 << 40, 1 << 39, 90, read_only=False), "fail", "diskSpaceWarningLevelRatio=90 refuses sends"),
+        (DiskUsage(1 << 32, 1 << 31, 50, read_only=False), "fail", "less than 3 segments"),
+        (DiskUsage(1 << 40, 1 << 39, 50, read_only=True), "fail", "is read-only"),
+    ],
+)
+def test_the_disk(
+    usage: DiskUsage, level: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OsDisk, "usage", lambda _disk, _path: usage)
+    found = levels(doctor_host.check_disk(config(tmp_path / "not" / "yet")))
+    assert [one for one, _ in found] == ([] if level is None else [level])
+    assert all(said in what for _, what in found)
+
+
+def test_a_store_of_somebody_else_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert levels(doctor_host.check_store(config(tmp_path / "new"), is_running=False)) == []
+    (tmp_path / "file").touch()
+    ((level, what), *_) = levels(doctor_host.check_store(config(tmp_path / "file"), is_running=False))
+    assert (level, what) == ("fail", f"{tmp_path}/file is no directory")
+    segment = tmp_path / "commitlog" / f"{0:020}"
+    segment.parent.mkdir()
+    segment.touch()
+    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != segment)
+    assert levels(doctor_host.check_store(config(tmp_path), is_running=False)) == [
+        ("fail", f"{segment} cannot be read and written")
+    ]
+    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != tmp_path)
+    ((level, what), *_) = levels(doctor_host.check_store(config(tmp_path), is_running=False))
+    assert (level, what) == ("fail", f"{tmp_path} cannot be read and written")
+
+
+def test_ports_that_are_taken_fail_unless_the_broker_runs() -> None:
+    with listening() as port:
+        taken = config(listenPort=str(port), haListenPort="0")
+        found = levels(doctor_host.check_ports(taken, is_running=False))
+        assert found[0] == ("fail", f"listenPort 127.0.0.1:{port}: is taken")
+        assert levels(doctor_host.check_ports(taken, is_running=True)) == []
+    elsewhere = config(listenPort="0", haListenPort="29999", brokerIP2="192.0.2.1", allowInsecure="true")
+    assert ("fail", "haListenPort 192.0.2.1:29999: is no address of this machine") in levels(
+        doctor_host.check_ports(elsewhere, is_running=False)
+    )
+
+
+def test_what_a_pair_needs_to_know_of_each_other() -> None:
+    ((level, what),) = levels(doctor_peers.check_relations(config()))
+    assert (level, what) == ("warn", "not set: no replica is asked what this master may have lost")
+    assert levels(doctor_peers.check_relations(config(haPeers="10.0.0.2:10912"))) == []
+    slave = config(brokerRole="SLAVE", brokerId="1", haMasterAddress="10.0.0.1:10912")
+    assert levels(doctor_peers.check_relations(slave)) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"broker_id": 1, "role": "SLAVE"}, ""),
+        ({"broker_id": 1, "role": "SLAVE", "broker_name": "b"}, "its brokerName is b, not a"),
+        ({"broker_id": 0}, "it has brokerId 0 as well"),
+        ({"broker_id": 1, "mapped_file_size_commit_log": 1048576}, "its mappedFileSizeCommitLog is 1048576, not"),
+    ],
+)
+def test_peers_are_compared(facts: dict[str, object], said: str, fake_brokers: FakeBrokers) -> None:
+    fake_brokers.answers = {"10.0.0.2:10911": {RUNTIME: runtime(**facts)}}
+    found = levels(doctor_peers.check_peers(config(haPeers="10.0.0.2:10912"), timeout_s=1))
+    assert [level for level, _ in found] == (["fail"] if said else [])
+    assert all(said in what for _, what in found)
+
+
+def test_peers_that_do_not_answer_are_a_warning(fake_brokers: FakeBrokers) -> None:
+    slave = config(brokerRole="SLAVE", brokerId="1", haMasterAddress="10.0.0.1:10912", masterAddress="10.0.0.1:10911")
+    found = levels(doctor_peers.check_peers(slave, timeout_s=1))
+    assert [level for level, _ in found] == ["warn", "warn"]
+    fake_brokers.answers = {"10.0.0.1:10911": {RUNTIME: runtime(role="SLAVE", broker_id=2)}}
+    assert levels(doctor_peers.check_peers(slave, timeout_s=1)) == [("fail", "10.0.0.1:10911: it is a slave")]
+    fake_brokers.answers = {"10.0.0.1:10911": {RUNTIME: answer({"table": {"rmqhaStatus": "{"}})}}
+    assert [level for level, _ in levels(doctor_peers.check_peers(slave, timeout_s=1))] == ["warn", "warn"]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "cluster", "said"),
+    [
+        ({}, "DefaultCluster", ""),
+        ({"0": "127.0.0.1:10911", "1": "10.0.0.2:10911"}, "DefaultCluster", ""),
+        (
+            {"0": "10.0.0.7:10911"},
+            "DefaultCluster",
+            "knows a with brokerId 0 at 10.0.0.7:10911, not at 127.0.0.1:10911",
+        ),
+        ({"1": "10.0.0.7:10911"}, "other", "knows a in cluster other, not DefaultCluster"),
+    ],
+)
+def test_another_broker_in_this_ones_place_is_found_at_the_name_server(
+    addresses: dict[str, str], cluster: str, said: str, fake_brokers: FakeBrokers
+) -> None:
+    known = {"a": {"brokerName": "a", "cluster": cluster, "brokerAddrs": addresses}} if addresses else {}
+    fake_brokers.answers = {"10.0.0.9:9876": {CLUSTER: answer({"brokerAddrTable": known})}}
+    found = levels(
+        doctor_peers.check_name_servers(config(listenPort="10911", namesrvAddr="10.0.0.9:9876"), timeout_s=1)
+    )
+    assert [level for level, _ in found] == (["fail"] if said else [])
+    assert all(said in what for _, what in found)
+
+
+def test_all_is_told_and_counted(tmp_path: Path, capsys: Output) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(f"brokerName=a\nlistenPort=0\nhaListenPort=0\nstorePathRootDir={tmp_path}/s\n")
+    with listening() as port:
+        assert run(["doctor", "-c", str(path), "--set", f"listenPort={port}", "--format", "json"]) == 1
+    findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    failed = [one["what"] for one in findings if one["level"] == "fail"]
+    assert f"listenPort 127.0.0.1:{port}: is taken" in failed
+    run(["doctor", "-c", str(path)])
+    assert capsys.readouterr().out.splitlines()[-1].split()[1] == "failed,"
+    assert not (tmp_path / "s").exists()
+    path.write_text("brokerNmae=a\n")
+    assert run(["doctor", "-c", str(path)]) == 2
