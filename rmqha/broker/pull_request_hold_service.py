@@ -130,9 +130,11 @@ class PullRequestHoldService:
         self._end(hold, arrived=arrived)
 
     def notify_message_arriving(self, topic: str, queue_id: int, queue_end: int) -> None:
-        """The queue now ends at ``queue_end``: pulls that waited for that go on."""
+        """The queue now ends at ``queue_end``: pulls that waited for that go on, or all if it has begun anew."""
         end = self._ends.get((topic, queue_id))
         if end is not None:
+            if queue_end < end.value:
+                end.cut(queue_end)
             self._advance(end, queue_end)
 
     def _advance(self, end: Watermark, queue_end: int) -> None:

@@ -2,6 +2,10 @@
 
 They are grouped by queue, one write a queue. A unit is written only at exactly its QUEUEOFFSET; nothing is ever skipped
 (spec: commitlog §8.2, §9).
+
+A record with the number 0 begins its queue anew, whatever was in it: a RocketMQ master that deletes a topic, and makes
+it again, numbers its messages so, and nothing else in the log tells of that. Masters show what comes from then on, and
+so do slaves of ours: always by the log alone, so each start comes to the same queues.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,6 +20,7 @@ from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.log import Log
+from rmqha.store.outlived import beginning_of
 from rmqha.store.unit_group import UnitGroup, write_groups
 
 logger = structlog.get_logger()
@@ -64,7 +69,7 @@ class CommitLogDispatcherBuildConsumeQueue:
     """Builds ``queues``; see :class:`~rmqha.store.commit_log_dispatcher.CommitLogDispatcher`.
 
     A record that is in its queue already is passed over, and so is one that was deleted with its topic, or of a queue
-    that is lost.
+    that is lost, or from before its queue began anew.
     """
 
     def __init__(self, log: Log, queues: ConsumeQueueTable) -> None:
@@ -92,7 +97,7 @@ class CommitLogDispatcherBuildConsumeQueue:
 
     def _group(self, requests: Iterable[DispatchRequest], *, at_start: bool) -> list[UnitGroup]:
         groups: dict[QueueKey, UnitGroup] = {}
-        pack = UNIT.pack
+        pack, is_repeated = UNIT.pack, False
         for request in requests:
             topic, queue_id, phy_offset, size, tags_code, _, queue_offset, sys_flag, _, _ = request
             if sys_flag and not enters_queue(sys_flag):
@@ -106,14 +111,17 @@ class CommitLogDispatcherBuildConsumeQueue:
                     lost.pass_over(queue_offset, ends_at=phy_offset + size)
                     continue
                 group = groups[key] = UnitGroup(self._queues.find_or_create(topic, queue_id))
-            if queue_offset != group.next and not self._is_acceptable(group, request, at_start=at_start):
+                is_repeated = is_repeated or phy_offset < group.queue.max_physic_offset
+            if (queue_offset != group.next or is_repeated) and not self._is_acceptable(
+                group, request, at_start=at_start
+            ):
                 continue
             group.units += pack(phy_offset, size, tags_code)
             group.next += 1
         return [group for group in groups.values() if group.units]
 
     def _is_acceptable(self, group: UnitGroup, request: DispatchRequest, *, at_start: bool) -> bool:
-        """A record that is not the queue's next: True if the queue begins with it, False for a repeat.
+        """A record that may not be the queue's next: True if it is, or the queue begins with it; False for a repeat.
 
         A queue of which the log holds no message begins wherever the log says: another master may have known
         of a later end, or of none.
@@ -128,19 +136,31 @@ class CommitLogDispatcherBuildConsumeQueue:
         unit = queue.unit(request.queue_offset)
         if unit is not None and unit[:2] == (phy_offset, request.msg_size):
             return False
+        if not group.units and phy_offset < beginning_of(queue, self._log):
+            return False
+        if request.queue_offset == group.next:
+            return True
+        if request.queue_offset == 0 and (group.units or queue.max_physic_offset <= phy_offset):
+            self._begin_again(group, 0)
+            return True
         if not group.units and (not queue.has_units or (not at_start and self._is_gone(queue, request))):
-            if queue.has_units:
-                facts = {"topic": queue.topic, "queue_id": queue.queue_id, "ended_at": group.next}
-                logger.warning("consume_queue.begun_again", **facts, begins_at=request.queue_offset)
-                queue = group.queue = self._queues.begin_again(queue)
-            queue.start_at(request.queue_offset)
-            group.next = request.queue_offset
+            self._begin_again(group, request.queue_offset)
             return True
         self._misfit = queue
         where = f"queue {queue.topic}/{queue.queue_id} ends at {group.next}, this record is its {request.queue_offset}"
         if request.queue_offset > group.next:
             raise CorruptLogError(phy_offset, f"{where}: units before it are missing{_SEE}")
         raise CorruptLogError(phy_offset, f"{where}: that place belongs to another record{_SEE}")
+
+    def _begin_again(self, group: UnitGroup, begins_at: int) -> None:
+        queue = group.queue
+        if queue.has_units or group.units:
+            facts = {"topic": queue.topic, "queue_id": queue.queue_id, "ended_at": group.next, "begins_at": begins_at}
+            hidden = group.next - queue.min_offset_in_queue if queue.has_messages or group.units else 0
+            logger.warning("consume_queue.begun_again", **facts, hidden_messages=hidden)
+            queue = group.queue = self._queues.begin_again(queue)
+        queue.start_at(begins_at)
+        group.next, group.units = begins_at, bytearray()
 
     def _is_gone(self, queue: ConsumeQueue, request: DispatchRequest) -> bool:
         """Whether the log holds no message of this queue, for certain unless the units are damaged.

@@ -364,16 +364,16 @@ class ConsumeQueueTable:
             self._keys.append(key)
 
     def begin_again(self, queue: ConsumeQueue) -> ConsumeQueue:
-        """Drop a queue of which the log holds no message; returns an empty one in its place.
+        """Drop a queue of which the log holds no message that counts; returns an empty one in its place.
 
         Raises:
             StoreWriteError: its files are not all deleted.
         """
-        assert not queue.has_messages, "units that lead to messages are not dropped"
         key = queue.topic, queue.queue_id
         self.note_ends({key: max(self.known_ends.get(key, 0), queue.max_offset_in_queue)})
         while queue.queue.files:
             queue.queue.delete(queue.queue.files[-1])
+        self.dirty.pop(queue, None)
         return self._new(*key)
 
     async def delete_expired_files_in_thread(self, phy_min_offset: int, *, pause_s: float) -> int:

@@ -121,7 +121,7 @@ def read_on(log: Log, position: int, end: int) -> tuple[list[DispatchRequest], i
 def _count(request: DispatchRequest, next_offsets: dict[QueueKey, int]) -> None:
     """Raises CorruptLogError: messages of the queue before this one are missing."""
     key, queue_offset = (request.topic, request.queue_id), request.queue_offset
-    if queue_offset != next_offsets.get(key, queue_offset):
+    if queue_offset not in {0, next_offsets.get(key, queue_offset)}:  # 0: the topic was deleted, and made again
         raise CorruptLogError(
             request.commit_log_offset,
             f"queue {key[0]}/{key[1]} goes on with {next_offsets[key]} by the log, this record is its {queue_offset}",

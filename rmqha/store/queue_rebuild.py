@@ -244,17 +244,19 @@ class QueueRebuildService:
 
 
 def _add(group: UnitGroup, request: DispatchRequest) -> None:
-    """Add the record's unit. Raises CorruptLogError: units before it are missing."""
+    """Add the record's unit; a 0th begins the queue anew. Raises CorruptLogError: units before it are missing."""
     queue, queue_offset = group.queue, request.queue_offset
     if queue_offset != group.next:
-        if group.units or queue.queue.files or queue_offset < 0:
+        if queue_offset == 0 and queue.has_units:
+            queue.empty()
+        elif (queue_offset and (group.units or queue.queue.files)) or queue_offset < 0:
             raise CorruptLogError(
                 request.commit_log_offset,
                 f"queue {queue.topic}/{queue.queue_id} ends at {group.next} while it is built again, "
                 f"this record is its {queue_offset}",
             )
         queue.start_at(queue_offset)
-        group.next = queue_offset
+        group.next, group.units = queue_offset, bytearray()
     group.units += UNIT.pack(request.commit_log_offset, request.msg_size, request.tags_code)
     group.next += 1
 

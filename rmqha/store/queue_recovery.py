@@ -22,6 +22,7 @@ from rmqha.errors import CorruptLogError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.log import Extent, Log
+from rmqha.store.outlived import beginning_of
 
 logger = structlog.get_logger()
 
@@ -82,7 +83,7 @@ def empty_queues_of(table: ConsumeQueueTable, log: Log) -> bool:
         if not enters_queue(request.sys_flag):
             continue
         key = (request.topic, request.queue_id)
-        if next_offsets.get(key, request.queue_offset) != request.queue_offset:
+        if request.queue_offset and next_offsets.get(key, request.queue_offset) != request.queue_offset:
             return False
         next_offsets[key] = request.queue_offset + 1
     for topic, queue_id in next_offsets:
@@ -137,21 +138,30 @@ def _phy_offset(queue: ConsumeQueue, index: int) -> int:
 
 
 def _is_in_queues(log: Log, extent: Extent, table: ConsumeQueueTable) -> bool:
-    """Whether each record of this extent has its unit. PREPARED and ROLLBACK records have none, nor deleted ones."""
+    """Whether each record of this extent has its unit, if it is to have one: deleted ones, for instance, have none."""
     try:
-        return all(_is_in_queue(request, table) for request in chain.from_iterable(read_pieces(log, extent)))
+        beginnings: dict[QueueKey, int] = {}
+        requests = chain.from_iterable(read_pieces(log, extent))
+        return all(_is_in_queue(request, table, log, beginnings=beginnings) for request in requests)
     except CorruptLogError:
         return False
 
 
-def _is_in_queue(request: DispatchRequest, table: ConsumeQueueTable) -> bool:
+def _is_in_queue(
+    request: DispatchRequest, table: ConsumeQueueTable, log: Log, *, beginnings: dict[QueueKey, int]
+) -> bool:
     if not enters_queue(request.sys_flag):
         return True
-    if 0 <= request.queue_offset < table.deleted.get((request.topic, request.queue_id), 0):
+    key = request.topic, request.queue_id
+    if 0 <= request.queue_offset < table.deleted.get(key, 0):
         return True
-    queue = table.find(request.topic, request.queue_id)
+    queue = table.find(*key)
     unit = None if queue is None else queue.unit(request.queue_offset)
-    return unit is not None and unit[:2] == (request.commit_log_offset, request.msg_size)
+    if unit is not None and unit[:2] == (request.commit_log_offset, request.msg_size):
+        return True
+    if key not in beginnings:
+        beginnings[key] = beginning_of(queue, log)
+    return request.commit_log_offset < beginnings[key]
 
 
 def _records_of_all(log: Log) -> Iterator[DispatchRequest]:

@@ -108,6 +108,11 @@ def _requests_from(segment: Segment, at: int) -> Generator[DispatchRequest, None
         at = end
 
 
+def _lies_before_its_0th(request: DispatchRequest, queue: ConsumeQueue) -> bool:
+    first = queue.unit(0)
+    return first is not None and first[1] != FILLER_SIZE and request.commit_log_offset < first[0]
+
+
 class _Comparison:
     """Records against units, in the order of the log."""
 
@@ -121,6 +126,8 @@ class _Comparison:
         self._deleted = deleted
         self._seen: Counter[QueueKey] = Counter()
         self._lacking: set[QueueKey] = set()
+        self._outlived: dict[QueueKey, DispatchRequest] = {}
+        """The first record of each queue that lies before what may be its 0th message, until that has come."""
 
     def add(self, request: DispatchRequest) -> None:
         """Compare one record with its unit."""
@@ -131,14 +138,18 @@ class _Comparison:
         unit = None if queue is None else queue.unit(request.queue_offset)
         if (unit is None or unit[1] == FILLER_SIZE) and 0 <= request.queue_offset < self._deleted.get(key, 0):
             return
-        if unit is None:
-            self._lacks(request, key)
-            return
-        self._seen[key] += 1
         wanted = (request.commit_log_offset, request.msg_size, request.tags_code)
-        if unit == wanted or (request.topic == SCHEDULE_TOPIC and unit[:2] == wanted[:2]):
+        if unit == wanted or (request.topic == SCHEDULE_TOPIC and unit is not None and unit[:2] == wanted[:2]):
             self.found.units += 1  # a delivery time depends on messageDelayLevel, which is not known here
+            self._seen[key] += 1
+            if request.queue_offset == 0:
+                self._outlived.pop(key, None)
+        elif queue is not None and _lies_before_its_0th(request, queue):
+            self._outlived.setdefault(key, request)
+        elif unit is None:
+            self._lacks(request, key)
         else:
+            self._seen[key] += 1
             self._problem(key, request.queue_offset, f"the unit is {unit}, but the record says {wanted}")
 
     def _lacks(self, request: DispatchRequest, key: QueueKey) -> None:
@@ -151,7 +162,9 @@ class _Comparison:
             self._problem(key, request.queue_offset, reason)
 
     def finish(self) -> None:
-        """Look for units that no record has asked for."""
+        """Look for units that no record has asked for, and queues that only seem to have begun anew."""
+        for key, request in self._outlived.items():
+            self._lacks(request, key)
         for queue in self._table:
             key = (queue.topic, queue.queue_id)
             end = self._end_of(queue)

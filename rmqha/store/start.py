@@ -196,6 +196,8 @@ def _learn_offsets(
             for requests in read_pieces(log, extent, dispatched):
                 for request in requests:
                     if enters_queue(request.sys_flag):
-                        key = request.topic, request.queue_id
-                        table[key] = max(table.get(key, 0), request.queue_offset + 1)  # a deleted one ends behind it
+                        key, end = (request.topic, request.queue_id), request.queue_offset + 1
+                        if end > 1 or queues.deleted.get(key, 0):
+                            end = max(table.get(key, 0), end)  # a deleted one ends behind it
+                        table[key] = end
                 yield

@@ -56,6 +56,17 @@ async def test_what_finds_nothing_before_the_end_of_its_queue_waits_for_the_next
     assert (outcome, holds.held) == ([True], 1)
 
 
+async def test_a_queue_that_begins_anew_has_its_pulls_go_on(autojump_clock: MockClock) -> None:
+    holds = PullRequestHoldService()
+    outcome: list[bool] = []
+    holds.suspend_pull_request("t", 0, offset=9, queue_end=9, deadline=15.0, retry=outcome.append)
+    holds.notify_message_arriving("t", 0, 1)
+    assert outcome == [True]
+    holds.suspend_pull_request("t", 0, offset=1, queue_end=1, deadline=15.0, retry=outcome.append)
+    holds.notify_message_arriving("t", 0, 2)
+    assert outcome == [True, True]
+
+
 async def test_stopping_lets_every_held_pull_go(nursery: trio.Nursery, mock_clock: MockClock) -> None:
     holds = PullRequestHoldService()
     nursery.start_soon(holds.run)

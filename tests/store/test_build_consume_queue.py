@@ -1,6 +1,6 @@
 """Which records become units of the consume queues, and where these begin anew."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import pytest
@@ -11,21 +11,30 @@ from rmqha.store.build_consume_queue import CommitLogDispatcherBuildConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.log import Log
 from tests.sim.sim_disk import SimDisk
+from tests.store.helpers import message
 
 KEY = ("t", 0)
+SIZE = 105
 
 
 @dataclass
 class WholeLog:
     """It still holds everything."""
 
+    records: dict[int, bytes] = field(default_factory=dict)
     min_offset: int = 0
+    max_offset: int = 1 << 40
+
+    def record_at(self, offset: int, *, end: int) -> memoryview | None:
+        """Of those that are whole records."""
+        return memoryview(record) if (record := self.records.get(offset)) is not None else None
 
 
 class Store:
     def __init__(self) -> None:
         self.queues = ConsumeQueueTable(SimDisk(latency_s=(0, 0)).mount(), "/store/consumequeue", file_size=200)
-        self.builder = CommitLogDispatcherBuildConsumeQueue(cast("Log", WholeLog()), self.queues)
+        self.log = WholeLog()
+        self.builder = CommitLogDispatcherBuildConsumeQueue(cast("Log", self.log), self.queues)
 
     def dispatch(self, *positions: int, at_start: bool = False) -> None:
         requests = [DispatchRequest(*KEY, 100 * number, 100, 0, 1, number, 0) for number in positions]
@@ -50,3 +59,70 @@ def test_a_hole_behind_what_was_deleted_is_one() -> None:
     store.queues.hide({KEY: 3})
     with pytest.raises(CorruptLogError, match="units before it are missing"):
         store.dispatch(4)
+
+
+class Records:
+    """A log of one queue's records, dispatched in portions: each 105 bytes long."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.end = 0
+        self.requests: list[DispatchRequest] = []
+
+    def add(self, *positions: int) -> list[DispatchRequest]:
+        first = len(self.requests)
+        for number in positions:
+            self.requests.append(DispatchRequest(*KEY, self.end, SIZE, 0, 1, number, 0))
+            record = message(topic=KEY[0], size=SIZE)
+            self.store.log.records[self.end] = record.pack(
+                queue_offset=number, physical_offset=self.end, store_timestamp_ms=1
+            )
+            self.end += SIZE
+        return self.requests[first:]
+
+    def dispatch(self, *positions: int, at_start: bool = False) -> None:
+        self.store.builder.plan(self.add(*positions), at_start=at_start).write_here()
+
+    def units(self) -> list[int]:
+        """Where the messages of the queue lie."""
+        queue = self.store.queues.find(*KEY)
+        assert queue is not None
+        units = [queue.unit(index) for index in range(*self.store.queues.range_of(*KEY))]
+        return [unit[0] for unit in units if unit is not None]
+
+
+@pytest.mark.parametrize("at_start", [False, True])
+@pytest.mark.parametrize(
+    "portions", [[(0, 1, 2), (0, 1)], [(0, 1, 2, 0, 1)], [(0, 1), (2, 0), (1,)], [(0, 1, 2), (0,), (1,)]]
+)
+def test_number_0_begins_a_queue_anew(portions: list[tuple[int, ...]], *, at_start: bool) -> None:
+    """On a RocketMQ master the topic was deleted and made again: one topic would have stopped all."""
+    store = Store()
+    records = Records(store)
+    for portion in portions:
+        records.dispatch(*portion, at_start=at_start)
+    assert store.queues.range_of(*KEY) == (0, 2)
+    assert records.units() == [3 * SIZE, 4 * SIZE]
+    records.dispatch(2, 0, at_start=at_start)
+    assert records.units() == [6 * SIZE], "and again"
+
+
+def test_what_was_dispatched_comes_again_without_harm() -> None:
+    """A round that another builder could not finish, or a start that begins before the new messages."""
+    store = Store()
+    records = Records(store)
+    records.dispatch(*range(25))
+    records.dispatch(0, 1)
+    for requests in (records.requests[20:], records.requests[:3], records.requests[24:26]):
+        store.builder.plan(requests, at_start=True).write_here()
+        assert records.units() == [25 * SIZE, 26 * SIZE]
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_any_other_number_out_of_turn_has_no_place(number: int) -> None:
+    store = Store()
+    records = Records(store)
+    records.dispatch(0, 1, 2)
+    with pytest.raises(CorruptLogError):
+        records.dispatch(number)
+    assert records.units() == [0, SIZE, 2 * SIZE]

@@ -13,6 +13,7 @@ from rmqha.codec.record.layout import SCHEDULE_TOPIC, SysFlag, encode_blank
 from rmqha.errors import StoreError
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk
+from rmqha.store.queue_verify import verify_queues
 from rmqha.store.status import PutMessageStatus
 from tests.sim.sim_disk import SimDataFile, SimDisk, SimMount
 from tests.store.helpers import SEGMENT, Clock, commit_log, dispatched, message, put, running
@@ -213,7 +214,6 @@ async def test_a_queue_begins_again_at_a_start_that_finds_it_in_the_log(autojump
     ("second", "reason"),
     [
         (record(105, queue_offset=2), "units before it are missing"),
-        (record(105, queue_offset=0), "belongs to another record"),
         (bytes(200), "zeros where a record should be"),
         (b"\xff" * 200, "MAGICCODE"),
         (encode_blank(77) + bytes(69), "does not reach exactly"),
@@ -231,6 +231,59 @@ async def test_what_does_not_fit_stops_dispatch_and_is_flagged(
         await feed(store, b"more")
         await trio.sleep(60)
         assert store.reput_from_offset == 105
+
+
+async def feed_numbers(store: DefaultMessageStore, *numbers: int, topic: str = "TopicTest") -> int:
+    """Records with these numbers in their queue; returns where the first lies."""
+    first = at = store.max_offset
+    data = b""
+    for number in numbers:
+        one = record(at, queue_offset=number, like=message(topic=topic))
+        at, data = at + len(one), data + one
+    await feed(store, data)
+    await dispatched(store)
+    return first
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_a_topic_that_a_rocketmq_master_made_again_begins_anew(autojump_clock: MockClock, *, crash: bool) -> None:
+    """Also at the next starts, and when its queues are built again; all other topics go on."""
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True, crash=crash) as store:
+        await feed_numbers(store, *range(12))
+        first = await feed_numbers(store, 0, 1)
+        await feed_numbers(store, 0, 1, 2, topic="Other")
+        assert [entry[0] for entry in entries(store)] == [first, first + 105]
+        assert store.running_flags.final_error is None
+    for _ in range(2):
+        async with running(device.mount(), is_slave=True, crash=crash) as store:
+            assert [entry[0] for entry in entries(store)] == [first, first + 105]
+            assert store.get_max_offset_in_queue("Other", 0) == 3
+            await store.recover_topic_queue_table()
+            assert store.next_queue_offset("TopicTest", 0) == 2
+    async with running(device.mount(), is_slave=True) as store:
+        store.queues.note_missing("/store/consumequeue/TopicTest/0", damaged="x")
+        await trio.sleep(5)
+        assert [entry[0] for entry in entries(store)] == [first, first + 105]
+        await feed_numbers(store, 2)
+        assert len(entries(store)) == 3
+        assert store.running_flags.final_error is None
+    found = verify_queues(device.mount(), "/store/commitlog", "/store/consumequeue")
+    assert (found.problems, found.units, found.behind) == ([], 6, 0)
+    device.remove("/store/consumequeue")
+    async with running(device.mount(), is_slave=True) as store:
+        assert len(entries(store)) == 3
+
+
+async def test_numbers_go_on_from_a_beginning_that_is_not_dispatched_yet(autojump_clock: MockClock) -> None:
+    """The slave becomes master: numbers that the queue does not reach would stop its dispatch."""
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        await feed_numbers(store, *range(12))
+        end = store.max_offset
+        store.connect_replication(confirmed=lambda: end)
+        await feed(store, record(end, queue_offset=0))
+        await store.recover_topic_queue_table()
+        assert store.next_queue_offset("TopicTest", 0) == 1
 
 
 async def test_a_record_that_is_in_its_queue_already_does_not_end_dispatch(autojump_clock: MockClock) -> None:
