@@ -1,6 +1,9 @@
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
@@ -8,10 +11,12 @@ import org.apache.rocketmq.client.producer.TransactionSendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * RocketMQ's transactional producer, or a consumer. Args: name servers, topic, then "consume", or the keys of messages to be sent:
  * what happens to each stands before the first dash (commit, rollback, later_commit, later_rollback, never); no key: it only answers.
+ * With the property "account" (access key, /, secret key) it signs.
  */
 public class Transactions {
     public static void main(String[] args) throws Exception {
@@ -19,11 +24,12 @@ public class Transactions {
             consume(args[0], args[1]);
             return;
         }
-        TransactionMQProducer producer = new TransactionMQProducer("transactors");
+        TransactionMQProducer producer = new TransactionMQProducer("transactors", hook());
         producer.setNamesrvAddr(args[0]);
         producer.setPollNameServerInterval(500);
         producer.setHeartbeatBrokerInterval(500);
         producer.setSendMsgTimeout(30_000);
+        producer.setMqClientApiTimeout(30_000);
         producer.setTransactionListener(new TransactionListener() {
             public LocalTransactionState executeLocalTransaction(Message message, Object arg) {
                 return stateOf(message.getKeys());
@@ -49,6 +55,11 @@ public class Transactions {
         Thread.sleep(600_000);
     }
 
+    private static RPCHook hook() {
+        String account = System.getProperty("account");
+        return account == null ? null : new AclClientRPCHook(new SessionCredentials(account.split("/")[0], account.split("/")[1]));
+    }
+
     private static LocalTransactionState stateOf(String key) {
         switch (key.split("-")[0]) {
             case "commit": return LocalTransactionState.COMMIT_MESSAGE;
@@ -58,7 +69,7 @@ public class Transactions {
     }
 
     private static void consume(String nameServers, String topic) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("readers");
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("readers", hook(), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(nameServers);
         consumer.setPollNameServerInterval(500);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

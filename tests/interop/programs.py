@@ -24,9 +24,10 @@ class Telling:
 class Program(Telling):
     """A running Java file of this folder."""
 
-    def __init__(self, source: str, directory: Path, name: str, *words: object) -> None:
+    def __init__(self, source: str, directory: Path, name: str, *words: object, **properties: str) -> None:
         (directory / name).mkdir(parents=True)
         argv = java_argv(source, *words, directory=directory / name)
+        argv[1:1] = [f"-D{key}={value}" for key, value in properties.items()]
         super().__init__(Child(argv, log=directory / name / f"{name}.log"))
 
 

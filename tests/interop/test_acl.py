@@ -8,11 +8,20 @@ import pytest
 import trio
 
 from rmqha.client import Message, SessionCredentials, open_producer
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.client import open_remoting_client
+from rmqha.transport import TcpNetwork
+from tests.e2e.commitlog import wait_identical
 from tests.e2e.name_servers import RmqhaNameServer
 from tests.e2e.processes import Broker, Child, RmqhaBroker, reaping
-from tests.interop.dledger_groups import java_argv
+from tests.interop.dledger_groups import HERE, java_argv
 from tests.interop.mqadmin import mqadmin, mqadmin_until
 from tests.interop.peers import JavaBroker
+from tests.interop.programs import programs
+from tests.interop.test_tables import MESSAGE, tables_of, wait_tables
+from tests.interop.test_tables import name_server as name_server_of
+from tests.interop.test_transactions import CONF, Transactions
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -134,6 +143,69 @@ async def test_a_slave_of_ours_signs_what_it_asks_a_master_of_rocketmqs(tmp_path
             while not topics.is_file() or "orders" not in topics.read_text():  # noqa: ASYNC110 - another process
                 await trio.sleep(0.2)
         await silent.running.wait_output("AclException: No accessKey.*master_link.not_synchronized")
+
+
+class SigningJavaBroker(JavaBroker):
+    """It signs what it asks; RocketMQ's brokers do so by a hook of their operator's alone."""
+
+    def argv(self) -> list[str]:
+        *java, _main, conf, path = super().argv()
+        return [*java, str(HERE / "SigningBroker.java"), "producer", "12345678", conf, path]
+
+
+async def fill_signed(master: Broker) -> None:
+    """See :func:`fill`."""
+    everything = SessionCredentials("everything", "12345678")
+    commit = {"consumerGroup": "g", "topic": "travels", "queueId": "0", "commitOffset": "3"}
+    async with open_remoting_client(TcpNetwork(), master.address, credentials=everything) as client:
+        for request in (*(MESSAGE() for _ in range(4)), RemotingCommand(15, ext_fields=commit)):
+            assert (await client.invoke(request, timeout_s=60)).code == ResponseCode.SUCCESS
+
+
+async def test_java_slaves_of_a_master_of_ours_that_has_accounts(tmp_path: Path) -> None:
+    """One that signs gets the tables. One that does not copies the log alone, until its address is listed."""
+    master = broker_with_accounts(tmp_path / "master", RmqhaBroker)
+    with reaping(master):
+        await master.start()
+        await fill_signed(master)
+        async with name_server_of(master) as address:
+            conf = {"brokerRole": "SLAVE", "namesrvAddr": address, "mappedFileSizeCommitLog": 1 << 30}
+            signing = SigningJavaBroker(tmp_path / "signing", {**conf, "brokerId": 1})
+            silent = JavaBroker(tmp_path / "silent", {**conf, "brokerId": 2})
+            with reaping(signing, silent):
+                for slave in (signing, silent):
+                    await slave.start()
+                await wait_tables(signing)
+                assert await tables_of(silent) == (0, 0)
+                await wait_identical(master.store / "commitlog", silent.store / "commitlog")
+                listing = PLAIN_ACL.replace("10.10.103.*", "127.0.0.1")
+                (tmp_path / "master" / "home" / "conf" / "plain_acl.yml").write_text(listing)
+                await wait_tables(silent)
+
+
+async def test_transactions_of_java_producers_with_accounts(tmp_path: Path) -> None:
+    """Another account's producer is in the same group, and is not asked: it may not send to the topic."""
+    conf = {key: value for key, value in CONF.items() if key != "brokerRole"}
+    broker = broker_with_accounts(tmp_path / "broker", RmqhaBroker, **conf)
+    with reaping(broker):
+        (path := tmp_path / "broker" / "home" / "conf" / "plain_acl.yml").write_text(
+            PLAIN_ACL.replace("orders=PUB", "accounts=PUB").replace("orders=SUB", "accounts=SUB")
+        )
+        assert path.is_file()
+        await broker.start()
+        outsider = Transactions(tmp_path, "outsider", broker.address, account="consumer/87654321")
+        with programs(outsider):
+            await outsider.running.wait_output("ready")
+            later = [f"later_commit-{number}" for number in range(6)]
+            producer = Transactions(
+                tmp_path, "producer", broker.address, "commit-1", "rollback-1", *later, account="producer/12345678"
+            )
+            reader = Transactions(tmp_path, "reader", broker.address, "consume", account="consumer/87654321")
+            with programs(producer, reader):
+                await producer.wait_told("asked", set(later))
+                await reader.wait_told("got", {"commit-1", *later})
+                assert outsider.keys("asked") == []
+                assert "rollback-1" not in reader.keys("got")
 
 
 async def test_mqadmin_finds_a_message_by_its_unique_key(tmp_path: Path) -> None:

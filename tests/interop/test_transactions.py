@@ -30,8 +30,8 @@ LATER = ["later_commit-1", "later_rollback-1", "later_commit-big", "never-1"]
 class Transactions(Program):
     """``Transactions.java``."""
 
-    def __init__(self, directory: Path, name: str, name_server: str, *words: str) -> None:
-        super().__init__("Transactions.java", directory, name, name_server, "accounts", *words)
+    def __init__(self, directory: Path, name: str, name_server: str, *words: str, **properties: str) -> None:
+        super().__init__("Transactions.java", directory, name, name_server, "accounts", *words, **properties)
 
     def keys(self, word: str) -> list[str]:
         """Of the messages that it says this of."""
