@@ -265,7 +265,7 @@ class DLedgerReplication:
         """Become master when all that this leader inherited is committed, and in the queues."""
         begun_at, term = trio.current_time(), self._state.curr_term
         warns_at = begun_at + _SLOW_S
-        await self._tables.learn_ends_of_others()
+        await self._tables.learn_as_leader()
         while not (self._is_ready(server) and await self._learn_queue_ends()):
             if trio.current_time() >= warns_at:
                 warns_at += _SLOW_S

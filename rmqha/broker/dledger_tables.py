@@ -4,7 +4,7 @@ The log alone is replicated by the group. Where the leader's broker is, its memb
 no name server is needed. One of RocketMQ's does not say, but a name server may know; else there is the log alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -28,14 +28,18 @@ from rmqha.transport import Network, join_address
 logger = structlog.get_logger()
 
 _AGAIN_S: Final = 0.5
+_LOOKS_AGAIN_S: Final = 0.1
 _NEXT: Final = "asked again; reads go on. If it is a broker of RocketMQ's, set namesrvAddr on all"
 _NEXT_WITHOUT_ENDS: Final = (
     "this broker takes messages all the same: in queues whose messages had all expired it begins at 0 again, and "
     "consumers that were farther pass over them until they are reset"
 )
+_NEXT_WITHOUT_TABLES: Final = (
+    "this broker's own topics, groups and consumers' offsets are those of all from now on: see what is missing"
+)
 _ANSWER_S: Final = 3.0
 _OTHERS_S: Final = 5.0
-"""So long a new leader tries to learn from the others where queues ended."""
+"""So long a new leader tries to learn from the others what it lacks."""
 
 
 class DLedgerTables:
@@ -77,9 +81,13 @@ class DLedgerTables:
         self._beginnings: Final = beginnings
         self._ends_known_of = -1
         """Of the log's beginning of that number it was learned where queues ended before it."""
+        self._followed: str | None = None
+        """Which member was followed last, and how often tables had been taken over when that began."""
+        self._rounds_before = 0
 
     async def find_broker(self, leader_id: str) -> str:
         """``host:port`` of the broker of the member that leads; asks until it says so."""
+        self._followed, self._rounds_before = leader_id, self._link.rounds
         is_told = False
         while not (address := await self._ask(leader_id)):
             if not is_told:
@@ -88,16 +96,17 @@ class DLedgerTables:
             await trio.sleep(_AGAIN_S)
         return address
 
-    async def _ask(self, leader_id: str) -> str:
-        peers = {leader_id: join_address(*self._member.peers[leader_id])}
+    async def _ask(self, member_id: str) -> str | None:
+        """Where the broker of a member is; empty if that does not say, None if it does not answer."""
+        peers = {member_id: join_address(*self._member.peers[member_id])}
         try:
             async with open_dledger_client(group=self._member.group, peers=peers, network=self._plain) as client:
-                told = await client.metadata(leader_id, timeout_s=_ANSWER_S)
+                told = await client.metadata(member_id, timeout_s=_ANSWER_S)
         except RmqhaError as error:
-            logger.debug("dledger_tables.no_answer", leader=leader_id, reason=str(error))
-            return ""
+            logger.debug("dledger_tables.no_answer", member=member_id, reason=str(error))
+            return None
         if told.rmqha_status is None:
-            return await self._find_rocketmq(leader_id)
+            return await self._find_rocketmq(member_id)
         return told.rmqha_status.broker_address or ""
 
     async def _find_rocketmq(self, leader_id: str) -> str:
@@ -109,9 +118,15 @@ class DLedgerTables:
         """Keep the tables like those of the master at ``address``, until cancelled."""
         self._link.failure = ""
         self._ends = ends = self._ends_client(address)
+        await self._wait_master(address)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_ends, ends)
             nursery.start_soon(partial(self._link.run, address, begins_at_once=True))
+
+    async def _wait_master(self, address: str) -> None:
+        """What a leader has that is not yet master may be older than what is here, and just be asked for."""
+        while await self._link.is_no_master_yet(address):  # noqa: ASYNC110 - another process tells nobody
+            await trio.sleep(_LOOKS_AGAIN_S)
 
     def _ends_client(self, address: str) -> QueueEndsClient:
         return QueueEndsClient(
@@ -140,27 +155,62 @@ class DLedgerTables:
         """Of all queues; a process before this one may have left its log without them."""
         return self._store.min_offset == 0 or self._ends_known_of == self._beginnings()
 
-    async def learn_ends_of_others(self) -> None:
-        """Learn them as a new leader that may have begun anew so lately that it has not; for some seconds.
+    @property
+    def _has_tables(self) -> bool:
+        """Whether those of the leader that was followed last are taken over; of a start, nobody's are newer."""
+        return self._followed is None or self._link.rounds > self._rounds_before
 
-        Without them the places of messages that are deleted would be given again, to messages that consumers pass over.
+    async def learn_as_leader(self) -> None:
+        """Learn what a follower does, as a leader that is so new that it has not; for some seconds.
+
+        Its tables may be as old as its last stop, and all others will have them. Without the ends of queues the places
+        of messages that are deleted would be given again, to messages that consumers pass over.
         """
-        others = [peer for peer in self._member.peers if peer != self._member.store.self_id]
+        if not self._has_tables and self._followed is not None:
+            with trio.move_on_after(_OTHERS_S):
+                await self._take_tables(self._followed)
+            if not self._has_tables and self._link.rounds == 0:  # else its own may be newer than the others'
+                await self._ask_others(self._take_tables, lambda: self._has_tables)
+            if not self._has_tables:
+                logger.warning("dledger_tables.not_taken_over", leader=self._followed, next=_NEXT_WITHOUT_TABLES)
+            self._followed = None
+        if not self._knows_ends:
+            await self._ask_others(self._learn_ends_of, lambda: self._knows_ends)
+            if not self._knows_ends:
+                logger.warning("dledger_tables.ends_unknown", next=_NEXT_WITHOUT_ENDS)
+
+    async def _ask_others(self, ask: Callable[[str], Awaitable[bool]], is_done: Callable[[], bool]) -> None:
+        """Ask all, and again those who did not answer, until it is done; no longer than some seconds."""
+        silent = {peer for peer in self._member.peers if peer != self._member.store.self_id}
+
+        async def ask_one(peer: str) -> None:
+            if await ask(peer):
+                silent.discard(peer)
+
         with trio.move_on_after(_OTHERS_S):
-            while others and not self._knows_ends:
+            while silent and not is_done():
                 with trio.move_on_after(_ANSWER_S):
                     async with trio.open_nursery() as nursery:
-                        for peer in others:
-                            nursery.start_soon(self._learn_ends_of, peer)
-                if not self._knows_ends:
+                        for peer in sorted(silent):
+                            nursery.start_soon(ask_one, peer)
+                if silent and not is_done():
                     await trio.sleep(_AGAIN_S)
-        if others and not self._knows_ends:
-            logger.warning("dledger_tables.ends_unknown", next=_NEXT_WITHOUT_ENDS)
 
-    async def _learn_ends_of(self, peer: str) -> None:
+    async def _take_tables(self, peer: str) -> bool:
+        """Whether there is no use in asking it again."""
+        if address := await self._ask(peer):
+            await self._link.synchronize(address)
+        return address == "" or self._has_tables
+
+    async def _learn_ends_of(self, peer: str) -> bool:
+        """Whether there is no use in asking it again."""
         address, beginning = await self._ask(peer), self._beginnings()
-        if address and await self._ends_client(address).learn(before=self._store.min_offset):
-            self._ends_known_of = beginning
+        if not address:
+            return address == ""
+        if not await self._ends_client(address).learn(before=self._store.min_offset):
+            return False
+        self._ends_known_of = beginning
+        return True
 
     def not_learned(self) -> list[str]:
         """What a follower could not get from its leader's broker the last time it asked, a sentence each."""

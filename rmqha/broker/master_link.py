@@ -55,6 +55,7 @@ class MasterLink:
     Attributes:
         credentials: by which it signs what it asks, if the operator gave it any.
         failure: why a table could not be taken over the last time; empty if all were.
+        rounds: how often all were.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class MasterLink:
         self._unsettled: tuple[int, OffsetTable] | None = None
         """Where the master's log ended, and how far it had dealt with half messages: they may lie beyond this log."""
         self.failure = ""
+        self.rounds = 0
 
     async def probe(self, ha_address: MasterAddress) -> LogRange | None:
         """What the log of the broker with this HA port holds; None if it does not say.
@@ -133,6 +135,16 @@ class MasterLink:
             return False
         return (keys.get("dLegerSelfId"), keys.get("dLegerGroup")) == (self_id, group)
 
+    async def is_no_master_yet(self, address: str) -> bool:
+        """Whether a broker of ours there says so. What cannot be learned here :meth:`synchronize` tells of."""
+        try:
+            async with open_link(self._network, address, credentials=self.credentials) as client:
+                table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
+            return STATUS_KEY in table and _status_of(table).get("is_master") is False
+        except (RemotingError, RemoteProtocolError, OSError, AttributeError, TypeError) as error:
+            logger.debug("master_link.no_answer", address=address, reason=str(error))
+            return False
+
     async def run(self, address: str, *, begins_at_once: bool = False) -> None:
         """Keep the tables like those of the master at ``address``, until cancelled.
 
@@ -140,13 +152,13 @@ class MasterLink:
         """
         self._unsettled = None
         if begins_at_once:
-            await self._synchronize(address)
+            await self.synchronize(address)
         await trio.sleep(_FIRST_AFTER_S)
         while True:
-            await self._synchronize(address)
+            await self.synchronize(address)
             await trio.sleep(_INTERVAL_S)
 
-    async def _synchronize(self, address: str) -> None:
+    async def synchronize(self, address: str) -> None:
         """Take over the tables; a failure is logged when it changes, and the next round tries again.
 
         All of them from ``listenPort``: RocketMQ's slaves ask for topics on ``listenPort - 2``, where firewalls forget
@@ -170,6 +182,7 @@ class MasterLink:
         if failure and failure != self.failure:
             logger.warning("master_link.not_synchronized", address=address, reason=failure)
         self.failure = failure
+        self.rounds += not failure
 
     async def _take_over_topics(self, client: RemotingClient) -> None:
         if topics := await _ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics):

@@ -4,6 +4,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.broker.dledger_tables import DLedgerTables
+from rmqha.broker.master_link import MasterLink
 from rmqha.broker.queue_ends_client import QueueEndsClient
 from rmqha.codec.codes import ResponseCode
 from rmqha.dledger.dledger_client import open_dledger_client
@@ -146,3 +148,113 @@ async def test_where_nobody_answers_it_leads_all_the_same(
         await trio.sleep(4)
         assert not late.is_master
         await group.wait(lambda: late.is_master, limit_s=2)
+
+
+async def takes_nothing_over(_link: MasterLink, _address: str, *, begins_at_once: bool = False) -> None:
+    assert begins_at_once
+    await trio.sleep_forever()
+
+
+async def make_topic_without(group: BrokerGroup, late: Node, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """The leader has a topic that ``late``, which was away, has not heard of; returns the leader."""
+    await group.send(b"0")
+    await group.wait_same()
+    await late.stop()
+    leader = await group.wait_master()
+    topics = leader.running.topics
+    topics.create_topic_in_send_message_back_method("made", queue_nums=7)
+    other = next(node for node in group.nodes.values() if node not in {leader, late})
+    await group.wait(lambda: queues_of(other, "made") == 7)
+    monkeypatch.setattr(MasterLink, "run", takes_nothing_over)
+    await late.start()
+    await group.wait(lambda: late.running.role.master != "")
+    await group.wait_same()
+    assert queues_of(late, "made") == 0
+    return leader
+
+
+def queues_of(node: Node, topic: str) -> int:
+    config = node.running.topics.select(topic)
+    return 0 if config is None else config.write_queue_nums
+
+
+async def test_who_leads_before_it_has_its_leader_s_tables_has_them_from_it_first(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all would take over its own, from which is missing what was made while it was away."""
+    async with group_of() as group:
+        late = (await followers_of(group))[0]
+        leader = await make_topic_without(group, late, monkeypatch)
+        await hand_over(leader, late)
+        await group.wait(lambda: late.is_master, limit_s=1)
+        assert queues_of(late, "made") == 7
+
+
+async def test_nobody_has_tables_of_a_leader_that_is_not_yet_master(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lacks what the others have, and asks them for it: they would drop theirs before they are asked."""
+    learn, may_learn = DLedgerTables.learn_as_leader, trio.Event()
+
+    async def learn_late(tables: DLedgerTables) -> None:
+        await may_learn.wait()
+        await learn(tables)
+
+    async with group_of() as group:
+        late = (await followers_of(group))[0]
+        leader = await make_topic_without(group, late, monkeypatch)
+        monkeypatch.undo()
+        monkeypatch.setattr(DLedgerTables, "learn_as_leader", learn_late)
+        await hand_over(leader, late)
+        await trio.sleep(15)
+        assert [queues_of(node, "made") for node in group.nodes.values() if node is not late] == [7, 7]
+        may_learn.set()
+        await group.wait(lambda: late.is_master, limit_s=1)
+        late.running.topics.create_topic_in_send_message_back_method("later", queue_nums=3)
+        await group.wait(lambda: queues_of(leader, "later") == 3)
+        assert [queues_of(node, "made") for node in group.nodes.values()] == [7, 7, 7]
+
+
+async def test_or_from_the_others_if_that_one_does_not_answer(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synchronize, asked_for = MasterLink.synchronize, list[str]()
+
+    async def synchronize_with_others(link: MasterLink, address: str) -> None:
+        asked_for.append(address)
+        if address != asked_for[0]:
+            await synchronize(link, address)
+
+    async with group_of() as group:
+        late = (await followers_of(group))[0]
+        leader = await make_topic_without(group, late, monkeypatch)
+        monkeypatch.setattr(MasterLink, "synchronize", synchronize_with_others)
+        await hand_over(leader, late)
+        await group.wait(lambda: late.is_master, limit_s=5)
+        assert asked_for[0] == f"{group.addresses[leader.name]}:10911"
+        assert queues_of(late, "made") == 7
+
+
+async def test_who_has_the_tables_of_one_leader_keeps_them_if_the_next_is_gone_at_once(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the others may be older."""
+
+    async def fails(link: MasterLink, address: str) -> None:
+        del link
+        asked_for.append(address)
+
+    asked_for = list[str]()
+    async with group_of() as group:
+        leader, late = await group.wait_master(), (await followers_of(group))[0]
+        await trio.sleep(1)  # they take the tables over
+        monkeypatch.setattr(MasterLink, "run", takes_nothing_over)
+        monkeypatch.setattr(MasterLink, "synchronize", fails)
+        other = next(node for node in group.nodes.values() if node not in {leader, late})
+        await hand_over(leader, other)
+        await group.wait(lambda: other.is_master)
+        await group.wait(lambda: late.running.role.master == f"{group.addresses[other.name]}:10911")
+        asked_for.clear()
+        await hand_over(other, late)
+        await group.wait(lambda: late.is_master, limit_s=1)
+        assert asked_for == [f"{group.addresses[other.name]}:10911"]
