@@ -6,7 +6,7 @@ import os
 import re
 import resource
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,7 @@ import trio
 
 from rmqha.errors import RmqhaError, errors_in
 from rmqha.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+from rmqha.service_manager import READY, STOPPING, ServiceManager
 
 logger = structlog.get_logger()
 
@@ -46,6 +47,36 @@ def raise_files_limit() -> int | None:
         return None
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+async def serve(
+    name: str,
+    run: Callable[..., Awaitable[None]],
+    stop: Callable[[], None],
+    *,
+    is_starting: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run a server until it ends, or a signal has it end; systemd is told what there is to tell.
+
+    Args:
+        name: of the server, in its log.
+        run: its life; it reports to its ``task_status`` when it serves.
+        stop: begins the end of it.
+        is_starting: as :func:`stopped_by_signals` has it.
+    """
+    manager = ServiceManager(os.environ)
+
+    def begin_to_stop() -> None:
+        manager.tell(STOPPING)
+        stop()
+
+    with stopped_by_signals(name, begin_to_stop, is_starting=is_starting):
+        async with trio.open_nursery() as beating:
+            beating.start_soon(manager.beat)
+            async with trio.open_nursery() as running:
+                await running.start(run)
+                manager.tell(READY)
+            beating.cancel_scope.cancel()
 
 
 @contextmanager

@@ -10,13 +10,13 @@ from typing import Final
 import structlog
 import trio
 
+from rmqha import process
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.classic_broker import make_classic_broker
 from rmqha.broker.dledger_broker import make_dledger_broker
 from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig
 from rmqha.exit_codes import EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED
-from rmqha.process import raise_files_limit, run_server, stopped_by_signals
 from rmqha.store.os_disk import OsDisk
 from rmqha.transport import TcpNetwork
 
@@ -37,7 +37,7 @@ _MAPS_SHARE: Final = 4
 
 def run_broker(config: BrokerConfig) -> int:
     """Run until SIGTERM, SIGINT or SIGHUP and drain; a second one ends the process at once. Returns the exit code."""
-    return run_server("broker", lambda: _serve(config))
+    return process.run_server("broker", lambda: _serve(config))
 
 
 def _serve(config: BrokerConfig) -> int:
@@ -53,13 +53,12 @@ def _serve(config: BrokerConfig) -> int:
         chance=Random(os.getpid()).random,  # noqa: S311 - spreads reconnects, guards nothing
         tuning=Tuning(open_files_max=open_files_max),
     )
-    trio.run(_run_until_signalled, controller)
+    trio.run(_run, controller)
     return exit_code_of(controller)
 
 
-async def _run_until_signalled(controller: BrokerController) -> None:
-    with stopped_by_signals("broker", controller.stop, is_starting=lambda: controller.is_recovering):
-        await controller.run()
+async def _run(controller: BrokerController) -> None:
+    await process.serve("broker", controller.run, controller.stop, is_starting=lambda: controller.is_recovering)
 
 
 def exit_code_of(controller: BrokerController) -> int:
@@ -82,7 +81,7 @@ def with_descriptors(config: BrokerConfig) -> tuple[BrokerConfig, int]:
         keep open.
     """
     open_files_max = min(_OPEN_FILES_MAX, max_map_count() // _MAPS_SHARE)
-    hard = raise_files_limit()
+    hard = process.raise_files_limit()
     if hard is None:
         return config, open_files_max
     connections = min(config.max_connections, hard - max(_OWN_DESCRIPTORS, hard // 2) - config.max_ha_connections)

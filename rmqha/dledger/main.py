@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -35,25 +34,26 @@ def _with_descriptors(options: ServerOptions) -> ServerOptions:
 
 
 async def _run(options: ServerOptions) -> int:
-    stops: list[Callable[[], None]] = []
-    disk = OsDisk()
+    servers: list[DLedgerServer] = []
 
-    def stop() -> None:
-        stops[0]()
-
-    with process.stopped_by_signals("dledger", stop, is_starting=lambda: not stops):
-        store = await open_store(options.store, disk)
+    async def run(*, task_status: trio.TaskStatus[None]) -> None:
+        disk = OsDisk()
         server = DLedgerServer(
             options,
-            store,
+            await open_store(options.store, disk),
             disk,
             TcpNetwork(),
             now_ms=lambda: time.time_ns() // 1_000_000,
             random=Random(os.getpid()).random,  # noqa: S311 - spreads votes, guards nothing
         )
-        stops.append(server.stop)
-        await server.run()
-    if store.write_error is not None:
-        logger.error("dledger.store_failed", reason=str(store.write_error))
+        servers.append(server)
+        await server.run(task_status=task_status)
+
+    def stop() -> None:
+        servers[0].stop()
+
+    await process.serve("dledger", run, stop, is_starting=lambda: not servers)
+    if (error := servers[0].store.write_error) is not None:
+        logger.error("dledger.store_failed", reason=str(error))
         return EXIT_STORE_FAILED
     return EXIT_OK

@@ -6,10 +6,10 @@ from typing import Final
 import structlog
 import trio
 
+from rmqha import process
 from rmqha.config.namesrv_config import NamesrvConfig
 from rmqha.exit_codes import EXIT_OK
 from rmqha.namesrv.namesrv_controller import NamesrvController
-from rmqha.process import raise_files_limit, run_server, stopped_by_signals
 from rmqha.store.os_disk import OsDisk
 from rmqha.transport import TcpNetwork
 
@@ -22,12 +22,12 @@ def run_name_server(config: NamesrvConfig) -> int:
     """Run until SIGTERM, SIGINT or SIGHUP; a second one ends the process at once. Returns the exit code."""
     for note in config.notes:
         logger.warning("config.noted", note=note)
-    return run_server("namesrv", lambda: trio.run(_run, _with_descriptors(config)))
+    return process.run_server("namesrv", lambda: trio.run(_run, _with_descriptors(config)))
 
 
 def _with_descriptors(config: NamesrvConfig) -> NamesrvConfig:
     """As many connections as the process may have."""
-    hard = raise_files_limit()
+    hard = process.raise_files_limit()
     if hard is None:
         return config
     return replace(config, max_connections=max(1, min(config.max_connections, hard - _OWN_DESCRIPTORS)))
@@ -35,6 +35,5 @@ def _with_descriptors(config: NamesrvConfig) -> NamesrvConfig:
 
 async def _run(config: NamesrvConfig) -> int:
     controller = NamesrvController(config, disk=OsDisk(), network=TcpNetwork())
-    with stopped_by_signals("namesrv", controller.stop):
-        await controller.run()
+    await process.serve("namesrv", controller.run, controller.stop)
     return EXIT_OK
