@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from rmqha.errors import ConfigError, StoreError
 from rmqha.spark.java import use_java
@@ -23,6 +24,20 @@ def check_spark() -> None:
     """
     if find_spec("pyspark") is None:
         raise ConfigError("Spark is not installed: pip install 'rmqha[spark]'; without it there is rmqha log dump")
+
+
+def is_connect(master: str | None) -> bool:
+    """Whether the job goes through Spark Connect: ``sc://HOST:PORT``, or a session of the kind is active.
+
+    Raises:
+        StoreError: no server answers there.
+    """
+    from pyspark.sql.utils import is_remote  # noqa: PLC0415 - an extra
+
+    if master is not None and master.startswith(_CONNECT):
+        _look_for(_CONNECT, master.partition(";")[0].rstrip("/"), port=15002)
+        return True
+    return bool(is_remote())
 
 
 def spark_context(app_name: str, *, master: str | None = None) -> "SparkContext":
@@ -47,9 +62,11 @@ def spark_context(app_name: str, *, master: str | None = None) -> "SparkContext"
             )
         return active
     if master is not None and not _MASTER.match(master):
-        raise ConfigError(f"{master!r} is no master of Spark: local[4], spark://HOST:7077, yarn, k8s://HOST:PORT")
+        raise ConfigError(
+            f"{master!r} is no master of Spark: local[4], spark://HOST:7077, yarn, k8s://HOST:PORT, sc://HOST:15002"
+        )
     if master is not None and master.startswith("spark://"):
-        _look_for(master)
+        _look_for("spark://", master)
     use_this_python()
     conf = SparkConf().setAppName(app_name)
     if master is not None:
@@ -63,17 +80,17 @@ def spark_context(app_name: str, *, master: str | None = None) -> "SparkContext"
         raise StoreError(f"Spark did not start: {first_line(error)}") from error
 
 
-def _look_for(master: str) -> None:
+def _look_for(scheme: str, master: str, *, port: int = 7077) -> None:
     """Of several, one must answer. Spark itself would try for a minute, and then say that it was shut down."""
     problems = []
-    for address in master.removeprefix("spark://").split(","):
-        host, _, port = address.rpartition(":")
+    for address in master.removeprefix(scheme).split(","):
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_TIMEOUT_S):
+            url = urlsplit(f"//{address}")
+            with socket.create_connection((url.hostname or "", url.port or port), timeout=_ANSWER_TIMEOUT_S):
                 return
         except (OSError, ValueError) as error:
             problems.append(f"{address}: {error}")
-    raise StoreError(f"no Spark master answers at {'; '.join(problems)}")
+    raise StoreError(f"nothing of Spark answers at {'; '.join(problems)}")
 
 
 def _configure_own_java(conf: "SparkConf") -> None:
@@ -98,6 +115,7 @@ def first_line(error: Exception) -> str:
 
 
 _ANSWER_TIMEOUT_S: Final = 10
+_CONNECT: Final = "sc://"
 _MASTER: Final = re.compile(r"local(\[[\w*, ]+\]|-cluster\[.*\])?$|spark://.|yarn$|k8s://.")
 _OWN_JAVA: Final = {
     "spark.ui.enabled": "false",

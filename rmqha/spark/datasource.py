@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 
 from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import open_log
+from rmqha.spark.executors import check_here, packages
 from rmqha.spark.options import ReadOptions
 from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task
 from rmqha.spark.position import Position
@@ -32,11 +33,16 @@ from rmqha.spark.source_options import SourceOptions, parse_options
 
 
 class LogPartition(spark.InputPartition):
-    """One Spark task."""
+    """One Spark task.
+
+    Attributes:
+        packages: of the driver; an executor must have the same.
+    """
 
     def __init__(self, task: LogTask) -> None:
         super().__init__(task)
         self.task = task
+        self.packages = packages()
 
 
 class RmqhaDataSource(spark.DataSource):
@@ -93,6 +99,7 @@ class RmqhaReader(spark.DataSourceReader):
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's batches."""
         assert isinstance(partition, LogPartition)
+        check_here(partition.packages)
         if not partition.task.splits:
             return iter(())
         return read_task(partition.task, ReadReport(), fail_on_data_loss=self._source.fail_on_data_loss)

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTr
 from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.datasource import LogPartition
+from rmqha.spark.executors import check_here
 from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task
 from rmqha.spark.position import Position, from_json, position_at
 from rmqha.spark.report import ReadReport
@@ -100,6 +101,7 @@ class RmqhaStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNo
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's batches."""
         assert isinstance(partition, LogPartition)
+        check_here(partition.packages)
         return read_task(partition.task, ReadReport(), fail_on_data_loss=self._source.fail_on_data_loss)
 
     def _log(self, broker: str) -> CommitLog:

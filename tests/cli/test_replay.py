@@ -105,8 +105,9 @@ def test_without_spark_the_error_says_what_to_install(
     ("master", "code", "message"),
     [
         ("spork", 2, "'spork' is no master of Spark"),
-        ("spark://127.0.0.1:9", 1, "no Spark master answers at 127.0.0.1:9: [Errno 111] Connection refused"),
-        ("spark://127.0.0.1", 1, "no Spark master answers at 127.0.0.1: "),
+        ("spark://127.0.0.1:9", 1, "nothing of Spark answers at 127.0.0.1:9: [Errno 111] Connection refused"),
+        ("spark://a b:x", 1, "nothing of Spark answers at a b:x: "),
+        ("sc://127.0.0.1:9/;x=y", 1, "nothing of Spark answers at 127.0.0.1:9: "),
         ("local[1]", 2, "Spark needs Java 17 or newer: none is installed"),
     ],
 )

@@ -1,0 +1,81 @@
+"""Whether executors have the packages of the driver. What asks them travels whole: it works where rmqha is missing.
+
+cloudpickle carries a function within a function by its code, so these import all they need themselves.
+"""
+
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy
+import pyarrow
+
+from rmqha import __version__
+from rmqha.errors import StoreError
+
+Check = Callable[[], str]
+
+
+def packages() -> dict[str, str]:
+    """Name to version of what must be the same on both sides, here."""
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return {"python": python, "rmqha": __version__, "pyarrow": pyarrow.__version__, "numpy": numpy.__version__}
+
+
+def checking(wanted: Mapping[str, str]) -> Check:
+    """A function that says, where it runs, what differs from ``wanted`` and what to install; empty: nothing."""
+
+    def check() -> str:
+        import importlib  # noqa: PLC0415 - see above
+        import socket  # noqa: PLC0415
+        import sys  # noqa: PLC0415
+
+        differing = []
+        for name, version in wanted.items():
+            try:
+                module = importlib.import_module(name) if name != "python" else None
+                found = str(module.__version__) if module else f"{sys.version_info[0]}.{sys.version_info[1]}"
+            except Exception as error:  # noqa: BLE001 - a package that is broken may raise anything
+                differing.append(f"{name} cannot be imported ({error})")
+                continue
+            if found != version:
+                differing.append(f"{name} is {found}, not {version}")
+        if not differing:
+            return ""
+        install = " ".join(f"{name}=={version}" for name, version in wanted.items() if name != "python")
+        interpreter = sys.executable
+        if any(problem.startswith("python ") for problem in differing):
+            interpreter = f"python{wanted['python']}"
+        problems = ", ".join(differing)
+        return (
+            f"executor on {socket.gethostname()}: {sys.executable}: {problems}; {interpreter} -m pip install {install}"
+        )
+
+    return check
+
+
+def guarded(function: Callable[[Any], Any], check: Check) -> Callable[[Iterable[bytes]], Iterator[Any]]:
+    """``function`` over pickled items, on an executor that passes the check."""
+    pickled = pickle.dumps(function)
+
+    def run(items: Iterable[bytes]) -> Iterator[Any]:
+        import pickle  # noqa: PLC0415
+
+        if problem := check():
+            raise RuntimeError(problem)
+        work = pickle.loads(pickled)  # noqa: S301 - of our own driver
+        for item in items:
+            yield work(pickle.loads(item))  # noqa: S301
+
+    return run
+
+
+def check_here(wanted: Mapping[str, str]) -> None:
+    """On an executor that has rmqha at all.
+
+    Raises:
+        StoreError: it has other packages than the driver.
+    """
+    if problem := checking(wanted)():
+        raise StoreError(problem)

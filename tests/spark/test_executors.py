@@ -1,0 +1,100 @@
+"""What an executor is asked before it works, and how Spark's stories about it are told."""
+
+import socket
+import subprocess
+import sys
+import venv
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rmqha.errors import StoreError
+from rmqha.spark.executors import check_here, checking, guarded, packages
+from rmqha.spark.replay import ReplayOptions, replay
+from rmqha.spark.replay.runner import in_a_line
+from tests import stores
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_the_same_packages_are_no_problem() -> None:
+    assert checking(packages())() == ""
+    assert packages()["python"] == ".".join(map(str, sys.version_info[:2]))
+
+
+def test_each_difference_is_told_with_host_interpreter_and_what_to_install() -> None:
+    wanted = {"python": "3.99", "rmqha": "9.9", "numpy": packages()["numpy"], "nosuchpackage": "1.0"}
+    told = checking(wanted)()
+    assert told.startswith(f"executor on {socket.gethostname()}: {sys.executable}: python is 3.")
+    assert "rmqha is 0.1.0, not 9.9" in told
+    assert "nosuchpackage cannot be imported (No module named 'nosuchpackage')" in told
+    assert told.endswith(f"; python3.99 -m pip install rmqha==9.9 numpy=={wanted['numpy']} nosuchpackage==1.0")
+    assert "\n" not in told
+    with pytest.raises(StoreError, match="rmqha is"):
+        check_here(wanted)
+
+
+def test_nothing_is_done_on_an_executor_that_fails_the_check() -> None:
+    assert list(guarded(len, lambda: "")([b"\x80\x05]."])) == [0]
+    with pytest.raises(RuntimeError, match="executor on"):
+        list(guarded(len, lambda: "executor on x: y")([b"no pickle"]))
+
+
+def test_what_asks_needs_no_rmqha_there(tmp_path: Path) -> None:
+    """Python without any packages but pyspark's cloudpickle."""
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    for package in ("pyspark", "py4j"):
+        (tmp_path / package).symlink_to(Path(import_module(package).__file__ or "").parent)
+    pickled = cloudpickle.dumps(guarded(len, checking(packages())))
+    code = "import pickle, sys; sys.path.append(sys.argv[1]); list(pickle.load(sys.stdin.buffer)([b'']))"
+    done = subprocess.run(
+        [sys.executable, "-ISc", code, str(tmp_path)], input=pickled, capture_output=True, check=False
+    )
+    assert b"RuntimeError: executor on " in done.stderr
+    assert b"rmqha cannot be imported (No module named 'rmqha')" in done.stderr
+
+
+LOST = "Job aborted: Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.2 executor 1): "
+MISMATCH = "pyspark.errors.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9"
+
+
+@pytest.mark.parametrize(
+    ("story", "told"),
+    [
+        (
+            LOST + 'java.io.IOException: Cannot run program "/opt/p/bin/python": error=2, No such file\n\tat x',
+            "executor on 10.0.0.2 has no /opt/p/bin/python: install there what is here, or name its PYSPARK_PYTHON",
+        ),
+        (
+            LOST + "org.apache.PythonException: Traceback:\n  File x\nRuntimeError: executor on w7: /p: numpy is 1\n",
+            "executor on w7: /p: numpy is 1",
+        ),
+        (
+            LOST + f"Traceback:\n  File x\n{MISMATCH}\n\nDriver stacktrace:",
+            f"a Spark task failed on 10.0.0.2: {MISMATCH}",
+        ),
+        ("something\n\tat x", "a Spark task failed: something"),
+        ("", "a Spark task failed: "),
+    ],
+)
+def test_a_story_in_a_line(story: str, told: str) -> None:
+    assert in_a_line(story) == told
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("python", ["bare", "none"])
+def test_a_cluster_without_the_packages_is_told_of_before_anything_is_read(
+    python: str, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    venv.create(tmp_path / "bare", with_pip=False)
+    interpreter = str(tmp_path / python / "bin" / "python")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", interpreter)
+    told = {"bare": "pyarrow cannot be imported", "none": f"has no {interpreter}"}[python]
+    with pytest.raises(StoreError, match=rf"^executor on \S+ .*{told}") as caught:
+        replay(ReplayOptions(str(stores.unpack("basic", tmp_path)), str(tmp_path / "out")))
+    assert "\n" not in str(caught.value)
+    assert not list((tmp_path / "out" / "_rmqha").glob("staging-*"))
