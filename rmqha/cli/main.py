@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "tail": ("rmqha.cli.tail:tail", "Print the messages of a topic, and follow it."),
     "status": ("rmqha.cli.status:status", "Say how a broker and its replicas are."),
     "doctor": ("rmqha.cli.doctor:doctor", "Look for what usually goes wrong here and among peers."),
+    "promote": ("rmqha.cli.promote:promote", "Make a slave's configuration a master's."),
     "top": ("rmqha.cli.top:top", "Show rates and lag, again and again."),
     "topics": ("rmqha.cli.topics:topics", "List, show, make, change and delete topics."),
     "groups": ("rmqha.cli.groups:groups", "List and show groups of consumers, and set them back or forth."),

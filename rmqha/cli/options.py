@@ -11,7 +11,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_BROKER = "127.0.0.1:10911"
 
 
-def _addresses(_ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+def addresses_option(_ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Read a repeated option of addresses, of which each may be a list; the port is 10911 where none is given."""
     from rmqha.config.kinds import split_address  # noqa: PLC0415 - not for --help
 
     parts = [part.strip() for value in values for part in value.replace(",", ";").split(";")]
@@ -21,9 +22,14 @@ def _addresses(_ctx: click.Context, param: click.Parameter, values: tuple[str, .
             split_address(address)
     except ValueError as error:
         raise click.BadParameter(str(error), param=param) from None
+    return tuple(dict.fromkeys(addresses))
+
+
+def _brokers(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    addresses = addresses_option(ctx, param, values)
     if not addresses:
         raise click.BadParameter("no address is given", param=param)
-    return tuple(dict.fromkeys(addresses))
+    return addresses
 
 
 def brokers_option(told: str) -> Callable[[F], F]:
@@ -34,7 +40,7 @@ def brokers_option(told: str) -> Callable[[F], F]:
     """
     return click.option(
         "-b", "--broker", "addresses", metavar="HOST[:PORT]", multiple=True, default=[DEFAULT_BROKER],
-        envvar="RMQHA_BROKER", show_default=True, show_envvar=True, callback=_addresses, help=told,
+        envvar="RMQHA_BROKER", show_default=True, show_envvar=True, callback=_brokers, help=told,
     )  # fmt: skip
 
 

@@ -1,0 +1,138 @@
+"""``rmqha promote``: a slave's configuration becomes a master's, if nothing speaks against it."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqha.cli.errors import CliError
+from rmqha.cli.options import addresses_option
+from rmqha.exit_codes import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from rmqha.cli.promotion import Obstacle, Replica
+    from rmqha.config import BrokerConfig
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqha promote -c slave.conf --role ASYNC_MASTER             shows what would be done
+  rmqha promote -c slave.conf --role SYNC_MASTER --peer 10.0.0.7:10911 --execute
+  rmqha promote -c slave.conf --role SYNC_MASTER --old-store /mnt/old-master --execute
+
+\b
+Exit codes: 0 nothing is in the way, or done; 1 something is; 2 wrong usage or configuration, 3 the slave does
+not answer. docs/operations.md, "Failover", says what comes before and after.
+"""
+)
+@click.option("-c", "--config", "path", required=True, type=click.Path(path_type=Path), help="The slave's broker.conf.")
+@click.option("--role", required=True, type=click.Choice(["SYNC_MASTER", "ASYNC_MASTER"]),
+              help="SYNC_MASTER answers SEND_OK only when enough slaves follow it (inSyncReplicas).")  # fmt: skip
+@click.option("--peer", "peers", metavar="HOST[:PORT]", multiple=True, callback=addresses_option,
+              help="listenPort of another replica to compare; can be repeated. What name servers and haPeers name is "
+              "compared anyway.")  # fmt: skip
+@click.option("--old-store", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="The old master's store, if its disk can be read here: to count what this slave lacks.")  # fmt: skip
+@click.option("--accept-unknown-queue-ends", is_flag=True, help="Though queues without a message may begin at 0 again.")
+@click.option("--accept-lost-tail", is_flag=True, help="Though messages of --old-store are not in this slave's log.")
+@click.option("--execute", is_flag=True, help="Change the file. Without, nothing is changed.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0.01), default=3.0, show_default=True, metavar="SECONDS",
+              help="For each answer.")  # fmt: skip
+@click.pass_context
+def promote(
+    ctx: click.Context,
+    path: Path,
+    *,
+    role: str,
+    peers: tuple[str, ...],
+    old_store: Path | None,
+    accept_unknown_queue_ends: bool,
+    accept_lost_tail: bool,
+    execute: bool,
+    timeout_s: float,
+) -> None:
+    """Make a running slave's broker.conf a master's: role, brokerId 0, no master to copy from. A copy is kept.
+
+    It is refused while the old master answers, or anything at its ports; while a replica that can be reached holds
+    a longer log; and while the slave itself is not fit. An old master that cannot be reached from here may be alive
+    all the same: see to it that it is not.
+    """
+    from rmqha.cli.promotion import obstacles, stakes  # noqa: PLC0415 - not for --help
+    from rmqha.cli.promotion_asked import ask_replica, messages_beyond, other_addresses  # noqa: PLC0415
+    from rmqha.logs import escaped  # noqa: PLC0415
+
+    config, own = _slave(path, timeout_s=timeout_s)
+    addresses, silent = other_addresses(config, own, peers, timeout_s=timeout_s)
+    others = [ask_replica(address, timeout_s=timeout_s) for address in addresses]
+    tail = messages_beyond(old_store, own.get("max_offset") or 0) if old_store is not None else 0
+    for line in stakes(own, others):
+        click.echo(escaped(line))
+    for name_server in silent:
+        click.echo(f"{name_server}: this name server does not answer; replicas that it alone knows are not compared")
+    accepted = {"--accept-unknown-queue-ends": accept_unknown_queue_ends, "--accept-lost-tail": accept_lost_tail}
+    found = obstacles(own, others, tail_messages=tail)
+    in_the_way = [one for one in found if not accepted.get(one.accepted_by, False)]
+    if in_the_way:
+        _tell(in_the_way)
+        ctx.exit(EXIT_FAILED)
+    _edit(path, config, role, others, execute=execute)
+
+
+def _slave(path: Path, *, timeout_s: float) -> "tuple[BrokerConfig, dict[str, Any]]":
+    """The slave's configuration, and what it says of itself.
+
+    Raises:
+        ConfigError: the configuration cannot be used.
+        CliError: it is no slave's; the slave does not answer, or another broker does.
+    """
+    from rmqha.cli.ask import runtime_table  # noqa: PLC0415
+    from rmqha.cli.promotion_asked import own_address  # noqa: PLC0415
+    from rmqha.cli.verdict import read_status  # noqa: PLC0415
+    from rmqha.config import load_config  # noqa: PLC0415
+
+    config = load_config(path)
+    if not config.is_slave or config.enable_dleger_commit_log:
+        what = "a DLedger member's: its group elects" if config.enable_dleger_commit_log else "a master's already"
+        raise CliError(f"{path} is {what}", hint="name the broker.conf of the slave that is to be master")
+    own = read_status(runtime_table(own_address(config), timeout_s=timeout_s))
+    if (own.get("broker_name"), own.get("broker_id")) != (config.broker_name, config.broker_id):
+        raise CliError(
+            f"at {own_address(config)} runs another broker than {path} says",
+            why=f"{own.get('broker_name')} with brokerId {own.get('broker_id')}",
+            hint="name the broker.conf with which the slave was started",
+        )
+    return config, own
+
+
+def _tell(obstacles: "list[Obstacle]") -> None:
+    from rmqha.logs import escaped  # noqa: PLC0415
+
+    click.echo("", err=True)
+    for one in obstacles:
+        option = f" (or {one.accepted_by})" if one.accepted_by else ""
+        CliError(f"not promoted: {escaped(one.what)}", hint=f"{one.next}{option}").show()
+
+
+def _edit(path: Path, config: "BrokerConfig", role: str, others: "list[Replica]", *, execute: bool) -> None:
+    from rmqha.cli.conf_edit import edited, replace_conf  # noqa: PLC0415
+    from rmqha.cli.promotion_asked import own_address  # noqa: PLC0415
+
+    changes = {"brokerRole": role, "brokerId": "0", "haMasterAddress": None, "masterAddress": None}
+    click.echo(f"\n{path}:")
+    for key, value in changes.items():
+        if value is not None or key in config.origins:
+            click.echo(f"  {key}={value}" if value is not None else f"  {key} is taken away")
+    if not execute:
+        click.echo("\nNothing is in the way, and nothing was changed: give --execute to do it.")
+        return
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    data = edited(path.read_bytes(), changes, note=f"rmqha promote, {stamp}")
+    copy, _ = replace_conf(path, data, copy_suffix=f".before-{stamp}")
+    ha_address = f"{config.broker_ip2}:{config.ha_listen_port}"
+    click.echo(f"\nDone; the former file is {copy}. Next:")
+    click.echo(f"  1. stop the slave, then start it by 'rmqha master -c {path}' (a unit that runs 'rmqha slave', too)")
+    slaves = ", ".join(one.address for one in others if one.is_slave) or "other slaves, if there are any"
+    click.echo(f"  2. {slaves}: haMasterAddress={ha_address}, masterAddress={own_address(config)}, and restart")
+    click.echo("  3. the old master, when it is back: the same, with brokerRole=SLAVE and a brokerId of its own")

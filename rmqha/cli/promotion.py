@@ -1,0 +1,104 @@
+"""Whether a slave may be made master: decided from what brokers say of themselves. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+_MAY_NOT: Final = "it should not be made master"
+"""How a slave's status says so (rmqha/broker/queue_ends_client.py)."""
+_UNFIT_STATES: Final = ("diverged", "failed", "misconfigured", "below-min", "comparing")
+
+
+@dataclass(frozen=True)
+class Replica:
+    """Another broker of the group.
+
+    Attributes:
+        facts: what it says of itself; None: nobody answers there.
+        listens: something takes connections there, or on its HA port.
+    """
+
+    address: str
+    facts: dict[str, Any] | None
+    listens: bool = False
+
+    @property
+    def is_slave(self) -> bool:
+        """It says so. RocketMQ's brokers say nothing, and count as masters."""
+        return self.facts is not None and self.facts.get("role") == "SLAVE"
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why the slave is not made master; ``accepted_by`` names the option that goes on all the same, if there is one."""
+
+    what: str
+    next: str
+    accepted_by: str = ""
+
+
+def obstacles(own: dict[str, Any], others: Iterable[Replica], *, tail_messages: int) -> list[Obstacle]:
+    """All that is in the way.
+
+    Args:
+        own: what the slave says of itself.
+        others: the old master, and the other replicas.
+        tail_messages: so many of the old master's store are not in the slave's log.
+    """
+    found = list(_about_itself(own))
+    for one in others:
+        if one.is_slave and one.facts is not None:
+            if one.facts.get("starting"):
+                found.append(Obstacle(f"{one.address} is starting: what it holds is not known", "wait for it"))
+            elif _end(one.facts) > _end(own):
+                ahead = f"{one.address} holds {_end(one.facts) - _end(own):,} bytes more"
+                found.append(Obstacle(ahead, "promote that one: what it holds may have been acknowledged"))
+        elif one.facts is not None or one.listens:
+            said = f"says that it is {one.facts.get('role', 'a broker')}" if one.facts else "is listened on"
+            found.append(Obstacle(f"the old master answers: {one.address} {said}", "stop it for good first"))
+    if tail_messages:
+        what = f"the old master's store holds {tail_messages:,} messages that this slave lacks"
+        told = "start the old master again, or have this slave fetch them; else they are lost"
+        found.append(Obstacle(what, told, accepted_by="--accept-lost-tail"))
+    return found
+
+
+def _about_itself(own: dict[str, Any]) -> Iterable[Obstacle]:
+    if own.get("role") != "SLAVE":
+        yield Obstacle(f"the broker that runs is {own.get('role', 'no broker of rmqha')}", "only a slave is promoted")
+        return
+    if own.get("starting"):
+        yield Obstacle("it is starting, and does not know what it holds", "wait for it: 'rmqha status'")
+        return
+    if own.get("write_refusal"):
+        yield Obstacle(f"it cannot write: {own['write_refusal']}", "promote another one, or repair it first")
+    state = (own.get("ha_client") or {}).get("state")
+    if state in _UNFIT_STATES:
+        yield Obstacle(f"it is {state}", "see docs/operations.md for this state; promote another one")
+    for reason in own.get("not_learned", ()):
+        if reason.startswith(_MAY_NOT):
+            told = "promote another one; queues without a message would begin at 0 again"
+            yield Obstacle(reason, told, accepted_by="--accept-unknown-queue-ends")
+
+
+def stakes(own: dict[str, Any], others: Iterable[Replica]) -> list[str]:
+    """What each log holds, and what is not known, a line each."""
+    lines = [_line("this slave", own)] if not own.get("starting") and "max_offset" in own else []
+    unflushed = own.get("max_offset", 0) - own.get("flushed_offset", 0)
+    if unflushed > 0:
+        lines.append(f"{unflushed:,} bytes of it are not flushed: gone, should this machine lose power now")
+    for one in others:
+        if one.facts is not None and "max_offset" in one.facts:
+            lines.append(_line(one.address, one.facts))
+        elif one.facts is None and not one.listens:
+            lines.append(f"{one.address}: nobody answers; what only it holds is lost, or diverges when it comes back")
+    return lines
+
+
+def _line(name: str, facts: dict[str, Any]) -> str:
+    flushed = facts.get("flushed_offset")
+    return f"{name}: log ends at {facts['max_offset']:,}" + (f", flushed {flushed:,}" if flushed is not None else "")
+
+
+def _end(facts: dict[str, Any]) -> int:
+    return int(facts.get("max_offset") or 0)

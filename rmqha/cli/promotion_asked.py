@@ -1,0 +1,77 @@
+"""What ``rmqha promote`` finds out: who answers, and what an old master's store holds beyond a slave's log."""
+
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rmqha.cli.ask import known_brokers, runtime_table
+from rmqha.cli.errors import CliError, UnreachableError
+from rmqha.cli.promotion import Replica
+from rmqha.cli.store_place import commit_log_directory
+from rmqha.cli.verdict import read_status
+from rmqha.config import BrokerConfig, split_address
+from rmqha.store.log_reader import LogReader
+from rmqha.store.os_disk import OsDisk
+
+_NO_FACTS = (AttributeError, LookupError, TypeError, ValueError)
+
+
+def own_address(config: BrokerConfig) -> str:
+    """Where this broker takes clients."""
+    return _joined(config.broker_ip1, config.listen_port)
+
+
+def other_addresses(
+    config: BrokerConfig, own: dict[str, Any], peers: Iterable[str], *, timeout_s: float
+) -> tuple[list[str], list[str]]:
+    """The listenPorts of all others that the configuration, the slave and the name servers know, once each.
+
+    And the name servers that do not tell.
+    """
+    silent = list[str]()
+    followed = (own.get("ha_client") or {}).get("master")
+    ha_addresses = [config.ha_master_address, followed, *config.ha_peers]
+    found = [_joined(host, port - 1) for host, port in map(split_address, filter(None, ha_addresses))]
+    found += [address for address in (config.master_address, *peers) if address]
+    for name_server in config.namesrv_addr:
+        try:
+            known = known_brokers(name_server, timeout_s=timeout_s).get(config.broker_name)
+        except CliError:
+            silent.append(name_server)
+            continue
+        found += known.broker_addrs.values() if known is not None else ()
+    return [address for address in dict.fromkeys(found) if address != own_address(config)], silent
+
+
+def ask_replica(address: str, *, timeout_s: float) -> Replica:
+    """What answers at a listenPort; one that hangs, or whose HA port alone is open, listens."""
+    try:
+        return Replica(address, read_status(runtime_table(address, timeout_s=timeout_s)))
+    except UnreachableError:
+        host, port = split_address(address)
+        return Replica(address, None, listens=any(_listens(host, one, timeout_s) for one in (port, port + 1)))
+    except (CliError, *_NO_FACTS):
+        return Replica(address, None, listens=True)
+
+
+def _listens(host: str, port: int, timeout_s: float) -> bool:
+    with suppress(OSError), socket.create_connection((host, port), timeout_s):
+        return True
+    return False
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def messages_beyond(store: Path, offset: int) -> int:
+    """How many messages of a store begin at ``offset`` or later.
+
+    Raises:
+        CliError: there is no commitlog.
+        CorruptLogError: it is damaged there.
+    """
+    reader = LogReader(OsDisk(), commit_log_directory(str(store)))
+    return sum(1 for _ in reader.messages(offset))

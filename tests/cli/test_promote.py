@@ -1,0 +1,182 @@
+"""`rmqha promote`: what speaks against it, and what becomes of the file."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqha.cli.conf_edit import edited
+from rmqha.cli.main import run
+from rmqha.cli.promotion import Replica, obstacles, stakes
+from rmqha.codec.codes import RequestCode
+from rmqha.config import load_config
+from tests.cli.facts import master, slave
+from tests.cli.fake_brokers import FakeBrokers, answer, runtime
+
+Output = pytest.CaptureFixture[str]
+RUNTIME = RequestCode.GET_BROKER_RUNTIME_INFO
+MASTER, OWN, OTHER, NS = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911", "10.0.0.9:9876"
+UNKNOWN = "it should not be made master: where queues end is unknown: no answer"
+CONF = """\
+# my slave
+brokerName=a
+brokerId = 1
+brokerRole=SLAVE
+haMasterAddress=\\
+  10.0.0.1:10912
+masterAddress=10.0.0.1:10911
+brokerIP1=10.0.0.2
+allowInsecure=true
+fileReservedTime=48
+"""
+
+
+def whats(own: dict[str, Any], *others: Replica, tail: int = 0) -> list[str]:
+    return [one.what for one in obstacles(own, others, tail_messages=tail)]
+
+
+def test_nothing_speaks_against_the_longest_slave_of_a_master_that_is_gone() -> None:
+    shorter = Replica(OTHER, slave("waiting", max_offset=50))
+    assert whats(slave("waiting"), Replica(MASTER, None), shorter) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (Replica(MASTER, master()), "the old master answers: 10.0.0.1:10911 says that it is SYNC_MASTER"),
+        (
+            Replica(MASTER, {"version": "RocketMQ V4_9_8"}),
+            "the old master answers: 10.0.0.1:10911 says that it is a broker",
+        ),
+        (Replica(MASTER, None, listens=True), "the old master answers: 10.0.0.1:10911 is listened on"),
+        (Replica(OTHER, slave("waiting", max_offset=101)), "10.0.0.3:10911 holds 1 bytes more"),
+        (Replica(OTHER, {"role": "SLAVE", "starting": {"for_s": 1}}), "10.0.0.3:10911 is starting"),
+    ],
+)
+def test_another_broker_speaks_against_it(other: Replica, said: str) -> None:
+    (what,) = whats(slave("waiting"), other)
+    assert what.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (master(), "the broker that runs is SYNC_MASTER"),
+        (slave("waiting", starting={"for_s": 1}), "it is starting"),
+        (slave("waiting", write_refusal="disk full"), "it cannot write: disk full"),
+        (slave("diverged"), "it is diverged"),
+        (slave("waiting", not_learned=["topics were not taken over: x", UNKNOWN]), UNKNOWN),
+    ],
+)
+def test_the_slave_itself_may_not_be_fit(own: dict[str, Any], said: str) -> None:
+    (what,) = whats(own)
+    assert what.startswith(said)
+
+
+def test_a_lost_tail_and_unknown_queue_ends_can_be_accepted() -> None:
+    found = obstacles(slave("waiting", not_learned=[UNKNOWN]), [], tail_messages=3)
+    assert {one.accepted_by for one in found} == {"--accept-lost-tail", "--accept-unknown-queue-ends"}
+
+
+def test_what_is_at_stake_is_told() -> None:
+    lines = stakes(slave("waiting", max_offset=1000, flushed_offset=900), [Replica(MASTER, None)])
+    assert lines == [
+        "this slave: log ends at 1,000, flushed 900",
+        "100 bytes of it are not flushed: gone, should this machine lose power now",
+        "10.0.0.1:10911: nobody answers; what only it holds is lost, or diverges when it comes back",
+    ]
+
+
+@pytest.mark.parametrize("text", [CONF, CONF.replace("\n", "\r\n"), CONF.rstrip("\n")])
+def test_an_edited_file_says_the_new_values_and_keeps_every_line(text: str, tmp_path: Path) -> None:
+    changes = {"brokerRole": "ASYNC_MASTER", "brokerId": "0", "haMasterAddress": None, "masterAddress": None}
+    path = tmp_path / "broker.conf"
+    path.write_bytes(edited(text.encode(), changes, note="promoted"))
+    config = load_config(path)
+    assert (config.broker_role, config.broker_id, config.ha_master_address) == ("ASYNC_MASTER", 0, "")
+    assert (config.file_reserved_time_s, config.notes) == (48 * 3600, ())
+    lines = path.read_text().splitlines()
+    assert [line.removeprefix("#") for line in lines][:10] == [line.removeprefix("#") for line in text.splitlines()]
+    assert "#  10.0.0.1:10912" in lines
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    path = tmp_path / "broker.conf"
+    path.write_text(CONF)
+    path.chmod(0o640)
+    return path
+
+
+@pytest.fixture
+def replicas(fake_brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Which brokers answer, and with which status."""
+    monkeypatch.setattr("rmqha.cli.promotion_asked._listens", lambda *_: False)
+
+    def set_up(**by_name: dict[str, Any]) -> None:
+        addresses = {"own": OWN, "old": MASTER, "other": OTHER}
+        fake_brokers.answers = {
+            addresses[name]: {RUNTIME: runtime(**facts)} for name, facts in by_name.items()
+        }  # fmt: skip
+
+    return set_up
+
+
+def test_a_plan_changes_nothing_and_what_is_done_keeps_a_copy(
+    conf: Path, replicas: Callable[..., None], capsys: Output
+) -> None:
+    replicas(own=slave("waiting"))
+    command = ["promote", "-c", str(conf), "--role", "ASYNC_MASTER"]
+    assert run(command) == 0
+    assert "nothing was changed" in capsys.readouterr().out
+    assert (conf.read_text(), len(list(conf.parent.iterdir()))) == (CONF, 1)
+    assert run([*command, "--execute"]) == 0
+    out = capsys.readouterr().out
+    (copy,) = [path for path in conf.parent.iterdir() if path != conf]
+    assert (copy.read_text(), f"the former file is {copy}" in out) == (CONF, True)
+    assert conf.stat().st_mode & 0o777 == 0o640
+    assert load_config(conf).broker_id == 0
+    assert run(command) == 1
+    assert "is a master's already" in capsys.readouterr().err
+
+
+def test_it_is_refused_while_the_old_master_or_a_longer_replica_answers(
+    conf: Path, replicas: Callable[..., None], capsys: Output
+) -> None:
+    command = ["promote", "-c", str(conf), "--role", "ASYNC_MASTER", "--execute"]
+    replicas(own=slave("waiting"), old=master())
+    assert run(command) == 1
+    assert "the old master answers" in capsys.readouterr().err
+    replicas(own=slave("waiting"), other=slave("waiting", broker_id=2, max_offset=500))
+    assert run([*command, "--peer", OTHER]) == 1
+    assert "10.0.0.3:10911 holds 400 bytes more" in capsys.readouterr().err
+    replicas()
+    assert run(command) == 3
+    replicas(own=slave("waiting", broker_id=7))
+    assert run(command) == 1
+    assert "runs another broker" in capsys.readouterr().err
+    assert (conf.read_text(), len(list(conf.parent.iterdir()))) == (CONF, 1)
+
+
+def test_what_no_broker_could_start_with_takes_nobodys_place(
+    conf: Path, replicas: Callable[..., None], capsys: Output
+) -> None:
+    conf.write_text(CONF + "inSyncReplicas=1\n")
+    replicas(own=slave("waiting"))
+    assert run(["promote", "-c", str(conf), "--role", "SYNC_MASTER", "--execute"]) == 2
+    assert "SYNC_MASTER with inSyncReplicas=1" in capsys.readouterr().err
+    assert [path.name for path in conf.parent.iterdir()] == ["broker.conf"]
+
+
+def test_replicas_that_a_name_server_knows_are_compared_and_a_silent_one_is_said(
+    conf: Path, fake_brokers: FakeBrokers, replicas: Callable[..., None], capsys: Output
+) -> None:
+    conf.write_text(f"{CONF}namesrvAddr={NS};10.0.0.8:9876\n")
+    replicas(own=slave("waiting"), other=slave("waiting", broker_id=2, max_offset=500))
+    known = {"a": {"brokerName": "a", "cluster": "c", "brokerAddrs": {"0": MASTER, "1": OWN, "2": OTHER}}}
+    fake_brokers.answers[NS] = {RequestCode.GET_BROKER_CLUSTER_INFO: answer({"brokerAddrTable": known})}
+    assert run(["promote", "-c", str(conf), "--role", "ASYNC_MASTER"]) == 1
+    captured = capsys.readouterr()
+    assert "10.0.0.3:10911 holds 400 bytes more" in captured.err
+    assert "10.0.0.8:9876: this name server does not answer" in captured.out

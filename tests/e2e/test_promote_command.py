@@ -1,0 +1,42 @@
+"""A failover by `rmqha promote`: kill, promote, rejoin. No acknowledged message is lost, no place given twice."""
+
+import json
+
+import pytest
+
+from rmqha.config.java_properties import parse_properties
+from tests.e2e.commands import rmqha, wait_status
+from tests.e2e.conftest import Pair
+
+pytestmark = pytest.mark.e2e
+
+
+async def test_a_slave_is_promoted_when_its_master_is_gone_and_the_master_comes_back_as_its_slave(pair: Pair) -> None:
+    await pair.start()
+    master, slave = pair.master, pair.slave
+    assert (await rmqha("status", "-b", master.address, "--wait", "in-sync"))[0] == 0
+    code, out, _ = await rmqha("send", "orders", "-b", master.address, "--count", "100", "--format", "json")
+    assert (code, json.loads(out)["statuses"]) == (0, {"SEND_OK": 100})
+    await slave.running.wait_output("queue_ends.learned")
+
+    command = ["promote", "-c", str(slave.conf_file), "--role", "ASYNC_MASTER"]
+    code, _, err = await rmqha(*command, "--execute")
+    assert (code, f"the old master answers: {master.address}" in err) == (1, True), err
+    await master.kill()
+    code, out, err = await rmqha(*command, "--old-store", str(master.store), "--execute")
+    assert (code, err) == (0, ""), out
+    assert await slave.stop() == 0
+    properties, _ = parse_properties(slave.conf_file.read_bytes())
+    slave.conf = {one.key: one.value for one in properties}
+    await slave.start()
+    code, out, _ = await rmqha("send", "orders", "-b", slave.address, "--count", "100", "--format", "json")
+    assert (code, json.loads(out)["statuses"]) == (0, {"SEND_OK": 100})
+
+    master.conf |= {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": slave.ha_address}
+    await master.start()
+    await wait_status(master, 0, says="transfer from")
+    assert (await rmqha("status", "-b", slave.address, "--wait", "in-sync"))[0] == 0
+    for broker in (slave, master):
+        code, out, _ = await rmqha("tail", "orders", "-b", broker.address, "--from", "start", "--format", "json")
+        places = [(one["queueId"], one["queueOffset"]) for one in map(json.loads, out.splitlines())]
+        assert (code, len(places), len(set(places))) == (0, 200, 200)
