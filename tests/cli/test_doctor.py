@@ -39,14 +39,14 @@ def listening() -> Iterator[int]:
 
 
 def test_few_files_and_maps_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqha.broker.main.raise_files_limit", lambda: 1024)
+    monkeypatch.setattr("rmqha.process.raise_files_limit", lambda: 1024)
     monkeypatch.setattr("resource.getrlimit", lambda _: (1024, 1024))
     monkeypatch.setattr(doctor_host, "max_map_count", lambda: 1000)
     (files, about_files), (maps, about_maps) = levels(doctor_host.check_limits(config()))
     assert (files, maps) == ("warn", "warn")
     assert about_files.startswith("1,024 open files and connections")
     assert about_maps == "1,000 maps"
-    monkeypatch.setattr("rmqha.broker.main.raise_files_limit", lambda: None)
+    monkeypatch.setattr("rmqha.process.raise_files_limit", lambda: None)
     monkeypatch.setattr(doctor_host, "max_map_count", lambda: 1_000_000)
     assert levels(doctor_host.check_limits(config())) == []
 
