@@ -328,7 +328,7 @@ class DLedgerReplication:
             return
         self._store.role.become(RoleKind.SLAVE, master=address, term=self._state.curr_term)
         logger.info("dledger_broker.slave", leader=leader_id, master=address, term=self._state.curr_term)
-        await self._tables.follow(address)
+        await self._tables.follow(leader_id, address)
 
     def facts(self) -> dict[str, Any]:
         """What the status document says of the group and this member (rmqha/cli/dledger_verdict.py)."""

@@ -82,12 +82,15 @@ class DLedgerTables:
         self._ends_known_of = -1
         """Of the log's beginning of that number it was learned where queues ended before it."""
         self._followed: str | None = None
-        """Which member was followed last, and how often tables had been taken over when that began."""
+        """Which master was followed last, and how often tables had been taken over when that began; before there was
+        one, any leader."""
         self._rounds_before = 0
+        self._has_led = False
 
     async def find_broker(self, leader_id: str) -> str:
         """``host:port`` of the broker of the member that leads; asks until it says so."""
-        self._followed, self._rounds_before = leader_id, self._link.rounds
+        if not self._has_had_tables:
+            self._followed = leader_id
         is_told = False
         while not (address := await self._ask(leader_id)):
             if not is_told:
@@ -114,11 +117,12 @@ class DLedgerTables:
         address = await self._names.find_master()
         return address if address and await self._link.is_member(address, leader_id, self._member.group) else ""
 
-    async def follow(self, address: str) -> None:
-        """Keep the tables like those of the master at ``address``, until cancelled."""
+    async def follow(self, leader_id: str, address: str) -> None:
+        """Keep the tables like those of the leader's broker at ``address``, until cancelled."""
         self._link.failure = ""
         self._ends = ends = self._ends_client(address)
         await self._wait_master(address)
+        self._followed, self._rounds_before = leader_id, self._link.rounds
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_ends, ends)
             nursery.start_soon(partial(self._link.run, address, begins_at_once=True))
@@ -157,8 +161,13 @@ class DLedgerTables:
 
     @property
     def _has_tables(self) -> bool:
-        """Whether those of the leader that was followed last are taken over; of a start, nobody's are newer."""
+        """Whether those of the master that was followed last are taken over; who follows nobody has the newest."""
         return self._followed is None or self._link.rounds > self._rounds_before
+
+    @property
+    def _has_had_tables(self) -> bool:
+        """Whether in this process's life they were once those of all."""
+        return self._has_led or self._link.rounds > 0
 
     async def learn_as_leader(self) -> None:
         """Learn what a follower does, as a leader that is so new that it has not; for some seconds.
@@ -169,7 +178,7 @@ class DLedgerTables:
         if not self._has_tables and self._followed is not None:
             with trio.move_on_after(_OTHERS_S):
                 await self._take_tables(self._followed)
-            if not self._has_tables and self._link.rounds == 0:  # else its own may be newer than the others'
+            if not self._has_tables and not self._has_had_tables:  # else its own may be newer than the others'
                 await self._ask_others(self._take_tables, lambda: self._has_tables)
             if not self._has_tables:
                 logger.warning("dledger_tables.not_taken_over", leader=self._followed, next=_NEXT_WITHOUT_TABLES)
@@ -178,6 +187,7 @@ class DLedgerTables:
             await self._ask_others(self._learn_ends_of, lambda: self._knows_ends)
             if not self._knows_ends:
                 logger.warning("dledger_tables.ends_unknown", next=_NEXT_WITHOUT_ENDS)
+        self._has_led = True
 
     async def _ask_others(self, ask: Callable[[str], Awaitable[bool]], is_done: Callable[[], bool]) -> None:
         """Ask all, and again those who did not answer, until it is done; no longer than some seconds."""

@@ -215,6 +215,31 @@ async def test_nobody_has_tables_of_a_leader_that_is_not_yet_master(
         assert [queues_of(node, "made") for node in group.nodes.values()] == [7, 7, 7]
 
 
+@pytest.mark.parametrize("is_back", [False, True])
+async def test_nor_when_it_hands_over_before_it_is_master(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, *, is_back: bool
+) -> None:
+    """Who leads next has those of the last master, or is that one."""
+    async with group_of() as group:
+        late = (await followers_of(group))[0]
+        leader = await make_topic_without(group, late, monkeypatch)
+        other = next(node for node in group.nodes.values() if node not in {leader, late})
+        to = leader if is_back else other
+        learn = DLedgerTables.learn_as_leader
+        monkeypatch.setattr(DLedgerTables, "learn_as_leader", never_learn)
+        await hand_over(leader, late)
+        await trio.sleep(1)
+        assert group.masters == []
+        monkeypatch.setattr(DLedgerTables, "learn_as_leader", learn)
+        await hand_over(late, to)
+        await group.wait(lambda: to.is_master, limit_s=1)
+        assert queues_of(to, "made") == 7
+
+
+async def never_learn(_tables: DLedgerTables) -> None:
+    await trio.sleep_forever()
+
+
 async def test_or_from_the_others_if_that_one_does_not_answer(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
