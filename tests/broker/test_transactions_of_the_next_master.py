@@ -1,0 +1,58 @@
+"""What a master learns of the half messages that the one before it had begun to deal with."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.transaction.half_message import CHECK_IMMUNITY_TIME, CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
+from tests.broker.machines import Machine
+from tests.broker.producers import COMMIT, producer_of, seen
+from tests.sim.sim_net import SimNet
+
+TIMES = {"transactionCheckInterval": "4000", "transactionTimeOut": "3000"}
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(SimNet(), "10.0.0.1", TIMES)
+
+
+async def test_marks_behind_a_half_message_that_is_not_passed_are_read_again(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """Their half messages would be asked about once more, and committed a second time."""
+    async with machine.broker(transactionTimeOut="600000") as broker, producer_of(machine) as producer:
+        await producer.prepare(b"pending")
+        await producer.end(await producer.prepare(b"done"), COMMIT)
+        await trio.sleep(30)
+        assert not broker.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0)
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        await trio.sleep(30)
+        asked = [await producer.wait_asked(number + 1) for number in range(len(producer.asked))]
+        assert {message.body for _, message in asked} == {b"pending"}
+        for half, _ in asked:
+            await producer.end(half, COMMIT)
+        assert [message.body for message in await seen(broker)] == [b"done", b"pending"]
+
+
+async def test_a_half_message_that_was_put_off_is_asked_about_at_its_last_place_alone(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        await producer.prepare(b"late", properties=f"{CHECK_IMMUNITY_TIME}\x0130")
+        await trio.sleep(10)
+        assert producer.asked == []
+        assert len(await seen(broker, topic=HALF_TOPIC)) > 1, "it is written again meanwhile"
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        for topic in (HALF_TOPIC, OP_TOPIC):
+            broker.offsets.commit_offset(CONSUMER_GROUP, topic, 0, offset=0)
+        await producer.join()
+        await producer.wait_asked(1)
+        await trio.sleep(1)
+        asked = [await producer.wait_asked(number + 1) for number in range(len(producer.asked))]
+        for half, _ in asked:
+            await producer.end(half, COMMIT)
+        assert [message.body for message in await seen(broker)] == [b"late"]
+        assert len(asked) == 1
