@@ -93,10 +93,10 @@ def test_what_was_cut_is_saved() -> None:
     assert (offsets.query_offset("g", "t", 0), offsets.query_offset("g", "t", 1), offsets.dirty) == (7, 6, True)
 
 
-async def test_what_the_master_says_again_is_not_saved_again() -> None:
+async def test_what_the_master_says_is_saved_and_not_again() -> None:
     offsets, master = ConsumerOffsetManager(), ConsumerOffsetManager()
-    master.commit_offset("g", "t", 0, offset=0)
-    for is_news in (True, False):
+    for offset, is_news in ((0, True), (0, False), (7, True), (7, False), (3, False)):
+        master.commit_offset("g", "t", 0, offset=offset)
         offsets.dirty = False
         await offsets.merge_from_master(decode_offsets(master.to_json()))
         assert offsets.dirty is is_news

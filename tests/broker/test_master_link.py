@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,12 +14,15 @@ from trio.testing import MockClock
 from rmqha.broker import master_link
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.consumer_offset_manager import OffsetTable, decode_offsets
+from rmqha.broker.delay_offsets import DelayOffsets
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
+from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC
 from rmqha.codec import java_json
 from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress
+from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
 from rmqha.replication.master_session import LogRange
@@ -107,14 +110,26 @@ async def test_a_broker_is_not_asked_what_another_one_holds(autojump_clock: Mock
 
 @asynccontextmanager
 async def answering(
-    net: SimNet, table: dict[str, str], others: dict[RequestCode, RemotingCommand] | None = None
+    net: SimNet,
+    table: dict[str, str],
+    others: dict[RequestCode, RemotingCommand] | None = None,
+    *,
+    on_asked: Callable[[RequestCode], None] = lambda _code: None,
 ) -> AsyncIterator[None]:
-    """A broker at 10.0.0.1 that answers 28, and these ``others``."""
+    """A broker at 10.0.0.1 that answers 28 with the ``table`` at that moment, and these ``others``."""
     dispatcher = RequestDispatcher()
-    body = json.dumps({"table": table}).encode()
-    dispatcher.register(RequestCode.GET_BROKER_RUNTIME_INFO, lambda _, __: RemotingCommand(0, body=body))
-    for code, answer in (others or {}).items():
-        dispatcher.register(code, lambda _, __, answer=answer: answer)  # type: ignore[misc]
+
+    def tell_table(_connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand(0, body=json.dumps({"table": table}).encode())
+
+    def tell(_connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        code = RequestCode(request.code)
+        on_asked(code)
+        return (others or {})[code]
+
+    dispatcher.register(RequestCode.GET_BROKER_RUNTIME_INFO, tell_table)
+    for code in others or {}:
+        dispatcher.register(code, tell)
     async with trio.open_nursery() as nursery:
         listener = await net.host("10.0.0.1").mount().listen("10.0.0.1", 10911)
         nursery.start_soon(RemotingServer(dispatcher, limits=remoting_limits()).serve, listener)
@@ -226,3 +241,44 @@ async def test_rocketmq_says_who_it_is(autojump_clock: MockClock) -> None:
     assert found is not None
     assert found.member is not None
     assert (found.member.broker_id, found.member.broker_name) == (7, "x")
+
+
+async def test_a_masters_log_is_asked_for_after_what_it_delivered(autojump_clock: MockClock) -> None:
+    """It may deliver in between: asked for before, the log's end would vouch for a delivery that lies behind it."""
+    net = SimNet()
+    machine, table = Machine(net, "10.0.0.2", SLAVE), dict(ENDS_AT_0)
+    others = {
+        RequestCode.GET_ALL_TOPIC_CONFIG: RemotingCommand(0, body=b'{"topicConfigTable":{}}'),
+        RequestCode.GET_ALL_CONSUMER_OFFSET: RemotingCommand(0, body=b'{"offsetTable":{}}'),
+        **KEPT,
+    }
+
+    def deliver(code: RequestCode) -> None:
+        if code == RequestCode.GET_ALL_DELAY_OFFSET:
+            table["commitLogMaxOffset"] = "1"
+
+    async with answering(net, table, others, on_asked=deliver), machine.broker(), machine.client() as client:
+        await trio.sleep(60)
+        assert table != ENDS_AT_0
+        answer = await ask(client, RemotingCommand(RequestCode.GET_ALL_DELAY_OFFSET))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_what_a_former_master_said_of_half_messages_does_not_count(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of its log, which it spoke of, may be cut: other half messages lie there in the next master's."""
+    is_settled = False
+    monkeypatch.setattr(DelayOffsets, "is_settled", lambda _self, _log_end: is_settled)
+    net = SimNet()
+    slave = Machine(net, "10.0.0.2").controller(**SLAVE)
+    link = link_with(net, "10.0.0.2", slave)
+    topics = {RequestCode.GET_ALL_TOPIC_CONFIG: RemotingCommand(0, body=b'{"topicConfigTable":{}}'), **KEPT}
+    for told in (7, 3):
+        offsets = json.dumps({"offsetTable": {f"{HALF_TOPIC}@{CONSUMER_GROUP}": {"0": told}}}).encode()
+        others = topics | {RequestCode.GET_ALL_CONSUMER_OFFSET: RemotingCommand(0, body=offsets)}
+        async with answering(net, {"commitLogMaxOffset": "1000"}, others):
+            with trio.move_on_after(20):
+                await link.run(SLAVE["masterAddress"])
+        assert slave.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0) == (3 if is_settled else None)
+        is_settled = True
