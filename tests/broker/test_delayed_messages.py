@@ -13,14 +13,17 @@ from trio.testing import MockClock
 
 from rmqha.broker import delay_offsets, deliver_delayed_message
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.internal_puts import InternalPuts, PutMessageResult
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.hashing import tags_code
+from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import SCHEDULE_TOPIC, total_size_at
 from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
+from rmqha.replication.role import RoleKind
 from rmqha.store.message_store import DefaultMessageStore
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet
@@ -346,3 +349,26 @@ async def test_an_offset_behind_the_queue_s_end_is_taken_back(machine: Machine, 
         await ask(client, delayed(b"1", 1))
         await trio.sleep(3)
         assert await bodies(client) == [b"0", b"1"]
+
+
+async def test_what_was_put_by_who_is_no_master_any_more_does_not_count(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next master may cut it from the log, and lay something else in its place."""
+    put_all = InternalPuts.put_all
+    async with machine.broker() as broker, machine.client() as client:
+
+        async def put_last(
+            puts: InternalPuts, records: list[PreparedRecord], *, wait: bool = True
+        ) -> list[PutMessageResult]:
+            results = await put_all(puts, records, wait=wait)
+            broker.store.role.become(RoleKind.SLAVE, term=broker.store.role.term + 1)
+            return results
+
+        monkeypatch.setattr(InternalPuts, "put_all", put_last)
+        await ask(client, delayed(b"x", 1))
+        end = broker.store.max_offset
+        await trio.sleep(3)
+        assert broker.store.max_offset > end
+        await broker.store.flush_now(broker.store.max_offset)
+        assert dict(broker.metadata.delay_offsets)[1] == 0

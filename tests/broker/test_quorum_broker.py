@@ -189,3 +189,26 @@ async def test_its_status_tells_what_its_replication_tells(node: Node, autojump_
     async with node.broker() as (_, _, client):
         answer = await ask(client, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
         assert b"of the test" in answer.body
+
+
+async def test_what_is_sent_back_and_cut_is_no_success(node: Node, autojump_clock: MockClock) -> None:
+    """A consumer that is told of success counts the message as consumed; it would never come again."""
+    answers = list[RemotingCommand]()
+    async with node.broker() as (_, quorum, client), trio.open_nursery() as nursery:
+
+        async def send(request: RemotingCommand) -> None:
+            answers.append(await ask(client, request))
+
+        nursery.start_soon(send, send_request(b"hello"))
+        await trio.sleep(1)
+        await quorum.commit()
+        await trio.sleep(1)
+        (sent,) = answers
+        offset = str(int(decode_send_response(sent).msg_id[-16:], 16))
+        fields = {"offset": offset, "group": "g", "delayLevel": "0", "originTopic": "t"}
+        nursery.start_soon(send, RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=fields))
+        await trio.sleep(1)
+        assert answers == [sent]
+        await quorum.elect(RoleKind.SLAVE, term=1)
+        await trio.sleep(0.1)
+        assert [answer.code for answer in answers[1:]] == [ResponseCode.SYSTEM_ERROR]
