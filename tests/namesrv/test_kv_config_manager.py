@@ -2,8 +2,11 @@
 
 import random
 from contextlib import suppress
+from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from rmqha.errors import RemoteProtocolError, StoreWriteError
 from rmqha.namesrv import kv_config_manager
@@ -92,3 +95,23 @@ async def test_what_cannot_be_saved_is_told(disk: SimDisk) -> None:
     disk.faults.full = False
     await kept.save()
     assert manager(disk).get_kv_config("n", "k") == "v"
+
+
+async def test_what_is_put_while_another_value_is_saved_is_saved_next(
+    disk: SimDisk, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its operator is told of success when it is on the disk."""
+
+    class SlowFiles(ConfigFiles):
+        async def save(self, name: str, value: dict[str, Any]) -> None:
+            await super().save(name, value)
+            await trio.sleep(1)
+
+    kept = KVConfigManager(SlowFiles(disk.mount(), "/namesrv"))
+    kept.put_kv_config("n", "first", value="v", host="h")
+    nursery.start_soon(kept.save)
+    await trio.sleep(0.5)
+    kept.put_kv_config("n", "second", value="v", host="h")
+    await kept.save()
+    disk.power_cut()
+    assert manager(disk).get_kv_list_by_namespace("n") == {"first": "v", "second": "v"}

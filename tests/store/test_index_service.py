@@ -12,6 +12,7 @@ from rmqha.codec.index_file import decode_index_header
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.layout import SysFlag
 from rmqha.errors import StoreWriteError
+from rmqha.store import index_file
 from rmqha.store.index_keys import gather_keys, has_key
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import Clock, message, put, running
@@ -252,3 +253,21 @@ def _request(offset: int, *, uniq_key: bytes = b"", keys: bytes = b"") -> Dispat
 )
 def test_a_key_is_a_whole_word(keys: str, asked: str, has: bool) -> None:
     assert has_key(_request(0, uniq_key=b"U", keys=keys.encode()), asked) is has
+
+
+async def test_a_write_that_failed_cuts_no_chain(autojump_clock: MockClock) -> None:
+    """The slots change before the entries are written: left so, the next entry would lead to itself."""
+    async with running(SimDisk().mount()) as store:
+        first = (await put(store, keyed(1, keys="k")))[0].wrote_offset
+        await indexed(store)
+
+        def refuse(_fields: list[int]) -> bytes:
+            raise StoreWriteError(OSError(errno.ENOSPC, "full"), operation="pwrite", path="index")
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(index_file, "pack_entries", refuse)
+            second = (await put(store, keyed(2, keys="k")))[0].wrote_offset
+            await trio.sleep(5)
+            assert await offsets_of(store, "k") == [first]
+        await indexed(store)
+        assert await offsets_of(store, "k") == [first, second]
