@@ -54,3 +54,25 @@ async def test_members_that_come_together_are_told_together(nursery: trio.Nurser
     consumers.forget_member(members.pop())
     await trio.sleep(1)
     assert {member.told for member in members} == {2}
+
+
+async def test_who_comes_in_the_pause_after_the_others_were_told_is_told_of(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Nothing is told then, and the members would find out within 20 s."""
+
+    class Slow(Deaf):
+        def notify(self, request: RemotingCommand) -> bool:
+            autojump_clock.jump(0.1)
+            return super().notify(request)
+
+    consumers, listener = listening()
+    first: Any = Slow()
+    second: Any = Deaf()
+    nursery.start_soon(listener.run)
+    consumers.register(ConsumerData("g"), ClientChannelInfo(first, "first"))
+    await trio.sleep(0.2)
+    assert first.told == 1
+    consumers.register(ConsumerData("g"), ClientChannelInfo(second, "second"))
+    await trio.sleep(1)
+    assert (first.told, second.told) == (2, 1)

@@ -68,3 +68,14 @@ def test_many_locks_that_end_together_cost_no_more_than_as_many_that_do_not() ->
         lock(locks, "b", 60_000, now=LOCK_MAX_LIVE_TIME_S)
     assert perf_counter() - begun_at < 1
     assert count_entries(locks) < 100
+
+
+def test_locks_that_ended_make_room_though_an_older_one_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebalance_lock_manager, "LOCKS_MAX", 100)
+    locks = RebalanceLockManager()
+    assert lock(locks, "a", 0, host="10.0.0.1") == [0]
+    ended = lock(locks, "gone", *range(1, 101), host="10.0.0.2")
+    assert lock(locks, "a", 0, host="10.0.0.1", now=LOCK_MAX_LIVE_TIME_S / 2) == [0]
+    others = lock(locks, "b", *range(101, 201), host="10.0.0.2", now=LOCK_MAX_LIVE_TIME_S)
+    assert len(others) == len(ended)
+    assert lock(locks, "b", 0, host="10.0.0.2", now=LOCK_MAX_LIVE_TIME_S) == []

@@ -1,11 +1,13 @@
 """A broker with aclEnable: who may do what, whatever way a request takes."""
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 import trio
 from structlog.testing import capture_logs
 
+from rmqha.broker.acl.plain_access_validator import PlainAccessValidator
 from rmqha.broker.acl.plain_permission_manager import PlainPermissionManager
 from rmqha.client import ConsumerOptions, Message, MQBrokerError, SendStatus, open_consumer, open_producer
 from rmqha.codec.acl import SIGNATURE, SessionCredentials
@@ -13,9 +15,10 @@ from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.heartbeat import ConsumerData, HeartbeatData, SubscriptionData, encode_heartbeat
 from rmqha.codec.record.message import StoredMessage, decode_message
-from rmqha.codec.remoting import RemotingCommand, SerializeType, encode_ext_fields
+from rmqha.codec.remoting import RemotingCommand, SerializeType, decode_ext_fields, encode_ext_fields
 from rmqha.errors import ConfigError, RemotingSendRequestError
 from rmqha.remoting.client import RemotingClient
+from rmqha.remoting.connection import Connection
 from tests.broker.acl.files import account, home_with
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet
@@ -103,6 +106,19 @@ async def test_a_field_that_stands_twice_slips_no_other_topic_through(home: str)
             expected = ResponseCode.SUCCESS if last == "t" else ResponseCode.SYSTEM_ERROR
             assert await code_of(client, doubled, None) == expected
         assert broker.topics.select("u") is None
+
+
+def test_what_goes_on_has_no_other_header_than_was_looked_at(home: str) -> None:
+    class FromAfar:
+        peer = "10.9.9.8:1"
+
+    signed, connection = send_request(b"x"), cast(Connection, FromAfar())
+    PRODUCER.sign(signed)
+    raw = encode_ext_fields(signed.ext_fields)
+    came = RemotingCommand(signed.code, body=b"x", serialize=SerializeType.ROCKETMQ, ext_raw=raw)
+    validator = PlainAccessValidator(PlainPermissionManager(home), cluster="DefaultCluster")
+    admitted = validator.validate(connection, came).command
+    assert (admitted.ext_raw, admitted.ext_fields) == (None, decode_ext_fields(raw))
 
 
 async def test_a_pull_needs_topic_and_group(home: str) -> None:

@@ -5,6 +5,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.processors import reply_message_processor
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.properties import parse_properties
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
@@ -131,3 +132,22 @@ async def test_a_client_is_found_while_any_of_its_groups_is_there(
         leave["producerGroup"] = "another"
         await first.ask(RemotingCommand(RequestCode.UNREGISTER_CLIENT, ext_fields=leave))
         assert find("10.9.9.9@1") is None
+
+
+async def test_a_reply_whose_sender_leaves_holds_no_place(
+    machine: Machine, broker: BrokerController, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reply_message_processor, "REPLIES_MAX", 4)
+    async with producer_of(machine) as asker:
+        await asker.join()
+        for number in range(8):
+            async with producer_of(machine) as leaving:
+                await leaving.tell(reply(b"42"))
+                await trio.sleep(0.1)
+            assert len(asker.asked) == number + 1
+            await trio.sleep(0.1)
+        async with producer_of(machine) as replier, trio.open_nursery() as nursery:
+            asker.asked.clear()
+            nursery.start_soon(take, asker)
+            answer = await replier.ask(reply(b"43"))
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
