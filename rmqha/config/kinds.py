@@ -93,14 +93,20 @@ def _hours_of_day(text: str) -> tuple[int, ...]:
 
 
 _DELAY_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DELAY_MAX_S: Final = 100_000_000 * 86_400
+"""Added to the time of a message it is still one; RocketMQ's overflows, and the message is delivered at once."""
+_DELAY_DIGITS_MAX: Final = 20
 
 
 def _delay_levels(text: str) -> tuple[float, ...]:
     levels = []
     for part in text.split():
-        if part[-1] not in _DELAY_UNITS or not part[:-1].isdigit():
-            raise ValueError(f"{part!r} is not a number followed by s, m, h or d")
-        levels.append(float(int(part[:-1]) * _DELAY_UNITS[part[-1]]))
+        number = part[:-1]
+        if part[-1] not in _DELAY_UNITS or not (number.isascii() and number.isdigit()):
+            raise ValueError(f"{part!r:.40} is not a number followed by s, m, h or d")
+        if len(number) > _DELAY_DIGITS_MAX or int(number) * _DELAY_UNITS[part[-1]] > _DELAY_MAX_S:
+            raise ValueError(f"{part!r:.40} is more than {_DELAY_MAX_S // _DELAY_UNITS['d']}d, the longest delay")
+        levels.append(float(int(number) * _DELAY_UNITS[part[-1]]))
     return tuple(levels)
 
 

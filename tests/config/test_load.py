@@ -42,6 +42,13 @@ def test_times_in_the_file_become_seconds(tmp_path: Path) -> None:
     assert config.message_delay_level == (2, 60, 10800, 86400)
 
 
+@pytest.mark.parametrize("level", ["9" * 400 + "d", "9" * 5000 + "s", "99999999999999999999d", "2\N{SUPERSCRIPT TWO}s"])
+def test_a_delay_that_no_time_can_have_is_a_problem(tmp_path: Path, level: str) -> None:
+    """The first was a traceback, and messages of such a level were delivered at once."""
+    with pytest.raises(ConfigError, match=r"messageDelayLevel: .* is (more than 100000000d|not a number)"):
+        load_config(conf(tmp_path, f"messageDelayLevel=1s {level}\n"))
+
+
 def test_every_problem_is_told_with_its_line_and_the_nearest_key(tmp_path: Path) -> None:
     path = conf(tmp_path, "listnPort=1\nlistenPort=ten\n\nslaveTimeout=0\nbrokerRole=KING\nzzzzzzzzzz=1\n")
     with pytest.raises(ConfigError) as caught:

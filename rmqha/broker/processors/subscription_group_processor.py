@@ -84,7 +84,7 @@ class SubscriptionGroupProcessor:
         deadline = trio.current_time() + _SAVED_S
         if await wait_reached(self._groups.saved, self._groups.made, deadline=deadline):
             return RemotingCommand(ResponseCode.SUCCESS)
-        remark = "it is changed, but not saved yet: it is tried again (metadata.not_saved in the broker's log)"
+        remark = "it is changed, but not saved yet: it is tried again. Is the disk full, or does it not answer?"
         return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
 
 

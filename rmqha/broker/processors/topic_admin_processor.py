@@ -122,7 +122,8 @@ class TopicAdminProcessor:
         if await wait_reached(self._topics.saved, number, deadline=trio.current_time() + _SAVED_S):
             return RemotingCommand(ResponseCode.SUCCESS)
         remark = (
-            f"topic {topic} is changed, but topics.json could not be saved yet: it is tried again. Is the disk full?"
+            f"topic {topic} is changed, but topics.json could not be saved yet: it is tried again. Is the disk full, "
+            "or does it not answer?"
         )
         return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
 
