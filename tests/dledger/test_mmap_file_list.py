@@ -273,6 +273,13 @@ class TestMultiPath:
             files.append(bytes(200))
         assert self.places(files)[3:] == ["a", "b", "c"]
 
+    def test_a_read_only_one_gets_no_file_though_all_others_are_full(self, mount: SimMount) -> None:
+        """Nothing is ever written there: the disk may not take it."""
+        files = self.list_of(mount, "/a", "/c", read_only=("/b",), full={"/a", "/c"})
+        for _ in range(3):
+            files.append(bytes(200))
+        assert self.places(files) == ["a", "c", "a"]
+
     def test_read_only_ones_are_read(self, mount: SimMount) -> None:
         files = self.list_of(mount, "/old", "/new")
         for _ in range(4):
