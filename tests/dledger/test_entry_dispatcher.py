@@ -80,6 +80,19 @@ def test_one_entry_a_request_or_several() -> None:
     assert [len(request.entries) for request in batches.poll()] == [3, 3, 3, 1]
 
 
+def test_an_answer_to_a_batch_is_one_to_each_of_its_entries() -> None:
+    """One that still counted as under way would fill the window, and have all compared again."""
+    store = leader(SimDisk().mount())
+    put(store, b"first")
+    follower = Follower(store, default(PushOptions, is_enable_batch_push=True, max_batch_push_size=444))
+    follower.converge()
+    put(store, *[b"x" * 100] * 10)
+    follower.answer(follower.poll())
+    assert follower.checker.water_mark("n1") == 10
+    follower.now = default(PushOptions).max_push_time_out_s
+    assert kinds(follower.poll()) == [PushType.COMMIT], "nothing is under way"
+
+
 def test_much_is_pushed_in_turns() -> None:
     store = leader(SimDisk().mount(), mapped_file_size_for_entry_data=1 << 20, mapped_file_size_for_entry_index=1 << 20)
     put(store, b"first")
