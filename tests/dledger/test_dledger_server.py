@@ -474,6 +474,21 @@ class TestTransfer:
         assert answer.code == Code.NETWORK_ERROR
         assert (await group.client.append(b"two")).code == Code.SUCCESS
 
+    async def test_one_that_is_down_keeps_nobody_from_appending(
+        self, group: ServerGroup, autojump_clock: MockClock
+    ) -> None:
+        """It may lack nothing that this leader knows of, so it is asked: there is nothing to ask it by."""
+        await group.append(b"one")
+        leader = await group.wait_leader()
+        other = next(name for name in group.members if name != leader)
+        await group.wait_same()
+        group.members[other].kill()
+        running = group.members[leader].running
+        await group.wait(lambda: other not in running.rpc.connected)
+        answer = await group.client.transfer_leadership(leader, other, term=running.member_state.curr_term)
+        assert answer.code == Code.NETWORK_ERROR
+        assert (await group.client.append(b"two")).code == Code.SUCCESS
+
     async def test_a_preferred_leader_leads_once_it_is_there(
         self, nursery: trio.Nursery, autojump_clock: MockClock
     ) -> None:

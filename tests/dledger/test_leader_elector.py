@@ -178,6 +178,20 @@ class TestHeartBeat:
         member.on_heart_beat_answer("n1", after.number, HeartBeatResponse(200), now=0.2)
         assert member.confirmed_beat >= proof
 
+    def test_an_answer_counts_from_when_the_heartbeat_was_sent(self) -> None:
+        """It was given at any time since then: who gave it may follow another a leak after it."""
+        state = state_of()
+        member = elector(state)
+        elect(member)
+        (beat, _other) = member.tick(now=1)
+        member.on_heart_beat_answer("n1", beat.number, HeartBeatResponse(200), now=2.9)
+        member.tick(now=3)
+        assert [member.is_surely_leading(now=now) for now in (6.9, 7)] == [True, False]
+        assert member.due_at <= 7
+        assert member.tick(now=6.9), "it beats"
+        member.tick(now=7)
+        assert state.role is Role.CANDIDATE
+
     def test_a_leader_whose_disk_failed_steps_down_and_does_not_ask(self) -> None:
         """§7.3 row 18."""
         state = state_of(curr_vote_for="n0")

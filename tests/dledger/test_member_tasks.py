@@ -4,6 +4,7 @@ from math import inf
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -13,11 +14,12 @@ from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.dledger.leadership_transfer import LeadershipTransfer, TransferOptions
 from rmqha.dledger.peer_connection import RPC_TIMEOUT_S, PeerConnection
+from rmqha.dledger.quorum_ack_checker import QuorumAckChecker
 from rmqha.dledger.state_maintainer import StateMaintainer
 from rmqha.dledger.term_file import TermFile
 from rmqha.transport import Stream
 from tests.dledger.defaults import default
-from tests.dledger.members import LEADER, follower, opened
+from tests.dledger.members import LEADER, follower, leader, opened, put
 from tests.fakes import MemoryNetwork
 from tests.sim.sim_disk import SimDisk
 
@@ -65,6 +67,40 @@ async def test_a_connection_on_which_nothing_comes_back_is_replaced(
     await trio.sleep(RPC_TIMEOUT_S + 1)
     assert answers == [None]
     assert (len(accepted), connection.is_connected) == (2, True)
+
+
+async def test_who_asks_by_no_connection_is_told_that_there_is_no_answer(autojump_clock: MockClock) -> None:
+    """Of nobody it hears nothing: a round of votes goes on, and a transfer of leadership has failed."""
+    answers = list[bytes | None]()
+    connection = PeerConnection(
+        MemoryNetwork(), "n1", "10.0.0.1:20911", on_change=lambda _peer: None, on_gone=lambda _peer: None
+    )
+    connection.ask(DLedgerRequestCode.LEADERSHIP_TRANSFER, b"{}", answers.append)
+    assert answers == [None]
+
+
+@pytest.mark.parametrize(("has", "chosen"), [((2, 1), "n1"), ((1, 2), "n2")])
+def test_of_the_preferred_leaders_the_one_that_lacks_least_is_asked(has: tuple[int, int], chosen: str) -> None:
+    """Appends are refused until it has the rest."""
+    store, asked = leader(SimDisk(latency_s=(0, 0)).mount()), list[str]()
+    put(store, b"one", b"two", b"three")
+    peers = frozenset({"n0", "n1", "n2"})
+    checker = QuorumAckChecker(peers, inherited_index=-1, max_pending_requests_num=10)
+    for peer, index in zip(("n1", "n2"), has, strict=True):
+        checker.update_peer_water_mark(peer, index)
+    pusher: Any = SimpleNamespace(checker=checker)
+    transfer = LeadershipTransfer(
+        store,
+        pusher,
+        peers,
+        options=default(TransferOptions, preferred_leader_ids=("n1", "n2")),
+        ask=lambda peer, _request, _answer: asked.append(peer),
+        elect=lambda _on_begun: None,
+        answering=lambda: peers,
+        may_take_over=lambda: True,
+    )
+    transfer.step(now=0.0)
+    assert asked == [chosen]
 
 
 def test_who_takes_over_already_refuses_another_request() -> None:
