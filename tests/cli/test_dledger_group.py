@@ -270,20 +270,35 @@ def test_help_names_the_options_of_the_contract(command: str, capsys: Output) ->
         assert option in told
 
 
-def test_answers_are_json_lines(group: Group, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each command as it is typed; only the network is in memory."""
+def asking(group: Group, *, codes: Iterable[int] = ()) -> Any:
+    """In place of ask_group: only the network is in memory; its leader answers appends with these codes."""
 
     def asked(_group: str, peers: dict[str, str], question: Any) -> Any:
         import trio  # noqa: PLC0415
 
         async def ask() -> Any:
             async with client_of(group, *peers) as client:
+                group.members["n0"].codes += codes
                 return await question(client)
 
         return trio.run(ask)
 
+    return asked
+
+
+@pytest.mark.parametrize(("codes", "code"), [((200, 200), 0), ((200, 502), 1), ((502, 200), 1)])
+def test_one_that_is_not_appended_shows_in_the_exit_code(
+    group: Group, monkeypatch: pytest.MonkeyPatch, codes: tuple[int, ...], code: int
+) -> None:
+    """Whatever became of the others: a script goes by nothing else."""
+    monkeypatch.setattr("rmqha.cli.dledger_append.ask_group", asking(group, codes=codes))
+    assert run(["dledger", "append", "-c", "2", "-p", f"n0-{PEERS['n0']}"]) == code
+
+
+def test_answers_are_json_lines(group: Group, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command as it is typed."""
     for module in ("append", "get", "status", "transfer"):
-        monkeypatch.setattr(f"rmqha.cli.dledger_{module}.ask_group", asked)
+        monkeypatch.setattr(f"rmqha.cli.dledger_{module}.ask_group", asking(group))
     peers = ";".join(f"{member_id}-{address}" for member_id, address in PEERS.items())
     assert run(["dledger", "append", "-p", peers, "-d", "Hello", "-c", "2"]) == 0
     assert run(["dledger", "get", "-p", peers, "-c", "2"]) == 0
