@@ -1,10 +1,13 @@
 """RocketMQ's consumers of every kind share out the queues of a broker of rmqha's, and go on when others go."""
 
 import re
+import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
+from typing import Final
 
 import pytest
 import trio
@@ -18,6 +21,7 @@ from tests.interop.dledger_brokers import MixedBrokers
 from tests.interop.dledger_groups import OURS, java_argv
 from tests.interop.feature_table import JAVA_CLIENT
 from tests.interop.peers import JavaNameServer
+from tests.interop.programs import Program, programs
 from tests.interop.test_tables import ask
 
 pytestmark = pytest.mark.timeout(600)
@@ -26,6 +30,8 @@ QUEUES = 8
 CLUSTERING = ("concurrent", "orderly", "lite")
 STORED = (ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE)
 """A master that has just returned is not followed yet."""
+WAYS = ("ordinary", "ordered", "committed")
+TRANSACTION_TIMES = {"transactionCheckInterval": 2_000, "transactionTimeOut": 1_000}
 KINDS = (*CLUSTERING, "broadcast")
 TOLD_S = 12.0
 """Within so long members have shared out queues anew that were told; they look by themselves every 20 s."""
@@ -109,6 +115,50 @@ def check_order(one: Consumers) -> None:
         assert all(former < latter for former, latter in pairwise(offsets)), offsets
 
 
+def check_order_under_load(*consumers: Consumers) -> None:
+    """They get each queue's messages in order. What comes out of turn has come before: a lock was lost meanwhile."""
+    got = [[(queue, offset) for queue, offset, _ in one.got("orderly")] for one in consumers]
+    for number, places in enumerate(got):
+        known = {place for other in got[:number] + got[number + 1 :] for place in other}
+        latest: dict[int, int] = {}
+        for queue, offset in places:
+            assert offset > latest.get(queue, -1) or (queue, offset) in known, (queue, offset, latest[queue])
+            known.add((queue, offset))
+            latest[queue] = max(offset, latest.get(queue, -1))
+    in_order = sorted({place for one in consumers for place in one.got("orderly") if place[2].startswith("ordered-")})
+    for _, placed in groupby(in_order, key=lambda place: place[0]):
+        numbers = [int(body.removeprefix("ordered-")) for _, _, body in placed]
+        assert numbers == sorted(numbers), "they were sent in another order"
+
+
+class Senders(Program):
+    """``Senders.java``."""
+
+    def __init__(self, directory: Path, name_server: str) -> None:
+        self._end: Final = directory / "end"
+        super().__init__("Senders.java", directory, "senders", name_server, "orders", self._end)
+
+    def acknowledged(self) -> set[str]:
+        """The bodies of messages that were sent with SEND_OK; a transaction may have yet to be committed."""
+        return {words[0] for words in self.told("acknowledged")}
+
+    async def wait_more(self, count: int) -> None:
+        """Of each way of sending so many more are acknowledged."""
+        before = self._counts()
+        with trio.fail_after(120):
+            while any(self._counts()[way] < before[way] + count for way in WAYS):  # noqa: ASYNC110 - another process
+                await trio.sleep(0.5)
+
+    def _counts(self) -> Counter[str]:
+        return Counter(body.partition("-")[0] for body in self.acknowledged())
+
+    async def end(self) -> set[str]:
+        """Have them send no more; returns what was acknowledged in all."""
+        self._end.touch()
+        await self.running.wait_output("(?m)^ended")
+        return self.acknowledged()
+
+
 @contextmanager
 def ending(*started: Consumers) -> Iterator[None]:
     try:
@@ -164,11 +214,14 @@ async def others_come_and_go(broker: RmqhaBroker, rounds: Rounds, a: Consumers, 
     check_order(b)
 
 
-@pytest.mark.tries(JAVA_CLIENT, "consume from a slave")
-async def test_java_consumers_go_on_from_the_slave_when_the_master_is_killed(tmp_path: Path) -> None:
-    """All that was acknowledged is consumed; orderly consumers, who lock queues at the master alone, go on with it."""
+@pytest.mark.tries(JAVA_CLIENT, "consume from a slave", "go on when a master is killed under load")
+async def test_java_clients_go_on_when_the_master_is_killed_under_load(tmp_path: Path) -> None:
+    """Consumers from the slave, all with the master's return; orderly consumers lock queues at the master alone.
+
+    What was acknowledged is consumed, in each queue in its order, half messages included that were not committed yet.
+    """
     name_server = JavaNameServer(tmp_path / "namesrv")
-    common = {"namesrvAddr": name_server.address, "registerNameServerPeriod": 10_000}
+    common = {"namesrvAddr": name_server.address, "registerNameServerPeriod": 10_000, **TRANSACTION_TIMES}
     master = RmqhaBroker(tmp_path / "master", {"brokerRole": "SYNC_MASTER", **common})
     links = {"haMasterAddress": master.ha_address, "masterAddress": master.address}
     slave = RmqhaBroker(tmp_path / "slave", {"brokerRole": "SLAVE", "brokerId": 1, **links, **common})
@@ -183,17 +236,24 @@ async def test_java_consumers_go_on_from_the_slave_when_the_master_is_killed(tmp
             await rounds.send()
             started += [Consumers(tmp_path, name_server.address, name) for name in ("a", "b")]
             await rounds.wait_all(*started)
-            bodies = await rounds.send()
-            await master.kill()
-            await rounds.wait_consumed(bodies, *started, kinds=("concurrent", "lite", "broadcast"), within_s=90)
-            with trio.fail_after(60):
-                while await clients_of(slave, "concurrent") != ["a-concurrent", "b-concurrent"]:  # noqa: ASYNC110
-                    await trio.sleep(0.5)
-            await master.start()
-            await rounds.wait_consumed(bodies, *started, kinds=("orderly",), within_s=LOCKED_S)
-            await rounds.wait_all(*started, within_s=LOCKED_S)
-            for one in started:
-                check_order(one)
+            with programs(senders := Senders(tmp_path, name_server.address)):
+                await senders.wait_more(10)
+                for one in started:
+                    one.running.signal(signal.SIGSTOP)  # they have a backlog, all of it to be read from the slave
+                await senders.wait_more(50)
+                await master.kill()
+                for one in started:
+                    one.running.signal(signal.SIGCONT)
+                bodies = {body for body in senders.acknowledged() if not body.startswith("committed-")}
+                await rounds.wait_consumed(bodies, *started, kinds=("concurrent", "lite", "broadcast"), within_s=90)
+                with trio.fail_after(60):
+                    while await clients_of(slave, "concurrent") != ["a-concurrent", "b-concurrent"]:  # noqa: ASYNC110
+                        await trio.sleep(0.5)
+                await master.start()
+                await senders.wait_more(20)
+                bodies = await senders.end()
+                await rounds.wait_consumed(bodies, *started, kinds=KINDS, within_s=LOCKED_S)
+            check_order_under_load(*started)
     finally:
         for one in started:
             one.running.reap()
