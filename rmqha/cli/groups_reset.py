@@ -88,6 +88,8 @@ def reset(
             why=f"not on {', '.join(broker.name for broker, _ in looked.found)}",
             hint="'rmqha topics list' shows those that do",
         )
+    if not any(plan.is_known for plan in plans.values()):
+        click.echo(f"Note: no broker has heard of group {group!r} yet: is the name right?", err=True)
     is_partial = looked.is_partial
     if execute:
 

@@ -6,7 +6,7 @@ While members are connected the broker tells them (222, as mqadmin has it), and 
 from dataclasses import dataclass
 
 from rmqha.cli.ask import BrokerConnection, RefusedError
-from rmqha.cli.broker_tables import group_connections, topic_configs, topic_stats
+from rmqha.cli.broker_tables import consumed, group_configs, group_connections, topic_configs, topic_stats
 from rmqha.cli.errors import CliError
 from rmqha.cli.when import End, Offset, Place, Start, Time
 from rmqha.codec.admin_headers import ResetOffsetRequestHeader
@@ -36,10 +36,16 @@ class QueueReset:
 
 @dataclass(frozen=True)
 class ResetPlan:
-    """All queues of a topic at one broker; ``members`` of the group are connected to it."""
+    """All queues of a topic at one broker.
+
+    Attributes:
+        members: so many of the group are connected to it.
+        is_known: the broker has heard of the group; else its name may be mistaken.
+    """
 
     queues: tuple[QueueReset, ...]
     members: int
+    is_known: bool
 
 
 def plan_reset(connection: BrokerConnection, group: str, topic: str, place: Place) -> ResetPlan | None:
@@ -55,7 +61,8 @@ def plan_reset(connection: BrokerConnection, group: str, topic: str, place: Plac
         if not found and isinstance(place, Time) and place.timestamp_ms > last_stored_ms.get(queue_id, 0):
             place_here = End()  # a search would give the last message
         queues.append(_queue_reset(connection, group, QueueRequestHeader(topic, queue_id), place_here))
-    return ResetPlan(tuple(queues), len(found["connectionSet"]) if found else 0)
+    is_known = bool(found) or group in group_configs(connection) or bool(consumed(connection, group, topic))
+    return ResetPlan(tuple(queues), len(found["connectionSet"]) if found else 0, is_known)
 
 
 def _queue_reset(connection: BrokerConnection, group: str, queue: QueueRequestHeader, place: Place) -> QueueReset:

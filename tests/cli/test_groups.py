@@ -52,7 +52,9 @@ def broker(*, members: bool = False) -> dict[RequestCode, Answer]:
         RequestCode.GET_BROKER_CONSUME_STATS: answer(
             {"consumeStatsList": [{"billing": [offsets("orders", 3, 4), offsets("%RETRY%billing", 1)]}], "totalDiff": 8}
         ),
-        RequestCode.GET_CONSUME_STATS: answer(offsets("orders", 3, -1)),
+        RequestCode.GET_CONSUME_STATS: lambda fields: answer(
+            offsets("orders", 3, -1) if fields["consumerGroup"] == "billing" else offsets("orders")
+        ),
         RequestCode.UPDATE_CONSUMER_OFFSET: answer(),
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: answer({"offsetTable": {}}),
     }
@@ -120,3 +122,11 @@ def test_members_that_are_connected_are_told_a_time(
 def test_what_is_no_place_is_refused(place: str, capsys: Output) -> None:
     assert run([*RESET, "--to", place]) == 2
     assert "is none of: earliest, latest" in capsys.readouterr().err
+
+
+def test_a_group_that_nobody_has_heard_of_is_noted(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    fake_brokers.answers = {A: broker()}
+    assert run(["groups", "reset", "biling", "--topic", "orders", "-b", A, "--to", "latest"]) == 0
+    assert "no broker has heard of group 'biling' yet" in capsys.readouterr().err
+    assert run([*RESET, "--to", "latest"]) == 0
+    assert capsys.readouterr().err == ""

@@ -9,6 +9,7 @@ import trio
 
 from rmqha.client import open_consumer
 from rmqha.spark import iter_batches
+from tests.broker.acl.files import account, home_with
 from tests.e2e.commands import rmqha
 from tests.e2e.conftest import Pair
 from tests.e2e.name_servers import RmqhaNameServer
@@ -102,3 +103,21 @@ async def _groups(master: str) -> None:
     assert (code, "lag: 0 messages" in out) == (0, True)
     code, _, err = await rmqha("groups", "describe", "nosuch", "-b", master)
     assert (code, "group nosuch does not exist" in err) == (1, True)
+
+
+async def test_accounts_are_those_of_the_other_commands(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("yaml")
+    accounts = "accounts:\n" + account("operator", "admin: true") + account("stranger1", "defaultTopicPerm: DENY")
+    home = home_with(pair.master.directory, accounts)
+    pair.master.conf |= {"brokerRole": "ASYNC_MASTER", "aclEnable": "true", "rocketmqHome": home}
+    await pair.master.start()
+    at = ["-b", pair.master.address]
+    code, _, err = await rmqha("topics", "list", *at)
+    assert (code, "RMQHA_CREDENTIALS" in err) == (1, True), err
+    monkeypatch.setenv("RMQHA_SECRET_KEY", "12345678")
+    monkeypatch.setenv("RMQHA_ACCESS_KEY", "stranger1")
+    assert (await rmqha("topics", "create", "orders", *at))[0] == 1
+    monkeypatch.setenv("RMQHA_ACCESS_KEY", "operator")
+    assert (await told("topics", "create", "orders", *at))[0]["topicName"] == "orders"
+    assert [one["topic"] for one in await told("topics", "list", *at)] == ["orders"]
+    assert (await rmqha("top", *at, "--count", "1"))[0] == 0

@@ -1,0 +1,87 @@
+"""Topics, groups, messages and rates of a real RocketMQ broker, by rmqha's commands."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from rmqha.client import open_consumer
+from tests.e2e.commands import rmqha
+from tests.e2e.name_servers import RmqhaNameServer
+from tests.e2e.processes import reaping
+from tests.interop.feature_table import BROKER
+from tests.interop.peers import JavaBroker
+
+pytestmark = pytest.mark.tries(BROKER, "rmqha topics, groups, message, top")
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[JavaBroker]:
+    broker = JavaBroker(tmp_path / "java", {"brokerRole": "ASYNC_MASTER"})
+    with reaping(broker):
+        yield broker
+
+
+async def told(*arguments: str) -> list[Any]:
+    """What a command prints as JSON."""
+    code, out, err = await rmqha(*arguments, "--format", "json")
+    assert (code, err) == (0, ""), (arguments, out, err)
+    return [json.loads(line) for line in out.splitlines()]
+
+
+async def test_rocketmq_answers_every_question(broker: JavaBroker, tmp_path: Path) -> None:
+    server = RmqhaNameServer(tmp_path / "namesrv")
+    try:
+        await server.start()
+        broker.conf |= {"namesrvAddr": server.address}
+        await broker.start()
+        with trio.fail_after(120):
+            while (await rmqha("status", "-b", broker.address))[0] != 0:  # noqa: ASYNC110 - another process
+                await trio.sleep(0.5)
+            while (await rmqha("topics", "list", "-b", server.address))[0] != 0:  # noqa: ASYNC110
+                await trio.sleep(0.5)
+        await _ask(broker.address, server.address)
+    finally:
+        server.close()
+
+
+async def _ask(address: str, name_server: str) -> None:
+    at = ["-b", address]
+    (made,) = await told("topics", "create", "orders", "--queues", "2", *at)
+    assert (made["broker"], made["writeQueueNums"]) == (address, 2)
+    assert (await told("topics", "update", "orders", "--read-queues", "3", *at))[0]["readQueueNums"] == 3
+    assert [one["topic"] for one in await told("topics", "list", *at)] == ["orders"]
+    with trio.fail_after(60):
+        while (await rmqha("send", "orders", "-b", name_server, "--count", "10", "--key", "k1"))[0]:  # noqa: ASYNC110
+            await trio.sleep(0.5)
+    with trio.fail_after(60):
+        while True:  # what is sent is dispatched, and indexed, a moment later
+            found = await rmqha("message", "get", "--key", "k1", "-t", "orders", *at, "--format", "json")
+            if len(found[1].splitlines()) == 10:
+                break
+            await trio.sleep(0.2)
+    one = json.loads(found[1].splitlines()[0])
+    for asked in ([one["offsetMsgId"]], [one["msgId"], "-t", "orders"], ["--offset", str(one["physicalOffset"])]):
+        assert await told("message", "get", *asked, *at) == [one]
+    (document,) = await told("topics", "describe", "orders", *at)
+    assert sum(queue["end"] for queue in document["queues"]) == 10
+    async with open_consumer(name_server, "orders", group="billing") as consumer:
+        got = 0
+        with trio.fail_after(60):
+            while got < 10:
+                got += len(await consumer.poll())
+        await consumer.commit()
+    reset = ["groups", "reset", "billing", "--topic", "orders", *at, "--to"]
+    assert [queue["change"] for queue in (await told(*reset, "earliest"))[0]["queues"]] == [-5, -5, 0]
+    await told(*reset, "earliest", "--execute")
+    (document,) = await told("groups", "describe", "billing", *at)
+    assert (document["lag"], document["members"]) == (10, [])
+    assert {one["group"]: one["lag"] for one in await told("groups", "list", *at)}["billing"] == 10
+    (sample,) = await told("top", *at, "--count", "1")
+    assert (sample["consumerLag"], sample["groups"]["billing"]) == (10, 10)
+    (deleted,) = await told("topics", "delete", "orders", "--yes", "-b", name_server)
+    assert deleted["messages"] == 10
+    assert await told("topics", "list", *at) == []
