@@ -77,7 +77,8 @@ class BrokerController:
         replication: how the log comes to other nodes and from them.
         access: what accounts may.
         fence: keeps each client's requests from harming anybody else, and counts the bugs it met.
-        server: serves clients; None before it listens.
+        server: serves clients; None before it does.
+        stopping: set by :meth:`stop`.
         is_recovering: whether the store is being recovered: nothing is served, and the process may end at any moment.
         address: ``ip:port`` told to clients; the port is the bound one once :meth:`run` has started.
     """
@@ -110,7 +111,7 @@ class BrokerController:
         self._network = secured(network, *options.client_tls(config))
         self.access: Final = ClientAccess(options.permissions(config))
         self._now_ms = now_ms
-        self._stopping = trio.Event()
+        self.stopping = trio.Event()
         self.is_recovering = False
         self.role: Final = store.role
         self.store: Final = store
@@ -162,7 +163,7 @@ class BrokerController:
 
     def stop(self) -> None:
         """Begin the shutdown; :meth:`run` returns when everything is answered and safe."""
-        self._stopping.set()
+        self.stopping.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until :meth:`stop`; reports when clients and slaves are served, or when it was stopped before that.
@@ -187,7 +188,7 @@ class BrokerController:
                 async with trio.open_nursery() as catching_up:
                     catching_up.start_soon(self.replication.open)
                     await self._wait_caught_up()
-                    if self._stopping.is_set():
+                    if self.stopping.is_set():
                         starting.give_up()
                         task_status.started()  # nothing failed, and nobody is served
                     else:
@@ -211,7 +212,7 @@ class BrokerController:
                 starting.finish(dispatcher)
                 self._log_started()
                 task_status.started()
-                await self._stopping.wait()
+                await self.stopping.wait()
                 await self._drain()
                 serving.cancel_scope.cancel()
             services.cancel_scope.cancel()
@@ -248,7 +249,7 @@ class BrokerController:
         """Give the catch-up a while before anybody is served; it may last for hours, for which reads need not wait."""
 
         async def wait_stopping() -> None:
-            await self._stopping.wait()
+            await self.stopping.wait()
             nursery.cancel_scope.cancel()
 
         store, begun_at = self.store, self.store.max_offset
@@ -387,6 +388,7 @@ class BrokerController:
             flush=flush,
             replica=self.replication.promise,
             note_time=self.store.stats.put_times.add,
+            note_unsafe=self.store.stats.note_unsafe,
         )
 
     async def _drain(self) -> None:

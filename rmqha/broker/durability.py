@@ -80,7 +80,8 @@ class Durability:
         clock: Callable[[], float],
         flush: FlushPromise | None,
         replica: ReplicaPromise | None,
-        note_time: Callable[[int, int], None] = lambda _elapsed_ms, _puts: None,
+        note_time: Callable[[float, int], None] = lambda _elapsed_s, _puts: None,
+        note_unsafe: Callable[[Sequence[PutMessageStatus]], None] = lambda _statuses: None,
     ) -> None:
         """Make it.
 
@@ -89,13 +90,15 @@ class Durability:
             clock: seconds.
             flush: what SEND_OK promises of the disk.
             replica: what it promises of other nodes.
-            note_time: told after how many milliseconds so many puts are answered.
+            note_time: told after how many seconds so many puts are answered.
+            note_unsafe: told the statuses of a batch of which not every put is PUT_OK.
         """
         self._store = store
         self._clock = clock
         self._flush = flush
         self._replica = replica
         self._note_time = note_time
+        self._note_unsafe = note_unsafe
         self.cuts = 0
         """How often the log's tail was cut."""
         self.cut_to = 0
@@ -110,13 +113,14 @@ class Durability:
         self.cuts, self.cut_to = self.cuts + 1, end
 
     def count(self, statuses: Sequence[PutMessageStatus]) -> None:
-        """Messages were answered so."""
+        """Messages were answered so, not all of them with PUT_OK."""
+        self._note_unsafe(statuses)
         if self._replica is not None:
             self._replica.unreplicated += sum(status in _UNREPLICATED for status in statuses)
 
     def note_answered(self, begun_at: float, puts: int) -> None:
         """So many messages that were appended then are answered now."""
-        self._note_time(int((self._clock() - begun_at) * 1000), puts)
+        self._note_time(self._clock() - begun_at, puts)
 
     def answer_when_durable(self, begin: int, ends: Sequence[int], answer: Answer) -> None:
         """Call ``answer`` once, with one status for each message.

@@ -2,6 +2,8 @@
 
 import os
 import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -35,12 +37,20 @@ _MAPS_SHARE: Final = 4
 """The store may take one part in so many of the maps that a process may have: an open segment is one."""
 
 
-def run_broker(config: BrokerConfig) -> int:
-    """Run until SIGTERM, SIGINT or SIGHUP and drain; a second one ends the process at once. Returns the exit code."""
-    return process.run_server("broker", lambda: _serve(config))
+Observe = Callable[[BrokerController], AbstractAsyncContextManager[object]]
 
 
-def _serve(config: BrokerConfig) -> int:
+def run_broker(config: BrokerConfig, *, observe: Observe | None = None) -> int:
+    """Run until SIGTERM, SIGINT or SIGHUP and drain; a second one ends the process at once. Returns the exit code.
+
+    Args:
+        config: the operator's decisions.
+        observe: a block around the broker's life, in which others may look at it.
+    """
+    return process.run_server("broker", lambda: _serve(config, observe))
+
+
+def _serve(config: BrokerConfig, observe: Observe | None) -> int:
     config, open_files_max = with_descriptors(config)
     for note in config.notes:
         logger.warning("config.noted", note=note)
@@ -53,12 +63,13 @@ def _serve(config: BrokerConfig) -> int:
         chance=Random(os.getpid()).random,  # noqa: S311 - spreads reconnects, guards nothing
         tuning=Tuning(open_files_max=open_files_max),
     )
-    trio.run(_run, controller)
+    trio.run(_run, controller, observe)
     return exit_code_of(controller)
 
 
-async def _run(controller: BrokerController) -> None:
-    await process.serve("broker", controller.run, controller.stop, is_starting=lambda: controller.is_recovering)
+async def _run(controller: BrokerController, observe: Observe | None) -> None:
+    async with observe(controller) if observe else nullcontext():
+        await process.serve("broker", controller.run, controller.stop, is_starting=lambda: controller.is_recovering)
 
 
 def exit_code_of(controller: BrokerController) -> int:

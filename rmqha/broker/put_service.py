@@ -133,6 +133,10 @@ class PutMessageService:
         self._held_bytes = 0
         self._backlog_grew = trio.Event()
 
+    def note_refused(self, requests: int) -> None:
+        """Count requests that were refused before anything of them was put."""
+        self._store.stats.sends_refused += requests
+
     def put(self, puts: list[Put[Asked]], caller: PutCaller[Asked]) -> None:
         """Append ``puts`` now, or those that must wait as soon as that can be; ``caller`` answers each once."""
         if self._topics.unsaved:
@@ -326,8 +330,10 @@ class PutMessageService:
         if at_once:
             self._store.stats.put_times.add(0, len(at_once))
             failed = self._store.write_error is not None
-            known = PutMessageStatus.FLUSH_DISK_TIMEOUT if failed else _PUT_OK
-            caller.prepare_answers(at_once)([known] * len(at_once))
+            known = [PutMessageStatus.FLUSH_DISK_TIMEOUT if failed else _PUT_OK] * len(at_once)
+            if failed:
+                self._store.stats.note_unsafe(known)
+            caller.prepare_answers(at_once)(known)
         if not waiting:
             return None
         return _Waiting(

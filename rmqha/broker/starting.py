@@ -62,7 +62,7 @@ class Starting:
     def put_off(self, connection: Connection, requests: list[Request]) -> None:
         """Refuse as RocketMQ's clients understand it: ask again, or ask another broker."""
         for request in requests:
-            remark = f"the broker is starting: {self.describe()}"
+            remark = f"the broker is starting: {self._progress.describe()}"
             turn_away(connection, request, ResponseCode.SERVICE_NOT_AVAILABLE, remark=remark)
 
     def document(self) -> dict[str, Any]:
@@ -81,14 +81,6 @@ class Starting:
                 "for_s": round(self._clock() - self._begun_at, 1),
             },
         }
-
-    def describe(self) -> str:
-        """The step and its figures, in words."""
-        progress = self._progress
-        done_bytes, total_bytes = progress.done_bytes, progress.total_bytes
-        of = f" of {total_bytes}" if total_bytes else ""
-        counted = f", {done_bytes}{of} bytes" if done_bytes or total_bytes else ""
-        return f"{progress.what}{counted}"
 
     async def tell(self) -> None:
         """Log that it starts, and how far it is every few seconds, until :meth:`finish`."""

@@ -43,6 +43,7 @@ def namesrv(
     """Start a name server: brokers register with it, and clients find them there."""
     from rmqha.config.load_namesrv import load_namesrv  # noqa: PLC0415 - not for --help
     from rmqha.logs import setup_logging  # noqa: PLC0415
+    from rmqha.metrics.start import observe_name_server  # noqa: PLC0415
     from rmqha.namesrv.main import run_name_server  # noqa: PLC0415
 
     place: dict[str, str] = {}
@@ -50,5 +51,6 @@ def namesrv(
         host, port = listen
         place = {"listenPort": port} | ({"bindAddress": host} if host else {})
     config = load_namesrv(path, place | settings)
+    observe = observe_name_server(config)
     setup_logging(log_format=log_format, level=log_level)
-    sys.exit(run_name_server(config))
+    sys.exit(run_name_server(config, observe=observe))

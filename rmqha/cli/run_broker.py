@@ -172,6 +172,8 @@ def build_config(
 def _run(config: "BrokerConfig", options: dict[str, Any]) -> None:
     from rmqha.broker.main import run_broker  # noqa: PLC0415 - trio and the store: not for --help
     from rmqha.logs import setup_logging  # noqa: PLC0415
+    from rmqha.metrics.start import observe_broker  # noqa: PLC0415
 
+    observe = observe_broker(config)
     setup_logging(log_format=options["log_format"], level=options["log_level"])
-    sys.exit(run_broker(config))
+    sys.exit(run_broker(config, observe=observe))

@@ -10,6 +10,7 @@ from rmqha.config.ha_config import HAConfig
 from rmqha.config.key import MASTER, key
 from rmqha.config.kinds import BOOLEAN, INTEGER, MILLISECONDS, PERCENT, TEXT
 from rmqha.config.listener_config import ListenerConfig
+from rmqha.config.metrics_config import BrokerMetricsConfig
 from rmqha.config.name_servers_config import NameServersConfig
 from rmqha.config.store_config import StoreConfig
 from rmqha.config.tls_config import TlsConfig
@@ -21,6 +22,7 @@ class BrokerConfig(
     StoreConfig,
     HAConfig,
     ListenerConfig,
+    BrokerMetricsConfig,
     TlsConfig,
     AclConfig,
     NameServersConfig,

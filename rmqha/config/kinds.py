@@ -52,20 +52,37 @@ def _boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
-def split_address(text: str) -> tuple[str, int]:
+def split_address(text: str, *, port_min: int = 1) -> tuple[str, int]:
     """Split ``host:port`` or ``[v6]:port``.
 
     Raises:
-        ValueError: it is neither, or the port is outside 1..65535.
+        ValueError: it is neither, or the port is outside ``port_min``..65535.
     """
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         raise ValueError(f"{text!r} is not host:port; write an IPv6 address as [address]:port")
-    if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    if not (host and colon and port.isascii() and port.isdigit() and port_min <= int(port) < 65536):
         raise ValueError(f"{text!r} is not host:port")
     return host, int(port)
+
+
+def split_listen_address(text: str) -> tuple[str, int]:
+    """Split ``[host:]port``: without a host, 127.0.0.1; port 0 is any that is free.
+
+    Raises:
+        ValueError: it is nothing of the kind.
+    """
+    try:
+        return split_address(text if ":" in text else f"127.0.0.1:{text}", port_min=0)
+    except ValueError:
+        raise ValueError(f"{text!r} is not [host:]port") from None
+
+
+def _listen_address(text: str) -> str:
+    split_listen_address(text)
+    return text
 
 
 def _address(text: str) -> str:
@@ -152,6 +169,7 @@ BOOLEAN: Final = Kind("boolean", _boolean, lambda value: str(value).lower(), emp
 TEXT: Final = Kind("text", str)
 PATH: Final = Kind("path", _path)
 ADDRESS: Final = Kind("host:port", lambda text: _address(text) if text else "")
+LISTEN_ADDRESS: Final = Kind("[host:]port", lambda text: _listen_address(text) if text else "")
 ADDRESSES: Final = Kind("host:port, ...", lambda text: tuple(_address(p) for p in _parts(text, ",;")), ",".join)
 NETWORKS: Final = Kind("addresses", _networks, ",".join)
 NAMES: Final = Kind("names", _parts, ",".join)

@@ -1,11 +1,33 @@
 """What must hold between the keys of a port for clients, a broker's or a name server's."""
 
+from collections.abc import Mapping
 from ipaddress import ip_address
+from typing import Protocol
 
 from rmqha.choices import TlsMode
+from rmqha.config.kinds import split_listen_address
 from rmqha.config.listener_config import ListenerConfig
 from rmqha.config.problem import Problem, Problems
 from rmqha.config.tls_config import ListenerTlsConfig
+
+
+class MonitoredConfig(Protocol):
+    """What a broker's configuration and a name server's have in common."""
+
+    @property
+    def metrics_listen(self) -> str:
+        """Where monitoring asks."""
+        ...
+
+    @property
+    def allow_insecure(self) -> bool:
+        """Whether the operator trusts the network."""
+        ...
+
+    @property
+    def tls_mode(self) -> TlsMode:
+        """Of the clients' port, and of this one."""
+        ...
 
 
 def in_flight_problems(config: ListenerConfig) -> Problems:
@@ -30,6 +52,27 @@ def tls_problems(config: ListenerTlsConfig) -> Problems:
             )
     if config.tls_peer_names and not config.tls_need_client_auth:
         yield Problem("tlsPeerNames", "tlsPeerNames has no effect with tlsNeedClientAuth=false")
+
+
+def metrics_problems(config: MonitoredConfig, *, taken: Mapping[int, str]) -> Problems:
+    """The observability port is as closed as the others, and a port of its own.
+
+    Args:
+        config: of the process that has it.
+        taken: the other ports that it listens on, with their keys.
+    """
+    if not config.metrics_listen:
+        return
+    host, port = split_listen_address(config.metrics_listen)
+    if port and port in taken:
+        yield Problem("metricsListen", f"metricsListen={config.metrics_listen}: port {port} is {taken[port]}'s")
+    if not (is_loopback(host) or config.allow_insecure or config.tls_mode is TlsMode.ENFORCING):
+        yield Problem(
+            "metricsListen",
+            f"metricsListen={config.metrics_listen} would listen beyond this machine, where anybody who reaches the "
+            "port can read what topics and groups there are; set allowInsecure=true if the network is trusted, or "
+            "listen on 127.0.0.1, or set tlsMode=enforcing",
+        )
 
 
 def is_loopback(address: str) -> bool:

@@ -12,6 +12,7 @@ from rmqha.config.dledger_broker_config import DLedgerBrokerConfig
 from rmqha.config.ha_config import HAConfig
 from rmqha.config.key import METADATA, Key
 from rmqha.config.listener_config import ListenerConfig
+from rmqha.config.metrics_config import BrokerMetricsConfig
 from rmqha.config.name_servers_config import NameServersConfig
 from rmqha.config.relations import check_relations
 from rmqha.config.rocketmq_keys import FORMER_NAMES, REFUSED, UNUSED
@@ -32,6 +33,7 @@ def _table() -> dict[str, Key]:
         ("Transactions", TransactionConfig),
         ("Name servers", NameServersConfig),
         ("Clients' port", ListenerConfig),
+        ("Monitoring", BrokerMetricsConfig),
         ("Broker", BrokerConfig),
     )
     table: dict[str, Key] = {}

@@ -7,7 +7,7 @@ from typing import Final
 
 from rmqha.choices import TlsMode
 from rmqha.config.key import METADATA, Key
-from rmqha.config.listener_relations import in_flight_problems, is_loopback, tls_problems
+from rmqha.config.listener_relations import in_flight_problems, is_loopback, metrics_problems, tls_problems
 from rmqha.config.namesrv_config import NamesrvConfig
 from rmqha.config.problem import Problem, Problems, problem_lines
 from rmqha.config.rocketmq_keys import NAMESRV_UNUSED
@@ -40,11 +40,15 @@ def load_namesrv(path: str | Path | None, overrides: Mapping[str, str] | None = 
     if problems:
         raise ConfigError(problems)
     config = NamesrvConfig(**values, notes=tuple(notes), origins=origins)
-    rules = (in_flight_problems, tls_problems, _listens_safely)
+    rules = (in_flight_problems, tls_problems, _listens_safely, _metrics)
     problems = problem_lines((problem for rule in rules for problem in rule(config)), origins)
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def _metrics(config: NamesrvConfig) -> Problems:
+    return metrics_problems(config, taken={config.listen_port: "listenPort"})
 
 
 def _listens_safely(config: NamesrvConfig) -> Problems:

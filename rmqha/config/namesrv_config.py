@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from rmqha.config.key import key
 from rmqha.config.kinds import BOOLEAN, INTEGER, PATH, TEXT
 from rmqha.config.listener_config import ListenerConfig
+from rmqha.config.metrics_config import MetricsConfig
 from rmqha.config.tls_config import ListenerTlsConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamesrvConfig(ListenerConfig, ListenerTlsConfig):
+class NamesrvConfig(ListenerConfig, ListenerTlsConfig, MetricsConfig):
     """Everything an operator can decide, checked. Made by :func:`rmqha.config.load_namesrv.load_namesrv` alone.
 
     Source: rocketmq-all-4.9.8 NamesrvConfig.java.

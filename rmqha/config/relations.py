@@ -8,7 +8,7 @@ from rmqha.config.broker_config import BrokerConfig
 from rmqha.config.derive import RECORD_OVERHEAD_MAX
 from rmqha.config.dledger_relations import dledger_problems
 from rmqha.config.kinds import split_address
-from rmqha.config.listener_relations import in_flight_problems, is_ip, is_loopback, tls_problems
+from rmqha.config.listener_relations import in_flight_problems, is_ip, is_loopback, metrics_problems, tls_problems
 from rmqha.config.problem import Problem, Problems, problem_lines
 from rmqha.config.store_config import INDEX_HEADER_SIZE, INT32_MAX
 
@@ -36,6 +36,7 @@ def check_relations(config: BrokerConfig) -> list[str]:
         _acl,
         _ha_tls,
         _listeners,
+        _metrics,
         dledger_problems,
     )
     return problem_lines((problem for rule in rules for problem in rule(config)), config.origins)
@@ -206,6 +207,12 @@ def _ports(config: BrokerConfig) -> Problems:
             "listenPort",
             f"listenPort={config.listen_port} leaves no room for listenPort - 2 and listenPort + 1",
         )
+
+
+def _metrics(config: BrokerConfig) -> Problems:
+    clients = {port: "listenPort" for port in (config.listen_port, config.listen_port - 2) if config.listen_port}
+    slaves = {} if config.enable_dleger_commit_log else {config.ha_listen_port: "haListenPort"}
+    return metrics_problems(config, taken=slaves | clients)
 
 
 def _ha_tls(config: BrokerConfig) -> Problems:

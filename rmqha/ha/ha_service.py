@@ -239,4 +239,5 @@ class HAService:
             push2_slave_max_offset=self.push2_slave_max_offset,
             live_slaves=self.live_slaves,
             replicated_offset=self._in_sync.value(),
+            refusals={refusal.value: count for refusal, count in self._refused.counts.items()},
         )

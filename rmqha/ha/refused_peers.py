@@ -1,5 +1,6 @@
 """RefusedPeers: the peers that were turned away and why, remembered for the operator and to keep the log quiet."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,9 +30,12 @@ class RefusedPeers:
     def __init__(self, limit: LogLimit | None = None) -> None:
         self._limit = limit or LogLimit()
         self._by_address: dict[str, _Refused] = {}
+        self.counts: Final = Counter[Refusal]()
+        """How often, since the start, by reason."""
 
     def note(self, address: str, error: RefusedSlaveError, *, now: float) -> bool:
         """Remember a refusal; True if it says something new about this address and belongs in the log."""
+        self.counts[error.refusal] += 1
         known = self._by_address.pop(address, None)
         is_new = known is None or known.error.refusal is not error.refusal
         self._by_address[address] = _Refused(error, 1 if known is None else known.count + 1, now)

@@ -76,6 +76,8 @@ class HAServiceInfo:
     """As how many slaves the connections that have reported count: one for all that may be one slave's."""
     replicated_offset: int
     """Held by as many live slaves as ``in_sync_replicas`` asks for; -1 when there are not enough."""
+    refusals: dict[str, int]
+    """How often a peer was turned away since the start, by reason."""
 
 
 class ClientState(Enum):

@@ -1,5 +1,7 @@
 """Runs a name server as a process: what it may open, and what its exit code says."""
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Final
 
@@ -16,13 +18,19 @@ from rmqha.transport import TcpNetwork
 logger = structlog.get_logger()
 
 _OWN_DESCRIPTORS: Final = 64
+Observe = Callable[[NamesrvController], AbstractAsyncContextManager[object]]
 
 
-def run_name_server(config: NamesrvConfig) -> int:
-    """Run until SIGTERM, SIGINT or SIGHUP; a second one ends the process at once. Returns the exit code."""
+def run_name_server(config: NamesrvConfig, *, observe: Observe | None = None) -> int:
+    """Run until SIGTERM, SIGINT or SIGHUP; a second one ends the process at once. Returns the exit code.
+
+    Args:
+        config: the operator's decisions.
+        observe: a block around the name server's life, in which others may look at it.
+    """
     for note in config.notes:
         logger.warning("config.noted", note=note)
-    return process.run_server("namesrv", lambda: trio.run(_run, _with_descriptors(config)))
+    return process.run_server("namesrv", lambda: trio.run(_run, _with_descriptors(config), observe))
 
 
 def _with_descriptors(config: NamesrvConfig) -> NamesrvConfig:
@@ -33,7 +41,8 @@ def _with_descriptors(config: NamesrvConfig) -> NamesrvConfig:
     return replace(config, max_connections=max(1, min(config.max_connections, hard - _OWN_DESCRIPTORS)))
 
 
-async def _run(config: NamesrvConfig) -> int:
+async def _run(config: NamesrvConfig, observe: Observe | None) -> int:
     controller = NamesrvController(config, disk=OsDisk(), network=TcpNetwork())
-    await process.serve("namesrv", controller.run, controller.stop)
+    async with observe(controller) if observe else nullcontext():
+        await process.serve("namesrv", controller.run, controller.stop)
     return EXIT_OK

@@ -30,7 +30,9 @@ class NamesrvController:
     """One object, one life.
 
     Attributes:
+        config: the operator's decisions.
         routes: the brokers that have registered.
+        server: serves brokers and clients; None before it listens.
         address: where it listens; the port is the bound one once :meth:`run` has started.
     """
 
@@ -45,8 +47,8 @@ class NamesrvController:
         Raises:
             ConfigError: a certificate or key cannot be used.
         """
-        self._config: Final = config
-        self._network: Final = secured(network, _tls_options(config), config.tls_mode)
+        self.config: Final = config
+        self._network: Final = secured(network, tls_options(config), config.tls_mode)
         path = PurePath(config.kv_config_path)
         self._kv_config: Final = KVConfigManager(ConfigFiles(disk, str(path.parent)), path.name)
         self.routes: Final = RouteInfoManager()
@@ -58,6 +60,12 @@ class NamesrvController:
         )
         self._stopping: Final = trio.Event()
         self.address = join_address(config.bind_address, config.listen_port)
+        self.server: RemotingServer | None = None
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether :meth:`stop` was called."""
+        return self._stopping.is_set()
 
     def stop(self) -> None:
         """Begin the shutdown; :meth:`run` returns when all is answered."""
@@ -69,7 +77,7 @@ class NamesrvController:
         Raises:
             OSError: the address cannot be bound.
         """
-        config, dispatcher = self._config, RequestDispatcher()
+        config, dispatcher = self.config, RequestDispatcher()
         self._kv_config.load()
         self._service.register(dispatcher)
         server = RemotingServer(dispatcher, limits=same_settings(RemotingLimits, config, receive_size=_RECEIVE_SIZE))
@@ -81,6 +89,7 @@ class NamesrvController:
             nursery.start_soon(server.serve, listener)
             nursery.start_soon(self._service.run)
             logger.info("namesrv.started", address=self.address, kv_config=config.kv_config_path)
+            self.server = server
             task_status.started()
             await self._stopping.wait()
             await server.close(grace_s=config.drain_timeout_s)
@@ -90,11 +99,12 @@ class NamesrvController:
     def _properties(self) -> str:
         """The keys that RocketMQ knows."""
         keys = [key for key in NAMESRV_KEYS.values() if not key.ours]
-        shown = [format_property(key.name, key.kind.show(getattr(self._config, key.attribute))) for key in keys]
+        shown = [format_property(key.name, key.kind.show(getattr(self.config, key.attribute))) for key in keys]
         return "".join(f"{line}\n" for line in shown)
 
 
-def _tls_options(config: NamesrvConfig) -> TlsOptions:
+def tls_options(config: NamesrvConfig) -> TlsOptions:
+    """TLS on a name server's ports."""
     return TlsOptions(
         cert=config.tls_cert_path,
         key=config.tls_key_path,

@@ -3,6 +3,7 @@
 A client proves that it is one by asking something (:mod:`rmqha.door`).
 """
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
@@ -45,6 +46,8 @@ class RemotingServer:
             show_out=self._show_out,
             hosts_share=True,
         )
+        self.refused: Final = Counter[str]()
+        """Peers that were turned away, or did not speak the protocol, since the start, by reason."""
         self._listeners: list[Listener] = []
         self._left = trio.lowlevel.ParkingLot()
         self._warnings = LogLimit(burst=1)
@@ -95,6 +98,7 @@ class RemotingServer:
     def _is_welcome(self, stream: Stream) -> bool:
         closed = self._door.why_closed(stream.peer)
         if closed is not None:
+            self.refused["limit" if closed.is_listed else "not_allowed"] += 1
             self._warnings.log(logger.warning, "remoting_connection.refused", peer=stream.peer, reason=closed.reason)
         return closed is None
 
@@ -133,8 +137,10 @@ class RemotingServer:
             error = errors_in(raised, *_ENDINGS)[0]
             connection.close_reason = _explain(error, is_stranger=not connection.requests)
             if isinstance(error, RemoteProtocolError):
+                self.refused["protocol"] += 1
                 self._warn("remoting_connection.protocol_broken", connection)
             elif isinstance(error, UntrustedPeerError):
+                self.refused["untrusted"] += 1
                 self._warn("remoting_connection.untrusted", connection)
 
     def _warn(self, event: str, connection: Connection) -> None:

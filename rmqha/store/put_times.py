@@ -6,6 +6,7 @@ Source: spec: remoting §2.7 (28); rocketmq-all-4.9.8 StoreStatsService.java.
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from math import inf
+from operator import add
 from typing import Final
 
 _STEPS: Final = ((1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (1000, 9))
@@ -17,31 +18,54 @@ _NAMES: Final = (
     "[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
 )  # fmt: skip
 """As RocketMQ writes them: its exporter takes them apart."""
+_FINE_MS: Final = (2, 5, 10, 20)
+"""Of what took less than this the fine buckets tell; whole milliseconds are counted, so a bucket ends at its bound."""
 
 
 class PutTimes:
-    """Counts puts by their time, a whole batch at once; told is the last whole minute."""
+    """Counts puts by their time, a whole batch at once; told is the last whole minute, and all since the start."""
 
     def __init__(self) -> None:
         self.longest_ms = 0
         """Since the start."""
-        self._now, self._last = [0] * len(_BOUNDS), [0] * len(_BOUNDS)
-        self._coarse_now, self._coarse_last = [0] * len(_NAMES), [0] * len(_NAMES)
+        self.total_s = 0.0
+        """Of all puts since the start."""
+        self._now, self._last, self._before = ([0] * len(_BOUNDS) for _ in range(3))
+        self._coarse_now, self._coarse_last, self._coarse_before = ([0] * len(_NAMES) for _ in range(3))
+        """This minute, the last one, and all before this one."""
 
-    def add(self, elapsed_ms: int, puts: int) -> None:
+    def add(self, elapsed_s: float, puts: int) -> None:
         """So many puts took so long."""
+        elapsed_ms = int(elapsed_s * 1000)
         if elapsed_ms <= 0:  # most, where nobody waits for a disk or a slave
             self._now[0] += puts
             self._coarse_now[0] += puts
+            self.total_s += elapsed_s * puts
             return
+        self.total_s += elapsed_s * puts
         self.longest_ms = max(self.longest_ms, elapsed_ms)
         self._now[bisect_left(_BOUNDS, elapsed_ms)] += puts
         self._coarse_now[bisect_right(_LIMITS, elapsed_ms)] += puts
 
     def end_minute(self) -> None:
         """What was counted since the last call is told from now on."""
+        self._before = list(map(add, self._before, self._now))
+        self._coarse_before = list(map(add, self._coarse_before, self._coarse_now))
         self._last, self._now = self._now, [0] * len(_BOUNDS)
         self._coarse_last, self._coarse_now = self._coarse_now, [0] * len(_NAMES)
+
+    @property
+    def count(self) -> int:
+        """All puts since the start."""
+        return sum(self._coarse_before) + sum(self._coarse_now)
+
+    def histogram(self) -> list[tuple[float, int]]:
+        """How many puts, since the start, took less than so many seconds: ascending, the last bound is infinite."""
+        passed = list(accumulate(map(add, self._before, self._now)))
+        coarse = list(accumulate(map(add, self._coarse_before, self._coarse_now)))
+        told = dict(zip((*_LIMITS, inf), coarse, strict=True))
+        told |= {limit: passed[bisect_left(_BOUNDS, limit - 1)] for limit in _FINE_MS}
+        return [(limit / 1000, told[limit]) for limit in sorted(told)]
 
     def distribution(self) -> str:
         """How many of the last minute took how long, in RocketMQ's form."""

@@ -7,13 +7,15 @@ Source: spec: remoting §2.7 (28); rocketmq-all-4.9.8 StoreStatsService.java.
 """
 
 from array import array
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 import trio
 
 from rmqha.replication.role import Role
 from rmqha.store.put_times import PutTimes
+from rmqha.store.status import PutMessageStatus
 
 _SAMPLE_S: Final = 1.0
 _SAMPLES: Final = 600
@@ -43,6 +45,8 @@ class StoreStatsService:
 
     Attributes:
         put_message_failed_times: puts that were refused, or not stored.
+        put_message_unsafe: puts that are in the log and were not answered with PUT_OK, by their status.
+        sends_refused: requests of producers that were refused before anything was put.
         get_message_times_total_found: pulls that found messages.
         get_message_times_total_miss: pulls that found none.
         get_message_transfered_msg_count: messages that pulls found.
@@ -56,6 +60,8 @@ class StoreStatsService:
         self._clock: Final = clock
         self._copied_messages = self._copied_bytes = 0
         self.put_message_failed_times = 0
+        self.put_message_unsafe: Final = Counter[PutMessageStatus]()
+        self.sends_refused = 0
         self.get_message_times_total_found = 0
         self.get_message_times_total_miss = 0
         self.get_message_transfered_msg_count = 0
@@ -79,6 +85,10 @@ class StoreStatsService:
         if not self._role.is_master:
             self._copied_messages += messages
             self._copied_bytes += size_bytes
+
+    def note_unsafe(self, statuses: Iterable[PutMessageStatus]) -> None:
+        """Puts that are in the log were answered so, some of them with PUT_OK."""
+        self.put_message_unsafe.update(status for status in statuses if status is not PutMessageStatus.PUT_OK)
 
     def note_get(self, messages: int, elapsed_s: float) -> None:
         """A pull has found so many messages, or none."""

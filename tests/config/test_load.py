@@ -157,6 +157,7 @@ def test_the_consume_queue_file_is_rounded_up_to_whole_units() -> None:
         ({"listenPort": "65535"}, "leaves no room"),
         ({"brokerIP1": "127.0.0.1", "bindAddress": "0.0.0.0"}, "bindAddress=0.0.0.0 would listen beyond this machine"),
         ({"haBindAddress": "somewhere"}, "haBindAddress=somewhere would listen"),
+        ({"metricsListen": "0.0.0.0:9100"}, "metricsListen=0.0.0.0:9100 would listen beyond this machine"),
         ({"brokerIP1": "10.1.2.3"}, "brokerIP1=10.1.2.3 would listen"),
         ({"tlsMode": "enforcing", "tlsTrustCertPath": "/a"}, "needs tlsCertPath and tlsKeyPath"),
         ({"tlsMode": "permissive", "tlsCertPath": "/a", "tlsKeyPath": "/b"}, "tlsTrustCertPath is needed"),

@@ -38,6 +38,8 @@ def test_a_namesrv_conf_of_a_rocketmq_user_is_accepted(tmp_path: Path) -> None:
         ({"brokerName": "a"}, "unknown key 'brokerName'"),
         ({"listenPort": "70000"}, "outside 0..65535"),
         ({"bindAddress": "0.0.0.0"}, "would listen beyond this machine"),
+        ({"metricsListen": "0.0.0.0:9100"}, "metricsListen=0.0.0.0:9100 would listen beyond this machine"),
+        ({"metricsListen": "9876"}, "port 9876 is listenPort's"),
         ({"tlsMode": "enforcing", "tlsTrustCertPath": "/a"}, "needs tlsCertPath and tlsKeyPath"),
         ({"maxInFlightBytes": "1048576"}, "must not exceed maxInFlightBytes"),
     ],

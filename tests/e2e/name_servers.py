@@ -1,6 +1,7 @@
 """A name server as a process of its own."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from tests.e2e.processes import Child, free_ports, give_back
 class RmqhaNameServer:
     """Ours, by its command line; :meth:`close` it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
+        self._settings = settings or {}
         self._ports = free_ports()
         self.address = f"127.0.0.1:{self._ports.listen}"
         self.child: Child | None = None
@@ -21,7 +23,8 @@ class RmqhaNameServer:
     async def start(self) -> None:
         """Until it serves."""
         listen = ("--listen", self.address, "--set", f"kvConfigPath={self._directory}/kvConfig.json")
-        argv = [sys.executable, "-m", "rmqha", "namesrv", *listen]
+        more = [word for name, said in self._settings.items() for word in ("--set", f"{name}={said}")]
+        argv = [sys.executable, "-m", "rmqha", "namesrv", *listen, *more]
         self.child = Child(argv, log=self._directory / "namesrv.log")
         await self.child.wait_output("namesrv.started")
 

@@ -52,7 +52,7 @@ def test_rates_before_there_are_two_samples_are_zero() -> None:
 def test_how_long_puts_took_is_told_of_the_last_whole_minute() -> None:
     times = PutTimes()
     for elapsed_ms, puts in ((0, 5), (1, 3), (9, 2), (10, 1), (49, 1), (50, 1), (9999, 1), (10_000, 1), (60_000, 1)):
-        times.add(elapsed_ms, puts)
+        times.add(elapsed_ms / 1000 + 1e-6, puts)
     assert times.distribution().startswith("[<=0ms]:0 ")
     times.end_minute()
     told = dict(pair.split(":") for pair in times.distribution().split())
@@ -66,10 +66,27 @@ def test_how_long_puts_took_is_told_of_the_last_whole_minute() -> None:
 
 def test_latency_is_interpolated_within_its_bucket() -> None:
     times = PutTimes()
-    times.add(3, 98)
-    times.add(150, 2)
+    times.add(0.0031, 98)
+    times.add(0.15, 2)
     times.end_minute()
     assert 2 < times.latency_ms(0.5) <= 3
     assert 140 < times.latency_ms(0.99) <= 150
     times.end_minute()
     assert times.latency_ms(0.99) == 0
+
+
+def test_the_histogram_is_of_all_since_the_start() -> None:
+    times = PutTimes()
+    for _ in range(2):
+        for elapsed_s in (0.0, 0.0009, 0.0011, 0.0019, 0.0021, 0.0099, 0.0101, 0.0199, 0.0201, 0.0999, 4.5, 11.0):
+            times.add(elapsed_s, 2)
+        times.end_minute()
+    told = dict(times.histogram())
+    assert [told[bound] for bound in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)] == [8, 16, 20, 24, 32, 36, 40]
+    assert (told[4.0], told[5.0], told[10.0], told[float("inf")]) == (40, 44, 44, 48)
+    assert times.count == 48
+    assert times.total_s == pytest.approx(
+        4 * (0.0 + 0.0009 + 0.0011 + 0.0019 + 0.0021 + 0.0099 + 0.0101 + 0.0199 + 0.0201 + 0.0999 + 4.5 + 11.0)
+    )
+    assert list(told) == sorted(told)
+    assert list(told.values()) == sorted(told.values())

@@ -86,6 +86,7 @@ class SendMessageProcessor:
         """Answer every request once, now or when it is durable; large batches are prepared in turns."""
         refusal = self._puts.refusal()
         if refusal:
+            self._puts.note_refused(len(requests))
             for request in requests:
                 connection.respond(request, ResponseCode.SERVICE_NOT_AVAILABLE, remark=refusal)
             return
@@ -112,10 +113,10 @@ class SendMessageProcessor:
                     cost += put.request.cost
                     yield from self._prepare(put.request)
                 accepted.append(put)
-            except SendRefusedError as error:
-                connection.respond(request, error.code, remark=str(error))
             except ProtocolError as error:
-                connection.respond(request, ResponseCode.SYSTEM_ERROR, remark=str(error))
+                self._puts.note_refused(1)
+                code = error.code if isinstance(error, SendRefusedError) else ResponseCode.SYSTEM_ERROR
+                connection.respond(request, code, remark=str(error))
             except Exception as error:  # noqa: BLE001 - the fence, which for each message would cost too much as a block
                 connection.refuse(request, error)
             if cost > LARGE_BYTES:  # however many came together, no more than one large batch is held and appended

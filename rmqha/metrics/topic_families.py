@@ -1,0 +1,157 @@
+"""Topics, and groups that consume them: so many have metrics of their own, and the others are summed.
+
+To look at all queues of a large broker takes a while: it is done in turns, and every ten seconds at most.
+"""
+
+from collections.abc import Iterator
+from math import inf
+from typing import Final
+
+import trio
+from prometheus_client.metrics_core import Metric
+
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.stats_item import MINUTE, NUMS, SIZE
+from rmqha.broker.topic_config import TopicConfig
+from rmqha.broker.transaction.half_message import CONSUMER_GROUP
+from rmqha.metrics.families import counters, gauge, gauges
+
+OTHER: Final = "(other)"
+"""The topic, or group and topic, of those beyond ``metricsTopicsMax``: no name of RocketMQ's has parentheses."""
+_FRESH_S: Final = 10.0
+_QUEUES_AT_ONCE: Final = 200
+
+_TOPIC: Final = (
+    ("rocketmq_producer_offset", "Sum of the ends of its queues."),
+    ("rocketmq_producer_tps", "Messages a second, last minute."),
+    ("rocketmq_producer_message_size", "Bytes a second, last minute."),
+)
+_TOPIC_TOTALS: Final = (
+    ("rmqha_topic_messages", "Messages that came to be seen."),
+    ("rmqha_topic_bytes", "Bytes of their records."),
+)
+_GROUP: Final = (
+    ("rocketmq_consumer_offset", "Sum of the ends of the queues that it consumes."),
+    ("rocketmq_group_consume_total_offset", "Sum of its offsets."),
+    ("rocketmq_group_diff", "Messages that it has not consumed."),
+    ("rocketmq_consumer_tps", "Messages a second, last minute."),
+    ("rocketmq_consumer_message_size", "Bytes a second, last minute."),
+    ("rmqha_group_members", "Consumers connected."),
+)
+_Row = tuple[float, ...]
+_Rows = dict[tuple[str, ...], _Row]
+
+
+class TopicFamilies:
+    """What was found when somebody last asked, and it was not fresh any more."""
+
+    def __init__(self, broker: BrokerController) -> None:
+        self._broker: Final = broker
+        self._topics: _Rows = {}
+        self._groups: _Rows = {}
+        self._counts = (0, 0, 0)
+        self._made_at = -inf
+        self._looked_at = 0
+
+    async def refresh(self) -> None:
+        """Look at all topics and groups, unless that was done a moment ago."""
+        if trio.current_time() < self._made_at + _FRESH_S:
+            return
+        topics = await self._ranked()
+        self._topics, queues = await self._look_at_topics(topics)
+        self._groups, pairs = await self._look_at_groups()
+        self._counts = len(topics), queues, pairs
+        self._made_at = trio.current_time()
+
+    async def _ranked(self) -> list[TopicConfig]:
+        """Clients' own topics come first; then those for retries and dead letters, and last the built-in ones."""
+        ranks: tuple[list[TopicConfig], ...] = ([], [], [])
+        for topic in list(self._broker.topics):
+            await self._pause()
+            name = topic.topic_name
+            ranks[2 if self._broker.topics.is_system_topic(name) else int(name.startswith("%"))].append(topic)
+        return [topic for rank in ranks for topic in rank]
+
+    async def _look_at_topics(self, topics: list[TopicConfig]) -> tuple[_Rows, int]:
+        """What is told of them, and how many queues they have."""
+        rows: _Rows = {}
+        queues = 0
+        for topic in topics:
+            name = topic.topic_name
+            await self._pause()
+            end, queues = 0, queues + topic.queue_nums
+            for queue_id in range(topic.queue_nums):
+                await self._pause()
+                end += self._broker.store.get_max_offset_in_queue(name, queue_id)
+            found = self._broker.stats.find("TOPIC_PUT_NUMS", name)
+            if found is None:
+                row: _Row = (end, 0.0, 0.0, 0.0, 0.0)
+            else:
+                item = found[0]
+                row = (end, item.snapshot(MINUTE, NUMS).tps, item.snapshot(MINUTE, SIZE).tps, item.nums, item.size)
+            self._add(rows, (name,), row)
+        return rows, queues
+
+    async def _look_at_groups(self) -> tuple[_Rows, int]:
+        rows: _Rows = {}
+        pairs = 0
+        for group, topics in (await self._broker.offsets.topics_by_group_in_turns()).items():
+            online = self._broker.consumers.find_group(group)
+            for name in topics if group != CONSUMER_GROUP else ():
+                topic = self._broker.topics.select(name)
+                if topic is None or (online is not None and name not in online.subscriptions):
+                    continue  # nobody consumes it any more
+                pairs += 1
+                members = 0 if online is None else len(online.members)
+                self._add(
+                    rows, (name, group), (*await self._offsets_of(group, topic), *self._rates(group, name), members)
+                )
+        return rows, pairs
+
+    async def _offsets_of(self, group: str, topic: TopicConfig) -> tuple[int, int, int]:
+        """Where the queues end, where the group is, and what lies between, all queues together."""
+        offsets = self._broker.offsets.query_offsets(group, topic.topic_name)
+        ends = consumed = lag = 0
+        for queue_id in range(topic.read_queue_nums):
+            await self._pause()
+            end, offset = (
+                self._broker.store.get_max_offset_in_queue(topic.topic_name, queue_id),
+                offsets.get(queue_id, 0),
+            )
+            ends, consumed, lag = ends + end, consumed + offset, lag + max(0, end - offset)
+        return ends, consumed, lag
+
+    def _rates(self, group: str, topic: str) -> tuple[float, float]:
+        found = self._broker.stats.find("GROUP_GET_NUMS", f"{topic}@{group}")
+        if found is None:
+            return 0.0, 0.0
+        return found[0].snapshot(MINUTE, NUMS).tps, found[0].snapshot(MINUTE, SIZE).tps
+
+    def _add(self, rows: _Rows, key: tuple[str, ...], row: _Row) -> None:
+        if len(rows) >= self._broker.config.metrics_topics_max:
+            key = (OTHER,) * len(key)
+        former = rows.get(key)
+        rows[key] = row if former is None else tuple(a + b for a, b in zip(former, row, strict=True))
+
+    async def _pause(self) -> None:
+        self._looked_at += 1
+        if self._looked_at % _QUEUES_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+
+    def families(self) -> Iterator[Metric]:
+        """Of what was found."""
+        topics, queues, pairs = self._counts
+        yield gauge("rmqha_topics", "Topics, the built-in ones among them.", topics)
+        yield gauge("rmqha_queues", "Queues of all topics.", queues)
+        yield gauge("rmqha_queues_max", "maxQueues.", self._broker.config.max_queues)
+        yield gauge("rmqha_subscriptions", "Pairs of a group and a topic that it consumes.", pairs)
+        who = (self._broker.config.broker_cluster_name, self._broker.config.broker_name)
+        labels = ["cluster", "broker", "topic"]
+        for column, (name, meaning) in enumerate(_TOPIC):
+            yield gauges(name, meaning, labels, {(*who, *key): row[column] for key, row in self._topics.items()})
+        for column, (name, meaning) in enumerate(_TOPIC_TOTALS, len(_TOPIC)):
+            values = {key: row[column] for key, row in self._topics.items()}
+            yield counters(name, f"{meaning[:-1]} since the start.", ["topic"], values)
+        for column, (name, meaning) in enumerate(_GROUP):
+            values = {(*who, *key): row[column] for key, row in self._groups.items()}
+            yield gauges(name, meaning, [*labels, "group"], values)

@@ -1,0 +1,245 @@
+"""What a broker tells monitoring is true, from before its recovery to its end."""
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import UpdateConsumerOffsetRequestHeader, encode_header
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.client import RemotingClient
+from tests.broker.group_members import member_of
+from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.broker.test_dledger_broker import group_of
+from tests.broker.test_pair import Pair
+from tests.sim.sim_net import SimNet
+
+pytest.importorskip("h11", reason="h11 is in the extra [web]")
+pytest.importorskip("prometheus_client", reason="prometheus-client is in the extra [web]")
+
+from rmqha.metrics.http_server import HttpServer
+from tests.metrics.scrapes import scraped, settings, value
+
+LISTEN = settings()
+
+
+def watched_pair() -> Pair:
+    pair = Pair()
+    pair.master.settings |= LISTEN
+    pair.slave.settings |= LISTEN
+    return pair
+
+
+async def commit(client: RemotingClient, offset: int, *, group: str, topic: str, queue_id: int = 0) -> None:
+    header = UpdateConsumerOffsetRequestHeader(group, topic, queue_id, offset)
+    await ask(client, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=encode_header(header)))
+
+
+async def test_before_it_serves_it_lives_and_is_not_ready(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    broker = machine.controller()
+    async with scraped(broker, machine.net) as monitoring:
+        broker.store.recovery.begin("checking records", 1000, done=lambda: 250)
+        assert (await monitoring.get("/livez")).status == 200
+        assert await monitoring.readyz() == (503, "recovering: checking records, 250 of 1000 bytes\n")
+        samples = await monitoring.scrape()
+        assert value(samples, "rmqha_ready") == 0
+        assert value(samples, "rmqha_recovering") == 1
+        assert value(samples, "rmqha_recovered_bytes") == 250
+        assert value(samples, "rmqha_to_recover_bytes") == 1000
+        async with trio.open_nursery() as nursery:
+            await nursery.start(broker.run)
+            assert await monitoring.readyz() == (200, "ready\n")
+            broker.stop()
+            assert await monitoring.readyz() == (503, "stopping\n")
+        assert (await monitoring.get("/livez")).status == 200
+        assert value(await monitoring.scrape(), "rmqha_ready") == 0
+
+
+async def test_a_port_that_ends_does_not_end_its_broker(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise OSError("the listener is broken")
+
+    monkeypatch.setattr(HttpServer, "serve", fail)
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    with capture_logs() as logs:
+        async with machine.broker() as broker, machine.client() as client, scraped(broker, machine.net):
+            assert (await ask(client, send_request(b"x"))).code == ResponseCode.SUCCESS
+    assert "metrics.ended" in [line["event"] for line in logs]
+
+
+async def test_sends_pulls_and_the_log_are_counted(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, machine.client() as client, scraped(broker, machine.net) as monitoring:
+        for number in range(3):
+            await ask(client, send_request(b"%d" % number))
+        await ask(client, send_request(b"x", queue_id=99))
+        await ask(client, pull_request(2, suspend_ms=1000))
+        await ask(client, pull_request(9))
+        await trio.sleep(15)
+        samples = await monitoring.scrape()
+        assert value(samples, "rmqha_sends_total", status="SEND_OK") == 3
+        assert value(samples, "rmqha_sends_total", status="REFUSED") == 1
+        assert value(samples, "rmqha_put_messages_total") == 3
+        assert value(samples, "rmqha_put_bytes_total") == broker.store.max_offset
+        assert value(samples, "rmqha_send_latency_seconds_count") == 3
+        assert value(samples, "rmqha_pulls_total", result="found") == 1
+        assert value(samples, "rmqha_pulls_total", result="missed") == 2
+        assert value(samples, "rmqha_log_offset_bytes", point="max") == broker.store.max_offset
+        assert value(samples, "rmqha_flush_lag_bytes") == value(samples, "rmqha_dispatch_lag_bytes") == 0
+        assert 0 < value(samples, "rmqha_disk_used_ratio", disk="commitlog") < 1
+        assert value(samples, "rmqha_connections") == 1
+        assert value(samples, "rocketmq_producer_offset", topic="t", broker="broker-a") == 3
+        assert value(samples, "rmqha_topic_messages_total", topic="t") == 3
+        assert value(samples, "rocketmq_brokeruntime_putmessage_times_total") == 3
+        assert value(samples, "rocketmq_brokeruntime_put_tps60") > 0
+        assert value(samples, "rocketmq_broker_tps", broker="broker-a") > 0
+
+
+async def test_a_master_is_ready_while_a_send_is_answered_send_ok(autojump_clock: MockClock) -> None:
+    pair = watched_pair()
+    async with pair.master.broker() as master, scraped(master, pair.net) as monitoring:
+        below = "below the in-sync threshold: 0 of the 1 slaves that a send needs are connected\n"
+        assert await monitoring.readyz() == (503, below)
+        async with pair.slave.broker() as slave, pair.master.client() as client:
+            while (await monitoring.readyz())[0] != 200:  # noqa: ASYNC110 - virtual time
+                await trio.sleep(0.5)
+            await ask(client, send_request(b"x"))
+            await trio.sleep(3)
+            samples = await monitoring.scrape()
+            assert value(samples, "rmqha_slaves_needed") == value(samples, "rmqha_slaves_live") == 1
+            assert value(samples, "rmqha_slave_connected", slave="broker-a/1") == 1
+            assert value(samples, "rmqha_slave_in_sync", slave="broker-a/1") == 1
+            assert value(samples, "rmqha_slave_lag_bytes", slave="broker-a/1") == 0
+            async with scraped(slave, pair.net, number=2) as other:
+                assert await other.readyz() == (200, "ready\n")
+                told = await other.scrape()
+                assert value(told, "rmqha_follower_state", state="transfer") == 1
+                assert value(told, "rmqha_follower_offset_bytes", point="durable") == master.store.max_offset
+                assert value(told, "rmqha_put_messages_total") == 1
+        async with pair.master.client() as client:
+            await ask(client, send_request(b"alone"))
+        await trio.sleep(3)
+        assert await monitoring.readyz() == (503, below)
+        samples = await monitoring.scrape()
+        assert value(samples, "rmqha_slaves_live") == 0
+        assert value(samples, "rmqha_slave_connected", slave="broker-a/1") == 0
+        assert value(samples, "rmqha_slave_in_sync", slave="broker-a/1") == 0
+        assert value(samples, "rmqha_slave_lag_bytes", slave="broker-a/1") > 0
+        assert value(samples, "rmqha_slave_lag_seconds", slave="broker-a/1") >= 3
+        assert value(samples, "rmqha_sends_total", status="SLAVE_NOT_AVAILABLE") == 1
+
+
+async def test_a_slave_is_ready_without_its_master_and_not_when_a_person_has_to_decide(
+    autojump_clock: MockClock,
+) -> None:
+    pair = watched_pair()
+    async with pair.slave.broker() as slave, scraped(slave, pair.net) as monitoring:
+        await trio.sleep(3)
+        assert await monitoring.readyz() == (200, "ready\n")
+    lonely = Machine(pair.net, "10.0.0.1", LISTEN)
+    lonely.disk = pair.slave.disk
+    async with lonely.broker() as broker, lonely.client() as client:
+        await ask(client, send_request(b"of another history"))
+        assert broker.store.max_offset
+    async with pair.master.broker(), pair.slave.broker() as slave, scraped(slave, pair.net) as monitoring:
+        await trio.sleep(10)
+        status, text = await monitoring.readyz()
+        assert (status, "holds more than its master" in text) == (503, True)
+        assert value(await monitoring.scrape(), "rmqha_follower_state", state="ahead") == 1
+
+
+async def test_a_full_disk_is_a_reason(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, scraped(broker, machine.net) as monitoring:
+        broker.store.running_flags.set_disk_full(True)
+        status, text = await monitoring.readyz()
+        assert (status, "sends are refused" in text, "disk" in text) == (503, True, True)
+        assert value(await monitoring.scrape(), "rmqha_writes_refused") == 1
+
+
+async def test_members_of_a_group(autojump_clock: MockClock) -> None:
+    async with group_of(metricsListen="10.8.8.1:9100") as group:
+        await group.send(b"x")
+        await group.wait_same()
+        master = await group.wait_master()
+        follower = next(node for node in group.nodes.values() if node is not master)
+        async with (
+            scraped(master.running, group.net) as leading,
+            scraped(follower.running, group.net, number=2) as other,
+        ):
+            assert (await leading.readyz(), await other.readyz()) == ((200, "ready\n"), (200, "ready\n"))
+            samples, told = await leading.scrape(), await other.scrape()
+            assert (value(samples, "rmqha_dledger_master"), value(told, "rmqha_dledger_master")) == (1, 0)
+            assert value(samples, "rmqha_dledger_member_connected", member=follower.name) == 1
+            assert value(samples, "rmqha_dledger_member_lacks_entries", member=follower.name) == 0
+            assert value(told, "rmqha_dledger_role", role="FOLLOWER") == 1
+            assert value(told, "rmqha_dledger_index", point="committed") >= 0
+            for node in group.nodes.values():
+                if node is not master:
+                    node.kill()
+            await group.wait(lambda: not master.is_master)
+            await trio.sleep(5)
+            status, text = await leading.readyz()
+            assert (status, "no leader" in text) == (503, True)
+            assert value(await leading.scrape(), "rmqha_dledger_has_leader") == 0
+
+
+async def test_topics_and_groups_beyond_the_limit_are_summed(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN | {"metricsTopicsMax": "2"})
+    async with machine.broker() as broker, machine.client() as client, member_of(machine, "c") as member:
+        await member.heartbeat("g")
+        for number in range(5):
+            await ask(client, send_request(b"x", topic=f"t{number}"))
+            for group in ("g1", "g2"):
+                await commit(client, 0, group=group, topic=f"t{number}")
+        await ask(client, pull_request(0, topic="t4", suspend_ms=1000))
+        await trio.sleep(15)
+        async with scraped(broker, machine.net) as monitoring:
+            samples = await monitoring.scrape()
+            assert value(samples, "rocketmq_producer_offset", topic="t0") == 1
+            assert value(samples, "rocketmq_producer_offset", topic="(other)") == 3
+            assert value(samples, "rocketmq_group_diff", topic="t0", group="g1") == 1
+            assert value(samples, "rocketmq_group_diff", topic="(other)", group="(other)") == 8
+            assert value(samples, "rmqha_subscriptions") == 10
+            assert value(samples, "rmqha_topics") == sum(1 for _ in broker.topics)
+            for name in ("rocketmq_producer_offset", "rocketmq_group_diff", "rmqha_topic_messages_total"):
+                assert sum(one == name for one, _ in samples) <= 3
+            await ask(client, send_request(b"x", topic="t0"))
+            await trio.sleep(2)
+            assert value(await monitoring.scrape(), "rocketmq_producer_offset", topic="t0") == 1, "not looked at again"
+            await trio.sleep(10)
+            assert value(await monitoring.scrape(), "rocketmq_producer_offset", topic="t0") == 2
+
+
+async def test_a_groups_lag_and_its_members(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, machine.client() as client, member_of(machine, "c") as member:
+        for number in range(4):
+            await ask(client, send_request(b"%d" % number))
+        await member.heartbeat("g")
+        await commit(client, 3, group="g", topic="t")
+        await commit(client, 3, group="g", topic="unsubscribed")
+        await ask(client, pull_request(3, suspend_ms=1000))
+        async with scraped(broker, machine.net) as monitoring:
+            samples = await monitoring.scrape()
+        assert value(samples, "rocketmq_group_diff", topic="t", group="g") == 1
+        assert value(samples, "rocketmq_consumer_offset", topic="t", group="g") == 4
+        assert value(samples, "rocketmq_group_consume_total_offset", topic="t", group="g") == 3
+        assert value(samples, "rmqha_group_members", topic="t", group="g") == 1
+
+
+async def test_strangers_are_counted_by_port(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, scraped(broker, machine.net) as monitoring:
+        network = machine.net.host("10.7.7.7").mount()
+        for port in (10911, 10912):
+            stream = await network.connect("10.0.0.1", port, timeout_s=5)
+            await stream.send_all(b"GET / HTTP/1.1\r\n\r\n" * 4)
+            await trio.sleep(5)
+        samples = await monitoring.scrape()
+        assert value(samples, "rmqha_refused_peers_total", port="clients", reason="protocol") == 1
+        assert sum(number for (name, has), number in samples.items() if ("port", "ha") in has) >= 1
