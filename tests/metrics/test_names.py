@@ -1,5 +1,6 @@
 """What the page of the documentation, the alerts and the dashboard name is in a scrape, and the other way round."""
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -73,3 +74,20 @@ async def test_the_page_names_what_there_is_and_nothing_else(autojump_clock: Moc
     page = set(NAME.findall((ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")))
     assert sorted({name for name in told if not SPANS.search(name)} - page) == [], "not in the page"
     assert sorted(page - told - {"rocketmq_brokeruntime_"}) == [], "not told"
+
+
+async def test_alerts_and_dashboard_ask_for_what_there_is(autojump_clock: MockClock) -> None:
+    told = await all_names()
+    for path in (ROOT / "conf/prometheus/rmqha.rules.yml", ROOT / "conf/grafana/rmqha.json"):
+        asked = {KINDS.sub("", name) for name in NAME.findall(path.read_text(encoding="utf-8"))}
+        assert len(asked) > 10
+        assert sorted(asked - told) == [], path.name
+
+
+def test_the_dashboard_can_be_imported() -> None:
+    dashboard = json.loads((ROOT / "conf/grafana/rmqha.json").read_text(encoding="utf-8"))
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels) > 20
+    for panel in panels:
+        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
+        assert panel["type"] == "row" or all(target["expr"] for target in panel["targets"])

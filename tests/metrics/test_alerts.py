@@ -1,0 +1,205 @@
+"""Each alert fires for its fault and for no other: judged by promtool, on scrapes of brokers in that trouble."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.broker.machines import Machine, ask, send_request
+from tests.broker.test_dledger_broker import group_of
+from tests.sim.sim_net import SimNet
+
+pytest.importorskip("h11", reason="h11 is in the extra [web]")
+pytest.importorskip("prometheus_client", reason="prometheus-client is in the extra [web]")
+
+from tests.metrics.scrapes import Sample, scraped
+from tests.metrics.test_broker_port import LISTEN, watched_pair
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = ROOT / "conf" / "prometheus" / "rmqha.rules.yml"
+STEP_S = 15
+STEPS = 50
+"""Twelve minutes before the trouble, and as long in it."""
+GROWING = ("_total", "_bucket", "_count", "_sum")
+
+Scrapes = dict[str, dict[Sample, float]]
+"""By instance."""
+
+
+@pytest.fixture
+def promtool() -> str:
+    found = shutil.which("promtool")
+    if found is None:
+        pytest.skip("promtool is not installed: it comes with Debian's package prometheus")
+    return found
+
+
+def series(before: Scrapes, after: Scrapes) -> list[dict[str, str]]:
+    """Each sample for a while as it was, and then as it is; what there is no more ends, what grew goes on to grow."""
+    told = []
+    for instance in before.keys() | after.keys():
+        former, present = before.get(instance, {}), after.get(instance, {})
+        up = ("up", frozenset[tuple[str, str]]())
+        former, present = {up: float(instance in before), **former}, {up: float(instance in after), **present}
+        for key in former.keys() | present.keys():
+            name, labels = key
+            said = dict(labels) | {"instance": instance, "job": "rmqha"}
+            text = ",".join(f"{label}={json.dumps(text)}" for label, text in sorted(said.items()))
+            told_before = f"{former[key]!r}+0x{STEPS - 1}" if key in former else f"_x{STEPS}"
+            growth = max(0.0, present[key] - former.get(key, 0.0)) if key in present and name.endswith(GROWING) else 0.0
+            told_then = f"{present[key]!r}+{growth!r}x{STEPS - 1}" if key in present else f"_x{STEPS}"
+            told.append({"series": f"{name}{{{text}}}", "values": f"{told_before} {told_then}"})
+    return told
+
+
+def fires(promtool: str, tmp_path: Path, before: Scrapes, after: Scrapes, *, expected: Sequence[str]) -> None:
+    """Check that these alerts fire in the end, and none before the trouble."""
+
+    def asked(step: int, names: Sequence[str]) -> dict[str, Any]:
+        samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in names]
+        expr = 'count by (alertname) (count by (alertname, instance) (ALERTS{alertstate="firing"})) > bool 0'
+        return {"expr": expr, "eval_time": f"{step * STEP_S}s", "exp_samples": samples}
+
+    judged = {
+        "interval": f"{STEP_S}s",
+        "input_series": series(before, after),
+        "promql_expr_test": [asked(STEPS - 1, []), asked(2 * STEPS - 1, sorted(expected))],
+    }
+    case = {"rule_files": [str(RULES)], "evaluation_interval": f"{STEP_S}s", "tests": [judged]}
+    path = tmp_path / "case.yml"
+    path.write_text(json.dumps(case))
+    ended = subprocess.run([promtool, "test", "rules", str(path)], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_the_rules_are_sound(promtool: str) -> None:
+    ended = subprocess.run([promtool, "check", "rules", str(RULES)], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+async def test_a_slave_is_lost(promtool: str, tmp_path: Path, autojump_clock: MockClock) -> None:
+    pair = watched_pair()
+    async with pair.master.broker() as master, scraped(master, pair.net) as monitoring:
+        async with pair.slave.broker() as slave, pair.master.client() as client:
+            while (await monitoring.readyz())[0] != 200:  # noqa: ASYNC110 - virtual time
+                await trio.sleep(0.5)
+            await ask(client, send_request(b"x"))
+            await trio.sleep(3)
+            async with scraped(slave, pair.net, number=2) as other:
+                before = {"master": await monitoring.scrape(), "slave": await other.scrape()}
+        await trio.sleep(10)
+        lost = {"master": await monitoring.scrape()}
+        async with pair.master.client() as client:
+            await ask(client, send_request(b"alone"))
+        await trio.sleep(20)
+        sent = {"master": await monitoring.scrape()}
+    gone = ["RmqhaBelowInSync", "RmqhaDown", "RmqhaSlaveGone"]
+    fires(promtool, tmp_path, before, before, expected=[])
+    fires(promtool, tmp_path, before, lost, expected=gone)
+    fires(promtool, tmp_path, before, sent, expected=[*gone, "RmqhaUnsafeSends"])
+
+
+async def test_a_slave_whose_master_is_lost_and_one_that_is_ahead(
+    promtool: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    pair = watched_pair()
+    async with pair.running() as (_, slave), scraped(slave, pair.net, number=2) as other:
+        await trio.sleep(2)
+        before = {"slave": await other.scrape()}
+    async with pair.slave.broker() as slave, scraped(slave, pair.net, number=3) as other:
+        await trio.sleep(5)
+        alone = {"slave": await other.scrape()}
+    lonely = Machine(pair.net, "10.0.0.1", LISTEN)
+    lonely.disk = pair.slave.disk
+    async with lonely.broker(), lonely.client() as client:
+        await ask(client, send_request(b"of another history"))
+    async with pair.master.broker(), pair.slave.broker() as slave, scraped(slave, pair.net, number=4) as other:
+        await trio.sleep(10)
+        ahead = {"slave": await other.scrape()}
+    fires(promtool, tmp_path, before, alone, expected=["RmqhaFollowerWithoutMaster"])
+    fires(promtool, tmp_path, before, ahead, expected=["RmqhaFollowerNeedsAPerson"])
+
+
+async def test_a_disk_is_full(promtool: str, tmp_path: Path, autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, scraped(broker, machine.net) as monitoring:
+        await trio.sleep(1)
+        before = {"master": await monitoring.scrape()}
+        broker.store.running_flags.set_disk_full(True)
+        await trio.sleep(2)
+        refused = {"master": await monitoring.scrape()}
+    key = ("rmqha_disk_used_ratio", frozenset({("disk", "commitlog")}))
+    filling = {"master": before["master"] | {key: 0.9}}
+    fires(promtool, tmp_path, before, refused, expected=["RmqhaWritesRefused"])
+    fires(promtool, tmp_path, before, filling, expected=["RmqhaDiskFilling"])
+
+
+async def test_a_group_loses_a_member_and_then_its_majority(
+    promtool: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with group_of(metricsListen=LISTEN["metricsListen"]) as group:
+        master = await group.wait_master()
+        first, second = [node for node in group.nodes.values() if node is not master]
+        async with scraped(master.running, group.net) as monitoring:
+            await trio.sleep(2)
+            before = {"n": await monitoring.scrape()}
+            first.kill()
+            await trio.sleep(5)
+            one_less = {"n": await monitoring.scrape()}
+            second.kill()
+            await group.wait(lambda: not master.is_master)
+            await trio.sleep(5)
+            none_left = {"n": await monitoring.scrape()}
+    fires(promtool, tmp_path, before, one_less, expected=["RmqhaMemberGone"])
+    fires(promtool, tmp_path, before, none_left, expected=["RmqhaNoLeader"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"rmqha_dispatch_lag_bytes": 1e9}, "RmqhaDispatchBehind"),
+        ({"process_max_fds": 1.0}, "RmqhaDescriptors"),
+        ({"rmqha_requests_broken_total": 1.0}, "RmqhaBug"),
+        ({"rmqha_recovering": 1.0}, "RmqhaRecovering"),
+        ({"rmqha_slave_lag_seconds": 90.0}, "RmqhaSlaveLag"),
+    ],
+)
+async def test_troubles_that_no_small_broker_has(
+    changes: Mapping[str, float], expected: str, promtool: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A real scrape in which one number is another."""
+    pair = watched_pair()
+    async with pair.running() as (master, _), scraped(master, pair.net) as monitoring:
+        await trio.sleep(3)
+        before = await monitoring.scrape()
+    assert {name for name, _ in before} >= changes.keys()
+    after = {key: changes.get(key[0], number) for key, number in before.items()}
+    if expected == "RmqhaRecovering":
+        after = {key: number for key, number in after.items() if key[0] in {"rmqha_recovering", "process_open_fds"}}
+    fires(promtool, tmp_path, {"m": before}, {"m": after}, expected=[expected])
+
+
+async def test_sends_are_slow(promtool: str, tmp_path: Path, autojump_clock: MockClock) -> None:
+    """A real scrape, and after it sends that take between one and two seconds."""
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, scraped(broker, machine.net) as monitoring:
+        await trio.sleep(1)
+        before = await monitoring.scrape()
+        broker.store.stats.put_times.add(1.5, 100)
+        await trio.sleep(2)
+        after = await monitoring.scrape()
+    fires(promtool, tmp_path, {"m": before}, {"m": after}, expected=["RmqhaSlowSends"])
+
+
+def test_no_alert_is_untried() -> None:
+    here = Path(__file__).read_text(encoding="utf-8")
+    alerts = re.findall(r"alert: (\w+)", RULES.read_text(encoding="utf-8"))
+    assert [name for name in alerts if f'"{name}"' not in here] == []
+    assert len(set(alerts)) == len(alerts) > 10
