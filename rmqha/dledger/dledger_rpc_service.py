@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
 
+import structlog
+
 from rmqha.codec.dledger_usual import decode_append, encode_append_answer
 from rmqha.codec.dledger_wire import (
     HANDLED,
@@ -35,11 +37,14 @@ from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.peer_connection import PeerConnection
 from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse
 from rmqha.dledger.push_wire import decode_push, decode_push_answer, encode_push, encode_push_answer
-from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing, VoteRequest, VoteResponse
+from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing, VoteRequest, VoteResponse, VoteResult
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 
+logger = structlog.get_logger()
+
+_UNKNOWN: Final = frozenset({DLedgerResponseCode.UNKNOWN_MEMBER, DLedgerResponseCode.UNKNOWN_GROUP})
 _TERM_MAX: Final = 1 << 62
 """No election comes so far. Beyond it a term is believed only if it is near one's own: one that somebody made up must
 leave room for the elections after it."""
@@ -165,6 +170,8 @@ class DLedgerRpcService:
         self._handler: Final = handler
         self.connections: Final[dict[str, PeerConnection]] = {}
         """To each other member, by its id."""
+        self._strangers: Final = set[str]()
+        """The peers that take this member for none of theirs."""
         self.answers: Final = Answers()
         """To appends and pushes; who says what becomes of them sends them."""
 
@@ -227,9 +234,24 @@ class DLedgerRpcService:
         kind: type[VoteResponse | HeartBeatResponse] = VoteResponse if is_vote else HeartBeatResponse
 
         def on_body(body: bytes | None) -> None:
-            on_answer(None if body is None else decode(kind, body)[1])
+            if body is None:
+                on_answer(None)
+                return
+            base, answer = decode(kind, body)
+            self._note_stranger(outgoing.peer, base.code, answer)
+            on_answer(answer)
 
         self.connections[outgoing.peer].ask(code, encode(outgoing.request, self._base(outgoing.peer)), on_body)
+
+    def _note_stranger(self, peer: str, code: int, answer: VoteResponse | HeartBeatResponse) -> None:
+        """Say once that a peer knows no such member: nothing comes of asking it before that is corrected."""
+        result = answer.result if isinstance(answer, VoteResponse) else None
+        if code not in _UNKNOWN and result is not VoteResult.REJECT_UNKNOWN_LEADER:
+            self._strangers.discard(peer)
+        elif peer not in self._strangers:
+            self._strangers.add(peer)
+            text = "compare the group's name, the peers and the ids that both were given"
+            logger.warning("dledger_peer.unknown_there", peer=peer, code=code, next=text)
 
     def push(self, peer: str, request: PushEntryRequest, on_answer: Callable[[PushEntryResponse], None]) -> None:
         """Replicate; nothing is heard of a push without an answer."""
