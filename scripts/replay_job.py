@@ -1,8 +1,8 @@
 """The replay job for spark-submit; takes the arguments of ``rmqha replay``.
 
-spark-submit --master yarn scripts/replay_job.py hdfs:///logs/broker-a --out hdfs:///lake/orders --topic orders
+spark-submit --master spark://10.0.0.7:7077 scripts/replay_job.py /shared/broker-a --out /shared/orders --topic orders
 
-Executors need the packages of rmqha[spark].
+What the machines need: docs/spark-clusters.md.
 """
 
 import sys

@@ -329,6 +329,18 @@ def test_nothing_new_starts_no_spark(log: LogWriter, tmp_path: Path) -> None:
     assert told == []
 
 
+def test_progress_never_goes_back(log: LogWriter, tmp_path: Path) -> None:
+    """Spark counts tasks that are done before their results are here."""
+
+    class Counting(InProcess):
+        def run(self, tasks: Tasks) -> Iterator[task.TaskResult | int]:
+            yield from (*range(len(tasks) + 1), *super().run(tasks))
+
+    seen: list[Progress] = []
+    replay(ReplayOptions(str(log.root), str(tmp_path / "out")), seen.append, start=lambda _: Counting())
+    assert [now.done_bytes for now in seen] == sorted(now.done_bytes for now in seen)
+
+
 @pytest.mark.parametrize(("parallelism", "tasks"), [(1, 4), (4, 7), (64, 7)])
 def test_split_size_follows_the_parallelism(
     parallelism: int, tasks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

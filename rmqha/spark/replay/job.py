@@ -132,12 +132,12 @@ def _run(
 ) -> list[TaskResult]:
     """Every task's result, in log order."""
     tasks = _plan(options, log, staging, report=report, parallelism=runner.parallelism)
-    total, messages, results = sum(task.log.size for task in tasks), 0, list[TaskResult]()
+    total, messages, done, results = sum(task.log.size for task in tasks), 0, 0, list[TaskResult]()
     for outcome in runner.run(tasks):
         if isinstance(outcome, TaskResult):
             results.append(outcome)
             messages += outcome.read.messages
-        done = outcome if isinstance(outcome, int) else len(results)
+        done = max(done, outcome if isinstance(outcome, int) else len(results))
         progress(Progress(total * done // len(tasks), total, messages, "replaying"))
     return sorted(results, key=lambda result: result.read.begin)
 
