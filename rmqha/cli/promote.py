@@ -40,6 +40,8 @@ not answer. docs/operations.md, "Failover", says what comes before and after.
 @click.option("--execute", is_flag=True, help="Change the file. Without, nothing is changed.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0.01), default=3.0, show_default=True, metavar="SECONDS",
               help="For each answer.")  # fmt: skip
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True,
+              help="json: one object with all that was found and done.")  # fmt: skip
 @click.pass_context
 def promote(
     ctx: click.Context,
@@ -52,6 +54,7 @@ def promote(
     accept_lost_tail: bool,
     execute: bool,
     timeout_s: float,
+    output: str,
 ) -> None:
     """Make a running slave's broker.conf a master's: role, brokerId 0, no master to copy from. A copy is kept.
 
@@ -59,6 +62,9 @@ def promote(
     a longer log; and while the slave itself is not fit. An old master that cannot be reached from here may be alive
     all the same: see to it that it is not.
     """
+    from dataclasses import asdict  # noqa: PLC0415
+
+    from rmqha.cli.output import echo_json  # noqa: PLC0415
     from rmqha.cli.promotion import obstacles, stakes  # noqa: PLC0415 - not for --help
     from rmqha.cli.promotion_asked import ask_replica, messages_beyond, other_addresses  # noqa: PLC0415
     from rmqha.logs import escaped  # noqa: PLC0415
@@ -67,17 +73,26 @@ def promote(
     addresses, silent = other_addresses(config, own, peers, timeout_s=timeout_s)
     others = [ask_replica(address, timeout_s=timeout_s) for address in addresses]
     tail = messages_beyond(old_store, own.get("max_offset") or 0) if old_store is not None else 0
-    for line in stakes(own, others):
-        click.echo(escaped(line))
-    for name_server in silent:
-        click.echo(f"{name_server}: this name server does not answer; replicas that it alone knows are not compared")
     accepted = {"--accept-unknown-queue-ends": accept_unknown_queue_ends, "--accept-lost-tail": accept_lost_tail}
     found = obstacles(own, others, tail_messages=tail)
     in_the_way = [one for one in found if not accepted.get(one.accepted_by, False)]
+    told = stakes(own, others)
+    told += [
+        f"{one}: this name server does not answer; replicas that it alone knows are not compared" for one in silent
+    ]
+    changes = {"brokerRole": role, "brokerId": "0", "haMasterAddress": None, "masterAddress": None}
+    if output == "text":
+        click.echo("\n".join(map(escaped, told)))
+    copy = _edit(path, changes) if execute and not in_the_way else None
+    if output == "json":
+        facts = {"stakes": told, "obstacles": [asdict(one) for one in in_the_way], "changes": changes}
+        echo_json(facts | {"executed": copy is not None, "formerFile": copy and str(copy)})
+    elif in_the_way:
+        _tell_obstacles(in_the_way)
+    else:
+        _tell_changes(path, changes, config, others, copy=copy)
     if in_the_way:
-        _tell(in_the_way)
         ctx.exit(EXIT_FAILED)
-    _edit(path, config, role, others, execute=execute)
 
 
 def _slave(path: Path, *, timeout_s: float) -> "tuple[BrokerConfig, dict[str, Any]]":
@@ -96,7 +111,10 @@ def _slave(path: Path, *, timeout_s: float) -> "tuple[BrokerConfig, dict[str, An
     if not config.is_slave or config.enable_dleger_commit_log:
         what = "a DLedger member's: its group elects" if config.enable_dleger_commit_log else "a master's already"
         raise CliError(f"{path} is {what}", hint="name the broker.conf of the slave that is to be master")
-    own = read_status(runtime_table(own_address(config), timeout_s=timeout_s))
+    try:
+        own = read_status(runtime_table(own_address(config), timeout_s=timeout_s))
+    except ValueError as error:
+        raise CliError(f"what answers at {own_address(config)} tells no status", why=f"{error!r:.200}") from None
     if (own.get("broker_name"), own.get("broker_id")) != (config.broker_name, config.broker_id):
         raise CliError(
             f"at {own_address(config)} runs another broker than {path} says",
@@ -106,30 +124,36 @@ def _slave(path: Path, *, timeout_s: float) -> "tuple[BrokerConfig, dict[str, An
     return config, own
 
 
-def _tell(obstacles: "list[Obstacle]") -> None:
+def _edit(path: Path, changes: dict[str, str | None]) -> Path:
+    """Change the file; returns where the former one is. Raises ConfigError, OSError: it is as it was."""
+    from rmqha.cli.conf_edit import edited, replace_conf  # noqa: PLC0415
+
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    data = edited(path.read_bytes(), changes, note=f"rmqha promote, {stamp}")
+    copy, _ = replace_conf(path, data, copy_suffix=f".before-{stamp}")
+    return copy
+
+
+def _tell_obstacles(obstacles: "list[Obstacle]") -> None:
     from rmqha.logs import escaped  # noqa: PLC0415
 
-    click.echo("", err=True)
     for one in obstacles:
         option = f" (or {one.accepted_by})" if one.accepted_by else ""
         CliError(f"not promoted: {escaped(one.what)}", hint=f"{one.next}{option}").show()
 
 
-def _edit(path: Path, config: "BrokerConfig", role: str, others: "list[Replica]", *, execute: bool) -> None:
-    from rmqha.cli.conf_edit import edited, replace_conf  # noqa: PLC0415
+def _tell_changes(
+    path: Path, changes: dict[str, str | None], config: "BrokerConfig", others: "list[Replica]", *, copy: Path | None
+) -> None:
     from rmqha.cli.promotion_asked import own_address  # noqa: PLC0415
 
-    changes = {"brokerRole": role, "brokerId": "0", "haMasterAddress": None, "masterAddress": None}
     click.echo(f"\n{path}:")
     for key, value in changes.items():
         if value is not None or key in config.origins:
             click.echo(f"  {key}={value}" if value is not None else f"  {key} is taken away")
-    if not execute:
+    if copy is None:
         click.echo("\nNothing is in the way, and nothing was changed: give --execute to do it.")
         return
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    data = edited(path.read_bytes(), changes, note=f"rmqha promote, {stamp}")
-    copy, _ = replace_conf(path, data, copy_suffix=f".before-{stamp}")
     ha_address = f"{config.broker_ip2}:{config.ha_listen_port}"
     click.echo(f"\nDone; the former file is {copy}. Next:")
     click.echo(f"  1. stop the slave, then start it by 'rmqha master -c {path}' (a unit that runs 'rmqha slave', too)")

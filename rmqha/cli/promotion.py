@@ -6,6 +6,7 @@ from typing import Any, Final
 
 _MAY_NOT: Final = "it should not be made master"
 """How a slave's status says so (rmqha/broker/queue_ends_client.py)."""
+_FOLLOWS: Final = "transfer"
 _UNFIT_STATES: Final = ("diverged", "failed", "misconfigured", "below-min", "comparing")
 
 
@@ -45,7 +46,8 @@ def obstacles(own: dict[str, Any], others: Iterable[Replica], *, tail_messages: 
         others: the old master, and the other replicas.
         tail_messages: so many of the old master's store are not in the slave's log.
     """
-    found = list(_about_itself(own))
+    others = list(others)
+    found = [*_about_itself(own), *_about_its_master(own, others)]
     for one in others:
         if one.is_slave and one.facts is not None:
             if one.facts.get("starting"):
@@ -55,12 +57,24 @@ def obstacles(own: dict[str, Any], others: Iterable[Replica], *, tail_messages: 
                 found.append(Obstacle(ahead, "promote that one: what it holds may have been acknowledged"))
         elif one.facts is not None or one.listens:
             said = f"says that it is {one.facts.get('role', 'a broker')}" if one.facts else "is listened on"
-            found.append(Obstacle(f"the old master answers: {one.address} {said}", "stop it for good first"))
+            found.append(Obstacle(f"the old master may be alive: {one.address} {said}", "stop it for good first"))
     if tail_messages:
         what = f"the old master's store holds {tail_messages:,} messages that this slave lacks"
         told = "start the old master again, or have this slave fetch them; else they are lost"
         found.append(Obstacle(what, told, accepted_by="--accept-lost-tail"))
     return found
+
+
+def _about_its_master(own: dict[str, Any], others: list[Replica]) -> Iterable[Obstacle]:
+    """A slave that copies from another slave may go on with that while the master is gone."""
+    client = own.get("ha_client") or {}
+    if client.get("state") != _FOLLOWS:
+        return
+    host, _, port = str(client.get("master")).rpartition(":")
+    above = f"{host}:{int(port) - 1}" if port.isascii() and port.isdigit() else ""
+    if not any(one.is_slave and one.address == above for one in others):
+        told = "stop it for good first; of one that lost its power the connection ends by haHousekeepingInterval (20 s)"
+        yield Obstacle(f"it follows {client.get('master')}: the connection is open", told)
 
 
 def _about_itself(own: dict[str, Any]) -> Iterable[Obstacle]:

@@ -48,7 +48,9 @@ def other_addresses(
 def ask_replica(address: str, *, timeout_s: float) -> Replica:
     """What answers at a listenPort; one that hangs, or whose HA port alone is open, listens."""
     try:
-        return Replica(address, read_status(runtime_table(address, timeout_s=timeout_s)))
+        facts = read_status(runtime_table(address, timeout_s=timeout_s))
+        is_told = facts.get("role") != "SLAVE" or facts.get("starting") or type(facts.get("max_offset")) is int
+        return Replica(address, facts) if is_told else Replica(address, None, listens=True)
     except UnreachableError:
         host, port = split_address(address)
         return Replica(address, None, listens=any(_listens(host, one, timeout_s) for one in (port, port + 1)))

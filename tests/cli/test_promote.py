@@ -1,5 +1,6 @@
 """`rmqha promote`: what speaks against it, and what becomes of the file."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,12 +45,12 @@ def test_nothing_speaks_against_the_longest_slave_of_a_master_that_is_gone() -> 
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (Replica(MASTER, master()), "the old master answers: 10.0.0.1:10911 says that it is SYNC_MASTER"),
+        (Replica(MASTER, master()), "the old master may be alive: 10.0.0.1:10911 says that it is SYNC_MASTER"),
         (
             Replica(MASTER, {"version": "RocketMQ V4_9_8"}),
-            "the old master answers: 10.0.0.1:10911 says that it is a broker",
+            "the old master may be alive: 10.0.0.1:10911 says that it is a broker",
         ),
-        (Replica(MASTER, None, listens=True), "the old master answers: 10.0.0.1:10911 is listened on"),
+        (Replica(MASTER, None, listens=True), "the old master may be alive: 10.0.0.1:10911 is listened on"),
         (Replica(OTHER, slave("waiting", max_offset=101)), "10.0.0.3:10911 holds 1 bytes more"),
         (Replica(OTHER, {"role": "SLAVE", "starting": {"for_s": 1}}), "10.0.0.3:10911 is starting"),
     ],
@@ -72,6 +73,12 @@ def test_another_broker_speaks_against_it(other: Replica, said: str) -> None:
 def test_the_slave_itself_may_not_be_fit(own: dict[str, Any], said: str) -> None:
     (what,) = whats(own)
     assert what.startswith(said)
+
+
+def test_a_slave_that_follows_its_master_is_not_promoted_but_one_that_follows_a_slave_is() -> None:
+    (what,) = whats(slave("transfer"), Replica(MASTER, None))
+    assert what == "it follows 10.0.0.1:10912: the connection is open"
+    assert whats(slave("transfer"), Replica(MASTER, slave("waiting"))) == []
 
 
 def test_a_lost_tail_and_unknown_queue_ends_can_be_accepted() -> None:
@@ -147,10 +154,16 @@ def test_it_is_refused_while_the_old_master_or_a_longer_replica_answers(
     command = ["promote", "-c", str(conf), "--role", "ASYNC_MASTER", "--execute"]
     replicas(own=slave("waiting"), old=master())
     assert run(command) == 1
-    assert "the old master answers" in capsys.readouterr().err
+    assert "the old master may be alive" in capsys.readouterr().err
     replicas(own=slave("waiting"), other=slave("waiting", broker_id=2, max_offset=500))
     assert run([*command, "--peer", OTHER]) == 1
     assert "10.0.0.3:10911 holds 400 bytes more" in capsys.readouterr().err
+    assert run([*command, "--peer", OTHER, "--format", "json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["executed"], [one["what"] for one in told["obstacles"]]) == (False, [f"{OTHER} holds 400 bytes more"])
+    replicas(own=slave("waiting"), other=slave("waiting", broker_id=2, max_offset="many"))
+    assert run([*command, "--peer", OTHER]) == 1
+    assert f"the old master may be alive: {OTHER} is listened on" in capsys.readouterr().err
     replicas()
     assert run(command) == 3
     replicas(own=slave("waiting", broker_id=7))
