@@ -1,0 +1,95 @@
+"""Queues whose topics RocketMQ deletes and makes again, over many starts: the log alone says what is in them."""
+
+import random
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.codec.record.layout import encode_blank
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.queue_verify import verify_queues
+from tests.sim.sim_disk import SimDisk
+from tests.store.helpers import SEGMENT, dispatched, message, running
+
+TOPICS = ("TopicTest", "Other", "Third")
+
+
+class Master:
+    """Writes a log as a RocketMQ master would, and knows what is in each queue."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.end = 0
+        self.places: dict[str, list[int]] = {topic: [] for topic in TOPICS}
+
+    def write(self) -> bytes:
+        """The next record, and before it the blank that ends a segment, if it does not fit there."""
+        topic = self.chance.choice(TOPICS)
+        if self.chance.random() < 0.1:
+            self.places[topic] = []
+        data = b""
+        if (rest := SEGMENT - self.end % SEGMENT) < 150:
+            data, self.end = encode_blank(rest) + bytes(rest - 8), self.end + rest
+        queue_offset = len(self.places[topic])
+        record = message(topic=topic).pack(queue_offset=queue_offset, physical_offset=self.end, store_timestamp_ms=5)
+        self.places[topic].append(self.end)
+        self.end += len(record)
+        return data + record
+
+
+def places_of(store: DefaultMessageStore) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic in TOPICS:
+        queue = store.queues.find(topic, 0)
+        units = [queue.unit(index) for index in range(*store.queues.range_of(topic, 0))] if queue else []
+        found[topic] = [unit[0] for unit in units if unit is not None]
+    return found
+
+
+async def feed(store: DefaultMessageStore, data: bytes) -> None:
+    start, taken = store.max_offset, 0
+    while taken < len(data):
+        taken += store.append_raw(data[taken:], start + taken)
+        if taken < len(data):
+            await store.wait_allocated()
+
+
+async def test_a_start_after_a_clean_stop_reads_nothing_again(autojump_clock: MockClock) -> None:
+    """What lies before a queue's 0th message lacks no unit."""
+    device, master = SimDisk(), Master(1)
+    async with running(device.mount(), is_slave=True) as store:
+        await feed(store, b"".join(master.write() for _ in range(100)))
+        await dispatched(store)
+    with capture_logs() as logs:
+        async with running(device.mount(), is_slave=True) as store:
+            assert places_of(store) == master.places
+    assert not [line for line in logs if line["event"] == "consume_queue.begun_again"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_each_start_comes_to_the_same_queues(seed: int, autojump_clock: MockClock) -> None:
+    """After crashes, with queues that are lost while it runs, and with all lost at a start."""
+    device, master = SimDisk(), Master(seed)
+    for _ in range(6):
+        is_crash = master.chance.random() < 0.5
+        async with running(device.mount(), is_slave=True, crash=is_crash) as store:
+            assert store.running_flags.final_error is None
+            assert places_of(store) == {topic: places[:] for topic, places in master.places.items()}
+            for _ in range(4):
+                await feed(store, b"".join(master.write() for _ in range(master.chance.randrange(12))))
+                if master.chance.random() < 0.3:
+                    store.queues.note_missing("/store/consumequeue/TopicTest/0", damaged="a file")
+                await dispatched(store)
+                await trio.sleep(5)
+                assert store.running_flags.final_error is None
+                assert places_of(store) == master.places
+            await store.recover_topic_queue_table()
+            assert [store.next_queue_offset(topic, 0) for topic in TOPICS] == [*map(len, master.places.values())]
+            await store.flush_now(store.max_offset)
+            await trio.sleep(60)
+        found = verify_queues(device.mount(), "/store/commitlog", "/store/consumequeue")
+        assert found.problems == []
+        if master.chance.random() < 0.3:
+            device.remove("/store/consumequeue")
