@@ -22,6 +22,7 @@ from rmqha.codec.route import BrokerData, TopicRouteData, decode_route, encode_r
 from rmqha.config import BrokerConfig, load_config
 from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.namesrv.namesrv_controller import NamesrvController
+from rmqha.namesrv.routes import Registration
 from rmqha.remoting.client import RemotingClient, open_remoting_client
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
@@ -160,12 +161,12 @@ def config_of(**keys: str) -> BrokerConfig:
     return load_config(None, COMMON | members | {"namesrvAddr": NAMESRV} | keys)
 
 
-def name_servers(net: SimNet, **keys: str) -> NameServers:
+def name_servers(net: SimNet, *, broker_id: int = 0, **keys: str) -> NameServers:
     return NameServers(
         config_of(**keys),
         TopicConfigManager(topic_rules(), now_ms=lambda: 0),
         network=net.host("10.0.0.1").mount(),
-        identity=lambda: Identity("g", 0, "10.0.0.1:10911", "10.0.0.1:10912"),
+        identity=lambda: Identity("g", broker_id, "10.0.0.1:10911", "10.0.0.1:10912"),
     )
 
 
@@ -220,6 +221,33 @@ async def test_a_slave_finds_its_master_and_follows_the_next_one(net: SimNet, au
             await ask(client, send_request(b"two"))
             await eventually(lambda: follower.store.max_offset == master.store.max_offset)
             await eventually(lambda: known_at(names).get("t") == {0: "10.0.0.3:10911", 1: "10.0.0.2:10911"})
+
+
+class Elsewhere:
+    """The connection of a master that stays registered."""
+
+    peer = "10.0.0.1:5"
+
+    def close(self, reason: str) -> None: ...
+
+
+def register_master(names: NamesrvController, host: str) -> None:
+    master = Registration("DefaultCluster", "g", 0, f"{host}:10911", f"{host}:10912")
+    names.routes.register_broker(master, {}, connection=Elsewhere(), now=trio.current_time())
+
+
+async def test_a_name_server_that_is_gone_names_no_master(net: SimNet, autojump_clock: MockClock) -> None:
+    """The next master may be known to others alone."""
+    first, second = NameServerMachine(net), NameServerMachine(net, "10.7.7.8")
+    slave = name_servers(net, broker_id=1, namesrvAddr=f"{first.where};{second.where}")
+    async with second.running() as others, trio.open_nursery() as nursery:
+        async with first.running() as names:
+            register_master(names, "10.0.0.3")
+            nursery.start_soon(slave.run)
+            await eventually(lambda: slave.master == ("10.0.0.3:10911", "10.0.0.3:10912"))
+        register_master(others, "10.0.0.4")
+        await eventually(lambda: slave.master == ("10.0.0.4:10911", "10.0.0.4:10912"))
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_topic_is_told_once_it_is_saved(net: SimNet, autojump_clock: MockClock) -> None:

@@ -98,6 +98,13 @@ async def test_the_end_of_a_former_connection_forgets_nobody(names: Names) -> No
     assert names.addresses("t")
 
 
+async def test_the_end_of_a_broker_whose_place_another_took_forgets_nobody(names: Names) -> None:
+    former, _ = names.register(MASTER, "t")
+    names.register(replace(MASTER, broker_addr="10.0.0.3:10911"), "t")
+    names.manager.connection_closed(former)
+    assert names.addresses("t") == {0: "10.0.0.3:10911"}
+
+
 async def test_a_broker_with_another_name_is_no_other_broker(names: Names) -> None:
     names.register(MASTER, "t")
     names.register(replace(MASTER, broker_name="b"), "u")
