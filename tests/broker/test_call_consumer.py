@@ -1,17 +1,23 @@
 """An operator asks consumers by the broker: what they answer comes back, and silence costs nobody else anything."""
 
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.processors.call_consumer_processor import CALLS_MAX
+from rmqha.broker.client_channel_info import ClientChannelInfo
+from rmqha.broker.consumer_manager import ConsumerManager
+from rmqha.broker.processors.call_consumer_processor import CALLS_MAX, CallConsumerProcessor
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.heartbeat import ConsumerData
 from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.connection import Connection
+from rmqha.store.message_store import DefaultMessageStore
 from tests.broker.group_members import Member, member_of
 from tests.broker.machines import Machine, send_request
 
@@ -133,3 +139,16 @@ async def test_calls_that_nobody_answers_leave_room_for_others(
         assert codes.count(ResponseCode.CONSUME_MSG_TIMEOUT) == CALLS_MAX // 2
         consumer.answer = RemotingCommand(0)
         assert (await greedy.ask(running_info())).code == ResponseCode.SUCCESS
+
+
+def test_an_operator_who_has_gone_takes_no_place() -> None:
+    """It asked, and its connection ended before it was this request's turn."""
+
+    class Gone:
+        closed, peer = True, "10.9.9.1:1"
+
+    gone, consumers = cast(Connection, Gone()), ConsumerManager()
+    consumers.register(ConsumerData("g"), ClientChannelInfo(gone, "c", version=395))
+    processor = CallConsumerProcessor(cast(DefaultMessageStore, None), consumers, broker_name="b")
+    for _ in range(CALLS_MAX + 1):
+        assert processor.get_consumer_running_info(gone, running_info()) is None

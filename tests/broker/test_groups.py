@@ -141,8 +141,8 @@ async def test_who_sends_no_heartbeats_is_no_member_and_its_connection_ends(
 ) -> None:
     """Also if its pulls go on; who was never in a group may be silent."""
     async with member_of(machine, "a") as a, member_of(machine, "b") as b, member_of(machine, "c") as other:
-        await a.heartbeat("g", producers=("p",))
         await b.heartbeat("g")
+        await a.heartbeat("g", producers=("p",))
         for _ in range(10):
             await trio.sleep(15)
             await b.heartbeat("g")

@@ -292,6 +292,18 @@ async def test_members_of_a_group_are_told_where_to_go_on(machine: Machine, auto
         assert (await told(client, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="t"))["groupList"] == ["g"]
 
 
+async def test_only_by_force_a_reset_leaves_messages_out(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker(), machine.client() as client, member_of(machine, "c") as member:
+        await send_some(client, 3)
+        for queue_id in range(4):
+            await commit(client, 2, queue_id=queue_id)
+        await member.heartbeat("g")
+        for force, expected in (("false", 2), ("true", 3)):
+            reset = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+            answer = await told(client, reset, topic="t", group="g", timestamp=-1, isForce=force)
+            assert answer["offsetTable"][queue(0)] == expected
+
+
 async def test_a_table_too_large_for_every_member_is_sent_to_none(
     machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
