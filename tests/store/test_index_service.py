@@ -164,6 +164,19 @@ async def test_files_go_when_the_log_has_none_of_their_messages(autojump_clock: 
         assert len(await offsets_of(store, uniq_key(199))) == 1
 
 
+async def test_a_file_stays_while_the_log_has_its_last_message(autojump_clock: MockClock) -> None:
+    """Each message has a file of its own here, also the first one that the log still has."""
+    async with running(SimDisk().mount(), max_index_num=2) as store:
+        written = [(await put(store, keyed(number)))[0].wrote_offset for number in range(60)]
+        await indexed(store)
+        await store.commit_log.files.delete_first_in_thread()
+        assert store.min_offset in written
+        await trio.sleep(30)
+        assert headers_of(store)[0].end_phy_offset == store.min_offset
+        for number, offset in enumerate(written):
+            assert await offsets_of(store, uniq_key(number)) == [offset] * (offset >= store.min_offset)
+
+
 async def test_a_full_disk_holds_up_the_index_alone(autojump_clock: MockClock) -> None:
     disk = SimDisk().mount()
     async with running(disk) as store:
