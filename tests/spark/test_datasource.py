@@ -1,5 +1,6 @@
 """``spark.read.format("rmqha")`` on a real Spark."""
 
+import ast
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,3 +95,15 @@ def test_a_dledger_log_is_a_table_of_what_is_committed(spark: "SparkSession", tm
     assert load(spark, log.member, startingOffsets=str(messages[100])).count() == 150
     bare = unpack(tmp_path / "bare") / "dledger-n0"
     assert load(spark, bare).where("queueOffset >= 50").count() == 5
+
+
+def test_kafka_s_columns_are_made_of_ours_as_the_page_says(spark: "SparkSession", tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "replay.md").read_text()
+    call = page.partition("messages.selectExpr(")[2].partition("\n)")[0]
+    log = LogWriter(tmp_path / "store")
+    log.append(b"hello", queue_id=3)
+    messages = spark.read.format("rmqha").load(str(log.root))
+    (row,) = messages.selectExpr(*ast.literal_eval(f"[{call}]")).collect()
+    assert (row.key, row.value, row.topic, row.partition, row.offset) == (b"k1 k2", b"hello", "orders", 3, 0)
+    assert (row.timestamp.timestamp(), row.timestampType) == (1_700_000_000, 1)
+    assert {(header.key, bytes(header.value)) for header in row.headers} == {("TAGS", b"TagA"), ("KEYS", b"k1 k2")}
