@@ -4,6 +4,7 @@ import pytest
 
 from rmqha.cli.ask import BrokerConnection, RefusedError
 from rmqha.cli.errors import CliError, UnreachableError
+from rmqha.cli.main import run
 from rmqha.cli.named_brokers import NamedBroker, ask_each, named_brokers
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.java_json import loads
@@ -74,3 +75,21 @@ def test_a_refusal_has_its_code_and_a_hint_at_accounts(fake_brokers: FakeBrokers
     assert caught.value.code == 1
     assert "\x1b" not in caught.value.why
     assert "RMQHA_CREDENTIALS" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["topics", "create", "t"],
+        ["topics", "update", "t", "--perm", "r"],
+        ["topics", "delete", "t", "--yes"],
+        ["groups", "reset", "g", "--topic", "t", "--to", "latest", "--execute"],
+    ],
+)
+def test_no_command_changes_anything_at_a_slave(
+    command: list[str], fake_brokers: FakeBrokers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_brokers.answers = {A: {RUNTIME: runtime(role="SLAVE")}}
+    assert run([*command, "-b", A]) == 1
+    assert f"nothing can be changed at {A}: it is a slave" in capsys.readouterr().err
+    assert fake_brokers.codes_asked() == [RUNTIME]
