@@ -7,6 +7,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -102,6 +103,19 @@ def children(process: Process, name: str) -> list[int]:
     return [pid for pid, command in commands.items() if name in command and descends(pid)]
 
 
+@contextmanager
+def stopped_processes(pids: list[int]) -> Iterator[None]:
+    """Spark may end them meanwhile."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
 def test_faults_of_a_cluster_lose_and_repeat_nothing(two_workers: Cluster, tmp_path: Path) -> None:
     """A worker that hangs, a worker and a driver that are killed: one cluster and two drivers for all, to save time."""
     log, messages = write(tmp_path / "store")
@@ -111,11 +125,8 @@ def test_faults_of_a_cluster_lose_and_repeat_nothing(two_workers: Cluster, tmp_p
         wait_until(lambda: attempts(outs[0]) > 6, driver)
         stopped = children(two_workers.workers[0], "pyspark.daemon")
         assert stopped
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
-        wait_until(lambda: "ENDED" in driver.log.read_text(), driver)
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+        with stopped_processes(stopped):
+            wait_until(lambda: "ENDED" in driver.log.read_text(), driver)
         assert read(outs[0]) == messages
 
         wait_until(lambda: attempts(outs[1]) > 6, driver)
@@ -127,9 +138,12 @@ def test_faults_of_a_cluster_lose_and_repeat_nothing(two_workers: Cluster, tmp_p
     finally:
         driver.kill()
     assert not list(outs[2].glob("topic=*"))
-    again = drive(tmp_path / "again.log", log.root, two_workers.url, outs[2])
-    assert again.popen.wait(WAIT_S) == 0, again.log.read_text()[-3000:]
+    again = drive(tmp_path / "again.log", log.root, two_workers.url, outs[2], *outs[:2])
+    try:
+        assert again.popen.wait(WAIT_S) == 0, again.log.read_text()[-3000:]
+    finally:
+        again.kill()
     assert read(outs[2]) == messages
     assert f"ENDED {len(messages)} {two_workers.url}" in again.log.read_text()
-    for out in outs:
+    for out in outs:  # what an attempt that was not needed wrote too late, the next run has removed
         assert not list(out.glob("_rmqha/staging-*"))
