@@ -34,6 +34,7 @@ class Leader:
         self.on_handed: Callable[[], None] = lambda: None
         self.now = 0.0
         pusher: Any = SimpleNamespace(checker=object(), dispatchers=dict.fromkeys(LAGS))
+        self.pusher = pusher
         transfer: Any = SimpleNamespace(lag=LAGS.__getitem__, hand_over_to=self._hand_over_to)
         self.giving_way = GivingWay(
             self.store,
@@ -49,6 +50,10 @@ class Leader:
         self.handed.append(peer)
         self.on_handed()
         answer(self.codes.pop(0) if self.codes else Code.SUCCESS)
+
+    def follow(self) -> None:
+        """It leads no more."""
+        self.pusher.checker = None
 
     def look(self) -> list[str]:
         """A second has passed; who is asked."""
@@ -129,6 +134,17 @@ async def test_that_nobody_has_room_is_said_once_each_time(full: Leader) -> None
     told = [line for line in logs if line["event"] == "dledger.no_room"]
     assert [line["others"]["n3"] for line in told] == ["it has room"] * 2
     assert full.handed == []
+
+
+async def test_a_follower_takes_over_once_it_has_had_room_for_some_time(full: Leader) -> None:
+    """Else a disk at its limit has the leadership go round and round."""
+    full.follow()
+    full.look()
+    full.refusal = ""
+    assert not full.giving_way.may_take_over(now=10.9)
+    assert full.giving_way.may_take_over(now=11)
+    full.refusal = FULL
+    assert not full.giving_way.may_take_over(now=11)
 
 
 async def test_nobody_is_asked_twice_or_during_a_transfer(full: Leader) -> None:

@@ -138,6 +138,14 @@ class TestHeartBeat:
         assert elector(state).handle_heart_beat(HeartBeatRequest("n2", 5), now=0) == HeartBeatResponse(200, -1)
         assert (state.role, state.leader_id) == (Role.FOLLOWER, "n2")
 
+    @pytest.mark.parametrize(("gone", "role"), [("n1", Role.CANDIDATE), ("n2", Role.FOLLOWER)])
+    def test_only_its_leader_s_end_has_a_follower_ask_for_votes(self, gone: str, role: Role) -> None:
+        """It would refuse what the leader pushes until that beats again."""
+        state = state_of()
+        state.change_to_follower(5, "n1")
+        elector(state).on_leader_gone(gone, now=0)
+        assert state.role is role
+
     def test_a_leader_that_hears_of_a_higher_term_steps_down(self) -> None:
         """§7.3 row 10; DLedger ignores it as long as a quorum answers."""
         state = state_of(curr_vote_for="n0")
@@ -177,6 +185,17 @@ class TestHeartBeat:
         (after, _other) = member.tick(now=0.1)
         member.on_heart_beat_answer("n1", after.number, HeartBeatResponse(200), now=0.2)
         assert member.confirmed_beat >= proof
+
+    def test_who_hands_over_lets_the_other_ask_for_votes_first(self) -> None:
+        """It heard of the term in which that asks: it has as good a log, and would win as often."""
+        state = state_of()
+        member = elector(state)
+        elect(member)
+        state.transferee = "n1"
+        member.handle_vote(replace(ASK, term=6), now=1)
+        assert member.tick(now=1) == []
+        assert state.curr_term == 6
+        assert member.due_at >= 1 + OPTIONS.max_vote_interval_s + OPTIONS.min_vote_interval_s
 
     def test_an_answer_counts_from_when_the_heartbeat_was_sent(self) -> None:
         """It was given at any time since then: who gave it may follow another a leak after it."""

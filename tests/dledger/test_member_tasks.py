@@ -1,5 +1,6 @@
 """The tasks of a member, each alone: its elector's, a way to another member, and a transfer of leadership."""
 
+from collections.abc import Callable
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -19,11 +20,12 @@ from rmqha.dledger.state_maintainer import StateMaintainer
 from rmqha.dledger.term_file import TermFile
 from rmqha.transport import Stream
 from tests.dledger.defaults import default
-from tests.dledger.members import LEADER, follower, leader, opened, put
+from tests.dledger.members import LEADER, follower, lead, leader, opened, put
 from tests.fakes import MemoryNetwork
 from tests.sim.sim_disk import SimDisk
 
 Code = DLedgerResponseCode
+PEERS = frozenset({"n0", "n1", "n2"})
 
 
 async def test_what_comes_while_a_term_is_saved_is_taken_up_then(
@@ -84,23 +86,46 @@ def test_of_the_preferred_leaders_the_one_that_lacks_least_is_asked(has: tuple[i
     """Appends are refused until it has the rest."""
     store, asked = leader(SimDisk(latency_s=(0, 0)).mount()), list[str]()
     put(store, b"one", b"two", b"three")
-    peers = frozenset({"n0", "n1", "n2"})
-    checker = QuorumAckChecker(peers, inherited_index=-1, max_pending_requests_num=10)
+    checker = QuorumAckChecker(PEERS, inherited_index=-1, max_pending_requests_num=10)
     for peer, index in zip(("n1", "n2"), has, strict=True):
         checker.update_peer_water_mark(peer, index)
     pusher: Any = SimpleNamespace(checker=checker)
     transfer = LeadershipTransfer(
         store,
         pusher,
-        peers,
+        PEERS,
         options=default(TransferOptions, preferred_leader_ids=("n1", "n2")),
         ask=lambda peer, _request, _answer: asked.append(peer),
         elect=lambda _on_begun: None,
-        answering=lambda: peers,
+        answering=lambda: PEERS,
         may_take_over=lambda: True,
     )
     transfer.step(now=0.0)
     assert asked == [chosen]
+
+
+def test_an_answer_that_comes_in_a_later_leadership_ends_no_transfer_of_that() -> None:
+    """Appends that are taken meanwhile would be cut by who takes over."""
+    store, answers = leader(SimDisk(latency_s=(0, 0)).mount()), list[Callable[[int], None]]()
+    pusher: Any = SimpleNamespace(checker=QuorumAckChecker(PEERS, inherited_index=-1, max_pending_requests_num=10))
+    transfer = LeadershipTransfer(
+        store,
+        pusher,
+        PEERS,
+        options=default(TransferOptions),
+        ask=lambda _peer, _request, answer: answers.append(answer),
+        elect=lambda _on_begun: None,
+        answering=lambda: PEERS,
+        may_take_over=lambda: True,
+    )
+    for term in (1, 3):
+        lead(store, term)
+        transfer.hand_over_to("n1", lambda _code: None)
+    first, second = answers
+    first(Code.NETWORK_ERROR)
+    assert store.member_state.transferee == "n1"
+    second(Code.NETWORK_ERROR)
+    assert store.member_state.transferee is None
 
 
 def test_who_takes_over_already_refuses_another_request() -> None:
