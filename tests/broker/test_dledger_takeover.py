@@ -8,8 +8,10 @@ from rmqha.broker.dledger_tables import DLedgerTables
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.queue_ends_client import QueueEndsClient
 from rmqha.codec.codes import ResponseCode
+from rmqha.codec.route import MASTER_ID
 from rmqha.dledger.dledger_client import open_dledger_client
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.store.message_store import DefaultMessageStore
 from tests.broker.dledger_brokers import BrokerGroup, Node
 from tests.broker.machines import send_request
@@ -64,6 +66,20 @@ async def test_a_leader_waits_for_its_queues(autojump_clock: MockClock, monkeypa
         assert group.masters == []
         behind = 0
         await group.wait_master()
+
+
+async def test_a_master_that_stood_still_does_not_register_as_one(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another may lead by now, and the name server would send producers to who came last."""
+    async with group_of() as group:
+        master = await group.wait_master()
+        await group.send(b"0")
+        number = int(master.name[1:])
+        assert master.replication._identity().broker_id == MASTER_ID
+        monkeypatch.setattr(DLedgerLeaderElector, "is_surely_leading", lambda _elector, *, now: False)
+        assert master.is_master
+        assert master.replication._identity().broker_id == number + 1
 
 
 async def never(_ends: QueueEndsClient) -> None:

@@ -179,6 +179,11 @@ FOLLOWS: Final[dict[str, Any]] = {"role": "FOLLOWER", "leader": "n1", "master": 
             "failed",
             "n2 cannot be reached for 3 min",
         ),
+        (
+            member("CANDIDATE", leader=None, is_master=False, members=[view("n1", heard_s=9), view("n2", heard_s=9)]),
+            "failed",
+            "a majority is missing: 2 of 3 members are away",
+        ),
         (member(is_master=False), "degraded", "it leads, but is not master yet"),
         (member(**FOLLOWS | {"master": None}), "degraded", "topics are not taken over"),
         (member(**FOLLOWS, lacks=1001), "degraded", "it lacks 1,001 committed entries of its leader's"),

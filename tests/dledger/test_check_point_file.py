@@ -33,6 +33,17 @@ async def test_one_that_could_not_be_written_is_tried_again(sim: SimDisk) -> Non
     assert CheckPointFile(disk, "/store").load() == NEW
 
 
+async def test_a_write_that_failed_in_a_thread_is_over(sim: SimDisk) -> None:
+    """A follower far behind that had too little space for a moment begins anew once there is some."""
+    file = CheckPointFile(sim.mount(), "/store")
+    sim.faults.full = True
+    with pytest.raises(StoreWriteError):
+        await file.persist_in_thread(NEW)
+    sim.faults.full = False
+    file.forget_log((2, 9), index_proves=True)
+    assert file.durable.vote_floor == (2, 9)
+
+
 def test_only_a_lack_of_space_lets_a_log_be_dropped_later(sim: SimDisk) -> None:
     file = CheckPointFile(sim.mount(), "/store")
     file.persist(NEW)

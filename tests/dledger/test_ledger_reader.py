@@ -137,6 +137,12 @@ def test_entries_in_a_later_file_tell_of_damage_too(mount: SimMount, middle: byt
         read(reader_of(mount))
 
 
+def test_entries_behind_a_file_without_any_tell_of_damage_too(mount: SimMount) -> None:
+    put_log(mount, [entries(0, 1), b"", entries(8, 9, pos=2 * FILE_SIZE)])
+    with pytest.raises(CorruptLogError, match=f"but {DATA}/0{{17}}512 goes on with index 8"):
+        read(reader_of(mount))
+
+
 def test_a_later_file_without_entries_is_a_crash_s_leftover(mount: SimMount) -> None:
     put_log(mount, [entries(0, 1), b""])
     assert read(reader_of(mount, kept=1)) == [0, 1]
