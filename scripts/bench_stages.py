@@ -26,11 +26,11 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from rmqha.broker.durability import Durability, ReplicaPromise
 from rmqha.broker.processors.send_message_processor import SendMessageProcessor
-from rmqha.broker.put_service import PutMessageService
-from rmqha.broker.sent_records import SendRules
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.puts.durability import Durability, ReplicaPromise
+from rmqha.broker.puts.put_service import PutMessageService
+from rmqha.broker.puts.sent_records import SendRules
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.crc import crc32
 from rmqha.codec.host import parse_host
 from rmqha.codec.transfer import encode_frame_header

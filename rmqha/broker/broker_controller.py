@@ -15,13 +15,9 @@ from rmqha.broker import options
 from rmqha.broker.acl.client_access import ClientAccess
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.broker_status import BrokerStatus
-from rmqha.broker.connected_clients import ConnectedClients
-from rmqha.broker.consumer_manager import ConsumerManager
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.delay_offsets import DelayOffsets
-from rmqha.broker.durability import Durability, FlushPromise
-from rmqha.broker.internal_puts import InternalPuts
-from rmqha.broker.metadata import MetadataService
+from rmqha.broker.clients.connected_clients import ConnectedClients
+from rmqha.broker.clients.consumer_manager import ConsumerManager
+from rmqha.broker.clients.producer_manager import ProducerManager
 from rmqha.broker.own_routes import own_name_service
 from rmqha.broker.processors.admin_broker_processor import AdminBrokerProcessor
 from rmqha.broker.processors.consume_admin_processor import ConsumeAdminProcessor
@@ -36,16 +32,20 @@ from rmqha.broker.processors.send_message_processor import SendMessageProcessor
 from rmqha.broker.processors.subscription_group_processor import SubscriptionGroupProcessor
 from rmqha.broker.processors.topic_admin_processor import TopicAdminProcessor
 from rmqha.broker.processors.topic_stats_processor import TopicStatsProcessor
-from rmqha.broker.producer_manager import ProducerManager
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
-from rmqha.broker.put_service import PutMessageService
-from rmqha.broker.queue_ends import QueueEnds
+from rmqha.broker.puts.durability import Durability, FlushPromise
+from rmqha.broker.puts.internal_puts import InternalPuts
+from rmqha.broker.puts.put_service import PutMessageService
 from rmqha.broker.replication import Replication
-from rmqha.broker.retry_topics import RetryTopics
-from rmqha.broker.schedule_message_service import ScheduleMessageService
+from rmqha.broker.schedule.delay_offsets import DelayOffsets
+from rmqha.broker.schedule.schedule_message_service import ScheduleMessageService
 from rmqha.broker.starting import Starting
-from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.tables.metadata import MetadataService
+from rmqha.broker.tables.queue_ends import QueueEnds
+from rmqha.broker.tables.retry_topics import RetryTopics
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.broker.transaction.transactions import Transactions
 from rmqha.broker.tuning import Tuning
 from rmqha.choices import FlushDiskType

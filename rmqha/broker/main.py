@@ -14,8 +14,8 @@ import trio
 
 from rmqha import process
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.classic_broker import make_classic_broker
-from rmqha.broker.dledger_broker import make_dledger_broker
+from rmqha.broker.classic.classic_broker import make_classic_broker
+from rmqha.broker.dledger.dledger_broker import make_dledger_broker
 from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig
 from rmqha.exit_codes import EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED

@@ -11,12 +11,12 @@ import structlog
 import trio
 
 from rmqha.broker import options
-from rmqha.broker.consumer_offset_manager import TOPIC_GROUP_SEPARATOR, OffsetTable, decode_offsets
-from rmqha.broker.delay_offsets import decode_delay_offsets
 from rmqha.broker.group import ReplicationGroup, member_of
-from rmqha.broker.metadata import MetadataService
-from rmqha.broker.subscription_group_manager import SubscriptionGroupTable
-from rmqha.broker.topic_config import TopicTable
+from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
+from rmqha.broker.tables.consumer_offset_manager import TOPIC_GROUP_SEPARATOR, OffsetTable, decode_offsets
+from rmqha.broker.tables.metadata import MetadataService
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
+from rmqha.broker.tables.topic_config import TopicTable
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
 from rmqha.codec import java_json
 from rmqha.codec.acl import SessionCredentials

@@ -15,9 +15,9 @@ import structlog
 import trio
 
 from rmqha.broker import options
-from rmqha.broker.told_topics import told_topics
-from rmqha.broker.topic_config import TopicConfig
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.tables.told_topics import told_topics
+from rmqha.broker.tables.topic_config import TopicConfig
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import GetRouteInfoRequestHeader, decode_header, encode_header
 from rmqha.codec.namesrv_headers import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader

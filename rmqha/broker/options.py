@@ -6,8 +6,8 @@ from typing import Final
 from rmqha.broker.acl.plain_access_validator import PlainAccessValidator
 from rmqha.broker.acl.plain_permission_manager import PlainPermissionManager
 from rmqha.broker.processors.pull_message_processor import PullRules
-from rmqha.broker.sent_records import SendRules
-from rmqha.broker.topic_config_manager import TopicRules
+from rmqha.broker.puts.sent_records import SendRules
+from rmqha.broker.tables.topic_config_manager import TopicRules
 from rmqha.broker.transaction.rules import TransactionRules
 from rmqha.broker.tuning import Tuning
 from rmqha.choices import BrokerRole, FlushDiskType, HaCatchUp, TlsMode

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from rmqha.broker.replication import Replication
-from rmqha.broker.told_topics import told_topic, told_topics
-from rmqha.broker.topic_config import TopicConfig
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.tables.told_topics import told_topic, told_topics
+from rmqha.broker.tables.topic_config import TopicConfig
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.namesrv_headers import RegisterBrokerResponseHeader
 from rmqha.codec.register_broker import DataVersion
 from rmqha.codec.route import MASTER_ID, PERM_WRITE, BrokerData, QueueData

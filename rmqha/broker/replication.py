@@ -1,15 +1,15 @@
 """Replication: how the log of this broker comes to other nodes and from them, as far as a broker sees it.
 
-The classic pair is :class:`~rmqha.broker.classic_replication.ClassicReplication`. A Raft group is another one: what is
-confirmed there is what a quorum holds, and sends are refused by all but the leader.
+The classic pair is :class:`~rmqha.broker.classic.classic_replication.ClassicReplication`. A Raft group is another one:
+what is confirmed there is what a quorum holds, and sends are refused by all but the leader.
 """
 
 from typing import Any, Protocol
 
 import trio
 
-from rmqha.broker.durability import ReplicaPromise
 from rmqha.broker.group import ReplicationGroup
+from rmqha.broker.puts.durability import ReplicaPromise
 from rmqha.errors import StoreError
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rmqha.broker.topic_config import TopicConfig, TopicTable
+from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
 from rmqha.cli.ask import BrokerConnection, RefusedError
 from rmqha.codec.admin_headers import GetConsumeStatsInBrokerHeader, GetConsumeStatsRequestHeader, TopicRequestHeader
 from rmqha.codec.codes import RequestCode, ResponseCode

@@ -50,7 +50,7 @@ def server(
     log_level: str,
 ) -> None:
     """Start a member of a DLedger group: it votes, leads or follows, and keeps the group's log."""
-    from rmqha.broker.dledger_options import server_options  # noqa: PLC0415 - not for --help
+    from rmqha.broker.dledger.dledger_options import server_options  # noqa: PLC0415 - not for --help
     from rmqha.config.dledger_peers import check_name  # noqa: PLC0415
     from rmqha.config.load_dledger import load_dledger_settings  # noqa: PLC0415
     from rmqha.dledger.main import run_server  # noqa: PLC0415

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 _MAY_NOT: Final = "it should not be made master"
-"""How a slave's status says so (rmqha/broker/queue_ends_client.py)."""
+"""How a slave's status says so (rmqha/broker/tables/queue_ends_client.py)."""
 _FOLLOWS: Final = "transfer"
 _UNFIT_STATES: Final = ("diverged", "failed", "misconfigured", "below-min", "comparing")
 

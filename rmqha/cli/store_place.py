@@ -71,7 +71,7 @@ def has_queues(path: str) -> bool:
 
 def deleted_queues(disk: "Disk", path: str) -> "dict[QueueKey, int]":
     """Where queues of the store begin whose earlier messages were deleted with their topic."""
-    from rmqha.broker.topic_config import TopicTable  # noqa: PLC0415
+    from rmqha.broker.tables.topic_config import TopicTable  # noqa: PLC0415
     from rmqha.store.config_files import TOPICS, ConfigFiles  # noqa: PLC0415
 
     saved = ConfigFiles(disk, f"{path}/config").load(TOPICS, TopicTable.from_json)

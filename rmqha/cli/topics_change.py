@@ -10,7 +10,7 @@ from rmqha.cli.options import cluster_options
 from rmqha.exit_codes import EXIT_UNREACHABLE
 
 if TYPE_CHECKING:
-    from rmqha.broker.topic_config import TopicConfig
+    from rmqha.broker.tables.topic_config import TopicConfig
     from rmqha.cli.ask import BrokerConnection
     from rmqha.cli.named_brokers import NamedBroker
 
@@ -42,7 +42,7 @@ def create(
     """Make TOPIC on each broker, durably. It must not be there yet."""
 
     def wanted(known: "TopicConfig | None", broker: str) -> "TopicConfig":
-        from rmqha.broker.topic_config import TopicConfig  # noqa: PLC0415 - not for --help
+        from rmqha.broker.tables.topic_config import TopicConfig  # noqa: PLC0415 - not for --help
         from rmqha.cli.topic_text import PERMS  # noqa: PLC0415
 
         if known is not None:

@@ -8,7 +8,7 @@ from rmqha.cli.options import cluster_options
 from rmqha.exit_codes import EXIT_UNREACHABLE
 
 if TYPE_CHECKING:
-    from rmqha.broker.topic_config import TopicConfig
+    from rmqha.broker.tables.topic_config import TopicConfig
     from rmqha.cli.ask import BrokerConnection
     from rmqha.cli.named_brokers import NamedBroker
 

@@ -96,7 +96,7 @@ class RequestCode(IntEnum):
     LITE_PULL_MESSAGE = 361
     GET_BROKER_HA_STATUS = 907
     GET_QUEUE_ENDS = 21_021
-    """rmqha's own: where queues end that have no message left (rmqha/broker/queue_ends.py)."""
+    """rmqha's own: where queues end that have no message left (rmqha/broker/tables/queue_ends.py)."""
 
 
 STATUS_KEY: Final = "rmqhaStatus"

@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.stats_item import MINUTE, NUMS, SIZE
-from rmqha.broker.topic_config import TopicConfig
+from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP
 from rmqha.metrics.families import counters, gauge, gauges
 

@@ -3,7 +3,7 @@
     ROOT/config/topics.json            on change
     ROOT/config/consumerOffset.json    every flushConsumerOffsetInterval
     ROOT/config/delayOffset.json       likewise
-    ROOT/config/queueEnds.json         on change (rmqha/broker/queue_ends.py)
+    ROOT/config/queueEnds.json         on change (rmqha/broker/tables/queue_ends.py)
     ROOT/config/kvConfig.json          on change (rmqha/namesrv/kv_config_manager.py)
 
 Each save writes a temporary file, syncs it and renames it; the former content, if it was good, stays as ``.bak``,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import trio
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.dledger_broker import make_dledger_broker
-from rmqha.broker.dledger_replication import DLedgerReplication
+from rmqha.broker.dledger.dledger_broker import make_dledger_broker
+from rmqha.broker.dledger.dledger_replication import DLedgerReplication
 from rmqha.client.consumer import open_consumer
 from rmqha.client.message import Message
 from rmqha.client.producer import Producer, ProducerOptions, open_producer

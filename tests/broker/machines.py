@@ -8,11 +8,11 @@ from typing import Any
 import trio
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.classic_broker import make_classic_broker
-from rmqha.broker.classic_replication import ClassicReplication
-from rmqha.broker.retry_topics import RetryTopics
-from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.classic.classic_broker import make_classic_broker
+from rmqha.broker.classic.classic_replication import ClassicReplication
+from rmqha.broker.tables.retry_topics import RetryTopics
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.headers import PullMessageRequestHeader, PullSysFlag, encode_header
 from rmqha.codec.remoting import RemotingCommand, SerializeType, decode_frames

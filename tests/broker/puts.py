@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
 import trio
 
-from rmqha.broker.durability import Answer, Durability, ReplicaPromise
-from rmqha.broker.put_service import PutMessageService
+from rmqha.broker.puts.durability import Answer, Durability, ReplicaPromise
+from rmqha.broker.puts.put_service import PutMessageService
 from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.replication.watermark import Watermark
 from rmqha.store.message_store import DefaultMessageStore

@@ -13,13 +13,14 @@ import structlog
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker import consumer_offset_manager, pull_request_hold_service, topic_config_manager
-from rmqha.broker.client_channel_info import ClientChannelInfo
-from rmqha.broker.consumer_manager import ConsumerManager
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.heartbeat_room import SIZE_MAX
+from rmqha.broker import pull_request_hold_service
+from rmqha.broker.clients.client_channel_info import ClientChannelInfo
+from rmqha.broker.clients.consumer_manager import ConsumerManager
+from rmqha.broker.clients.heartbeat_room import SIZE_MAX
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.tables import consumer_offset_manager, topic_config_manager
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.heartbeat import ConsumerData, SubscriptionData, build_subscription_data, decode_subscription

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.client_channel_info import ClientChannelInfo
+from rmqha.broker.clients.client_channel_info import ClientChannelInfo
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueRequestHeader, SearchOffsetRequestHeader, ViewMessageRequestHeader, encode_header

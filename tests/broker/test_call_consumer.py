@@ -8,8 +8,8 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.client_channel_info import ClientChannelInfo
-from rmqha.broker.consumer_manager import ConsumerManager
+from rmqha.broker.clients.client_channel_info import ClientChannelInfo
+from rmqha.broker.clients.consumer_manager import ConsumerManager
 from rmqha.broker.processors.call_consumer_processor import CALLS_MAX, CallConsumerProcessor
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.remoting import RemotingCommand

@@ -5,10 +5,10 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.client_channel_info import ClientChannelInfo
-from rmqha.broker.consumer_ids_change_listener import ConsumerIdsChangeListener
-from rmqha.broker.consumer_manager import ConsumerManager
-from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
+from rmqha.broker.clients.client_channel_info import ClientChannelInfo
+from rmqha.broker.clients.consumer_ids_change_listener import ConsumerIdsChangeListener
+from rmqha.broker.clients.consumer_manager import ConsumerManager
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
 from rmqha.codec.heartbeat import ConsumerData
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.replication.role import Role

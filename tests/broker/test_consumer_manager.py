@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rmqha.broker.client_channel_info import ClientChannelInfo
-from rmqha.broker.consumer_manager import ConsumerManager
+from rmqha.broker.clients.client_channel_info import ClientChannelInfo
+from rmqha.broker.clients.consumer_manager import ConsumerManager
 from rmqha.codec.heartbeat import ConsumerData, SubscriptionData
 
 

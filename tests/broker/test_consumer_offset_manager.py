@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.consumer_offset_manager import ENTRIES_MAX, ConsumerOffsetManager, decode_offsets
+from rmqha.broker.tables.consumer_offset_manager import ENTRIES_MAX, ConsumerOffsetManager, decode_offsets
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import PullSysFlag, UpdateConsumerOffsetRequestHeader, encode_header
@@ -78,7 +78,7 @@ async def test_a_slave_keeps_the_larger_of_its_own_and_its_masters() -> None:
 
 
 def test_what_was_saved_counts_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqha.broker.consumer_offset_manager.ENTRIES_MAX", 3)
+    monkeypatch.setattr("rmqha.broker.tables.consumer_offset_manager.ENTRIES_MAX", 3)
     offsets = ConsumerOffsetManager()
     offsets.replace_from_json({"offsetTable": {"t@a": {0: 1, 1: 2}, "t@b": {0: 3}}})
     with pytest.raises(RemoteProtocolError, match="the limit"):
@@ -103,7 +103,7 @@ async def test_what_the_master_says_is_saved_and_not_again() -> None:
 
 
 async def test_what_came_from_the_master_counts_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqha.broker.consumer_offset_manager.ENTRIES_MAX", 3)
+    monkeypatch.setattr("rmqha.broker.tables.consumer_offset_manager.ENTRIES_MAX", 3)
     offsets, master = ConsumerOffsetManager(), ConsumerOffsetManager()
     for queue_id in range(2):
         master.commit_offset("g", "t", queue_id, offset=5)
@@ -125,7 +125,7 @@ async def test_what_fills_a_slaves_table_takes_no_room_from_its_masters(
     size: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """Made master, the slave would not know how far the groups are whose offsets it had no room for."""
-    monkeypatch.setattr(f"rmqha.broker.consumer_offset_manager.{size}", 20 if size == "ENTRIES_MAX" else 1500)
+    monkeypatch.setattr(f"rmqha.broker.tables.consumer_offset_manager.{size}", 20 if size == "ENTRIES_MAX" else 1500)
     net = SimNet()
     group = {"masterAddress": "10.0.0.1:10911", "haMasterAddress": "10.0.0.1:10912"}
     other = Machine(net, "10.0.0.2", group | {"brokerRole": "SLAVE", "brokerId": "1"})
@@ -209,7 +209,7 @@ async def test_who_cannot_commit_any_more_goes_on_consuming(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Java's consumers commit with each pull: one client that fills the table kept all other groups from pulling."""
-    monkeypatch.setattr("rmqha.broker.consumer_offset_manager.ENTRIES_MAX", 0)
+    monkeypatch.setattr("rmqha.broker.tables.consumer_offset_manager.ENTRIES_MAX", 0)
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker() as broker, machine.client() as client:
         assert (await ask(client, send_request(b"x"))).code == ResponseCode.SUCCESS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmqha.broker.delay_offsets import UNSETTLED_MAX, DelayOffsets
+from rmqha.broker.schedule.delay_offsets import UNSETTLED_MAX, DelayOffsets
 from rmqha.errors import RemoteProtocolError
 
 

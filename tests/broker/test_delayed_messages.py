@@ -11,9 +11,9 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from rmqha.broker import delay_offsets, deliver_delayed_message
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.internal_puts import InternalPuts, PutMessageResult
+from rmqha.broker.puts.internal_puts import InternalPuts, PutMessageResult
+from rmqha.broker.schedule import delay_offsets, deliver_delayed_message
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.hashing import tags_code

@@ -7,9 +7,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker import topic_config_manager
-from rmqha.broker.deleted_topics import DeletedTopics
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.tables import topic_config_manager
+from rmqha.broker.tables.deleted_topics import DeletedTopics
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.cli.store_place import deleted_queues
 from rmqha.codec import java_json
 from rmqha.codec.admin_headers import CreateTopicRequestHeader, TopicRequestHeader

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.dledger_tables import DLedgerTables
+from rmqha.broker.dledger.dledger_tables import DLedgerTables
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import NameServers
 from rmqha.codec.codes import ResponseCode

@@ -4,9 +4,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.dledger_tables import DLedgerTables
+from rmqha.broker.dledger.dledger_tables import DLedgerTables
 from rmqha.broker.master_link import MasterLink
-from rmqha.broker.queue_ends_client import QueueEndsClient
+from rmqha.broker.tables.queue_ends_client import QueueEndsClient
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.route import MASTER_ID
 from rmqha.dledger.dledger_client import open_dledger_client

@@ -7,10 +7,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.durability import Durability, FlushPromise, ReplicaPromise
 from rmqha.broker.processors.send_message_processor import SendMessageProcessor
-from rmqha.broker.put_service import PutMessageService
-from rmqha.broker.sent_records import SendRules
+from rmqha.broker.puts.durability import Durability, FlushPromise, ReplicaPromise
+from rmqha.broker.puts.put_service import PutMessageService
+from rmqha.broker.puts.sent_records import SendRules
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.ha.group_transfer_service import GroupTransferService

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
-from rmqha.broker.queue_ends_client import QueueEndsClient
+from rmqha.broker.tables.queue_ends_client import QueueEndsClient
 from rmqha.codec import java_json
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.message import decode_message

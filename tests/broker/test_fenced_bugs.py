@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.durability import Durability
+from rmqha.broker.puts.durability import Durability
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import RequestCode, ResponseCode

@@ -8,8 +8,8 @@ import trio
 import trio.lowlevel
 from trio.testing import MockClock
 
-from rmqha.broker.durability import Answer
-from rmqha.broker.put_service import Put, PutMessageService
+from rmqha.broker.puts.durability import Answer
+from rmqha.broker.puts.put_service import Put, PutMessageService
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.remoting.fence import Fence
 from rmqha.store.log import PutRequest

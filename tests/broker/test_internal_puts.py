@@ -9,9 +9,9 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.durability import Durability, FlushPromise, ReplicaPromise
-from rmqha.broker.internal_puts import InternalPuts
-from rmqha.broker.put_service import PutMessageService
+from rmqha.broker.puts.durability import Durability, FlushPromise, ReplicaPromise
+from rmqha.broker.puts.internal_puts import InternalPuts
+from rmqha.broker.puts.put_service import PutMessageService
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.host import parse_host
 from rmqha.codec.record.encoder import PreparedRecord, prepare

@@ -13,10 +13,10 @@ from trio.testing import MockClock
 
 from rmqha.broker import master_link
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.consumer_offset_manager import OffsetTable, decode_offsets
-from rmqha.broker.delay_offsets import DelayOffsets
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
+from rmqha.broker.schedule.delay_offsets import DelayOffsets
+from rmqha.broker.tables.consumer_offset_manager import OffsetTable, decode_offsets
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC
 from rmqha.codec import java_json
 from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode

@@ -14,7 +14,7 @@ from trio.testing import MockClock
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import Identity, NameServers
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json, remoting
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rmqha.broker.client_channel_info import ClientChannelInfo
-from rmqha.broker.producer_manager import ProducerManager
+from rmqha.broker.clients.client_channel_info import ClientChannelInfo
+from rmqha.broker.clients.producer_manager import ProducerManager
 from rmqha.errors import RemoteProtocolError
 from tests.reachable import count_entries
 

@@ -6,11 +6,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker import put_service
-from rmqha.broker.durability import Durability
 from rmqha.broker.processors.send_message_processor import SendMessageProcessor
-from rmqha.broker.put_service import Put, PutMessageService
-from rmqha.broker.sent_records import SendRules
+from rmqha.broker.puts import put_service
+from rmqha.broker.puts.durability import Durability
+from rmqha.broker.puts.put_service import Put, PutMessageService
+from rmqha.broker.puts.sent_records import SendRules
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response

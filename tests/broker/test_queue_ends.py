@@ -6,8 +6,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.queue_ends import QueueEnds
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.tables.queue_ends import QueueEnds
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueEndsRequestHeader, encode_header
@@ -117,7 +117,7 @@ def test_what_is_no_table_changes_nothing(value: dict[str, Any]) -> None:
 
 
 def test_the_table_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqha.broker.queue_ends.ENTRIES_MAX", 3)
+    monkeypatch.setattr("rmqha.broker.tables.queue_ends.ENTRIES_MAX", 3)
     ends = queue_ends()
     ends.merge_from_json({"queueEnds": {"t": {0: 1, 1: 1, 2: 1}}})
     assert ends.merge_from_json({"queueEnds": {"t": {0: 2, 1: 2, 2: 2}}}) == 3

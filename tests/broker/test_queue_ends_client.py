@@ -10,10 +10,10 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from rmqha.broker import queue_ends_client
-from rmqha.broker.queue_ends import QueueEnds
-from rmqha.broker.queue_ends_client import QueueEndsClient
-from rmqha.broker.topic_config import TopicConfig, decode_topics
+from rmqha.broker.tables import queue_ends_client
+from rmqha.broker.tables.queue_ends import QueueEnds
+from rmqha.broker.tables.queue_ends_client import QueueEndsClient
+from rmqha.broker.tables.topic_config import TopicConfig, decode_topics
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueEndsRequestHeader, QueueRequestHeader, decode_header
 from rmqha.codec.remoting import RemotingCommand

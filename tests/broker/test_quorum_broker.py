@@ -10,8 +10,8 @@ from trio.testing import MockClock
 
 from rmqha.broker import options
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.durability import ReplicaPromise
 from rmqha.broker.group import ReplicationGroup
+from rmqha.broker.puts.durability import ReplicaPromise
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.record.message import decode_message

@@ -4,8 +4,8 @@ from time import perf_counter
 
 import pytest
 
-from rmqha.broker import rebalance_lock_manager
-from rmqha.broker.rebalance_lock_manager import LOCK_MAX_LIVE_TIME_S, RebalanceLockManager
+from rmqha.broker.clients import rebalance_lock_manager
+from rmqha.broker.clients.rebalance_lock_manager import LOCK_MAX_LIVE_TIME_S, RebalanceLockManager
 from rmqha.codec.lock_batch import MessageQueue
 from tests.reachable import count_entries
 

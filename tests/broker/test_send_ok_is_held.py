@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from rmqha.broker.durability import Durability, ReplicaPromise
+from rmqha.broker.puts.durability import Durability, ReplicaPromise
 from rmqha.ha.group_transfer_service import GroupTransferService
 from rmqha.replication.in_sync import InSyncReplicas, Replica
 from rmqha.replication.slave_identity import SlaveIdentity

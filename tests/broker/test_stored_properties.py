@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.broker.stored_properties import StoredProperties
+from rmqha.broker.puts.stored_properties import StoredProperties
 from rmqha.codec.properties import parse_properties
 
 names = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "WAIT", "CLUSTER", "w", "", "WAITING"])

@@ -4,8 +4,8 @@ import pytest
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from rmqha.broker import subscription_group_manager
-from rmqha.broker.subscription_group_manager import (
+from rmqha.broker.tables import subscription_group_manager
+from rmqha.broker.tables.subscription_group_manager import (
     SubscriptionGroupConfig,
     SubscriptionGroupManager,
     SubscriptionGroupTable,

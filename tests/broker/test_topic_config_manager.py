@@ -4,8 +4,8 @@ from contextlib import suppress
 
 import pytest
 
-from rmqha.broker import topic_config_manager
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.tables import topic_config_manager
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from rmqha.broker.put_service import Put
-from rmqha.broker.sent_records import Asked, SendRules
-from rmqha.broker.stored_properties import SendRefusedError, StoredProperties
-from rmqha.broker.topic_config_manager import TopicConfigManager
-from rmqha.broker.usual_puts import UsualPuts
+from rmqha.broker.puts.put_service import Put
+from rmqha.broker.puts.sent_records import Asked, SendRules
+from rmqha.broker.puts.stored_properties import SendRefusedError, StoredProperties
+from rmqha.broker.puts.usual_puts import UsualPuts
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.host import parse_host
 from rmqha.codec.record.encoder import PreparedRecord

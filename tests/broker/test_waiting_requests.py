@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.processors import reply_message_processor
-from rmqha.broker.subscription_group_manager import SubscriptionGroupConfig
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import RemotingCommand

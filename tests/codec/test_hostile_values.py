@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, decode_offsets
-from rmqha.broker.subscription_group_manager import SubscriptionGroupTable
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager, decode_offsets
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.hashing import tags_code
 from rmqha.codec.heartbeat import (

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from rmqha.broker.sent_records import SendRules, SentBatch, records_of
+from rmqha.broker.puts.sent_records import SendRules, SentBatch, records_of
 from rmqha.codec.batch import BatchEntry, cut_batch, encode_batch, merge_properties
 from rmqha.codec.host import parse_host
 from rmqha.codec.record.dispatch import read_dispatch

@@ -13,10 +13,10 @@ from random import Random
 from rmqha.broker.acl.needed_permissions import needs_of
 from rmqha.broker.acl.plain_access_resource import PlainAccessResource
 from rmqha.broker.acl.remote_address_strategy import RemoteAddressStrategy
-from rmqha.broker.consumer_offset_manager import decode_offsets
-from rmqha.broker.sent_records import SendRules, SentBatch, records_of
-from rmqha.broker.stored_properties import StoredProperties
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.puts.sent_records import SendRules, SentBatch, records_of
+from rmqha.broker.puts.stored_properties import StoredProperties
+from rmqha.broker.tables.consumer_offset_manager import decode_offsets
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.client.message import read_message
 from rmqha.codec import java_json
 from rmqha.codec.acl import is_signed

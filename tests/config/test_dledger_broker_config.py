@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmqha.broker.dledger_options import member_options
+from rmqha.broker.dledger.dledger_options import member_options
 from rmqha.broker.options import clean_options
 from rmqha.broker.tuning import Tuning
 from rmqha.choices import BrokerRole

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmqha.broker.dledger_options import server_options
+from rmqha.broker.dledger.dledger_options import server_options
 from rmqha.choices import DLedgerAck
 from rmqha.config.load_dledger import DLEDGER_KEYS, load_dledger_settings
 from rmqha.dledger.dledger_config import DLedgerConfig

@@ -4,10 +4,10 @@ import zlib
 from collections import deque
 from contextlib import suppress
 
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.sent_records import SendRules, SentBatch, records_of
-from rmqha.broker.stored_properties import StoredProperties
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.puts.sent_records import SendRules, SentBatch, records_of
+from rmqha.broker.puts.stored_properties import StoredProperties
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.client.message import read_message
 from rmqha.codec import java_json
 from rmqha.codec.batch import BatchEntry, encode_batch

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rmqha.broker.subscription_group_manager import SubscriptionGroupTable
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
 from rmqha.codec import headers, java_json, namesrv_headers
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint

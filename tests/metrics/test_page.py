@@ -12,7 +12,7 @@ pytest.importorskip("prometheus_client", reason="prometheus-client is in the ext
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from rmqha.broker.topic_config import TopicConfig
+from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.metrics.families import gauge, histogram, one_of
 from rmqha.metrics.page import FRESH_S, MetricsPage, Source
 from tests.broker.machines import Machine

@@ -10,8 +10,10 @@ from typing import Any
 
 import trio
 
-from rmqha.broker import durability, metadata, options, put_service
+from rmqha.broker import options
 from rmqha.broker.processors import pull_message_processor
+from rmqha.broker.puts import durability, put_service
+from rmqha.broker.tables import metadata
 from rmqha.codec.codes import ResponseCode
 from rmqha.errors import StoreError, StoreWriteError
 from rmqha.ha import ha_client, ha_service, log_receiver, report_sender, slave_connection

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.classic_broker import make_classic_broker
-from rmqha.broker.classic_replication import ClassicReplication
+from rmqha.broker.classic.classic_broker import make_classic_broker
+from rmqha.broker.classic.classic_replication import ClassicReplication
 from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig, load_config
 from rmqha.errors import StoreWriteError

@@ -6,12 +6,9 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.broker import (
-    consumer_offset_manager,
-    durability,
-    metadata,
-)
 from rmqha.broker.processors import send_message_processor
+from rmqha.broker.puts import durability
+from rmqha.broker.tables import consumer_offset_manager, metadata
 from rmqha.codec.transfer import encode_report
 from rmqha.errors import StoreError
 from rmqha.ha import catch_up, ha_connection, ha_service, report_sender, slave_connection

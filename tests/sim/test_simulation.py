@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from tests.sim import campaign, shrink, sim_trio, world
 from tests.sim.mutant import nothing
 from tests.sim.mutants import MUTANTS

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from rmqha.broker.acl.permission import PUB, SUB
-from rmqha.broker.retry_topics import RETRY_GROUP_TOPIC_PREFIX
+from rmqha.broker.tables.retry_topics import RETRY_GROUP_TOPIC_PREFIX
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.heartbeat import decode_heartbeat
 from rmqha.codec.lock_batch import decode_lock_batch

@@ -8,7 +8,7 @@ from typing import Any, Final
 import structlog
 
 from rmqha.broker.replication import Replication
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.broker.client_channel_info import ClientChannelInfo
-from rmqha.broker.consumer_manager import ConsumerManager
+from rmqha.broker.clients.client_channel_info import ClientChannelInfo
+from rmqha.broker.clients.consumer_manager import ConsumerManager
 from rmqha.codec import java_json
 from rmqha.codec.acl import without_credentials
 from rmqha.codec.codes import RequestCode, ResponseCode

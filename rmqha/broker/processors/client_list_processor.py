@@ -3,8 +3,8 @@
 Source: spec: remoting §2.7; rocketmq-all-4.9.8 AdminBrokerProcessor.java.
 """
 
-from rmqha.broker.consumer_manager import ConsumerManager
-from rmqha.broker.producer_manager import ProducerManager
+from rmqha.broker.clients.consumer_manager import ConsumerManager
+from rmqha.broker.clients.producer_manager import ProducerManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.group_headers import ConsumerGroupRequestHeader, ProducerGroupRequestHeader

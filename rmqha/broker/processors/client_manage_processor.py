@@ -9,12 +9,12 @@ from typing import Final
 import structlog
 
 from rmqha.broker.acl.client_access import ClientAccess
-from rmqha.broker.client_channel_info import ClientChannelInfo
-from rmqha.broker.client_housekeeping_service import ClientHousekeepingService
-from rmqha.broker.consumer_manager import ConsumerManager
-from rmqha.broker.producer_manager import ProducerManager
-from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.clients.client_channel_info import ClientChannelInfo
+from rmqha.broker.clients.client_housekeeping_service import ClientHousekeepingService
+from rmqha.broker.clients.consumer_manager import ConsumerManager
+from rmqha.broker.clients.producer_manager import ProducerManager
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import UnregisterClientRequestHeader, decode_header
 from rmqha.codec.heartbeat import ConsumerData, HeartbeatData, decode_checked_subscription, decode_heartbeat

@@ -9,10 +9,10 @@ from typing import Any, Final
 import structlog
 
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
-from rmqha.broker.consumer_manager import ConsumerManager
-from rmqha.broker.metadata import MetadataService
+from rmqha.broker.clients.consumer_manager import ConsumerManager
 from rmqha.broker.processors.topic_stats_processor import pause
-from rmqha.broker.topic_config import TopicConfig
+from rmqha.broker.tables.metadata import MetadataService
+from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.broker.visible import wait_visible
 from rmqha.codec.admin_headers import (
     CloneGroupOffsetRequestHeader,

@@ -9,8 +9,8 @@ AdminBrokerProcessor.java.
 import trio
 
 from rmqha.broker.acl.client_access import ClientAccess
-from rmqha.broker.consumer_manager import ConsumerManager
-from rmqha.broker.rebalance_lock_manager import RebalanceLockManager
+from rmqha.broker.clients.consumer_manager import ConsumerManager
+from rmqha.broker.clients.rebalance_lock_manager import RebalanceLockManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.group_headers import ConsumerGroupRequestHeader
 from rmqha.codec.headers import decode_header

@@ -12,8 +12,8 @@ import trio
 from rmqha.broker.acl.asker import Asker
 from rmqha.broker.acl.client_access import ClientAccess
 from rmqha.broker.acl.needed_permissions import to_send
-from rmqha.broker.durability import Answer
-from rmqha.broker.put_service import Put, PutMessageService
+from rmqha.broker.puts.durability import Answer
+from rmqha.broker.puts.put_service import Put, PutMessageService
 from rmqha.broker.transaction.fates import Fates
 from rmqha.broker.transaction.half_message import committed, real_destination, removal_mark, text_property
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
@@ -170,7 +170,7 @@ def _put_of(asked: _Ending | None, record: PreparedRecord) -> Put[_Ending | None
 
 
 class _Producer:
-    """A :class:`~rmqha.broker.put_service.PutCaller`: one connection that ends transactions."""
+    """A :class:`~rmqha.broker.puts.put_service.PutCaller`: one connection that ends transactions."""
 
     def __init__(
         self, connection: Connection, puts: PutMessageService, fates: Fates, *, mark: Callable[[int], PreparedRecord]

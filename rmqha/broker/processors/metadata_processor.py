@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.broker.metadata import MetadataService
-from rmqha.broker.producer_manager import ProducerManager
+from rmqha.broker.clients.producer_manager import ProducerManager
+from rmqha.broker.tables.metadata import MetadataService
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueEndsRequestHeader, decode_header
 from rmqha.codec.host import host_of

@@ -13,11 +13,11 @@ import trio
 from rmqha.broker.acl.client_access import ClientAccess
 from rmqha.broker.acl.needed_permissions import to_pull
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
-from rmqha.broker.consumer_manager import ConsumerManager
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.clients.consumer_manager import ConsumerManager
 from rmqha.broker.pull_request_hold_service import SUSPEND_S_MAX, PullRequestHoldService
-from rmqha.broker.subscription_group_manager import SubscriptionGroupConfig, SubscriptionGroupManager
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig, SubscriptionGroupManager
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (
     PullMessageRequestHeader,

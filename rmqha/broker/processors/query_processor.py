@@ -4,7 +4,7 @@ Source: spec: remoting §2.5, codes 14, 15, 29, 30, 31, 32, 33; rocketmq-all-4.9
 QueryMessageProcessor.java, ConsumerManageProcessor.java.
 """
 
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (
     EarliestMsgStoretimeResponseHeader,

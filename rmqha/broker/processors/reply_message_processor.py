@@ -8,10 +8,10 @@ from typing import Final
 
 import structlog
 
-from rmqha.broker.internal_puts import InternalPuts
-from rmqha.broker.producer_manager import ProducerManager
-from rmqha.broker.sent_records import SendRules, born_host_of
-from rmqha.broker.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
+from rmqha.broker.clients.producer_manager import ProducerManager
+from rmqha.broker.puts.internal_puts import InternalPuts
+from rmqha.broker.puts.sent_records import SendRules, born_host_of
+from rmqha.broker.tables.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import encode_header
 from rmqha.codec.host import decode_host, host_of

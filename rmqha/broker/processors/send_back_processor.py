@@ -10,12 +10,12 @@ Source: spec: remoting §2.5 (36), §6 row 53; rocketmq-all-4.9.8 SendMessagePro
 
 from typing import Final
 
-from rmqha.broker.consumer_manager import ConsumerManager
-from rmqha.broker.durability import Answer
-from rmqha.broker.put_service import Put, PutMessageService
-from rmqha.broker.retry_topics import GroupConfig, RetryTopics, is_spent
-from rmqha.broker.sent_records import SendRules, put_to_wait
-from rmqha.broker.stored_properties import DelayAsked, SendRefusedError
+from rmqha.broker.clients.consumer_manager import ConsumerManager
+from rmqha.broker.puts.durability import Answer
+from rmqha.broker.puts.put_service import Put, PutMessageService
+from rmqha.broker.puts.sent_records import SendRules, put_to_wait
+from rmqha.broker.puts.stored_properties import DelayAsked, SendRefusedError
+from rmqha.broker.tables.retry_topics import GroupConfig, RetryTopics, is_spent
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import decode_header
 from rmqha.codec.properties import pairs_of
@@ -160,7 +160,7 @@ class SendBackProcessor:
 
 
 class _Consumer:
-    """A :class:`~rmqha.broker.put_service.PutCaller`: who sent one message back."""
+    """A :class:`~rmqha.broker.puts.put_service.PutCaller`: who sent one message back."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection: Final = connection

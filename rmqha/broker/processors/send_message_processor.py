@@ -1,7 +1,7 @@
 """SendMessageProcessor. Hot path: checks send requests that arrived together, and encodes their answers.
 
 Each request is checked and refused on its own; what is left goes to
-:class:`~rmqha.broker.put_service.PutMessageService` in one list.
+:class:`~rmqha.broker.puts.put_service.PutMessageService` in one list.
 
 Source: spec: remoting §2.4, §3; rocketmq-all-4.9.8 AbstractSendMessageProcessor.java:165-240.
 """
@@ -10,14 +10,22 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from rmqha.broker.durability import Answer
-from rmqha.broker.put_service import Put, PutMessageService
-from rmqha.broker.retry_topics import RETRY_GROUP_TOPIC_PREFIX, RetryTopics, is_spent
-from rmqha.broker.sent_records import LARGE_BYTES, Asked, SendRules, SentBatch, born_host_of, put_to_wait, records_of
-from rmqha.broker.stored_properties import SendRefusedError, StoredProperties, is_transactional
-from rmqha.broker.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
+from rmqha.broker.puts.durability import Answer
+from rmqha.broker.puts.put_service import Put, PutMessageService
+from rmqha.broker.puts.sent_records import (
+    LARGE_BYTES,
+    Asked,
+    SendRules,
+    SentBatch,
+    born_host_of,
+    put_to_wait,
+    records_of,
+)
+from rmqha.broker.puts.stored_properties import SendRefusedError, StoredProperties, is_transactional
+from rmqha.broker.puts.usual_puts import UsualPuts
+from rmqha.broker.tables.retry_topics import RETRY_GROUP_TOPIC_PREFIX, RetryTopics, is_spent
+from rmqha.broker.tables.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
 from rmqha.broker.transaction.half_send import half_of, no_transaction
-from rmqha.broker.usual_puts import UsualPuts
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.limits import topic_problem
 from rmqha.codec.record.encoder import PreparedRecord
@@ -266,7 +274,7 @@ class SendMessageProcessor:
 
 
 class _Sender:
-    """A :class:`~rmqha.broker.put_service.PutCaller`: one connection, which sent messages together."""
+    """A :class:`~rmqha.broker.puts.put_service.PutCaller`: one connection, which sent messages together."""
 
     __slots__ = ("_connection", "_encode_answers")
 

@@ -10,8 +10,8 @@ from typing import Final
 import structlog
 import trio
 
-from rmqha.broker.metadata import MetadataService
-from rmqha.broker.subscription_group_manager import SubscriptionGroupConfig
+from rmqha.broker.tables.metadata import MetadataService
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.group_headers import DeleteSubscriptionGroupRequestHeader

@@ -11,8 +11,8 @@ import structlog
 import trio
 
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
-from rmqha.broker.topic_config import TopicConfig
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.tables.topic_config import TopicConfig
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.admin_headers import CreateTopicRequestHeader, TopicRequestHeader
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import decode_header

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import trio
 
-from rmqha.broker.metadata import MetadataService
+from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.visible import wait_visible
 from rmqha.codec.admin_headers import (
     QueryConsumeQueueRequestHeader,

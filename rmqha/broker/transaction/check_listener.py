@@ -12,7 +12,7 @@ import structlog
 from rmqha.broker.acl.asker import Asker
 from rmqha.broker.acl.client_access import ClientAccess
 from rmqha.broker.acl.needed_permissions import to_send
-from rmqha.broker.producer_manager import ProducerManager
+from rmqha.broker.clients.producer_manager import ProducerManager
 from rmqha.broker.transaction.half_message import CHECK_MAX_TIME_TOPIC, real_destination, text_property
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.headers import encode_header

@@ -5,8 +5,8 @@ Source: spec: remoting §2.4; rocketmq-all-4.9.8 SendMessageProcessor.java, Tran
 
 from typing import Final
 
-from rmqha.broker.sent_records import SendRules
-from rmqha.broker.stored_properties import SendRefusedError
+from rmqha.broker.puts.sent_records import SendRules
+from rmqha.broker.puts.stored_properties import SendRefusedError
 from rmqha.broker.transaction.half_message import HALF_TOPIC, QUEUE_ID, half_properties
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.properties import TRAN_MSG, pairs_of
@@ -28,7 +28,7 @@ def half_of(
     queue_id: int,
     properties: bytes,
 ) -> PreparedRecord:
-    """As :func:`~rmqha.broker.sent_records.records_of`, of a message that is to be seen only after a commit.
+    """As :func:`~rmqha.broker.puts.sent_records.records_of`, of a message that is to be seen only after a commit.
 
     Raises:
         SendRefusedError: this broker takes none, or it leaves no room for what is noted of it later.

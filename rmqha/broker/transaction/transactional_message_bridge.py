@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import trio
 
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, QUEUE_ID
 from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.errors import CorruptLogError

@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 import trio
 
-from rmqha.broker.internal_puts import InternalPuts
+from rmqha.broker.puts.internal_puts import InternalPuts
 from rmqha.broker.transaction.check_listener import DefaultTransactionalMessageCheckListener
 from rmqha.broker.transaction.fates import Fates
 from rmqha.broker.transaction.half_message import (

@@ -6,11 +6,11 @@ from typing import Final
 import trio
 
 from rmqha.broker.acl.client_access import ClientAccess
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.internal_puts import InternalPuts
+from rmqha.broker.clients.producer_manager import ProducerManager
 from rmqha.broker.processors.end_transaction_processor import EndTransactionProcessor
-from rmqha.broker.producer_manager import ProducerManager
-from rmqha.broker.put_service import PutMessageService
+from rmqha.broker.puts.internal_puts import InternalPuts
+from rmqha.broker.puts.put_service import PutMessageService
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.transaction.check_listener import DefaultTransactionalMessageCheckListener
 from rmqha.broker.transaction.check_service import TransactionalMessageCheckService
 from rmqha.broker.transaction.rules import TransactionRules

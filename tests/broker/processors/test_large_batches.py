@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from rmqha.broker.processors.send_message_processor import LARGE_BATCHES_MAX, SendMessageProcessor
-from rmqha.broker.put_service import Put, PutCaller
-from rmqha.broker.sent_records import SendRules
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.puts.put_service import Put, PutCaller
+from rmqha.broker.puts.sent_records import SendRules
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.batch import BatchEntry, encode_batch
 from tests.broker.machines import Sender, retry_topics, send_request
 from tests.settings import topic_rules

@@ -7,10 +7,10 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker import broker_controller
-from rmqha.broker.metadata import MetadataService
+from rmqha.broker.clients.producer_manager import ProducerManager
 from rmqha.broker.processors import metadata_processor
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
-from rmqha.broker.producer_manager import ProducerManager
+from rmqha.broker.tables.metadata import MetadataService
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
 from rmqha.remoting.client import RemotingClient

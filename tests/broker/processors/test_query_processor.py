@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 from trio.testing import MockClock
 
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.processors.query_processor import QueryProcessor
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueryConsumerOffsetRequestHeader, ViewMessageRequestHeader, encode_header
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand, decode_frames

@@ -6,10 +6,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.durability import Durability
 from rmqha.broker.processors.send_message_processor import LARGE_BATCHES_MAX, SendMessageProcessor
-from rmqha.broker.put_service import PutMessageService
-from rmqha.broker.sent_records import SendRules
+from rmqha.broker.puts.durability import Durability
+from rmqha.broker.puts.put_service import PutMessageService
+from rmqha.broker.puts.sent_records import SendRules
 from rmqha.codec.batch import BATCH_MESSAGES_MAX, BatchEntry, encode_batch
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.layout import SysFlag, enters_queue

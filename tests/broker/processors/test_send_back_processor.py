@@ -7,8 +7,8 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.subscription_group_manager import SubscriptionGroupConfig
-from rmqha.broker.topic_config import TopicTable
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
+from rmqha.broker.tables.topic_config import TopicTable
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.record.layout import SCHEDULE_TOPIC, total_size_at
 from rmqha.codec.record.message import StoredMessage, decode_message

@@ -14,8 +14,8 @@ from typing import Final
 
 import trio
 
-from rmqha.broker.consumer_manager import ConsumerManager
-from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
+from rmqha.broker.clients.consumer_manager import ConsumerManager
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.group_headers import ConsumerGroupRequestHeader
 from rmqha.codec.headers import encode_header

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from rmqha.broker.put_service import Put
-from rmqha.broker.retry_topics import RETRY_GROUP_TOPIC_PREFIX
-from rmqha.broker.sent_records import Asked, SendRules, born_host_of, records_of
-from rmqha.broker.stored_properties import SendRefusedError, StoredProperties
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.puts.put_service import Put
+from rmqha.broker.puts.sent_records import Asked, SendRules, born_host_of, records_of
+from rmqha.broker.puts.stored_properties import SendRefusedError, StoredProperties
+from rmqha.broker.tables.retry_topics import RETRY_GROUP_TOPIC_PREFIX
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.crc import crc32
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.ends import facts_in

@@ -8,8 +8,8 @@ Source: spec: remoting §2.4, §2.5 (36); rocketmq-all-4.9.8 SendMessageProcesso
 
 from typing import Final, Protocol
 
-from rmqha.broker.topic_config import TopicConfig
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.tables.topic_config import TopicConfig
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 
 RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_GROUP_TOPIC_PREFIX: Final = "%DLQ%"
@@ -20,7 +20,10 @@ _TELLS_MAX_RECONSUME_TIMES_FROM: Final = 121
 
 
 class GroupConfig(Protocol):
-    """What is to be known of a group (:class:`~rmqha.broker.subscription_group_manager.SubscriptionGroupConfig`)."""
+    """What is to be known of a group.
+
+    It is a :class:`~rmqha.broker.tables.subscription_group_manager.SubscriptionGroupConfig`.
+    """
 
     @property
     def retry_queue_nums(self) -> int:
@@ -34,7 +37,7 @@ class GroupConfig(Protocol):
 
 
 class Groups(Protocol):
-    """Which groups there are (:class:`~rmqha.broker.subscription_group_manager.SubscriptionGroupManager`)."""
+    """Which groups there are (:class:`~rmqha.broker.tables.subscription_group_manager.SubscriptionGroupManager`)."""
 
     def find(self, group: str, *, peer: str = "") -> GroupConfig | None:
         """What a group is allowed that a client at ``peer`` consumes in; None if there may be no such group."""

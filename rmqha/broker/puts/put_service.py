@@ -3,7 +3,8 @@
 Every processor that stores messages does so here. What cannot be appended yet is held back: messages to a topic that
 is not saved yet, and those that wait for the log's next segment; both within one account of bytes. Where many clients
 send a little each, what comes in one pass of the event loop is held back till its end, and becomes one append, one
-frame to each slave and one wait. What becomes of what is appended :class:`~rmqha.broker.durability.Durability` tells.
+frame to each slave and one wait. What becomes of what is appended
+:class:`~rmqha.broker.puts.durability.Durability` tells.
 
 Source: spec: commitlog §5; rocketmq-all-4.9.8 CommitLog.java, AllocateMappedFileService.java.
 """
@@ -17,8 +18,8 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import trio
 
-from rmqha.broker.durability import Answer, Durability
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.puts.durability import Answer, Durability
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.broker.transaction.half_message import HALF_TOPIC
 from rmqha.codec.delayed_message import real_topic
 from rmqha.codec.record.encoder import PreparedRecord

@@ -9,8 +9,8 @@ from typing import Final
 
 import trio
 
-from rmqha.broker.client_channel_info import ClientChannelInfo
-from rmqha.broker.heartbeat_room import HeartbeatRoom, text_size
+from rmqha.broker.clients.client_channel_info import ClientChannelInfo
+from rmqha.broker.clients.heartbeat_room import HeartbeatRoom, text_size
 from rmqha.codec import java_json
 from rmqha.codec.heartbeat import ConsumerData, SubscriptionData
 from rmqha.codec.host import host_of

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
-from rmqha.broker.client_channel_info import ClientChannelInfo
-from rmqha.broker.heartbeat_room import HeartbeatRoom, text_size
+from rmqha.broker.clients.client_channel_info import ClientChannelInfo
+from rmqha.broker.clients.heartbeat_room import HeartbeatRoom, text_size
 from rmqha.codec.host import host_of
 from rmqha.remoting.connection import Connection
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from rmqha.broker import options
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.dledger_options import member_options
-from rmqha.broker.dledger_replication import DLedgerReplication
-from rmqha.broker.metadata import MetadataService
+from rmqha.broker.dledger.dledger_options import member_options
+from rmqha.broker.dledger.dledger_replication import DLedgerReplication
+from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig
 from rmqha.dledger.dledger_commit_log import DLedgerCommitLog

@@ -22,7 +22,7 @@ UNSETTLED_MAX: Final = 1024
 
 
 class DelayOffsets:
-    """A :class:`~rmqha.broker.metadata.SavedTable`: level to the first message that is not delivered.
+    """A :class:`~rmqha.broker.tables.metadata.SavedTable`: level to the first message that is not delivered.
 
     Invariant: what is saved or told counts no delivery at or beyond ``settled()``.
     """

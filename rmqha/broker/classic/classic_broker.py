@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from rmqha.broker import options
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.classic_replication import ClassicReplication
-from rmqha.broker.metadata import MetadataService
+from rmqha.broker.classic.classic_replication import ClassicReplication
+from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig
 from rmqha.ha.ha_client import ProbeMaster

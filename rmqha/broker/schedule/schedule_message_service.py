@@ -1,7 +1,7 @@
 """ScheduleMessageService: delivers delayed messages when their time has come. The master alone does.
 
 A delivery counts when it is in the log, and is saved as such when it is settled there
-(:class:`~rmqha.broker.delay_offsets.DelayOffsets`): none is lost, whatever happens, and some may come twice.
+(:class:`~rmqha.broker.schedule.delay_offsets.DelayOffsets`): none is lost, whatever happens, and some may come twice.
 
 Source: spec: remoting §2.4, commitlog §2.7, §2.10; rocketmq-all-4.9.8 ScheduleMessageService.java.
 """
@@ -11,9 +11,9 @@ from typing import Final
 
 import trio
 
-from rmqha.broker.delay_offsets import DelayOffsets
-from rmqha.broker.deliver_delayed_message import DeliverDelayedMessageTask
-from rmqha.broker.internal_puts import InternalPuts
+from rmqha.broker.puts.internal_puts import InternalPuts
+from rmqha.broker.schedule.delay_offsets import DelayOffsets
+from rmqha.broker.schedule.deliver_delayed_message import DeliverDelayedMessageTask
 from rmqha.codec.delayed_message import delay_level2_queue_id
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.store.message_store import DefaultMessageStore

@@ -8,8 +8,8 @@ from typing import Final
 
 import trio
 
-from rmqha.broker.consumer_manager import ConsumerManager
-from rmqha.broker.producer_manager import ProducerManager
+from rmqha.broker.clients.consumer_manager import ConsumerManager
+from rmqha.broker.clients.producer_manager import ProducerManager
 from rmqha.remoting.connection import Connection
 
 CHANNEL_EXPIRED_S: Final = 120.0

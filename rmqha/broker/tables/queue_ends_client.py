@@ -14,8 +14,8 @@ from rmqha.broker.master_link import (
     open_link,
     read_table,
 )
-from rmqha.broker.queue_ends import ENTRIES_MAX, QueueEnds
-from rmqha.broker.topic_config import decode_topics
+from rmqha.broker.tables.queue_ends import ENTRIES_MAX, QueueEnds
+from rmqha.broker.tables.topic_config import decode_topics
 from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (

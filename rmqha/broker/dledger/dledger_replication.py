@@ -15,11 +15,11 @@ from typing import Any, Final
 import structlog
 import trio
 
-from rmqha.broker.dledger_tables import DLedgerTables
-from rmqha.broker.durability import ReplicaPromise
+from rmqha.broker.dledger.dledger_tables import DLedgerTables
 from rmqha.broker.group import ReplicationGroup
-from rmqha.broker.metadata import MetadataService
 from rmqha.broker.name_servers import Identity, NameServers
+from rmqha.broker.puts.durability import ReplicaPromise
+from rmqha.broker.tables.metadata import MetadataService
 from rmqha.codec.route import MASTER_ID
 from rmqha.config import BrokerConfig
 from rmqha.dledger.dledger_commit_log import DLedgerCommitLog
@@ -158,7 +158,7 @@ class DLedgerReplication:
         return self._log.confirmed
 
     def is_slave_ok(self, next_offset: int) -> bool:
-        """See :class:`~rmqha.broker.durability.Acknowledgements`: whether there is a majority, time tells."""
+        """See :class:`~rmqha.broker.puts.durability.Acknowledgements`: whether there is a majority, time tells."""
         del next_offset
         return True
 

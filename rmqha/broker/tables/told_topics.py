@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rmqha.broker.topic_config import TopicConfig
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.tables.topic_config import TopicConfig
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.route import PERM_READ, PERM_WRITE
 from rmqha.config import BrokerConfig
 

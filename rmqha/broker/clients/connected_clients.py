@@ -5,15 +5,15 @@ from collections.abc import Callable
 import trio
 
 from rmqha.broker.acl.client_access import ClientAccess
-from rmqha.broker.consumer_ids_change_listener import ConsumerIdsChangeListener
-from rmqha.broker.consumer_manager import ConsumerManager
+from rmqha.broker.clients.consumer_ids_change_listener import ConsumerIdsChangeListener
+from rmqha.broker.clients.consumer_manager import ConsumerManager
+from rmqha.broker.clients.producer_manager import ProducerManager
 from rmqha.broker.processors.call_consumer_processor import CallConsumerProcessor
 from rmqha.broker.processors.client_list_processor import ClientListProcessor
 from rmqha.broker.processors.client_manage_processor import ClientManageProcessor
 from rmqha.broker.processors.consumer_manage_processor import ConsumerManageProcessor
-from rmqha.broker.producer_manager import ProducerManager
-from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.config import BrokerConfig
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.store.message_store import DefaultMessageStore

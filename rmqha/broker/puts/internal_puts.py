@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import trio
 
-from rmqha.broker.durability import Answer
-from rmqha.broker.put_service import Put, PutMessageService
+from rmqha.broker.puts.durability import Answer
+from rmqha.broker.puts.put_service import Put, PutMessageService
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.usual.sends import Request
 from rmqha.remoting.fence import Fence, Guard
@@ -66,7 +66,7 @@ class InternalPuts:
 
 
 class _Caller:
-    """A :class:`~rmqha.broker.put_service.PutCaller`; to the fence it is a peer like any other.
+    """A :class:`~rmqha.broker.puts.put_service.PutCaller`; to the fence it is a peer like any other.
 
     Invariant: each message has at most one result; when all have one, who waits goes on.
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from rmqha.broker.stored_properties import DelayAsked, SendRefusedError
+from rmqha.broker.puts.stored_properties import DelayAsked, SendRefusedError
 from rmqha.codec.batch import BATCH_MESSAGES_MAX, ENTRY_SIZE_MIN, cut_batch
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.delayed_message import delay_level2_queue_id, waiting_properties

@@ -8,11 +8,11 @@ from typing import Any, Final, Protocol
 import structlog
 import trio
 
-from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.delay_offsets import DelayOffsets
-from rmqha.broker.queue_ends import QueueEnds
-from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
-from rmqha.broker.topic_config_manager import TopicConfigManager
+from rmqha.broker.schedule.delay_offsets import DelayOffsets
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.tables.queue_ends import QueueEnds
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.store.config_files import CONSUMER_OFFSET, DELAY_OFFSET, QUEUE_ENDS, SUBSCRIPTION_GROUP, TOPICS, ConfigFiles
 from rmqha.waiting import DeadlineService

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rmqha.broker.deleted_topics import DELETED_QUEUES_MAX, DeletedTopics
-from rmqha.broker.topic_config import TopicConfig, TopicTable
-from rmqha.broker.topic_shares import TopicShares
+from rmqha.broker.tables.deleted_topics import DELETED_QUEUES_MAX, DeletedTopics
+from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
+from rmqha.broker.tables.topic_shares import TopicShares
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import TABLE_SIZE_MAX, topic_problem
 from rmqha.codec.record.layout import SCHEDULE_TOPIC

@@ -13,12 +13,12 @@ import structlog
 import trio
 
 from rmqha.broker import options
-from rmqha.broker.durability import ReplicaPromise
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
-from rmqha.broker.metadata import MetadataService
 from rmqha.broker.name_servers import FoundMaster, Identity, NameServers
-from rmqha.broker.queue_ends_client import QueueEndsClient, address_behind, not_learned
+from rmqha.broker.puts.durability import ReplicaPromise
+from rmqha.broker.tables.metadata import MetadataService
+from rmqha.broker.tables.queue_ends_client import QueueEndsClient, address_behind, not_learned
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.route import MASTER_ID
 from rmqha.config import BrokerConfig, split_address

@@ -12,8 +12,8 @@ from typing import Final
 import structlog
 import trio
 
-from rmqha.broker.delay_offsets import DelayOffsets
-from rmqha.broker.internal_puts import InternalPuts
+from rmqha.broker.puts.internal_puts import InternalPuts
+from rmqha.broker.schedule.delay_offsets import DelayOffsets
 from rmqha.codec.delayed_message import delay_level2_queue_id, message_timeup
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import SCHEDULE_TOPIC

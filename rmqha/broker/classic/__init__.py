@@ -1,0 +1,1 @@
+"""A broker whose log is replicated by HAService, master or slave."""

@@ -1,0 +1,1 @@
+"""Who is connected, as producer or consumer of which group; and what the members of a group are told and given."""

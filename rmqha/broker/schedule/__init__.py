@@ -1,0 +1,1 @@
+"""Delayed messages: where each level stands, and when its messages go on."""
