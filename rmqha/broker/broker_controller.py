@@ -182,6 +182,7 @@ class BrokerController:
             self.metadata.load()  # first: what was deleted with its topic is not dispatched again
             await self.store.load_in_thread()
             self.is_recovering = False
+            self.offsets.connect(self.store.queues)
             await self._learn_queues()
             async with trio.open_nursery() as storing:
                 await storing.start(self.store.run)

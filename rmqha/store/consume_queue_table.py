@@ -47,6 +47,8 @@ class ConsumeQueueTable:
         """Where queues ended before this log began: of those without a message in it, nothing else may tell."""
         self.on_ends_noted: Callable[[], None] = lambda: None
         """Called when ``known_ends`` has changed."""
+        self.on_begun_again: Callable[[str, int], None] = lambda _topic, _queue_id: None
+        """Called when a queue has begun anew although the log holds earlier messages of it."""
         self.dirty: Final[dict[ConsumeQueue, None]] = {}
         """Those that may have something to flush."""
         self.lost: Final[dict[QueueKey, LostQueue]] = {}
@@ -369,11 +371,13 @@ class ConsumeQueueTable:
         Raises:
             StoreWriteError: its files are not all deleted.
         """
-        key = queue.topic, queue.queue_id
+        key, had_messages = (queue.topic, queue.queue_id), queue.has_messages
         self.note_ends({key: max(self.known_ends.get(key, 0), queue.max_offset_in_queue)})
         while queue.queue.files:
             queue.queue.delete(queue.queue.files[-1])
         self.dirty.pop(queue, None)
+        if had_messages:
+            self.on_begun_again(*key)
         return self._new(*key)
 
     async def delete_expired_files_in_thread(self, phy_min_offset: int, *, pause_s: float) -> int:

@@ -1,5 +1,6 @@
 """Consumer offsets: a commit sets them, forwards or back; only a slave keeps the larger one, of its master's."""
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -100,6 +101,56 @@ async def test_what_the_master_says_is_saved_and_not_again() -> None:
         offsets.dirty = False
         await offsets.merge_from_master(decode_offsets(master.to_json()))
         assert offsets.dirty is is_news
+
+
+class Queues:
+    """One queue that ends at ``end``; a store that has queues that begin anew calls ``on_begun_again``."""
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+        self.on_begun_again: Callable[[str, int], None] = lambda _topic, _queue_id: None
+
+    def range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
+        assert (topic, queue_id) == ("t", 0)
+        return 0, self.end
+
+
+@pytest.mark.parametrize(("end", "expected"), [(5, 2), (10, 10), (12, 10)])
+async def test_where_nothing_is_nobody_has_consumed(end: int, expected: int) -> None:
+    """The queue began anew at the master, where the group went on at its beginning: the slave takes that over."""
+    offsets, master = ConsumerOffsetManager(), ConsumerOffsetManager()
+    offsets.connect(Queues(end))  # type: ignore[arg-type]
+    offsets.commit_offset("g", "t", 0, offset=10)
+    master.commit_offset("g", "t", 0, offset=2)
+    for is_news in (expected != 10, False):
+        offsets.dirty = False
+        await offsets.merge_from_master(decode_offsets(master.to_json()))
+        assert (offsets.query_offset("g", "t", 0), offsets.dirty) == (expected, is_news)
+
+
+async def test_a_queue_that_begins_anew_has_been_consumed_by_nobody() -> None:
+    """The table says so at once: it may have more messages than before when the master is heard of next."""
+    offsets, master, queues = ConsumerOffsetManager(), ConsumerOffsetManager(), Queues(12)
+    offsets.connect(queues)  # type: ignore[arg-type]
+    for topic, queue_id in (("t", 0), ("t", 1), ("tt", 0)):
+        offsets.commit_offset("g", topic, queue_id, offset=10)
+    queues.on_begun_again("t", 0)
+    found = [offsets.query_offset("g", topic, queue_id) for topic, queue_id in (("t", 0), ("t", 1), ("tt", 0))]
+    assert found == [None, 10, 10]
+    master.commit_offset("g", "t", 0, offset=2)
+    await offsets.merge_from_master(decode_offsets(master.to_json()))
+    assert offsets.query_offset("g", "t", 0) == 2
+
+
+async def test_two_that_make_room_at_one_time_forget_each_offset_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqha.broker.tables.consumer_offset_manager.ENTRIES_MAX", 3000)
+    offsets = ConsumerOffsetManager()
+    for number in range(3000):
+        offsets.commit_offset("g", f"t{number // 300}", number % 300, offset=1)
+    async with trio.open_nursery() as nursery:
+        for name in ("a", "b"):
+            nursery.start_soon(offsets.make_room_for, {f"{name}{number}@g": {0: 1} for number in range(2000)})
+    assert sum(map(len, offsets.to_json()["offsetTable"].values())) == 1000
 
 
 async def test_what_came_from_the_master_counts_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

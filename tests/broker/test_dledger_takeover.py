@@ -4,6 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.broker.dledger.dledger_replication import DLedgerReplication
 from rmqha.broker.dledger.dledger_tables import DLedgerTables
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient
@@ -259,12 +260,17 @@ async def never_learn(_tables: DLedgerTables) -> None:
 async def test_or_from_the_others_if_that_one_does_not_answer(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synchronize, asked_for = MasterLink.synchronize, list[str]()
+    """Of one at a time: those of the next would lie over them, and may be older."""
+    synchronize, asked_for, begun = MasterLink.synchronize, list[str](), list[str]()
 
     async def synchronize_with_others(link: MasterLink, address: str) -> None:
         asked_for.append(address)
+        begun.append(address)
+        assert begun == [address]
+        await trio.sleep(0.1)
         if address != asked_for[0]:
             await synchronize(link, address)
+        begun.remove(address)
 
     async with group_of() as group:
         late = (await followers_of(group))[0]
@@ -274,6 +280,34 @@ async def test_or_from_the_others_if_that_one_does_not_answer(
         await group.wait(lambda: late.is_master, limit_s=5)
         assert asked_for[0] == f"{group.addresses[leader.name]}:10911"
         assert queues_of(late, "made") == 7
+
+
+async def test_who_led_and_was_no_master_does_not_have_the_newest(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks again when it leads once more."""
+    asked_for = list[str]()
+
+    async def fails(link: MasterLink, address: str) -> None:
+        del link
+        asked_for.append(address)
+
+    async with group_of() as group:
+        late = (await followers_of(group))[0]
+        leader = await make_topic_without(group, late, monkeypatch)
+        monkeypatch.setattr(MasterLink, "synchronize", fails)
+        monkeypatch.setattr(DLedgerReplication, "_is_ready", lambda *_: False)
+        await hand_over(leader, late)
+        await group.wait(lambda: len(asked_for) > 1)
+        await trio.sleep(10)
+        assert group.masters == []
+        asked_for.clear()
+        await hand_over(late, leader)
+        await group.wait(lambda: leader.replication.facts()["role"] == "LEADER")
+        await hand_over(leader, late)
+        await group.wait(lambda: late.replication.facts()["role"] == "LEADER")
+        await trio.sleep(10)
+        assert f"{group.addresses[leader.name]}:10911" in asked_for
 
 
 async def test_who_has_the_tables_of_one_leader_keeps_them_if_the_next_is_gone_at_once(

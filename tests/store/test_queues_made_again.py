@@ -93,3 +93,16 @@ async def test_each_start_comes_to_the_same_queues(seed: int, autojump_clock: Mo
         assert found.problems == []
         if master.chance.random() < 0.3:
             device.remove("/store/consumequeue")
+
+
+async def test_consumers_are_told_of_a_queue_that_begins_anew(autojump_clock: MockClock) -> None:
+    device, begun = SimDisk(), list[tuple[str, int]]()
+    async with running(device.mount(), is_slave=True) as store:
+        store.queues.on_begun_again = lambda topic, queue_id: begun.append((topic, queue_id))
+        end = 0
+        for queue_offset in (0, 1, 2, 0, 1, 0):
+            record = message(topic="t").pack(queue_offset=queue_offset, physical_offset=end, store_timestamp_ms=5)
+            await feed(store, record)
+            await dispatched(store)
+            end += len(record)
+    assert begun == [("t", 0)] * 2

@@ -274,6 +274,7 @@ class DLedgerReplication:
         if not self._leads or self._state.curr_term != term:
             return
         self._store.role.become(RoleKind.MASTER, term=term)
+        self._tables.note_is_master()
         logger.info(
             "dledger_broker.master",
             term=term,

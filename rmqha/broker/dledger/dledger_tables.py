@@ -86,6 +86,8 @@ class DLedgerTables:
         one, any leader."""
         self._rounds_before = 0
         self._has_led = False
+        self._taking: Final = trio.Lock()
+        """Held by who takes tables over: those of one member, and none of another's over them."""
 
     async def find_broker(self, leader_id: str) -> str:
         """``host:port`` of the broker of the member that leads; asks until it says so."""
@@ -182,12 +184,14 @@ class DLedgerTables:
                 await self._ask_others(self._take_tables, lambda: self._has_tables)
             if not self._has_tables:
                 logger.warning("dledger_tables.not_taken_over", leader=self._followed, next=_NEXT_WITHOUT_TABLES)
-            self._followed = None
         if not self._knows_ends:
             await self._ask_others(self._learn_ends_of, lambda: self._knows_ends)
             if not self._knows_ends:
                 logger.warning("dledger_tables.ends_unknown", next=_NEXT_WITHOUT_ENDS)
-        self._has_led = True
+
+    def note_is_master(self) -> None:
+        """From now on nobody's tables are newer than those of this broker."""
+        self._has_led, self._followed = True, None
 
     async def _ask_others(self, ask: Callable[[str], Awaitable[bool]], is_done: Callable[[], bool]) -> None:
         """Ask all, and again those who did not answer, until it is done; no longer than some seconds."""
@@ -209,7 +213,9 @@ class DLedgerTables:
     async def _take_tables(self, peer: str) -> bool:
         """Whether there is no use in asking it again."""
         if address := await self._ask(peer):
-            await self._link.synchronize(address)
+            async with self._taking:
+                if not self._has_tables:
+                    await self._link.synchronize(address)
         return address == "" or self._has_tables
 
     async def _learn_ends_of(self, peer: str) -> bool:

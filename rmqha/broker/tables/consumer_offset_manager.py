@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from itertools import islice
+from math import inf
 from typing import Any, Final
 
 import trio
@@ -12,6 +13,7 @@ from rmqha.codec.host import host_of
 from rmqha.codec.limits import GROUP_SIZE_MAX, TABLE_SIZE_MAX, topic_problem
 from rmqha.errors import RemoteProtocolError
 from rmqha.shares import Shares
+from rmqha.store.consume_queue_table import ConsumeQueueTable
 
 _INT64: Final = range(-(2**63), 2**63)
 """What a commit may say."""
@@ -38,8 +40,13 @@ class ConsumerOffsetManager:
         self._table: OffsetTable = {}
         self._entries = self._size = 0
         self._entry_shares, self._size_shares = Shares(), Shares()
+        self._queues: ConsumeQueueTable | None = None
         self.dirty = False
         """The table has changed since it was saved."""
+
+    def connect(self, queues: ConsumeQueueTable) -> None:
+        """From now on follow the queues of a store that is loaded: what begins anew is forgotten."""
+        self._queues, queues.on_begun_again = queues, self.forget_queue
 
     def commit_offset(self, group: str, topic: str, queue_id: int, *, offset: int, peer: str = "") -> None:
         """Remember that ``group`` goes on at ``offset``, as the client at ``peer`` says.
@@ -180,8 +187,9 @@ class ConsumerOffsetManager:
         return self._entries + entries > ENTRIES_MAX or self._size + size > TABLE_SIZE_MAX
 
     def _forget(self, key: str, queue_id: int) -> None:
-        queues = self._table[key]
-        del queues[queue_id]
+        queues = self._table.get(key, {})
+        if queues.pop(queue_id, None) is None:  # somebody else was faster, in between two turns
+            return
         self._entries -= 1
         self._size -= _QUEUE_SIZE
         if not queues:
@@ -194,7 +202,8 @@ class ConsumerOffsetManager:
 
         RocketMQ's slave takes the master's value even backwards, so what consumers committed to the slave while
         the master was away is consumed again (#1094; spec: ha §12). The price: a reset to an earlier offset stays
-        with the master it was made on.
+        with the master it was made on. One that lies behind the queue's end is no place that anybody consumed here:
+        the queue began anew on the master, and its word counts.
 
         Raises:
             RemoteProtocolError: there would be more than are kept; the others are taken over.
@@ -220,10 +229,19 @@ class ConsumerOffsetManager:
             elif known is None and offset >= 0:
                 self._put_new(key, queue_id, offset)
                 self.dirty = True
-            elif known is not None and offset > known:
+            elif known is not None and (offset > known or 0 <= offset < known > self._end_of(key, queue_id)):
                 self._table[key][queue_id] = offset
                 self.dirty = True
         return left_out
+
+    def _end_of(self, key: str, queue_id: int) -> float:
+        topic = key.partition(TOPIC_GROUP_SEPARATOR)[0]
+        return inf if self._queues is None else self._queues.range_of(topic, queue_id)[1]
+
+    def forget_queue(self, topic: str, queue_id: int) -> None:
+        """It began anew on the master: where groups were in what it held before says nothing of what it holds now."""
+        for key in [key for key in self._table if key.startswith(topic + TOPIC_GROUP_SEPARATOR)]:
+            self._forget(key, queue_id)
 
     def cut(self, next_offset: Callable[[str, int], int]) -> list[str]:
         """Take back what lies beyond the next message of its queue; returns what was, as ``topic@group/queue``.
