@@ -64,10 +64,12 @@ async def serve(
         stop: begins the end of it.
         is_starting: as :func:`stopped_by_signals` has it.
     """
-    manager = ServiceManager(os.environ)
+    manager, state = ServiceManager(os.environ), READY
 
     def begin_to_stop() -> None:
-        manager.tell(STOPPING)
+        nonlocal state
+        state = STOPPING
+        manager.tell(state)
         stop()
 
     with stopped_by_signals(name, begin_to_stop, is_starting=is_starting):
@@ -75,7 +77,7 @@ async def serve(
             beating.start_soon(manager.beat)
             async with trio.open_nursery() as running:
                 await running.start(run)
-                manager.tell(READY)
+                manager.tell(state)  # who is stopped before it serves is not ready
             beating.cancel_scope.cancel()
 
 

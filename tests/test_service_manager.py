@@ -48,6 +48,21 @@ async def test_a_life_is_told_of(
     assert heard(listener) == [b"READY=1", b"WATCHDOG=1", b"STOPPING=1"]
 
 
+async def test_who_is_stopped_before_it_serves_is_never_ready(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", listener.getsockname())
+
+    async def live(*, task_status: trio.TaskStatus[None]) -> None:
+        os.kill(os.getpid(), 15)
+        await stopping.wait()
+        task_status.started()
+
+    stopping = trio.Event()
+    await process.serve("broker", live, stopping.set)
+    assert heard(listener) == [b"STOPPING=1"] * 2
+
+
 @pytest.mark.parametrize("address", ["", "nowhere", "/no/such/socket", "@nobody-listens-here"])
 def test_where_nobody_listens_nothing_is_lost(address: str) -> None:
     ServiceManager({"NOTIFY_SOCKET": address}).tell(READY)

@@ -32,6 +32,8 @@ def read_deleted(filesystem: fs.FileSystem, path: str) -> Deleted:
             return decode_deleted(java_json.loads(stream.read()).get("deletedTopics"))
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise StoreError(f"{table}, which says what topics are deleted, cannot be read: {error}") from error
     except (RemoteProtocolError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise StoreError(
             f"{table} does not say which topics are deleted: {error!r:.200}; start the broker, which repairs it, or "

@@ -16,6 +16,7 @@ from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.position import Position
 from rmqha.spark.report import ReadReport
 from rmqha.spark.segments import open_filesystem
+from rmqha.spark.selection import is_wanted_topic
 
 logger = logging.getLogger("rmqha.spark")
 
@@ -46,11 +47,17 @@ def plan_tasks(
     """
     if options.on_corrupt is OnCorrupt.STOP:
         splits = tuple(log.splits(begin, end, split_bytes=max(1, end - begin)))
-        return [LogTask(log.uri, splits, without_range(options), log.deleted(options))] if splits else []
+        return [LogTask(log.uri, splits, without_range(options), _deleted(log, begin, options))] if splits else []
     size = max(1, min(split_bytes, math.ceil((end - begin) / tasks_min)))
     groups = _pack(log.splits(begin, end, split_bytes=size), size)
-    deleted = log.deleted(options)
+    deleted = _deleted(log, begin, options)
     return [LogTask(log.uri, group, without_range(options), deleted) for group in groups]
+
+
+def _deleted(log: CommitLog, begin: int, options: ReadOptions) -> Deleted:
+    """What concerns this range and these topics: each task carries it."""
+    deleted = log.deleted(options).items()
+    return {topic: one for topic, one in deleted if one.before > begin and is_wanted_topic(topic, options)}
 
 
 def _pack(splits: Iterable[Split], size: int) -> Iterator[tuple[Split, ...]]:

@@ -2,12 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqha.codec import java_json
 from rmqha.codec.deleted_topic import DeletedTopic
 from rmqha.errors import StoreError
+from rmqha.spark import ReadOptions
+from rmqha.spark.commit_log import open_log
+from rmqha.spark.partitions import plan_tasks
 from tests.spark.logs import LogWriter
 from tests.spark.readers import offsets, split_offsets
 
@@ -74,3 +78,23 @@ def test_a_table_that_nobody_understands_is_an_error(log: LogWriter, text: str) 
 def test_a_table_of_rocketmq_deletes_nothing(log: LogWriter) -> None:
     (log.root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"gone": {}}}))
     assert offsets(log.root) == log.offsets
+
+
+def test_tasks_carry_only_what_concerns_them(log: LogWriter) -> None:
+    found = open_log(str(log.root))
+
+    def carried(begin: int, **options: Any) -> set[str]:
+        (task,) = plan_tasks(found, begin, found.end, options=ReadOptions(**options), split_bytes=1 << 20)
+        return set(task.deleted)
+
+    assert carried(0) == {"gone"}
+    assert carried(0, topics=("kept",)) == set()
+    assert carried(log.offsets[12]) == set()
+
+
+def test_a_table_that_cannot_be_read_is_an_error(log: LogWriter) -> None:
+    table = log.root / "config" / "topics.json"
+    table.unlink()
+    table.mkdir()
+    with pytest.raises(StoreError, match="which says what topics are deleted, cannot be read"):
+        offsets(log.root)

@@ -50,11 +50,11 @@ class ClientAccess:
         if reason := self.why_not(asker, *needs):
             raise AclError(reason)
 
-    def check_client_id(self, client_id: str, asker: Asker) -> None:
+    def check_client_id(self, client_id: str, connection: Connection, asker: Asker) -> None:
         """Raises AclError: a client of another account is connected with this clientId."""
         if self.permissions is None or self.permissions.is_white(asker.host):
             return
-        holder = self._client_ids.find_holder(client_id, asker)
+        holder = self._client_ids.find_holder(client_id, connection, asker)
         if holder is not None:
             raise AclError(
                 f"clientId {client_id[:_SHOWN_SIZE_MAX]} is that of a client at {holder.host} with another account: "
@@ -63,7 +63,7 @@ class ClientAccess:
 
     def claim_client_id(self, client_id: str, connection: Connection, asker: Asker) -> None:
         """A client says that this is its clientId. Raises AclError: it is another account's."""
-        self.check_client_id(client_id, asker)
+        self.check_client_id(client_id, connection, asker)
         if self.permissions is not None:
             self._client_ids.hold(client_id, connection, asker)
 

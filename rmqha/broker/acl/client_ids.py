@@ -22,10 +22,10 @@ class ClientIds:
         """By clientId, in the order in which they came."""
         self._id_of: Final[dict[Connection, str]] = {}
 
-    def find_holder(self, client_id: str, asker: Asker) -> Asker | None:
+    def find_holder(self, client_id: str, connection: Connection, asker: Asker) -> Asker | None:
         """Whose it is, if not the account's that asks. What was said for an account that is gone holds nothing."""
-        for holder in self._holders.get(client_id, {}).values():
-            if holder.access_key == asker.access_key:
+        for one, holder in self._holders.get(client_id, {}).items():
+            if one is connection or holder.access_key == asker.access_key:
                 return None
             if not holder.access_key or self._is_account(holder.access_key):
                 return holder

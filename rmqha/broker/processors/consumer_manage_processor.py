@@ -63,5 +63,5 @@ class ConsumerManageProcessor:
 
     def _asked(self, connection: Connection, request: RemotingCommand) -> LockBatchRequestBody:
         asked = decode_lock_batch(request.body)
-        self._access.check_client_id(asked.client_id, self._access.asker_of(connection, request))
+        self._access.check_client_id(asked.client_id, connection, self._access.asker_of(connection, request))
         return asked

@@ -193,18 +193,24 @@ def test_a_client_id_is_free_when_its_account_or_its_connections_are_gone() -> N
     ids = ClientIds(accounts.__contains__)
     a, b = Asker("a", "1"), Asker("b", "2")
     connections: list[Any] = [object() for _ in range(3)]
+    other: Any = object()
     ids.hold("x", connections[0], a)
     ids.hold("x", connections[1], a)
-    assert (ids.find_holder("x", a), ids.find_holder("x", b), ids.find_holder("y", b)) == (None, a, None)
+    assert (ids.find_holder("x", other, a), ids.find_holder("x", other, b), ids.find_holder("y", other, b)) == (
+        None,
+        a,
+        None,
+    )
     ids.forget(connections[0])
-    assert ids.find_holder("x", b) == a
+    assert ids.find_holder("x", other, b) == a
+    assert ids.find_holder("x", connections[1], b) is None, "what a connection is signed for may change"
     ids.hold("y", connections[1], a)
-    assert ids.find_holder("x", b) is None, "a connection has one at a time"
+    assert ids.find_holder("x", other, b) is None, "a connection has one at a time"
     accounts.remove("a")
-    assert ids.find_holder("y", b) is None
+    assert ids.find_holder("y", other, b) is None
     ids.hold("y", connections[2], b)
     accounts.add("c")
-    assert ids.find_holder("y", Asker("c", "3")) == b
+    assert ids.find_holder("y", other, Asker("c", "3")) == b
     for connection in connections * 2:
         ids.forget(connection)
     assert count_entries(ids) == count_entries(ClientIds(accounts.__contains__))
@@ -214,8 +220,9 @@ def test_a_client_id_of_a_white_address_is_no_accounts() -> None:
     ids = ClientIds({"a"}.__contains__)
     unsigned = Asker("", "10.0.0.1")
     connection: Any = object()
+    other: Any = object()
     ids.hold("x", connection, unsigned)
-    assert ids.find_holder("x", Asker("a", "2")) == unsigned
+    assert ids.find_holder("x", other, Asker("a", "2")) == unsigned
 
 
 @pytest.mark.usefixtures("files_read_here")
