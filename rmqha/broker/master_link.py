@@ -145,8 +145,10 @@ class MasterLink:
             logger.debug("master_link.no_answer", address=address, reason=str(error))
             return False
 
-    async def run(self, address: str, *, begins_at_once: bool = False) -> None:
-        """Keep the tables like those of the master at ``address``, until cancelled.
+    async def run(
+        self, address: str, *, begins_at_once: bool = False, is_apart: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Keep the tables like those of the master at ``address``, until cancelled; but not while ``is_apart``.
 
         RocketMQ's slaves begin after some seconds; a master that has just been elected may be replaced before.
         """
@@ -155,7 +157,8 @@ class MasterLink:
             await self.synchronize(address)
         await trio.sleep(_FIRST_AFTER_S)
         while True:
-            await self.synchronize(address)
+            if not is_apart():
+                await self.synchronize(address)
             await trio.sleep(_INTERVAL_S)
 
     async def synchronize(self, address: str) -> None:

@@ -267,6 +267,11 @@ class HAClient:
             finally:
                 stream.close()
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether the master's log is known not to go on with this one: nothing of the master's belongs to it."""
+        return self._state in _UNFIT_STATES | _FINAL_STATES
+
     def is_far_behind(self) -> bool:
         """Whether the local log lacks a lot of what the master has, and is getting it."""
         return self._connection is not None and self._connection.is_far_behind

@@ -9,16 +9,21 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.master_link import MasterLink
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
+from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.codec import java_json
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.route import PERM_READ
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
 from rmqha.remoting.connection import Connection
 from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.broker.test_deleted_topics import delete_request
 from tests.broker.test_pair import SLAVE
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_net import SimNet
@@ -200,6 +205,81 @@ async def test_a_master_that_begins_empty_learns_from_the_peer_that_gives_it_the
         assert master.store.max_offset > 0
         async with cluster.first.client() as client:
             assert await send(client, "idle") == 3
+
+
+async def lose_the_masters_store(cluster: Cluster) -> None:
+    """Its slave has all of it: a topic that nobody may send to, one that was deleted, and where a group is."""
+    async with cluster.first.broker(**MASTER) as master, cluster.second.broker(**SLAVE):
+        async with cluster.first.client() as client:
+            for topic in ("read", "gone"):
+                for _ in range(3):
+                    await send(client, topic)
+            master.topics.update_topic_config(TopicConfig("read", 3, 3, PERM_READ))
+            answer = await ask(client, delete_request("gone"))
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+        master.offsets.commit_offset("g", "read", 0, offset=2)
+        master.groups.update(SubscriptionGroupConfig("g", retry_max_times=7))
+        await trio.sleep(30)
+    cluster.first.disk = type(cluster.first.disk)(now_ms=WallClock())
+
+
+async def test_a_master_that_begins_empty_has_its_tables_from_the_peer_as_well(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    """What was deleted is not there again, nor may be sent what was forbidden, nor is anything consumed twice."""
+    await lose_the_masters_store(cluster)
+    async with cluster.second.broker(**SLAVE) as slave:
+        async with cluster.first.broker(**MASTER, haPeers="10.0.0.2:10912") as master, cluster.first.client() as client:
+            assert (await ask(client, pull_request(0, topic="gone"))).code == ResponseCode.TOPIC_NOT_EXIST
+            assert await send(client, "gone") == 3
+            await trio.sleep(30)
+            for broker in (master, slave):
+                assert broker.topics.select("read") == TopicConfig("read", 3, 3, PERM_READ)
+                assert broker.offsets.query_offset("g", "read", 0) == 2
+                group = broker.groups.select("g")
+                assert group is not None
+                assert group.retry_max_times == 7
+        async with cluster.first.broker(**MASTER) as master:
+            assert master.topics.select("read") == TopicConfig("read", 3, 3, PERM_READ), "it has saved them"
+
+
+async def code_of_send(client: RemotingClient, topic: str) -> int:
+    return (await ask(client, send_request(b"x", topic=topic))).code
+
+
+async def test_it_begins_with_no_tables_that_are_made_of_the_log(
+    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer is asked again, and no send is taken meanwhile."""
+    await lose_the_masters_store(cluster)
+    learns_from_s, synchronize = trio.current_time() + 15.0, MasterLink.synchronize
+
+    async def synchronize_later(link: MasterLink, address: str) -> None:
+        link.failure = "not yet"
+        if trio.current_time() > learns_from_s:
+            await synchronize(link, address)
+
+    monkeypatch.setattr(MasterLink, "synchronize", synchronize_later)
+    async with (
+        cluster.second.broker(**SLAVE),
+        cluster.first.broker(**MASTER, haPeers="10.0.0.2:10912") as master,
+        cluster.first.client() as client,
+    ):
+        assert await code_of_send(client, "new") == ResponseCode.SERVICE_NOT_AVAILABLE
+        await trio.sleep(20)
+        assert master.topics.select("read") == TopicConfig("read", 3, 3, PERM_READ)
+        assert await code_of_send(client, "new") == ResponseCode.SUCCESS
+
+
+async def test_tables_that_were_not_lost_stay(cluster: Cluster, autojump_clock: MockClock) -> None:
+    """The slave's are some seconds older."""
+    await lose_the_masters_store(cluster)
+    async with cluster.first.broker(**MASTER) as master:
+        master.topics.create_topic_in_send_message_back_method("newer", queue_nums=3)
+        await trio.sleep(10)
+    async with cluster.second.broker(**SLAVE), cluster.first.broker(**MASTER, haPeers="10.0.0.2:10912") as master:
+        assert master.store.max_offset > 0
+        assert master.topics.select("newer") is not None
 
 
 async def test_a_log_does_not_begin_before_it_is_known_where_queues_end(

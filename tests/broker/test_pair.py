@@ -327,6 +327,21 @@ async def test_a_slave_ahead_is_recognised_and_acknowledges_nothing(pair: Pair, 
         assert ha_client_of(slave).info().state.value == "ahead"
 
 
+async def test_a_slave_ahead_keeps_its_own_tables(pair: Pair, autojump_clock: MockClock) -> None:
+    """Its messages are of topics, and were consumed by groups, of which that master knows nothing any more."""
+    await lose_the_masters_tail(pair)
+    async with pair.slave.broker() as slave, pair.master.broker() as master, pair.master.client() as client:
+        for table in (master.topics, slave.topics):
+            table.create_topic_in_send_message_back_method("before", queue_nums=3)
+        await trio.sleep(1)
+        assert ha_client_of(slave).info().state.value == "ahead"
+        await ask(client, send_request(b"new", topic="after"))
+        master.topics.delete_topic_config("before", {}, before=0)
+        await trio.sleep(60)
+        assert ha_client_of(slave).info().state.value == "ahead"
+        assert [slave.topics.select(name) is not None for name in ("before", "after")] == [True, False]
+
+
 async def test_a_returning_master_takes_its_tail_back_before_it_accepts_sends(
     pair: Pair, autojump_clock: MockClock
 ) -> None:

@@ -7,6 +7,7 @@ master's start the catch-up with what only its slaves still hold.
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -135,7 +136,7 @@ class ClassicReplication:
                 refuse_puts=self._store.running_flags.refuse_puts,
                 on_taken=self._store.recover_topic_queue_table,
                 on_open=self._cut_consumer_offsets,
-                before_beginning=self._learn_queue_ends,
+                before_beginning=self._learn_tables,
             ),
         )
 
@@ -225,8 +226,9 @@ class ClassicReplication:
                 if address:
                     self._followed_ends = self._queue_ends_client(address)
                     nursery.start_soon(self._followed_ends.run)
-                if self._master_address:
-                    nursery.start_soon(self.master_link.run, self._master_address)
+                if self._master_address and (client := self.ha_client) is not None:
+                    run = partial(self.master_link.run, is_apart=lambda: client.is_apart)
+                    nursery.start_soon(run, self._master_address)
                 await changed.wait()
                 nursery.cancel_scope.cancel()
 
@@ -240,12 +242,22 @@ class ClassicReplication:
             credentials=self.master_link.credentials,
         )
 
-    async def _learn_queue_ends(self, peer: MasterAddress, there: LogRange) -> None:
-        """Before this log begins like a peer's: afterwards nobody asks any more, and sends come right away."""
-        if not await self._queue_ends_client(address_behind(peer)).learn(before=there.min_offset):
+    async def _learn_tables(self, peer: MasterAddress, there: LogRange) -> None:
+        """Before this log begins like a peer's: afterwards nobody asks any more, and sends come right away.
+
+        Who lost the log has mostly lost the tables as well. What is deleted, forbidden or consumed only they tell, and
+        slaves would take over what is left of them.
+        """
+        address, metadata = address_behind(peer), self._metadata
+        if not await self._queue_ends_client(address).learn(before=there.min_offset):
             raise RemoteProtocolError("it does not say where its queues end (queue_ends.unknown in the log here)")
-        await self._metadata.save()
-        if self._metadata.queue_ends.dirty:
+        if not metadata.had_topics:
+            await self.master_link.synchronize(address)
+            if self.master_link.failure and there.checks_reports:
+                raise RemoteProtocolError("its topics, groups and consumers' offsets could not be taken over")
+            logger.info("master_link.tables_taken_back", address=address, missing=self.master_link.failure or None)
+        await metadata.save()
+        if metadata.queue_ends.dirty or metadata.topics.dirty:
             raise RemoteProtocolError("where its queues end could not be saved (metadata.not_saved in the log here)")
 
     def _cut_consumer_offsets(self) -> None:

@@ -45,6 +45,7 @@ class MetadataService:
         groups: which groups of consumers there are, and what each is allowed.
         delay_offsets: how far delayed messages are delivered.
         queue_ends: where queues end that hold no message.
+        had_topics: whether :meth:`load` found a table of topics, which a broker saves before all others.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class MetadataService:
         self.groups: Final = groups
         self.delay_offsets: Final = delay_offsets
         self.queue_ends: Final = queue_ends
+        self.had_topics = False
         self._interval_s = interval_s
         self._not_saved = ""
         self._deadlines = DeadlineService(topics.saved.deadlines)
@@ -77,7 +79,7 @@ class MetadataService:
 
     def load(self) -> None:
         """Read what was saved; a file that is missing or broken costs nothing that the log does not give back."""
-        self.files.load(TOPICS, self.topics.replace_from_json)
+        self.had_topics = self.files.load(TOPICS, self.topics.replace_from_json) is not None
         self.files.load(CONSUMER_OFFSET, self.offsets.replace_from_json)
         self.files.load(SUBSCRIPTION_GROUP, self.groups.replace_from_json)
         self.files.load(DELAY_OFFSET, self.delay_offsets.replace_from_json)
