@@ -33,6 +33,7 @@ from rmqha.transport import Network
 logger = structlog.get_logger()
 
 _LOOKS_AGAIN_S: Final = 0.5
+_LOOKS_FOR_MASTER_S: Final = 2.0
 _AGAIN_S: Final = 5.0
 _ANSWER_S: Final = 6.0
 _TOPICS_AT_ONCE: Final = 1000
@@ -175,7 +176,9 @@ class NameServers:
             self._on_master(named[0])
 
     async def _wait_for_news(self, client: RemotingClient, told: tuple[Identity, DataVersion]) -> None:
-        with trio.move_on_after(self._config.register_name_server_period_s):
+        looks_for_master = self._config.is_slave and self.master is None
+        period_s = _LOOKS_FOR_MASTER_S if looks_for_master else self._config.register_name_server_period_s
+        with trio.move_on_after(period_s):
             while self._presence() == told and not client.closed:  # noqa: ASYNC110 - of three kinds, which tell nobody
                 await trio.sleep(_LOOKS_AGAIN_S)
 

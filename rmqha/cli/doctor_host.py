@@ -17,6 +17,7 @@ from rmqha.broker.main import max_map_count, with_descriptors
 from rmqha.cli.finding import FAIL, OK, WARN, Finding
 from rmqha.cli.status_text import human_bytes
 from rmqha.config import BrokerConfig
+from rmqha.config.kinds import split_listen_address
 from rmqha.errors import StoreError
 from rmqha.store.os_disk import OsDisk
 
@@ -156,6 +157,8 @@ def check_ports(config: BrokerConfig, *, is_running: bool) -> Findings:
         ports.append((f"listenPort - {_FAST_PORT_DISTANCE}", config.bind_address, fast))
     if not config.enable_dleger_commit_log:
         ports.append(("haListenPort", config.ha_bind_address, config.ha_listen_port))
+    if config.metrics_listen:
+        ports.append(("metricsListen", *split_listen_address(config.metrics_listen)))
     for key, host, port in ports:
         if port == 0:
             continue

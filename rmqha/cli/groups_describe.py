@@ -45,7 +45,9 @@ def describe(
         is_known = group in group_configs(connection)
         return is_known, group_connections(connection, group), consumed(connection, group, topic)
 
-    answers = ask_each(named_brokers(addresses, timeout_s=timeout_s).brokers, ask, timeout_s=timeout_s)
+    answers = ask_each(
+        named_brokers(addresses, timeout_s=timeout_s, may_be_away=True).brokers, ask, timeout_s=timeout_s
+    )
     if not any(is_known or members or queues for _, (is_known, members, queues) in answers.found):
         raise CliError(
             f"group {group} does not exist",

@@ -52,7 +52,9 @@ def list_groups(
             rows.append((group, broker.name, members, *_topics_and_lag(consumed.get(group, []))))
         return rows
 
-    answers = ask_each(named_brokers(addresses, timeout_s=timeout_s).brokers, ask, timeout_s=timeout_s)
+    answers = ask_each(
+        named_brokers(addresses, timeout_s=timeout_s, may_be_away=True).brokers, ask, timeout_s=timeout_s
+    )
     rows = sorted(row for _, of_broker in answers.found for row in of_broker)
     if output == "json":
         for row in rows:

@@ -72,7 +72,9 @@ def get(
             return by_key(connection, topic or "", key, broker_name=broker.name, limit=limit, between_ms=between_ms)
         return by_id(connection, msg_id or "", topic, broker_name=broker.name)
 
-    answers = ask_each(named_brokers(addresses, timeout_s=timeout_s).brokers, ask, timeout_s=timeout_s)
+    answers = ask_each(
+        named_brokers(addresses, timeout_s=timeout_s, may_be_away=True).brokers, ask, timeout_s=timeout_s
+    )
     found = {one.offset_msg_id: one for _, (messages, _) in answers.found for one in messages}
     if not found:
         reasons = "; ".join(f"{broker.name}: {reason}" for broker, (_, reason) in answers.found)

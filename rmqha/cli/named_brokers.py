@@ -60,17 +60,23 @@ class Answers(Generic[T]):
     is_partial: bool
 
 
-def named_brokers(addresses: Sequence[str], *, timeout_s: float) -> NamedBrokers:
-    """Ask each address what it is.
+def named_brokers(addresses: Sequence[str], *, timeout_s: float, may_be_away: bool = False) -> NamedBrokers:
+    """Ask each address what it is. Where nobody answers is a broker, if ``may_be_away``: who asks it next is told.
 
     Raises:
-        UnreachableError: nobody answers at one of them.
+        UnreachableError: nobody answers at one of them, and that may not be.
         CliError: what answers there is neither a broker nor a name server, or knows no broker.
     """
     brokers, name_servers = dict[str, NamedBroker](), list[str]()
     for address in addresses:
-        with BrokerConnection(address, timeout_s=timeout_s) as connection:
-            answer = connection.ask(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+        try:
+            with BrokerConnection(address, timeout_s=timeout_s) as connection:
+                answer = connection.ask(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+        except UnreachableError:
+            if not may_be_away:
+                raise
+            brokers.setdefault(address, NamedBroker(address, address))
+            continue
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             name_servers.append(address)
             for broker in _registered(address, timeout_s=timeout_s):

@@ -5,7 +5,7 @@ import json
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 from rmqha.cli.credentials import client_credentials, sign_in_hint
 from rmqha.cli.errors import CliError, UnreachableError
@@ -93,6 +93,12 @@ class AnswerLog:
             self.unwritten = error.strerror or str(error)
 
 
+_NOTHING_SENT: Final = (
+    "'rmqha status' at this address says whether it is a master; 'rmqha topics describe' shows what may be done with a "
+    "topic, and 'rmqha topics update --perm rw' changes it"
+)
+
+
 async def send_all(plan: Plan, source: AsyncIterator[Iterable[bytes]], log: AnswerLog) -> CliError | None:
     """Send everything; returns why it ended early."""
     async with open_producer(
@@ -104,7 +110,7 @@ async def send_all(plan: Plan, source: AsyncIterator[Iterable[bytes]], log: Answ
         try:
             await producer.queues(plan.topic)
         except NoRouteError as error:
-            return CliError(f"nothing can be sent to {plan.topic}", why=str(error), hint="a slave takes no messages")
+            return CliError(f"nothing can be sent to {plan.topic}", why=str(error), hint=_NOTHING_SENT)
         except MQBrokerError as error:
             hint = sign_in_hint(error.remark, otherwise="it serves, but not this: ask it by 'rmqha status'")
             return CliError(f"nothing can be sent to {plan.topic}", why=str(error), hint=hint)

@@ -52,7 +52,7 @@ def top(
     from rmqha.cli.named_brokers import named_brokers  # noqa: PLC0415 - not for --help
     from rmqha.cli.top_samples import take_samples  # noqa: PLC0415
 
-    brokers = named_brokers(addresses, timeout_s=timeout_s).brokers
+    brokers = named_brokers(addresses, timeout_s=timeout_s, may_be_away=True).brokers
     show = _show_json if output == "json" else _show_screen if sys.stdout.isatty() else _show_lines
     samples: dict[str, Sample] = {}
     number = 0

@@ -167,6 +167,8 @@ class TopicRoutes:
             if data.perm & PERM_WRITE and (master := masters.get(data.broker_name))
             for queue_id in range(min(data.write_queue_nums, queue_nums_max))
         ]
+        if route.queue_datas and not any(data.perm & PERM_WRITE for data in route.queue_datas):
+            raise NoRouteError(f"topic {topic} may not be sent to: its permission is without w")
         if not queues:
             raise NoRouteError(f"no master takes messages for topic {topic} now: is one running?", retryable=True)
         return TopicPublishInfo(queues, trio.current_time())

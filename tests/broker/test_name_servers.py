@@ -223,6 +223,20 @@ async def test_a_slave_finds_its_master_and_follows_the_next_one(net: SimNet, au
             await eventually(lambda: known_at(names).get("t") == {0: "10.0.0.3:10911", 1: "10.0.0.2:10911"})
 
 
+async def test_a_slave_that_was_there_first_finds_its_master_soon(net: SimNet, autojump_clock: MockClock) -> None:
+    """Not after registerNameServerPeriod: 30 s."""
+    machine = NameServerMachine(net)
+    keys = {"namesrvAddr": machine.where}
+    slave, master = Machine(net, "10.0.0.2", keys | {"brokerRole": "SLAVE"}), Machine(net, "10.0.0.1", keys)
+    async with machine.running(), slave.broker() as follower:
+        await trio.sleep(100)
+        async with master.broker(), master.client() as client:
+            await ask(client, send_request(b"one"))
+            with trio.fail_after(6):
+                while not follower.store.max_offset:  # noqa: ASYNC110 - virtual time
+                    await trio.sleep(0.1)
+
+
 class Elsewhere:
     """The connection of a master that stays registered."""
 

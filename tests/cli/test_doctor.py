@@ -106,6 +106,10 @@ def test_ports_that_are_taken_fail_unless_the_broker_runs() -> None:
         found = levels(doctor_host.check_ports(taken, is_running=False))
         assert found[0] == ("fail", f"listenPort 127.0.0.1:{port}: is taken")
         assert levels(doctor_host.check_ports(taken, is_running=True)) == []
+        watched = config(listenPort="0", haListenPort="0", metricsListen=str(port))
+        assert levels(doctor_host.check_ports(watched, is_running=False)) == [
+            ("fail", f"metricsListen 127.0.0.1:{port}: is taken")
+        ]
     elsewhere = config(listenPort="0", haListenPort="29999", brokerIP2="192.0.2.1", allowInsecure="true")
     assert ("fail", "haListenPort 192.0.2.1:29999: is no address of this machine") in levels(
         doctor_host.check_ports(elsewhere, is_running=False)

@@ -61,6 +61,21 @@ def test_brokers_that_cannot_be_reached_are_told_beside_what_others_answer(
         ask_each([NamedBroker(B, "b")], count, timeout_s=1)
 
 
+def test_a_broker_that_is_away_is_named_all_the_same_if_it_may_be(fake_brokers: FakeBrokers) -> None:
+    fake_brokers.answers = {A: {RUNTIME: runtime(broker_name="a")}}
+    assert named_brokers([B, A], timeout_s=1, may_be_away=True).brokers == (NamedBroker(B, B), NamedBroker(A, "a"))
+    with pytest.raises(UnreachableError):
+        named_brokers([A, B], timeout_s=1)
+
+
+def test_topics_of_the_others_are_listed(fake_brokers: FakeBrokers, capsys: pytest.CaptureFixture[str]) -> None:
+    topics = answer({"topicConfigTable": {"orders": {"topicName": "orders"}}})
+    fake_brokers.answers = {A: {RUNTIME: runtime(broker_name="a"), RequestCode.GET_ALL_TOPIC_CONFIG: topics}}
+    code = run(["topics", "list", "--all", "-b", B, "-b", A])
+    out, err = capsys.readouterr()
+    assert (code, "orders" in out, f"the broker at {B} cannot be reached" in err) == (3, True, True), err
+
+
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"table":3}', b"\xff", b'{"table":'])
 def test_an_answer_that_is_none_is_an_error_in_words(fake_brokers: FakeBrokers, body: bytes) -> None:
     fake_brokers.answers = {A: {RUNTIME: answer(body=body)}}

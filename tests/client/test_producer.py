@@ -13,6 +13,7 @@ from trio.testing import MockClock
 
 from rmqha.client import Message, Producer, ProducerOptions, SendResult, SendStatus, open_producer
 from rmqha.codec.codes import RequestCode
+from rmqha.codec.route import PERM_READ
 from rmqha.codec.usual.sends import Request
 from rmqha.errors import (
     MQBrokerError,
@@ -119,6 +120,11 @@ async def test_without_a_route_nothing_is_sent(autojump_clock: MockClock) -> Non
     slave.topics["T"] = 4
     async with running(slave) as (producer, _, _network):
         with pytest.raises(NoRouteError, match="no master"):
+            await producer.send(Message("T", b"x"))
+    readable = FakeBroker()
+    readable.topics["T"], readable.perm = 4, PERM_READ
+    async with running(readable) as (producer, _, _network):
+        with pytest.raises(NoRouteError, match="topic T may not be sent to: its permission is without w"):
             await producer.send(Message("T", b"x"))
     async with running(addresses="10.0.0.1:1;10.0.0.1:2") as (producer, _, _network):
         with pytest.raises(RemotingConnectError) as caught:
