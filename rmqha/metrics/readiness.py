@@ -30,9 +30,20 @@ def why_not_ready(broker: BrokerController) -> list[str]:
     refusal = store.running_flags.refusal() or broker.replication.refusal() or store.refusal()
     if refusal:
         return [f"sends are refused: {refusal}"]
-    promise = broker.replication.promise
-    if promise is not None and not promise.acknowledgements.is_slave_ok(store.max_offset):
+    return _why_unsafe(broker)
+
+
+def _why_unsafe(broker: BrokerController) -> list[str]:
+    """Why a send would be stored, and not be answered SEND_OK."""
+    promise, needed = broker.replication.promise, slaves_needed(broker)
+    if promise is None:
+        return []
+    if not promise.acknowledgements.is_slave_ok(broker.store.max_offset):
         return [_below_threshold(broker)]
+    connections = broker.replication.facts().get("ha", {}).get("connections", [])
+    lags = sorted(one["lag_s"] for one in connections if one["slave_ack_offset"] >= 0)
+    if 0 < needed <= len(lags) and lags[needed - 1] > broker.config.slave_timeout_s:
+        return [f"slaves do not acknowledge within slaveTimeout: the {needed} best lag {lags[needed - 1]:.0f} s"]
     return []
 
 

@@ -133,6 +133,21 @@ async def test_a_master_is_ready_while_a_send_is_answered_send_ok(autojump_clock
         assert value(samples, "rmqha_sends_total", status="SLAVE_NOT_AVAILABLE") == 1
 
 
+async def test_a_master_whose_slave_is_connected_and_silent_is_not_ready(autojump_clock: MockClock) -> None:
+    """It counts as there for 20 s, and its sends are answered FLUSH_SLAVE_TIMEOUT."""
+    pair = watched_pair()
+    async with pair.running() as (master, _), scraped(master, pair.net) as monitoring, pair.master.client() as client:
+        assert await monitoring.readyz() == (200, "ready\n")
+        pair.net.cut("10.0.0.2", "10.0.0.1")
+        assert (await ask(client, send_request(b"x"))).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        await trio.sleep(1)
+        status, text = await monitoring.readyz()
+        assert (status, "slaves do not acknowledge within slaveTimeout" in text) == (503, True)
+        pair.net.heal()
+        await trio.sleep(30)
+        assert await monitoring.readyz() == (200, "ready\n")
+
+
 async def test_a_slave_is_ready_without_its_master_and_not_when_a_person_has_to_decide(
     autojump_clock: MockClock,
 ) -> None:
