@@ -46,6 +46,7 @@ async def test_a_pair_is_watched_while_it_loses_its_slave_and_gets_it_back(pair:
     master, slave = await port_of(pair.master.running), await port_of(pair.slave.running)
     await wait_until(master, "/readyz", lambda reply: reply.status == 200)
     assert (await fetch(slave, "/readyz")).status == 200
+    await wait_until(master, "/metrics", lambda reply: f'rmqha_slave_connected{{slave="{SLAVE}"}} 1.0' in reply.text)
     assert await send(pair.master.address, 20) == {SendStatus.SEND_OK}
     samples = await scrape(master)
     assert value(samples, "rmqha_sends_total", status="SEND_OK") >= 20

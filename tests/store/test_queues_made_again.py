@@ -106,3 +106,28 @@ async def test_consumers_are_told_of_a_queue_that_begins_anew(autojump_clock: Mo
             await dispatched(store)
             end += len(record)
     assert begun == [("t", 0)] * 2
+
+
+async def test_a_queue_that_begins_anew_while_it_is_lost_goes_on_where_it_ends(autojump_clock: MockClock) -> None:
+    """A master would leave out numbers, and its log be refused by the next start."""
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True) as store:
+        end = 0
+        for queue_offset in (0, 1, 2, 3, 4):
+            record = message(topic="t").pack(queue_offset=queue_offset, physical_offset=end, store_timestamp_ms=5)
+            await feed(store, record)
+            end += len(record)
+        await dispatched(store)
+        store.queues.note_missing("/store/consumequeue/t/0", damaged="a file")
+        store.queues.take_out_missing()
+        for queue_offset in (5, 0, 1):
+            record = message(topic="t").pack(queue_offset=queue_offset, physical_offset=end, store_timestamp_ms=5)
+            await feed(store, record)
+            await dispatched(store)
+            end += len(record)
+            if ("t", 0) in store.queues.lost:
+                assert store.queues.range_of("t", 0)[1] == queue_offset + 1
+        await store.recover_topic_queue_table()
+        assert store.next_queue_offset("t", 0) == 2
+        await trio.sleep(60)
+        assert (store.queues.range_of("t", 0), store.running_flags.final_error) == ((0, 2), None)
