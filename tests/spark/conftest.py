@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     pytest.importorskip("pyspark")
-    from rmqha.spark.session import spark_session  # noqa: PLC0415 - an extra
+    from pyspark import SparkContext  # noqa: PLC0415 - an extra
 
+    from rmqha.spark.session import spark_session  # noqa: PLC0415
+
+    if (left_over := SparkContext._active_spark_context) is not None:  # of a replay in this process, for the next one
+        left_over.stop()
     settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
     session = spark_session("rmqha-tests", master="local[2]", settings=settings)
     session.sparkContext.setLogLevel("ERROR")
