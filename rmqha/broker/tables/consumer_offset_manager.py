@@ -176,7 +176,8 @@ class ConsumerOffsetManager:
             size += _QUEUE_SIZE * new + (0 if known else _size_of_key(key))
             if number % _REMOVED_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
-        known_here = ((key, queue_id) for key in reversed([*self._table]) for queue_id in list(self._table.get(key, {})))
+        keys = reversed([*self._table])
+        known_here = ((key, queue_id) for key in keys for queue_id in list(self._table.get(key, {})))
         while self._lacks_room(entries, size) and (piece := list(islice(known_here, _REMOVED_AT_ONCE))):
             for key, queue_id in piece:
                 if queue_id not in table.get(key, {}) and self._lacks_room(entries, size):
