@@ -7,6 +7,7 @@ mean anything: machines differ by a factor of three from day to day.
     scripts/bench_send.py                              all of rmqha's modes
     scripts/bench_send.py --peer rocketmq --rounds 3   like for like, and the durable modes beside it
     scripts/bench_send.py --python pypy3 --warm-up 20  rmqha's brokers run on PyPy, which compiles while it runs
+    scripts/bench_send.py --only written --beside messageIndexEnable=false --beside metricsListen=127.0.0.1:0
     scripts/bench_send.py --dialect java-json,java-binary,other-json --windows 1000 --keys --connections 1,10,100
 
 A master makes as many topics as it is sent to: the first run of a case with many is its warm-up.
@@ -65,11 +66,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--topics", default="1", help="so many, in turn, or several (default %(default)s)")
     parser.add_argument("--keys", action="store_true", help="let KEYS and TAGS be another in each message")
     parser.add_argument("--only", default="", help="only pairs whose name contains this, e.g. async")
+    parser.add_argument(
+        "--beside", action="append", default=[], metavar="KEY=VALUE", help="one more pair, with this in its files, too"
+    )
     parser.add_argument("--dir", default=None, help="where the stores are made, and removed (default: a temporary one)")
     return parser.parse_args()
 
 
-def make_pairs(directory: Path, python: str, peer: str | None) -> list[Pair]:
+def make_pairs(directory: Path, python: str, peer: str | None, beside: list[str]) -> list[Pair]:
     """Make them; a client's next thousand connections may come before the brokers know that its last ones are gone."""
     pairs = [
         make_pair(
@@ -81,6 +85,10 @@ def make_pairs(directory: Path, python: str, peer: str | None) -> list[Pair]:
             ("rmqha sync durable", "SYNC_FLUSH", "durable"),
         )
     ]
+    for setting in beside:
+        key, _, value = setting.partition("=")
+        conf = {"flushDiskType": "ASYNC_FLUSH", "haAck": "written", key: value}
+        pairs.append(make_pair("rmqha", directory / f"rmqha async written {key}", python=python, **conf))
     if peer:
         pairs.append(make_pair(peer, directory / "rocketmq async", flushDiskType="ASYNC_FLUSH"))
         pairs.append(make_pair(peer, directory / "rocketmq sync", flushDiskType="SYNC_FLUSH"))
@@ -141,7 +149,7 @@ async def main() -> None:
     """Start every pair, measure them in turns, print."""
     arguments = parse_arguments()
     with tempfile.TemporaryDirectory(dir=arguments.dir, prefix="rmqha-bench-") as directory:
-        pairs = make_pairs(Path(directory), arguments.python, arguments.peer)
+        pairs = make_pairs(Path(directory), arguments.python, arguments.peer, arguments.beside)
         pairs = [pair for pair in pairs if arguments.only in pair.name]
         with reaping(*(broker for pair in pairs for broker in (pair.master, pair.slave))):
             for pair in pairs:
