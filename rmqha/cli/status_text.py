@@ -19,6 +19,8 @@ def render_status(facts: dict[str, Any], verdict: Verdict) -> str:
     if facts.get("disk_used_percent") is not None:
         ago = f", {facts['disk_looked_s_ago']:.0f} s ago" if "disk_looked_s_ago" in facts else ""
         lines.append(f"  disk     {facts['disk_used_percent']} % used{ago}")
+    if facts.get("hidden_messages"):
+        lines.append(f"  hidden   {_hidden(facts['hidden_messages'])}")
     lines += [f"  replica  {_replica(connection)}" for connection in (facts.get("ha") or {}).get("connections", ())]
     lines += [f"  departed {_departed(gone)}" for gone in (facts.get("ha") or {}).get("departed", ())]
     if facts.get("dledger"):
@@ -31,6 +33,13 @@ def render_status(facts: dict[str, Any], verdict: Verdict) -> str:
 def _offsets(facts: dict[str, Any], names: tuple[str, ...]) -> list[str]:
     shown = ((name, facts.get(f"{name}_offset")) for name in names)
     return [f"{name} {offset:,}" for name, offset in shown if offset is not None]
+
+
+def _hidden(hidden: dict[str, Any]) -> str:
+    named = ", ".join(f"{queue}: {messages:,}" for queue, messages in hidden["queues"].items())
+    more = "" if sum(hidden["queues"].values()) == hidden["messages"] else ", and others"
+    where = "docs/operations.md, 'Messages that no consumer sees'"
+    return f"{hidden['messages']:,} messages in the log, of queues that have begun anew since ({named}{more}): {where}"
 
 
 def _replica(connection: dict[str, Any]) -> str:

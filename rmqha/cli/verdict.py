@@ -7,6 +7,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     min_offset max_offset flushed_offset confirm_offset dispatched_offset
     write_refusal    why sends are refused (write error, disk full), or None; a slave's own role is no reason here
     lost_queues      which consume queues lack files, or have damaged ones, and are built again, in a sentence, or None
+    hidden_messages  messages in the log whose queues have begun anew since: how many, and of ten queues; or None
     index_trouble    why messages that come now are not found by key, in a sentence, or None
     disk_used_percent disk_looked_s_ago
     mapped_file_size_commit_log

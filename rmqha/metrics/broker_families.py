@@ -94,6 +94,13 @@ def log(broker: BrokerController) -> Iterator[Metric]:
     )
 
 
+def hidden(broker: BrokerController) -> Iterator[Metric]:
+    """What consumers do not see any more although the log holds it."""
+    facts = broker.store.hidden_messages()
+    messages = 0 if facts is None else facts["messages"]
+    yield gauge("rmqha_hidden_messages", "In the log, of queues that have begun anew since.", messages)
+
+
 def _index_lag(broker: BrokerController, dispatched: int) -> int:
     store = broker.store
     return max(0, dispatched - store.index.position) if store.options.message_index_enable else 0

@@ -141,10 +141,10 @@ class CommitLogDispatcherBuildConsumeQueue:
         if request.queue_offset == group.next:
             return True
         if request.queue_offset == 0 and (group.units or queue.max_physic_offset <= phy_offset):
-            self._begin_again(group, 0)
+            self._begin_again(group, 0, phy_offset=phy_offset)
             return True
         if not group.units and (not queue.has_units or (not at_start and self._is_gone(queue, request))):
-            self._begin_again(group, request.queue_offset)
+            self._begin_again(group, request.queue_offset, phy_offset=phy_offset)
             return True
         self._misfit = queue
         where = f"queue {queue.topic}/{queue.queue_id} ends at {group.next}, this record is its {request.queue_offset}"
@@ -152,12 +152,13 @@ class CommitLogDispatcherBuildConsumeQueue:
             raise CorruptLogError(phy_offset, f"{where}: units before it are missing{_SEE}")
         raise CorruptLogError(phy_offset, f"{where}: that place belongs to another record{_SEE}")
 
-    def _begin_again(self, group: UnitGroup, begins_at: int) -> None:
+    def _begin_again(self, group: UnitGroup, begins_at: int, *, phy_offset: int) -> None:
         queue = group.queue
         if queue.has_units or group.units:
             facts = {"topic": queue.topic, "queue_id": queue.queue_id, "ended_at": group.next, "begins_at": begins_at}
             hidden = group.next - queue.min_offset_in_queue if queue.has_messages or group.units else 0
             logger.warning("consume_queue.begun_again", **facts, hidden_messages=hidden)
+            self._queues.hidden.note((queue.topic, queue.queue_id), hidden, before=phy_offset)
             queue = group.queue = self._queues.begin_again(queue)
         queue.start_at(begins_at)
         group.next, group.units = begins_at, bytearray()

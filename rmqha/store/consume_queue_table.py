@@ -11,6 +11,8 @@ from rmqha.codec.record.layout import is_legal_topic
 from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.disk import Disk
+from rmqha.store.erasing_note import ErasingNote
+from rmqha.store.hidden_messages import HiddenMessages
 from rmqha.store.lost_queue import LostQueue
 from rmqha.store.mapped_file import LOST_AND_FOUND
 from rmqha.store.open_files import OpenFiles
@@ -68,8 +70,9 @@ class ConsumeQueueTable:
         """Where queues begin whose earlier messages were deleted with their topic; the log may still hold those."""
         self._to_drop: Final[dict[QueueKey, int]] = {}
         """Those of them whose files are to go. No message that is kept lies before that offset of the log."""
-        self._erasing = False
-        """The file that says so is there."""
+        self.hidden: Final = HiddenMessages()
+        """Of queues that have begun anew."""
+        self._erasing: Final = ErasingNote(disk, f"{directory}.erasing")
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self._queues.values())
@@ -83,18 +86,18 @@ class ConsumeQueueTable:
         Raises:
             CorruptLogError: a queue's files do not fit together. Queues can be built again from the log.
         """
-        self._erasing = writable and self._disk.exists(self._erasing_path)
+        in_doubt = writable and self._erasing.look()
         for topic in self._disk.listdir(self.directory):
             if topic == LOST_AND_FOUND:
                 continue
             for name in self._disk.listdir(f"{self.directory}/{topic}"):
                 if name.isascii() and name.isdigit() and is_legal_topic(topic.encode(errors="replace")):
-                    self._load_queue(topic, int(name), writable=writable)
+                    self._load_queue(topic, int(name), writable=writable, in_doubt=in_doubt)
 
-    def _load_queue(self, topic: str, queue_id: int, *, writable: bool) -> None:
+    def _load_queue(self, topic: str, queue_id: int, *, writable: bool, in_doubt: bool) -> None:
         queue = self._new(topic, queue_id)
         try:
-            queue.load(writable=writable, in_doubt=self._erasing)
+            queue.load(writable=writable, in_doubt=in_doubt)
         except CorruptLogError as error:
             raise CorruptLogError(
                 error.offset,
@@ -116,7 +119,7 @@ class ConsumeQueueTable:
             queue_id=queue_id,
             file_size=self._file_size,
             open_files=self._open_files,
-            before_erasing=self._note_erasing,
+            before_erasing=self._erasing.make,
             dirty=self.dirty,
             on_missing=self.note_missing,
         )
@@ -201,6 +204,8 @@ class ConsumeQueueTable:
         """The messages of these queues before those ends are deleted with their topic: dispatch passes them over."""
         self.deleted.update(ends)
         self.changes += 1
+        for key in ends:
+            self.hidden.forget(key)
         self.note_ends({key: max(end, self.known_ends.get(key, 0)) for key, end in ends.items()})
 
     def drop_hidden(self, keys: Iterable[QueueKey], *, before: int) -> None:
@@ -282,20 +287,11 @@ class ConsumeQueueTable:
         for queue in self:
             queue.take_back(phy_offset)
 
-    @property
-    def _erasing_path(self) -> str:
-        return f"{self.directory}.erasing"
-
-    def _note_erasing(self) -> None:
-        if not self._erasing:
-            self._disk.create(self._erasing_path, 0, sparse=True)
-            self._erasing = True
-
     def finish_erasing(self) -> None:
         """Erase what is left of units that were taken back; then all of it is durable. Raises StoreWriteError."""
         for queue in self:
             queue.erase_leftovers()
-        self._note_erased()
+        self._erasing.remove()
 
     async def finish_erasing_in_turns(self) -> None:
         """As :meth:`finish_erasing`, while everybody else goes on. Raises StoreError."""
@@ -303,12 +299,7 @@ class ConsumeQueueTable:
             queue.erase_leftovers()
             if number % _QUEUES_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
-        self._note_erased()
-
-    def _note_erased(self) -> None:
-        if self._erasing:
-            self._disk.unlink(self._erasing_path)
-            self._erasing = False
+        self._erasing.remove()
 
     def correct_min_offset(self, phy_min_offset: int) -> None:
         """Make every queue forget, in memory, the records before ``phy_min_offset``."""

@@ -5,7 +5,7 @@ One object, one life: what was stopped, or cancelled, is opened again with a new
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import trio
@@ -297,6 +297,10 @@ class DefaultMessageStore:
     def reput_from_offset(self) -> int:
         """Everything before is dispatched, and can be seen by consumers."""
         return self.reput.reput_from_offset
+
+    def hidden_messages(self) -> dict[str, Any] | None:
+        """See :meth:`HiddenMessages.facts`."""
+        return self.queues.hidden.facts(log_begins_at=self.min_offset, log_ends_at=self.max_offset)
 
     def confirm(self) -> None:
         """``confirm_offset`` may have moved: dispatch goes on."""

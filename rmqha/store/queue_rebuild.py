@@ -192,7 +192,7 @@ class QueueRebuildService:
         for request in requests:
             group = groups.get((request.topic, request.queue_id))
             if group is not None and enters_queue(request.sys_flag) and not self._is_deleted(request):
-                _add(group, request)
+                self._add(group, request)
                 grown[group] = None
         took_s = trio.current_time() - begun_at
         await write_groups([*grown])
@@ -242,23 +242,25 @@ class QueueRebuildService:
                 for listener in self._queues.on_arrival:
                     listener(*key, group.next)
 
-
-def _add(group: UnitGroup, request: DispatchRequest) -> None:
-    """Add the record's unit; a 0th begins the queue anew. Raises CorruptLogError: units before it are missing."""
-    queue, queue_offset = group.queue, request.queue_offset
-    if queue_offset != group.next:
-        if queue_offset == 0 and queue.has_units:
-            queue.empty()
-        elif (queue_offset and (group.units or queue.queue.files)) or queue_offset < 0:
-            raise CorruptLogError(
-                request.commit_log_offset,
-                f"queue {queue.topic}/{queue.queue_id} ends at {group.next} while it is built again, "
-                f"this record is its {queue_offset}",
-            )
-        queue.start_at(queue_offset)
-        group.next, group.units = queue_offset, bytearray()
-    group.units += UNIT.pack(request.commit_log_offset, request.msg_size, request.tags_code)
-    group.next += 1
+    def _add(self, group: UnitGroup, request: DispatchRequest) -> None:
+        """Add the record's unit; a 0th begins the queue anew. Raises CorruptLogError: units before it are missing."""
+        queue, queue_offset = group.queue, request.queue_offset
+        if queue_offset != group.next:
+            if queue_offset == 0:
+                messages = group.next - queue.min_offset_in_queue
+                self._queues.hidden.note((queue.topic, queue.queue_id), messages, before=request.commit_log_offset)
+                if queue.has_units:
+                    queue.empty()
+            elif group.units or queue.queue.files or queue_offset < 0:
+                raise CorruptLogError(
+                    request.commit_log_offset,
+                    f"queue {queue.topic}/{queue.queue_id} ends at {group.next} while it is built again, "
+                    f"this record is its {queue_offset}",
+                )
+            queue.start_at(queue_offset)
+            group.next, group.units = queue_offset, bytearray()
+        group.units += UNIT.pack(request.commit_log_offset, request.msg_size, request.tags_code)
+        group.next += 1
 
 
 def _names(queues: list[LostQueue]) -> list[str]:

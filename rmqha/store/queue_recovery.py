@@ -8,6 +8,7 @@ Source: spec: commitlog §7.2 (traps), §7.3.
 """
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -45,7 +46,8 @@ def recover_consume_queues(table: ConsumeQueueTable, log: Log, *, rebuild_from: 
     """
     table.cut(log.max_offset)
     table.correct_min_offset(log.min_offset)
-    dispatch_from = min(first_uncovered(table, log), max(rebuild_from, log.min_offset))
+    rebuild_from = max(rebuild_from, log.min_offset)
+    dispatch_from = min(first_uncovered(table, log, rebuild_from=rebuild_from), rebuild_from)
     if dispatch_from < log.max_offset:
         table.take_back(dispatch_from)
     return dispatch_from
@@ -93,10 +95,11 @@ def empty_queues_of(table: ConsumeQueueTable, log: Log) -> bool:
     return True
 
 
-def first_uncovered(table: ConsumeQueueTable, log: Log) -> int:
+def first_uncovered(table: ConsumeQueueTable, log: Log, *, rebuild_from: int = 0) -> int:
     """Where the first extent begins of which some record is in no queue; the log's end if there is none.
 
-    If a queue holds another one's files, all that the log can build again are emptied. Raises StoreWriteError.
+    If a queue holds another one's files, all that the log can build again are emptied. What is hidden before
+    ``rebuild_from`` is counted here: dispatch will not meet it. Raises StoreWriteError.
     """
     extents = log.extents()
     covered, misplaced = [0] * len(extents), list[ConsumeQueue]()
@@ -109,9 +112,12 @@ def first_uncovered(table: ConsumeQueueTable, log: Log) -> int:
         for queue in misplaced:
             queue.empty()
         return log.min_offset
+    comparison = _Comparison(table, log)
     for extent, size_bytes in zip(extents, covered, strict=True):
-        if not (extent.holds_just(size_bytes) or _is_in_queues(log, extent, table)):
+        if not (extent.holds_just(size_bytes) or comparison.finds(extent, rebuild_from)):
+            comparison.note_hidden(min(extent.begin, rebuild_from))
             return extent.begin
+    comparison.note_hidden(rebuild_from)
     return log.max_offset
 
 
@@ -137,31 +143,51 @@ def _phy_offset(queue: ConsumeQueue, index: int) -> int:
     return unit[0]
 
 
-def _is_in_queues(log: Log, extent: Extent, table: ConsumeQueueTable) -> bool:
-    """Whether each record of this extent has its unit, if it is to have one: deleted ones, for instance, have none."""
-    try:
-        beginnings: dict[QueueKey, int] = {}
-        requests = chain.from_iterable(read_pieces(log, extent))
-        return all(_is_in_queue(request, table, log, beginnings=beginnings) for request in requests)
-    except CorruptLogError:
-        return False
+class _Comparison:
+    """Extents of which queues hold less, or more, record by record: deleted ones, for instance, have no unit."""
 
+    def __init__(self, table: ConsumeQueueTable, log: Log) -> None:
+        self._table: Final = table
+        self._log: Final = log
+        self._beginnings: Final[dict[QueueKey, int]] = {}
+        self._hidden: Final[Counter[QueueKey]] = Counter()
 
-def _is_in_queue(
-    request: DispatchRequest, table: ConsumeQueueTable, log: Log, *, beginnings: dict[QueueKey, int]
-) -> bool:
-    if not enters_queue(request.sys_flag):
+    def finds(self, extent: Extent, counted_before: int) -> bool:
+        """Whether each record of this extent has its unit, if it is to have one; those that are hidden are counted."""
+        hidden = Counter[QueueKey]()
+        try:
+            for request in chain.from_iterable(read_pieces(self._log, extent)):
+                if self._is_in_queue(request):
+                    continue
+                key = request.topic, request.queue_id
+                if request.commit_log_offset >= self._beginning_of(key):
+                    return False
+                hidden[key] += request.commit_log_offset < counted_before
+        except CorruptLogError:
+            return False
+        self._hidden.update(hidden)
         return True
-    key = request.topic, request.queue_id
-    if 0 <= request.queue_offset < table.deleted.get(key, 0):
-        return True
-    queue = table.find(*key)
-    unit = None if queue is None else queue.unit(request.queue_offset)
-    if unit is not None and unit[:2] == (request.commit_log_offset, request.msg_size):
-        return True
-    if key not in beginnings:
-        beginnings[key] = beginning_of(queue, log)
-    return request.commit_log_offset < beginnings[key]
+
+    def note_hidden(self, dispatch_from: int) -> None:
+        """Tell the table how many are hidden before that offset, where dispatch goes on, and counts on."""
+        for key, messages in self._hidden.items():
+            self._table.hidden.note(key, messages, before=min(self._beginnings[key], dispatch_from))
+
+    def _beginning_of(self, key: QueueKey) -> int:
+        if key not in self._beginnings:
+            self._beginnings[key] = beginning_of(self._table.find(*key), self._log)
+        return self._beginnings[key]
+
+    def _is_in_queue(self, request: DispatchRequest) -> bool:
+        """Whether it has its unit, or is to have none."""
+        if not enters_queue(request.sys_flag):
+            return True
+        key = request.topic, request.queue_id
+        if 0 <= request.queue_offset < self._table.deleted.get(key, 0):
+            return True
+        queue = self._table.find(*key)
+        unit = None if queue is None else queue.unit(request.queue_offset)
+        return unit is not None and unit[:2] == (request.commit_log_offset, request.msg_size)
 
 
 def _records_of_all(log: Log) -> Iterator[DispatchRequest]:

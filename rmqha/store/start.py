@@ -138,6 +138,7 @@ def _dispatch_rest(reput: ReputMessageService, queues: ConsumeQueueTable, log: L
         reput.begin_at(log.min_offset)  # first: if some queues only can be emptied now, dispatch makes them whole
         if not empty_queues_of(queues, log):
             raise
+        queues.hidden.clear()
         logger.warning("consume_queues.rebuilt", reason=str(error))
         reput.catch_up()
 

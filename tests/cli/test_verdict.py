@@ -41,6 +41,17 @@ def test_the_verdict_follows_from_the_facts(facts: dict[str, Any], level: str, i
     assert bool(verdict.reasons) == (level != "ok")
 
 
+def test_hidden_messages_are_shown_and_are_no_trouble() -> None:
+    """An operator who deleted a topic wants them to be."""
+    facts = slave("transfer", hidden_messages={"messages": 1005, "queues": {"t/0": 1000, "t/1": 5}})
+    verdict = judge(facts)
+    assert verdict.level == "ok"
+    (line,) = [line for line in render_status(facts, verdict).splitlines() if line.startswith("  hidden")]
+    assert "1,005 messages" in line
+    assert "(t/0: 1,000, t/1: 5)" in line
+    assert "'Messages that no consumer sees'" in line
+
+
 def test_a_slave_that_holds_what_it_has_not_flushed_is_not_in_sync() -> None:
     facts = slave("transfer")
     facts["ha_client"]["durable_offset"] = 4

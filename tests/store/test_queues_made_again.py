@@ -23,11 +23,13 @@ class Master:
         self.chance = random.Random(seed)
         self.end = 0
         self.places: dict[str, list[int]] = {topic: [] for topic in TOPICS}
+        self.hidden = dict.fromkeys(TOPICS, 0)
 
     def write(self) -> bytes:
         """The next record, and before it the blank that ends a segment, if it does not fit there."""
         topic = self.chance.choice(TOPICS)
         if self.chance.random() < 0.1:
+            self.hidden[topic] += len(self.places[topic])
             self.places[topic] = []
         data = b""
         if (rest := SEGMENT - self.end % SEGMENT) < 150:
@@ -48,6 +50,12 @@ def places_of(store: DefaultMessageStore) -> dict[str, list[int]]:
     return found
 
 
+def hidden_of(store: DefaultMessageStore) -> dict[str, int]:
+    facts = store.hidden_messages() or {"messages": 0, "queues": {}}
+    assert facts["messages"] == sum(facts["queues"].values())
+    return {topic: facts["queues"].get(f"{topic}/0", 0) for topic in TOPICS}
+
+
 async def feed(store: DefaultMessageStore, data: bytes) -> None:
     start, taken = store.max_offset, 0
     while taken < len(data):
@@ -65,6 +73,7 @@ async def test_a_start_after_a_clean_stop_reads_nothing_again(autojump_clock: Mo
     with capture_logs() as logs:
         async with running(device.mount(), is_slave=True) as store:
             assert places_of(store) == master.places
+            assert hidden_of(store) == master.hidden
     assert not [line for line in logs if line["event"] == "consume_queue.begun_again"]
 
 
@@ -77,6 +86,7 @@ async def test_each_start_comes_to_the_same_queues(seed: int, autojump_clock: Mo
         async with running(device.mount(), is_slave=True, crash=is_crash) as store:
             assert store.running_flags.final_error is None
             assert places_of(store) == {topic: places[:] for topic, places in master.places.items()}
+            assert hidden_of(store) == master.hidden
             for _ in range(4):
                 await feed(store, b"".join(master.write() for _ in range(master.chance.randrange(12))))
                 if master.chance.random() < 0.3:
@@ -85,6 +95,7 @@ async def test_each_start_comes_to_the_same_queues(seed: int, autojump_clock: Mo
                 await trio.sleep(5)
                 assert store.running_flags.final_error is None
                 assert places_of(store) == master.places
+                assert hidden_of(store) == master.hidden
             await store.recover_topic_queue_table()
             assert [store.next_queue_offset(topic, 0) for topic in TOPICS] == [*map(len, master.places.values())]
             await store.flush_now(store.max_offset)
