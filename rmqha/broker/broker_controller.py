@@ -156,7 +156,7 @@ class BrokerController:
             self.access.permissions.on_read = self.holds.end_all
 
     def _on_arrival(self, topic: str, queue_id: int, queue_end: int) -> None:
-        if queue_end > self.store.queues.deleted.get((topic, queue_id), 0):
+        if queue_end > self.store.queues.deleted_end(topic, queue_id):
             self.topics.learn_queue(topic, queue_id)
         self.holds.notify_message_arriving(topic, queue_id, queue_end)
         self._schedule.on_arrival(topic, queue_id)
@@ -239,7 +239,7 @@ class BrokerController:
     async def _learn_queues(self) -> None:
         queues = self.store.queues
         for (topic, queue_id), end in queues.next_offsets().items():
-            if max(queues.range_of(topic, queue_id)[0], queues.deleted.get((topic, queue_id), 0)) < end:
+            if max(queues.range_of(topic, queue_id)[0], queues.deleted_end(topic, queue_id)) < end:
                 self.topics.learn_queue(topic, queue_id)
         if self.role.is_master:
             self.topics.expire_deleted()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rmqha.cli.errors import CliError
 
 if TYPE_CHECKING:
+    from rmqha.codec.deleted_topic import DeletedQueue
     from rmqha.store.consume_queue_table import QueueKey
     from rmqha.store.disk import Disk
 
@@ -69,14 +70,14 @@ def has_queues(path: str) -> bool:
     return (Path(path) / "consumequeue").is_dir()
 
 
-def deleted_queues(disk: "Disk", path: str) -> "dict[QueueKey, int]":
-    """Where queues of the store begin whose earlier messages were deleted with their topic."""
+def deleted_queues(disk: "Disk", path: str) -> "dict[QueueKey, DeletedQueue]":
+    """Which messages of the store's queues were deleted with their topic."""
     from rmqha.broker.tables.topic_config import TopicTable  # noqa: PLC0415
     from rmqha.store.config_files import TOPICS, ConfigFiles  # noqa: PLC0415
 
     saved = ConfigFiles(disk, f"{path}/config").load(TOPICS, TopicTable.from_json)
     deleted = TopicTable.from_json(saved).deleted if saved is not None else {}
-    return {key: end for topic, one in deleted.items() for key, end in one.keys(topic).items()}
+    return {key: queue for topic, one in deleted.items() for key, queue in one.queues(topic).items()}
 
 
 def is_in_use(path: str) -> bool:

@@ -2,11 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rmqha.codec.queue_table import decode_ends, decode_number, decode_topic
 
 _OFFSET_MAX: Final = 2**63 - 1
+
+
+class DeletedQueue(NamedTuple):
+    """Which messages of one queue are deleted."""
+
+    end: int
+    """Only those before this one, in the queue."""
+    before: int
+    """Only those before this offset of the log: another broker may number messages from 0 again behind it."""
+
+    def holds(self, queue_offset: int, phy_offset: int) -> bool:
+        """Whether that message is one of them."""
+        return 0 <= queue_offset < self.end and phy_offset < self.before
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +29,11 @@ class DeletedTopic:
     before: int
     """None of its messages that are deleted lies at or behind this offset of the log."""
     ends: Mapping[int, int]
-    """By queue: no message before this one is there any more."""
+    """By queue: no message before this one is there any more, of those that lie before that offset."""
 
-    def keys(self, topic: str) -> dict[tuple[str, int], int]:
-        """The ends by queue of a store."""
-        return {(topic, queue_id): end for queue_id, end in self.ends.items()}
+    def queues(self, topic: str) -> dict[tuple[str, int], DeletedQueue]:
+        """By topic and queue id, as a store has them."""
+        return {(topic, queue_id): DeletedQueue(end, self.before) for queue_id, end in self.ends.items()}
 
     def to_json(self) -> dict[str, Any]:
         """An entry of ``deletedTopics``."""

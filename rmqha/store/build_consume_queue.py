@@ -105,12 +105,14 @@ class CommitLogDispatcherBuildConsumeQueue:
             key = (topic, queue_id)
             group = groups.get(key)
             if group is None:
-                if 0 <= queue_offset < self._queues.deleted.get(key, 0):
+                if (deleted := self._queues.deleted.get(key)) is not None and deleted.holds(queue_offset, phy_offset):
                     continue
                 if (lost := self._queues.lost.get(key)) is not None:
                     lost.pass_over(queue_offset, ends_at=phy_offset + size)
                     continue
                 group = groups[key] = UnitGroup(self._queues.find_or_create(topic, queue_id))
+                if deleted is not None and queue_offset < deleted.end and not group.queue.has_units:
+                    self._queues.on_begun_again(topic, queue_id)
                 is_repeated = is_repeated or phy_offset < group.queue.max_physic_offset
             if (queue_offset != group.next or is_repeated) and not self._is_acceptable(
                 group, request, at_start=at_start
@@ -156,7 +158,8 @@ class CommitLogDispatcherBuildConsumeQueue:
         queue = group.queue
         if queue.has_units or group.units:
             facts = {"topic": queue.topic, "queue_id": queue.queue_id, "ended_at": group.next, "begins_at": begins_at}
-            hidden = group.next - queue.min_offset_in_queue if queue.has_messages or group.units else 0
+            first = max(queue.min_offset_in_queue, self._queues.deleted_end(queue.topic, queue.queue_id))
+            hidden = max(0, group.next - first) if queue.has_messages or group.units else 0
             logger.warning("consume_queue.begun_again", **facts, hidden_messages=hidden)
             self._queues.hidden.note((queue.topic, queue.queue_id), hidden, before=phy_offset)
             queue = group.queue = self._queues.begin_again(queue)
@@ -169,7 +172,8 @@ class CommitLogDispatcherBuildConsumeQueue:
         Or none that was not deleted with its topic: its files may be there still, and end before what was not visible
         yet when that was deleted.
         """
-        is_first = request.queue_offset == self._queues.deleted.get((queue.topic, queue.queue_id))
+        deleted = self._queues.deleted.get((queue.topic, queue.queue_id))
+        is_first = deleted is not None and request.queue_offset == deleted.end
         is_deleted = is_first and queue.max_offset_in_queue < request.queue_offset
         queue.correct_min_offset(request.commit_log_offset if is_deleted else self._log.min_offset)
         return not queue.has_messages

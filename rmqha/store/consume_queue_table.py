@@ -7,9 +7,11 @@ from typing import Final
 
 import trio
 
+from rmqha.codec.deleted_topic import DeletedQueue
 from rmqha.codec.record.layout import is_legal_topic
 from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.consume_queue import ConsumeQueue
+from rmqha.store.deleted_messages import DeletedMessages
 from rmqha.store.disk import Disk
 from rmqha.store.erasing_note import ErasingNote
 from rmqha.store.hidden_messages import HiddenMessages
@@ -66,8 +68,7 @@ class ConsumeQueueTable:
         """Told where a queue ends now, when consumers may see it."""
         self.on_counted: Final[list[CountListener]] = []
         """Told how much that was, but for what a start dispatches."""
-        self.deleted: Final[dict[QueueKey, int]] = {}
-        """Where queues begin whose earlier messages were deleted with their topic; the log may still hold those."""
+        self.deleted: Final = DeletedMessages()
         self._to_drop: Final[dict[QueueKey, int]] = {}
         """Those of them whose files are to go. No message that is kept lies before that offset of the log."""
         self.hidden: Final = HiddenMessages()
@@ -200,13 +201,17 @@ class ConsumeQueueTable:
                 await trio.lowlevel.checkpoint()
         return found
 
-    def hide(self, ends: Mapping[QueueKey, int]) -> None:
-        """The messages of these queues before those ends are deleted with their topic: dispatch passes them over."""
-        self.deleted.update(ends)
+    def hide(self, queues: Mapping[QueueKey, DeletedQueue]) -> None:
+        """These messages are deleted with their topic: dispatch passes them over."""
+        self.deleted.update(queues)
         self.changes += 1
-        for key in ends:
+        for key in queues:
             self.hidden.forget(key)
-        self.note_ends({key: max(end, self.known_ends.get(key, 0)) for key, end in ends.items()})
+        self.note_ends({key: max(deleted.end, self.known_ends.get(key, 0)) for key, deleted in queues.items()})
+
+    def deleted_end(self, topic: str, queue_id: int) -> int:
+        """See :meth:`DeletedMessages.end_in`."""
+        return self.deleted.end_in(topic, queue_id, self._queues.get((topic, queue_id)))
 
     def drop_hidden(self, keys: Iterable[QueueKey], *, before: int) -> None:
         """Delete the files of queues that hold what is hidden, when nobody writes to them.
@@ -241,7 +246,7 @@ class ConsumeQueueTable:
                 lost.begins_at = max(lost.begins_at, before)
                 continue
             del self._to_drop[key]
-            queue, begins = self._queues.get(key), self.deleted.get(key, 0)
+            queue, begins = self._queues.get(key), self.deleted_end(*key)
             if queue is not None and queue.queue.files and queue.min_offset_in_queue < begins:
                 lost = self._take_out(queue, queue.queue.directory, begins_at=before)
                 lost.is_deleted, lost.first, lost.end = True, begins, max(begins, lost.end)
@@ -317,7 +322,7 @@ class ConsumeQueueTable:
             return lost.first, lost.end
         queue = self._queues.get((topic, queue_id))
         if queue is not None and queue.has_messages:
-            if self.deleted and (begins := self.deleted.get((topic, queue_id), 0)) > queue.min_offset_in_queue:
+            if self.deleted and (begins := self.deleted_end(topic, queue_id)) > queue.min_offset_in_queue:
                 return begins, max(begins, queue.max_offset_in_queue)
             return queue.min_offset_in_queue, queue.max_offset_in_queue
         end = max(self.known_ends.get((topic, queue_id), 0), queue.max_offset_in_queue if queue is not None else 0)

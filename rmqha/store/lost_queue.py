@@ -27,7 +27,7 @@ class LostQueue:
 
     def pass_over(self, queue_offset: int, ends_at: int) -> None:
         """Dispatch has met a record of this queue, and left it to the rebuilding: a 0th begins it anew."""
-        if queue_offset == 0 and not self.is_deleted:
+        if queue_offset == 0:
             self.first, self.end = 0, 1
         self.end = max(self.end, queue_offset + 1)
         self.ends_at = max(self.ends_at, ends_at)

@@ -12,6 +12,7 @@ import structlog
 import trio
 
 from rmqha.codec.consume_queue import UNIT
+from rmqha.codec.deleted_topic import DeletedQueue
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.layout import enters_queue
 from rmqha.errors import CorruptLogError, StoreError, StoreWriteError
@@ -38,8 +39,8 @@ _TRY_AGAIN_S: Final = 1.0
 _SHARE: Final = 4
 """Rebuilding takes one part in this many of the time."""
 
-_Begun = tuple[LostQueue, int]
-"""What was known of a queue when its building began, and where what is deleted of it ended."""
+_Begun = tuple[LostQueue, DeletedQueue | None]
+"""What was known of a queue when its building began, and what is deleted of it."""
 
 
 class QueueRebuildService:
@@ -164,7 +165,7 @@ class QueueRebuildService:
             logger.info("consume_queue.rebuilt", count=len(built), queues=_names(built), took_s=took_s)
 
     def _facts_of(self, key: QueueKey) -> _Begun:
-        return self._queues.lost[key], self._queues.deleted.get(key, 0)
+        return self._queues.lost[key], self._queues.deleted.get(key)
 
     def _leave_out_changed(self, groups: dict[QueueKey, UnitGroup]) -> None:
         """Of these more is deleted, or less, than when their building began, which is to begin again."""
@@ -191,7 +192,7 @@ class QueueRebuildService:
         grown: dict[UnitGroup, None] = {}
         for request in requests:
             group = groups.get((request.topic, request.queue_id))
-            if group is not None and enters_queue(request.sys_flag) and not self._is_deleted(request):
+            if group is not None and enters_queue(request.sys_flag) and not self._queues.deleted.holds(request):
                 self._add(group, request)
                 grown[group] = None
         took_s = trio.current_time() - begun_at
@@ -209,9 +210,6 @@ class QueueRebuildService:
             await trio.lowlevel.checkpoint()
         if groups:
             await trio.sleep(_GATHER_S)
-
-    def _is_deleted(self, request: DispatchRequest) -> bool:
-        return 0 <= request.queue_offset < self._queues.deleted.get((request.topic, request.queue_id), 0)
 
     async def _keep_end(self, group: UnitGroup, lost: LostQueue) -> None:
         """A queue of which the log holds no message is left with fillers up to its end, which nothing else may tell.

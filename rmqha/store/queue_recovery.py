@@ -182,10 +182,9 @@ class _Comparison:
         """Whether it has its unit, or is to have none."""
         if not enters_queue(request.sys_flag):
             return True
-        key = request.topic, request.queue_id
-        if 0 <= request.queue_offset < self._table.deleted.get(key, 0):
+        if self._table.deleted.holds(request):
             return True
-        queue = self._table.find(*key)
+        queue = self._table.find(request.topic, request.queue_id)
         unit = None if queue is None else queue.unit(request.queue_offset)
         return unit is not None and unit[:2] == (request.commit_log_offset, request.msg_size)
 

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rmqha.codec.consume_queue import FILLER_SIZE, UNIT_SIZE
+from rmqha.codec.deleted_topic import DeletedQueue
 from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
 from rmqha.codec.record.layout import SCHEDULE_TOPIC, enters_queue
 from rmqha.codec.record.resync import find_record
@@ -41,12 +42,12 @@ def verify_queues(
     queue_directory: str,
     *,
     goes_on: bool = False,
-    deleted: Mapping[QueueKey, int] | None = None,
+    deleted: Mapping[QueueKey, DeletedQueue] | None = None,
 ) -> QueueVerification:
     """Compare all queues below ``queue_directory`` with the log. Reads only.
 
-    With ``goes_on`` another log follows behind its last segment: units that lead there are passed over. Of ``deleted``
-    queues nothing is expected before these positions.
+    With ``goes_on`` another log follows behind its last segment: units that lead there are passed over. What is
+    ``deleted`` of a queue needs no unit.
 
     Raises:
         StoreReadError: a directory or a file cannot be read.
@@ -108,8 +109,8 @@ def _requests_from(segment: Segment, at: int) -> Generator[DispatchRequest, None
         at = end
 
 
-def _lies_before_its_0th(request: DispatchRequest, queue: ConsumeQueue) -> bool:
-    first = queue.unit(0)
+def _lies_before_its_0th(request: DispatchRequest, queue: ConsumeQueue | None) -> bool:
+    first = None if queue is None else queue.unit(0)
     return first is not None and first[1] != FILLER_SIZE and request.commit_log_offset < first[0]
 
 
@@ -117,7 +118,7 @@ class _Comparison:
     """Records against units, in the order of the log."""
 
     def __init__(
-        self, table: ConsumeQueueTable, directory: str, *, ends_at: int | None, deleted: Mapping[QueueKey, int]
+        self, table: ConsumeQueueTable, directory: str, *, ends_at: int | None, deleted: Mapping[QueueKey, DeletedQueue]
     ) -> None:
         self.found = QueueVerification(queues=sum(queue.has_units for queue in table))
         self._table = table
@@ -136,7 +137,9 @@ class _Comparison:
         key = (request.topic, request.queue_id)
         queue = self._table.find(*key)
         unit = None if queue is None else queue.unit(request.queue_offset)
-        if (unit is None or unit[1] == FILLER_SIZE) and 0 <= request.queue_offset < self._deleted.get(key, 0):
+        deleted = self._deleted.get(key)
+        is_deleted = deleted is not None and deleted.holds(request.queue_offset, request.commit_log_offset)
+        if is_deleted and (unit is None or unit[1] == FILLER_SIZE or _lies_before_its_0th(request, queue)):
             return
         wanted = (request.commit_log_offset, request.msg_size, request.tags_code)
         if unit == wanted or (request.topic == SCHEDULE_TOPIC and unit is not None and unit[:2] == wanted[:2]):
@@ -144,7 +147,7 @@ class _Comparison:
             self._seen[key] += 1
             if request.queue_offset == 0:
                 self._outlived.pop(key, None)
-        elif queue is not None and _lies_before_its_0th(request, queue):
+        elif _lies_before_its_0th(request, queue):
             self._outlived.setdefault(key, request)
         elif unit is None:
             self._lacks(request, key)

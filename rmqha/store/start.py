@@ -198,7 +198,7 @@ def _learn_offsets(
                 for request in requests:
                     if enters_queue(request.sys_flag):
                         key, end = (request.topic, request.queue_id), request.queue_offset + 1
-                        if end > 1 or queues.deleted.get(key, 0):
+                        if end > 1 or queues.deleted.holds(request):
                             end = max(table.get(key, 0), end)  # a deleted one ends behind it
                         table[key] = end
                 yield

@@ -14,7 +14,7 @@ from rmqha.cli.store_place import deleted_queues
 from rmqha.codec import java_json
 from rmqha.codec.admin_headers import CreateTopicRequestHeader, TopicRequestHeader
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.deleted_topic import DeletedTopic, decode_deleted
+from rmqha.codec.deleted_topic import DeletedQueue, DeletedTopic, decode_deleted
 from rmqha.codec.headers import QueryConsumerOffsetRequestHeader, encode_header
 from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
@@ -264,7 +264,7 @@ async def test_a_store_with_a_deleted_topic_is_good(machine: Machine, autojump_c
         await pulled(client, 2)
     disk = machine.disk.mount()
     deleted = deleted_queues(disk, "/store")
-    assert deleted == {("t", 0): 2}
+    assert {key: queue.end for key, queue in deleted.items()} == {("t", 0): 2}
     places = ("/store/commitlog", "/store/consumequeue")
     found = verify_queues(disk, *places, deleted=deleted)
     assert (found.units, found.problems) == (1, [])
@@ -278,7 +278,7 @@ async def test_a_deleted_topic_stays_so_with_the_next_leader(autojump_clock: Moc
         await group.wait_same()
         assert (await asked(master, delete_request())).code == ResponseCode.SUCCESS
         await group.wait(lambda: all(node.running.topics.select("t") is None for node in group.nodes.values()))
-        ends = {key: end for key, end in master.running.store.queues.deleted.items() if key[0] == "t"}
+        ends = {key: queue.end for key, queue in master.running.store.queues.deleted.items() if key[0] == "t"}
         assert sum(ends.values()) == 8
         master.kill()
         await group.wait(lambda: not master.is_master)
@@ -331,11 +331,11 @@ def test_what_the_log_holds_nothing_of_is_forgotten() -> None:
     deleted.connect(queues, log_begins_at=lambda: begins[0])
     deleted.add("a", {0: 5}, before=1000)
     deleted.add("b", {0: 7}, before=2000)
-    assert queues.deleted == {("a", 0): 5, ("b", 0): 7}
+    assert queues.deleted == {("a", 0): DeletedQueue(5, 1000), ("b", 0): DeletedQueue(7, 2000)}
     assert not deleted.expire()
     begins[0] = 1000
     assert deleted.expire()
-    assert queues.deleted == {("b", 0): 7}
+    assert queues.deleted == {("b", 0): DeletedQueue(7, 2000)}
     assert queues.range_of("a", 0) == (5, 5), "where it ends is known all the same"
     assert decode_deleted(java_json.loads(java_json.dumps(deleted.to_json()))["deletedTopics"]) == {
         "b": DeletedTopic(2000, {0: 7})
@@ -365,7 +365,7 @@ def test_what_another_masters_log_holds_no_more_stays_deleted_as_long_as_ours_do
     theirs.expire_deleted()
     for _ in range(2):
         take_over()
-        assert (queues.deleted, list(queues.missing)) == ({("a", 0): 5}, [])
+        assert (queues.deleted, list(queues.missing)) == ({("a", 0): DeletedQueue(5, 1000)}, [])
         theirs.delete_topic_config("b", {}, before=2000)
     restarted = topic_manager()
     restarted.replace_from_json(java_json.loads(java_json.dumps(ours.to_json())))
@@ -386,6 +386,14 @@ def test_a_topic_made_again_can_be_deleted_again(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(RemoteProtocolError, match="at most 4 are remembered"):
         topics.delete_topic_config("b", {0: 1}, before=3000)
     topics.delete_topic_config("c", {}, before=3000)
+
+
+def test_what_is_deleted_again_includes_what_was() -> None:
+    """A master that knew nothing of the first deletion had numbered the queue's messages from 0 since."""
+    deleted = DeletedTopics()
+    deleted.add("a", {0: 5, 1: 9}, before=1000)
+    deleted.add("a", {0: 3}, before=2000)
+    assert deleted.find("a") == DeletedTopic(2000, {0: 5, 1: 9})
 
 
 @pytest.mark.parametrize("value", [[], {"a": {}}, {"a/b": {"before": 0, "queues": {}}}, {"a": {"before": -1}}])

@@ -10,6 +10,7 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.codec import java_json
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.deleted_topic import DeletedQueue
 from rmqha.codec.message_id import decode_message_id
 from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.codec.remoting import RemotingCommand, SerializeType
@@ -112,7 +113,7 @@ async def test_traps_5_and_33_a_slave_that_lacks_what_is_asked_for_has_its_consu
         for _ in range(3):
             await ask(master_client, send_request(b"x"))
         await pulled(client, 2)
-        slave.store.queues.deleted["t", 0] = 2
+        slave.store.queues.deleted["t", 0] = DeletedQueue(2, slave.store.max_offset)
         assert slave.store.get_min_offset_in_queue("t", 0) == 2
         begun_at = trio.current_time()
         answer = await ask(client, pull_request(offset, suspend_ms=15_000))

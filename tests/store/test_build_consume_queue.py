@@ -5,6 +5,7 @@ from typing import cast
 
 import pytest
 
+from rmqha.codec.deleted_topic import DeletedQueue
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.errors import CorruptLogError
 from rmqha.store.build_consume_queue import CommitLogDispatcherBuildConsumeQueue
@@ -36,8 +37,9 @@ class Store:
         self.log = WholeLog()
         self.builder = CommitLogDispatcherBuildConsumeQueue(cast("Log", self.log), self.queues)
 
-    def dispatch(self, *positions: int, at_start: bool = False) -> None:
-        requests = [DispatchRequest(*KEY, 100 * number, 100, 0, 1, number, 0) for number in positions]
+    def dispatch(self, *positions: int, at_start: bool = False, begins_at: int = 0) -> None:
+        """Messages with these numbers, each of 100 bytes; the 0th lies at ``begins_at``."""
+        requests = [DispatchRequest(*KEY, begins_at + 100 * number, 100, 0, 1, number, 0) for number in positions]
         self.builder.plan(requests, at_start=at_start).write_here()
 
 
@@ -45,7 +47,7 @@ def test_what_was_deleted_before_it_was_dispatched_is_no_hole() -> None:
     """The queue ends before it until its files are gone: what came next stopped dispatch, and all sends, for good."""
     store = Store()
     store.dispatch(0, 1)
-    store.queues.hide({KEY: 3})
+    store.queues.hide({KEY: DeletedQueue(3, 300)})
     store.dispatch(2)
     store.dispatch(3, 4)
     assert store.queues.range_of(*KEY) == (3, 5)
@@ -56,9 +58,45 @@ def test_what_was_deleted_before_it_was_dispatched_is_no_hole() -> None:
 def test_a_hole_behind_what_was_deleted_is_one() -> None:
     store = Store()
     store.dispatch(0, 1)
-    store.queues.hide({KEY: 3})
+    store.queues.hide({KEY: DeletedQueue(3, 300)})
     with pytest.raises(CorruptLogError, match="units before it are missing"):
         store.dispatch(4)
+
+
+def test_what_a_master_that_knows_of_no_deletion_numbers_from_0_is_seen_at_once() -> None:
+    """One of RocketMQ's took over. All its messages with numbers below those deleted were passed over."""
+    store = Store()
+    begun = list[tuple[str, int]]()
+    store.queues.on_begun_again = lambda topic, queue_id: begun.append((topic, queue_id))
+    store.queues.hide({KEY: DeletedQueue(3, 1000)})
+    store.dispatch(0, 1, 2)
+    assert store.queues.range_of(*KEY) == (3, 3)
+    store.dispatch(0, 1, begins_at=1000)
+    assert (store.queues.range_of(*KEY), store.queues.deleted_end(*KEY)) == ((0, 2), 0)
+    assert begun == [KEY], "groups had gone on behind what is deleted"
+    store.dispatch(2, 3, begins_at=1000)
+    assert (store.queues.range_of(*KEY), begun) == ((0, 4), [KEY])
+
+
+def test_so_it_is_while_the_files_of_what_was_deleted_are_still_there() -> None:
+    store = Store()
+    store.dispatch(0, 1, 2)
+    store.queues.hide({KEY: DeletedQueue(3, 1000)})
+    store.dispatch(0, begins_at=1000)
+    assert store.queues.range_of(*KEY) == (0, 1)
+    assert store.queues.hidden.facts(log_begins_at=0, log_ends_at=9999) is None, "they are deleted"
+    store.queues.drop_hidden([KEY], before=1000)
+    assert not store.queues.take_out_missing(), "nothing that is deleted is in its files"
+
+
+def test_a_lost_queue_of_a_deleted_topic_may_begin_at_0() -> None:
+    store = Store()
+    store.dispatch(0, 1, 2)
+    store.queues.hide({KEY: DeletedQueue(3, 1000)})
+    store.queues.drop_hidden([KEY], before=1000)
+    assert store.queues.take_out_missing()
+    store.dispatch(0, 1, begins_at=1000)
+    assert store.queues.range_of(*KEY) == (0, 2)
 
 
 class Records:

@@ -4,6 +4,7 @@ from math import inf
 
 import pytest
 
+from rmqha.codec.deleted_topic import DeletedQueue
 from rmqha.codec.record.message import decode_message
 from rmqha.errors import CorruptLogError, StoreError
 from rmqha.replication.role import Role
@@ -159,7 +160,8 @@ def test_where_queues_go_on_is_learned_past_what_is_dispatched(bench: Bench) -> 
 
 def test_a_deleted_queue_does_not_go_on_before_what_was_deleted(bench: Bench) -> None:
     """Though the log holds its first messages, and dispatch has not come to them."""
-    bench.queues.hide({("TopicTest", 0): 15, ("TopicTest", 1): 20})
+    end = bench.log.max_offset
+    bench.queues.hide({("TopicTest", 0): DeletedQueue(15, end), ("TopicTest", 1): DeletedQueue(20, end)})
     bench.dispatch()
     assert next_queue_offsets(bench.log, bench.queues, dispatched=0) == {("TopicTest", 0): 15, ("TopicTest", 1): 20}
 

@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.codec.deleted_topic import DeletedQueue
 from rmqha.codec.record.layout import SysFlag
 from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.consume_queue import ConsumeQueue
@@ -200,7 +201,7 @@ async def test_what_is_deleted_of_a_queue_changes_while_it_is_built(
         put_before = await put_everywhere(store, rounds=3)
         await dispatched(store)
         monkeypatch.setattr(ConsumeQueue, "create_file_in_thread", create_when_told)
-        store.queues.hide({key: 2})
+        store.queues.hide({key: DeletedQueue(2, put_before[0][2])})
         if was == "deleted":
             store.queues.drop_hidden([key], before=put_before[0][2])
         else:
@@ -211,7 +212,7 @@ async def test_what_is_deleted_of_a_queue_changes_while_it_is_built(
         put_meanwhile = await put_everywhere(store, rounds=2)
         await dispatched(store)
         if becomes.startswith("deleted"):
-            store.queues.hide({key: 5})
+            store.queues.hide({key: DeletedQueue(5, store.max_offset)})
             store.queues.drop_hidden([key], before=store.max_offset)
         if becomes.endswith("shown again"):
             store.queues.show_again([key])

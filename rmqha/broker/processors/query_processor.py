@@ -87,7 +87,7 @@ class QueryProcessor:
         header = decode_header(QueryConsumerOffsetRequestHeader, request)
         offset = self._offsets.query_offset(header.consumer_group, header.topic, header.queue_id)
         if offset is None or offset < 0:
-            begins_at = self._store.queues.deleted.get((header.topic, header.queue_id), 0)
+            begins_at = self._store.queues.deleted_end(header.topic, header.queue_id)
             is_whole = self._store.get_min_offset_in_queue(header.topic, header.queue_id) <= begins_at
             offset = begins_at if is_whole else None
         if offset is None:

@@ -55,7 +55,9 @@ class DeletedTopics:
         """
         self._unsaved[topic] = number
         known = self._table.get(topic)
-        self._hide(topic, DeletedTopic(before, {**(known.ends if known else {}), **ends}))
+        former = known.ends if known else {}
+        queues = {queue_id: max(former.get(queue_id, 0), ends.get(queue_id, 0)) for queue_id in former.keys() | ends}
+        self._hide(topic, DeletedTopic(before, queues))
 
     def _count(self, topic: str, deleted: DeletedTopic | None, sign: int) -> None:
         if deleted is not None:
@@ -67,7 +69,7 @@ class DeletedTopics:
         self._count(topic, deleted, +1)
         self._table[topic] = deleted
         if self._queues is not None:
-            self._queues.hide(deleted.keys(topic))
+            self._queues.hide(deleted.queues(topic))
 
     def note_saved(self, number: int) -> None:
         """All deletions up to this number are saved: no crash takes them back."""
@@ -79,7 +81,7 @@ class DeletedTopics:
         """Delete its consume queues: it is saved that they are, or need not be."""
         deleted = self._table.get(topic)
         if deleted is not None and self._queues is not None:
-            self._queues.drop_hidden(deleted.keys(topic), before=deleted.before)
+            self._queues.drop_hidden(deleted.queues(topic), before=deleted.before)
 
     def drop_all(self) -> None:
         """As :meth:`drop`, of all topics: the process before may have come no further than to save it."""
@@ -95,7 +97,7 @@ class DeletedTopics:
             self._count(topic, deleted, -1)
             self.forgotten_before = max(self.forgotten_before, deleted.before)
             if self._queues is not None:
-                self._queues.forget_hidden(deleted.keys(topic))
+                self._queues.forget_hidden(deleted.queues(topic))
         return bool(gone)
 
     def replace(self, table: Mapping[str, DeletedTopic], *, forgotten_before: int = 0) -> None:
@@ -120,7 +122,7 @@ class DeletedTopics:
         if not is_gone and deleted.before <= self.forgotten_before:
             self._hide(topic, deleted)
         elif self._queues is not None:
-            (self._queues.forget_hidden if is_gone else self._queues.show_again)(deleted.keys(topic))
+            (self._queues.forget_hidden if is_gone else self._queues.show_again)(deleted.queues(topic))
 
     def to_json(self) -> dict[str, Any]:
         """The members ``deletedTopics`` and ``deletedBefore``, where there is anything to tell."""
