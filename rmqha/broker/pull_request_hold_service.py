@@ -29,6 +29,8 @@ SUSPEND_S_MAX: Final = 60.0
 AT_ONCE_MAX: Final = 64
 """So many go on in one turn of the event loop: some milliseconds' work."""
 _TURN_S: Final = 0.001
+_BEYOND_ALL: Final = 1 << 64
+"""No queue ends there."""
 
 Retry = Callable[[bool], None]
 """``retry(arrived)``: called once; False when the holding time is over."""
@@ -132,10 +134,12 @@ class PullRequestHoldService:
     def notify_message_arriving(self, topic: str, queue_id: int, queue_end: int) -> None:
         """The queue now ends at ``queue_end``: pulls that waited for that go on, or all if it has begun anew."""
         end = self._ends.get((topic, queue_id))
-        if end is not None:
-            if queue_end < end.value:
-                end.cut(queue_end)
-            self._advance(end, queue_end)
+        if end is None:
+            return
+        if queue_end < end.value:  # all who wait have seen more than it has now
+            self._ends[topic, queue_id] = Watermark(queue_end)
+            queue_end = _BEYOND_ALL
+        self._advance(end, queue_end)
 
     def _advance(self, end: Watermark, queue_end: int) -> None:
         end.advance(queue_end, at_most=AT_ONCE_MAX)

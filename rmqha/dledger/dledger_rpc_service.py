@@ -39,6 +39,7 @@ from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse
 from rmqha.dledger.push_wire import decode_push, decode_push_answer, encode_push, encode_push_answer
 from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing, VoteRequest, VoteResponse, VoteResult
 from rmqha.errors import RemoteProtocolError
+from rmqha.log_limit import LogLimit
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 
@@ -172,6 +173,7 @@ class DLedgerRpcService:
         """To each other member, by its id."""
         self._strangers: Final = set[str]()
         """The peers that take this member for none of theirs."""
+        self._lines: Final = LogLimit()
         self.answers: Final = Answers()
         """To appends and pushes; who says what becomes of them sends them."""
 
@@ -251,7 +253,7 @@ class DLedgerRpcService:
         elif peer not in self._strangers:
             self._strangers.add(peer)
             text = "compare the group's name, the peers and the ids that both were given"
-            logger.warning("dledger_peer.unknown_there", peer=peer, code=code, next=text)
+            self._lines.log(logger.warning, "dledger_peer.unknown_there", peer=peer, code=code, next=text)
 
     def push(self, peer: str, request: PushEntryRequest, on_answer: Callable[[PushEntryResponse], None]) -> None:
         """Replicate; nothing is heard of a push without an answer."""

@@ -35,7 +35,16 @@ class WatchedBroker:
         if not self._is_serving:
             return
         parts = broker_families
-        for told in (parts.puts, parts.pulls, parts.log, parts.hidden, parts.disks, parts.clients, replication, runtime):
+        for told in (
+            parts.puts,
+            parts.pulls,
+            parts.log,
+            parts.hidden,
+            parts.disks,
+            parts.clients,
+            replication,
+            runtime,
+        ):
             yield partial(told, self._broker)
         yield self._topics.families
         yield lambda: [broker_families.refused_peers(self._broker, metrics=self._port.refused)]

@@ -37,6 +37,7 @@ class AnswersInTurns:
         request: RemotingCommand,
         make: Callable[[], Awaitable[RemotingCommand | None]],
         *,
+        prepare: Callable[[], Awaitable[None]] | None = None,
         settle: Callable[[], Awaitable[RemotingCommand]] | None = None,
         keeps_request: bool = False,
     ) -> None:
@@ -46,6 +47,7 @@ class AnswersInTurns:
             connection: that of the client.
             request: from it.
             make: makes the answer; None: it has sent it itself, or ``settle`` is to make it.
+            prepare: awaited before its turn. It may take a while, and keeps nobody from a turn.
             settle: awaited when ``make`` has ended, and makes the answer. For what waits for a disk or a peer: it may
                 take seconds, and keeps nobody from a turn.
             keeps_request: ``make`` needs the request's body: it stays on the account of what is in flight.
@@ -55,7 +57,7 @@ class AnswersInTurns:
             return
         self._count(connection, 1)
         kept = request if keeps_request else connection.let_go(request)
-        connection.start_soon(self._answer, connection, kept, make, settle)
+        connection.start_soon(self._answer, connection, kept, prepare, make, settle)
 
     def _problem(self, connection: Connection) -> str:
         """Why nothing more is taken from this client now; empty if something is."""
@@ -76,12 +78,15 @@ class AnswersInTurns:
         self,
         connection: Connection,
         request: RemotingCommand,
+        prepare: Callable[[], Awaitable[None]] | None,
         make: Callable[[], Awaitable[RemotingCommand | None]],
         settle: Callable[[], Awaitable[RemotingCommand]] | None,
     ) -> None:
         try:
             with connection.fenced(request):
                 await connection.wait_taken()  # before its turn: who takes nothing keeps nobody else waiting
+                if prepare is not None:
+                    await prepare()
                 async with self._turns.turn(host_of(connection.peer)):
                     response = await make()
                 if settle is not None:

@@ -12,6 +12,7 @@ import trio
 
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.errors import CorruptLogError, StoreError
+from rmqha.replication.watermark import Watermark
 from rmqha.store.commit_log_dispatcher import CommitLogDispatcher, Plan
 from rmqha.store.log import Log
 from rmqha.store.passing import may_pass
@@ -60,12 +61,17 @@ class ReputMessageService:
         self._is_far_behind: Callable[[], bool] = lambda: False
         self.reput_from_offset = 0
         """Where dispatch goes on."""
+        self.dispatched: Final = Watermark()
+        """The same, for those who wait until they see more."""
         self.dispatched_timestamp_ms = 0
         """Store time of the last record dispatched; 0 if there is none."""
 
     def begin_at(self, offset: int) -> None:
         """Every record before ``offset`` is dispatched, says who opens the store: go on there."""
         self.reput_from_offset = offset
+        if offset < self.dispatched.value:
+            self.dispatched.cut(offset)
+        self.dispatched.advance(offset)
 
     def hurry_while(self, is_awaited: Callable[[], bool]) -> None:
         """Gather nothing while somebody waits for what is dispatched next."""
@@ -187,3 +193,4 @@ class ReputMessageService:
         self._log.note_records(this.end, this.store_timestamp_ms)
         for plan in this.plans:
             plan.announce()
+        self.dispatched.advance(this.end)

@@ -8,6 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rmqha.broker import pull_request_hold_service
 from rmqha.broker.pull_request_hold_service import AT_ONCE_MAX, PullRequestHoldService
+from rmqha.replication.watermark import Waiter
 
 
 async def test_a_held_pull_goes_on_when_its_message_arrives(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
@@ -65,6 +66,36 @@ async def test_a_queue_that_begins_anew_has_its_pulls_go_on(autojump_clock: Mock
     holds.suspend_pull_request("t", 0, offset=1, queue_end=1, deadline=15.0, retry=outcome.append)
     holds.notify_message_arriving("t", 0, 2)
     assert outcome == [True, True]
+
+
+async def test_a_queue_that_begins_anew_lets_its_pulls_go_on_in_turns(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """All of them went on in one step of the event loop; those that are held meanwhile wait for the new queue."""
+    holds = PullRequestHoldService()
+    nursery.start_soon(holds.run)
+    outcome: list[bool] = []
+    for _ in range(10 * AT_ONCE_MAX):
+        holds.suspend_pull_request("t", 0, offset=9, queue_end=9, deadline=15.0, retry=outcome.append)
+    ended = list[int]()
+    finished = Waiter.finish
+
+    def count(waiter: Waiter, *, reached: bool, value: int) -> None:
+        ended.append(1)
+        finished(waiter, reached=reached, value=value)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Waiter, "finish", count)
+        holds.notify_message_arriving("t", 0, 1)
+    assert (len(ended), outcome) == (AT_ONCE_MAX, [True] * AT_ONCE_MAX)
+    holds.suspend_pull_request(
+        "t", 0, offset=1, queue_end=1, deadline=15.0, retry=lambda _arrived: outcome.append(False)
+    )
+    await trio.sleep(1)
+    assert (outcome, holds.held) == ([True] * 10 * AT_ONCE_MAX, 1)
+    holds.notify_message_arriving("t", 0, 2)
+    assert outcome[-1] is False
+    nursery.cancel_scope.cancel()
 
 
 async def test_stopping_lets_every_held_pull_go(nursery: trio.Nursery, mock_clock: MockClock) -> None:

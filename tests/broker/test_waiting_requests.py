@@ -125,6 +125,24 @@ async def test_no_host_takes_the_places_of_all_that_wait_for_answers(monkeypatch
     assert {code for client in clients for code in client.codes} == {ResponseCode.SYSTEM_BUSY}
 
 
+async def test_who_waits_until_messages_can_be_seen_keeps_nobody_from_a_turn(autojump_clock: MockClock) -> None:
+    """While a disk hung each of them waited for half a second, one behind the other."""
+    machine, begun_at = Machine(SimNet(), "10.0.0.1"), 0.0
+    async with machine.broker() as broker, machine.client() as client:
+        await ask(client, send_request(b"x"))
+        begun_at = trio.current_time()
+        machine.disk.faults.hung_until = begun_at + 60
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(codes_of_answers, machine, send_request(b"y"))
+            await trio.sleep(0.1)
+            assert broker.store.reput_from_offset < broker.store.max_offset
+            asked = RequestCode.GET_TOPIC_STATS_INFO
+            codes = await codes_of_answers(machine, *(RemotingCommand(asked, ext_fields=FIELDS) for _ in range(16)))
+            assert (codes, trio.current_time() - begun_at < 0.8) == ({ResponseCode.SUCCESS: 16}, True)
+            machine.disk.faults.hung_until = 0
+            nursery.cancel_scope.cancel()
+
+
 async def make_nothing() -> RemotingCommand:
     return RemotingCommand(0)
 

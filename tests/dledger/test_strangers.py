@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
 import structlog
@@ -9,9 +10,23 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.codec.dledger_wire import Base, encode
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.dledger_rpc_service import DLedgerProtocolHandler, DLedgerRpcService
+from rmqha.dledger.peer_connection import PeerConnection
 from rmqha.dledger.server_options import ServerOptions
+from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing
 from tests.dledger.servers import ServerGroup
+
+
+class AnsweringPeer:
+    """A connection to a peer that answers each request at once."""
+
+    def __init__(self, answers: list[bytes]) -> None:
+        self._answers = iter(answers)
+
+    def ask(self, _code: int, _body: bytes, on_answer: Callable[[bytes | None], None]) -> None:
+        on_answer(next(self._answers))
 
 
 def with_three_peers(options: ServerOptions, name: str) -> ServerOptions:
@@ -46,3 +61,16 @@ async def test_who_is_unknown_to_the_others_says_so_once(
     assert {line["peer"] for line in told if line["code"] == code} >= {"n0", "n1", "n2"}
     assert len(told) <= 6
     assert group.members["n3"].running.leader_id is None
+
+
+async def test_a_peer_that_knows_us_and_then_does_not_cannot_fill_the_log(autojump_clock: MockClock) -> None:
+    """It is said once, and again when it has answered well meanwhile."""
+    codes = [DLedgerResponseCode.UNKNOWN_MEMBER, DLedgerResponseCode.SUCCESS] * 500
+    connection = AnsweringPeer([encode(HeartBeatResponse(code), Base(code=code)) for code in codes])
+    service = DLedgerRpcService(group="g", self_id="n0", handler=cast("DLedgerProtocolHandler", None))
+    service.connections["n1"] = cast("PeerConnection", connection)
+    structlog.configure(wrapper_class=structlog.BoundLogger)
+    with capture_logs() as logs:
+        for _ in codes:
+            service.ask(Outgoing("n1", 1, HeartBeatRequest("n0", 1)), lambda _answer: None)
+    assert len(logs) == 20

@@ -5,8 +5,10 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.codec.deleted_topic import DeletedQueue
 from rmqha.store import queue_rebuild, segment_reader
 from rmqha.store.consume_queue_table import QueueKey
+from rmqha.store.lost_queue import LostQueue
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.queue_rebuild import QueueRebuildService
 from rmqha.store.unit_group import UnitGroup, write_groups
@@ -37,7 +39,7 @@ async def test_many_lost_queues_are_built_again_in_short_steps(
     """20,000 were put aside in one step of seconds, and each round of reading looked at all of them."""
     looked_at, written, find_facts = 0, list[int](), QueueRebuildService._facts_of
 
-    def facts_of(self: QueueRebuildService, key: QueueKey) -> tuple[object, int]:
+    def facts_of(self: QueueRebuildService, key: QueueKey) -> tuple[LostQueue, DeletedQueue | None]:
         nonlocal looked_at
         looked_at += 1
         return find_facts(self, key)

@@ -65,6 +65,7 @@ class ConsumeAdminProcessor:
         self._broker_name: Final = broker_name
         self._address: Final = address
         self._answers: Final = answers
+        self._visible: Final = partial(wait_visible, store)
         self._lines: Final = LogLimit()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
@@ -80,10 +81,9 @@ class ConsumeAdminProcessor:
     def get_consume_stats(self, connection: Connection, request: RemotingCommand) -> None:
         """208: where each queue ends that is read, and where the group is in it."""
         header = decode_header(GetConsumeStatsRequestHeader, request)
-        self._answers.answer(connection, request, partial(self._consume_stats, header))
+        self._answers.answer(connection, request, partial(self._consume_stats, header), prepare=self._visible)
 
     async def _consume_stats(self, header: GetConsumeStatsRequestHeader) -> RemotingCommand:
-        await wait_visible(self._store)
         group = header.consumer_group
         topics = [header.topic] if header.topic else await self._offsets.topics_of_in_turns(group)
         table: dict[str, dict[str, int]] = {}
@@ -117,10 +117,9 @@ class ConsumeAdminProcessor:
     def get_broker_consume_stats(self, connection: Connection, request: RemotingCommand) -> None:
         """317: the same of all groups."""
         header = decode_header(GetConsumeStatsInBrokerHeader, request)
-        self._answers.answer(connection, request, partial(self._broker_consume_stats, header))
+        self._answers.answer(connection, request, partial(self._broker_consume_stats, header), prepare=self._visible)
 
     async def _broker_consume_stats(self, header: GetConsumeStatsInBrokerHeader) -> RemotingCommand:
-        await wait_visible(self._store)
         by_group: list[dict[str, Any]] = []
         total_diff = entries = 0
         for group, topics in (await self._offsets.topics_by_group_in_turns()).items():

@@ -49,6 +49,7 @@ class TopicStatsProcessor:
         self._offsets: Final = metadata.offsets
         self._broker_name: Final = broker_name
         self._answers: Final = answers
+        self._visible: Final = partial(wait_visible, store)
         self._now_ms: Final = now_ms
 
     def register(self, dispatcher: RequestDispatcher) -> None:
@@ -60,10 +61,9 @@ class TopicStatsProcessor:
     def get_topic_stats_info(self, connection: Connection, request: RemotingCommand) -> None:
         """202: where each queue that is written begins and ends, and when its last message was stored."""
         topic = decode_header(TopicRequestHeader, request).topic
-        self._answers.answer(connection, request, partial(self._topic_stats, topic))
+        self._answers.answer(connection, request, partial(self._topic_stats, topic), prepare=self._visible)
 
     async def _topic_stats(self, topic: str) -> RemotingCommand:
-        await wait_visible(self._store)
         table: dict[str, dict[str, int]] = {}
         for queue_id in self._queues_of(topic):
             await pause(queue_id)
@@ -76,10 +76,9 @@ class TopicStatsProcessor:
     def query_consume_time_span(self, connection: Connection, request: RemotingCommand) -> None:
         """303: from when to when the messages of each queue are, and up to when a group has consumed them."""
         header = decode_header(QueryConsumeTimeSpanRequestHeader, request)
-        self._answers.answer(connection, request, partial(self._time_spans, header))
+        self._answers.answer(connection, request, partial(self._time_spans, header), prepare=self._visible)
 
     async def _time_spans(self, header: QueryConsumeTimeSpanRequestHeader) -> RemotingCommand:
-        await wait_visible(self._store)
         spans: list[dict[str, Any]] = []
         for queue_id in self._queues_of(header.topic):
             await pause(queue_id)
@@ -113,10 +112,9 @@ class TopicStatsProcessor:
     def query_consume_queue(self, connection: Connection, request: RemotingCommand) -> None:
         """321: the units of a queue."""
         header = decode_header(QueryConsumeQueueRequestHeader, request)
-        self._answers.answer(connection, request, partial(self._units, header))
+        self._answers.answer(connection, request, partial(self._units, header), prepare=self._visible)
 
     async def _units(self, header: QueryConsumeQueueRequestHeader) -> RemotingCommand:
-        await wait_visible(self._store)
         queue = self._store.queues.find(header.topic, header.queue_id)
         if queue is None:
             remark = f"{header.queue_id}@{header.topic:.200} is not exist!"
