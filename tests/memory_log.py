@@ -1,12 +1,12 @@
 """Fakes for replication: a log in memory, made of real records, and how to make records."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle, islice
 
 import trio
 
 from rmqha.codec.record.encoder import prepare
-from rmqha.codec.record.layout import encode_blank
+from rmqha.codec.record.layout import FIXED_SIZE_V4, encode_blank
 from rmqha.errors import StoreWriteError
 from rmqha.memory import BytesLike
 from rmqha.replication.watermark import Watermark
@@ -32,6 +32,14 @@ def records(bodies: Sequence[bytes], *, file_size: int = 4096, start: int = 0, b
             one = record(start + len(log), body)
         log += one
     return bytes(log)
+
+
+def forged(at: int, *inner: Callable[[int], bytes]) -> bytes:
+    """A record at ``at`` whose body is put together of what is made for the very places where it will lie."""
+    body = bytearray()
+    for make in inner:
+        body += make(at + FIXED_SIZE_V4 + len(body))
+    return record(at, bytes(body))
 
 
 class MemoryFile:

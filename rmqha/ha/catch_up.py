@@ -118,7 +118,7 @@ class PeerAsker:
         options = self._options
         if there is not None and self._log.min_offset == self._log.max_offset:
             await self._before_beginning(peer, there)
-        start = choose_start_at(self._log, there, overlap_size=options.overlap_size)
+        start = await choose_start_at(self._log, there, overlap_size=options.overlap_size)
         stream = await self._connect(peer)
         try:
             connection = SlaveConnection(
@@ -145,7 +145,7 @@ class PeerAsker:
         if there is not None and there.max_offset <= max(there.min_offset, log.min_offset):
             return PeerAnswer(PeerState.SETTLED)  # they have nothing in common to compare
         limit = log.max_offset if there is None else there.max_offset
-        start = tail_below(log, limit, overlap_size=options.overlap_size) or StreamStart(0)
+        start = await tail_below(log, limit, overlap_size=options.overlap_size) or StreamStart(0)
         stream = await self._connect(peer)
         try:
             receiver = ComparingReceiver(log, stream, start=start, options=options)

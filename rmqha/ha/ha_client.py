@@ -70,14 +70,14 @@ def trust_anybody(_master: GroupMember) -> str:
     return ""
 
 
-def choose_start_at(log: ReplicatedLog, master: LogRange | None, *, overlap_size: int) -> StreamStart:
+async def choose_start_at(log: ReplicatedLog, master: LogRange | None, *, overlap_size: int) -> StreamStart:
     """Where to begin a stream that continues ``log``.
 
     Raises:
         UnfitMasterError: the master is shorter, or begins later.
         CorruptLogError: the local log does not end with a whole record.
     """
-    start = choose_start(own_tail(log, overlap_size=overlap_size), master)
+    start = choose_start(await own_tail(log, overlap_size=overlap_size), master)
     match start:
         case StreamStart():
             return start
@@ -197,7 +197,7 @@ class HAClient:
         master = await self._ask(self._probe_master(address))
         self._check_group(master)
         try:
-            start = choose_start_at(self._log, master, overlap_size=options.overlap_size)
+            start = await choose_start_at(self._log, master, overlap_size=options.overlap_size)
         except UnfitMasterError:
             if master is not None and master.checks_reports:
                 await self._show_up(address)

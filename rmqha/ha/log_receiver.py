@@ -1,7 +1,7 @@
 """LogReceiver: takes a master's stream into the local log, checked and in order. Shared by HAClient and catch-up."""
 
 from math import inf
-from typing import Final
+from typing import Final, cast
 
 import trio
 
@@ -14,17 +14,19 @@ from rmqha.transport import Stream
 from rmqha.waiting import wait_overdue
 
 
-def own_tail(log: ReplicatedLog, *, overlap_size: int) -> StreamStart | None:
+async def own_tail(log: ReplicatedLog, *, overlap_size: int) -> StreamStart | None:
     """The end of the local log and where to ask for an overlap; None if the log is empty.
 
     Raises:
         CorruptLogError: the log does not end with a whole record; it needs recovery first.
     """
-    return tail_below(log, log.max_offset, overlap_size=overlap_size)
+    return await tail_below(log, log.max_offset, overlap_size=overlap_size)
 
 
-def tail_below(log: ReplicatedLog, limit: int, *, overlap_size: int) -> StreamStart | None:
+async def tail_below(log: ReplicatedLog, limit: int, *, overlap_size: int) -> StreamStart | None:
     """The end of the local log as if it ended at ``limit``, even inside a record; None if nothing is below that.
+
+    Clients decide what lies in bodies, and so how long the search takes: everybody else goes on meanwhile.
 
     Raises:
         CorruptLogError: the log does not end with a whole record, or no record leads to ``limit``.
@@ -35,7 +37,13 @@ def tail_below(log: ReplicatedLog, limit: int, *, overlap_size: int) -> StreamSt
     file_offset = (end - 1) // log.file_size * log.file_size
     view = log.view_range(file_offset, end - file_offset)
     is_whole = end == log.max_offset
-    return find_overlap(view, file_offset, file_size=log.file_size, overlap_size=overlap_size, is_whole=is_whole)
+    search = find_overlap(view, file_offset, file_size=log.file_size, overlap_size=overlap_size, is_whole=is_whole)
+    while True:
+        try:
+            next(search)
+        except StopIteration as found:
+            return cast("StreamStart", found.value)
+        await trio.lowlevel.checkpoint()
 
 
 def first_difference(here: bytes, there: bytes) -> int:

@@ -5,17 +5,28 @@ for a piece that is here already, and comparing it byte for byte, finds that out
 (spec: ha §9, §10, §15 row 4).
 """
 
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from rmqha.codec.record.layout import BLANK_SIZE_MIN, FIRST_BYTE_OF_A_LOG, MESSAGE_MAGIC
+from rmqha.codec.record.layout import (
+    BLANK_SIZE_MIN,
+    FIRST_BYTE_OF_A_LOG,
+    MESSAGE_MAGIC,
+    PHYSICAL_OFFSET_AT,
+    RECORD_SIZE_MIN,
+)
 from rmqha.codec.record.scan import Stop, scan_records
 from rmqha.errors import CorruptLogError
 from rmqha.replication.master_session import LogRange
 
 _MAGIC_BYTES: Final = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)
 _MAGIC_AT: Final = 4
-_WINDOW: Final = 1024 * 1024
+_RECORD_SIZE_MAX: Final = 16 * 1024 * 1024
+"""No record reaches it: the top byte of its size is zero."""
+_SEARCHED_AT_ONCE: Final = 64 * 1024
+_FOLLOWED_AT_ONCE: Final = 500
+"""Either takes some milliseconds at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +96,14 @@ def _start_of_history(master: LogRange | None) -> StreamStart:
 
 def find_overlap(
     view: memoryview, file_offset: int, *, file_size: int, overlap_size: int, is_whole: bool = True
-) -> StreamStart:
+) -> Generator[None, None, StreamStart]:
     """Find the start of a whole record about ``overlap_size`` before the end of the log, in its last file.
 
     A record names its own physical offset, so a place that holds the magic code, claims exactly this offset, and
-    from which whole records lead exactly to the end of the log is the start of one.
+    from which whole records lead exactly to the end of the log is the start of one; or of bytes in a body that somebody
+    has made to look like one, from which the logs are compared just as well. A blank in a body is another matter, as
+    nothing is compared behind one: so of all places that lead to a blank, as far back as a record may reach, that one
+    counts which leads the furthest. It is the log's, which has no body behind it.
 
     Args:
         view: what is written of the last file that holds anything; not empty.
@@ -98,38 +112,102 @@ def find_overlap(
         overlap_size: how much to compare at least, if the file holds as much.
         is_whole: ``view`` ends with a whole record; otherwise it may end inside one.
 
+    Yields:
+        In each of its steps, which take some milliseconds; what is found is returned.
+
     Raises:
         CorruptLogError: the local log does not end with a whole record; it needs recovery first.
     """
-    highest = max(len(view) - overlap_size, 0)
-    while highest > 0:
-        lowest = max(highest - _WINDOW, 0)
-        window = bytes(view[lowest : highest + _MAGIC_AT + len(_MAGIC_BYTES)])
-        at = window.rfind(_MAGIC_BYTES)
-        while at >= 0:
-            start = lowest + at - _MAGIC_AT
-            found = _lead_to_end(view, start, file_offset, file_size, is_whole) if 0 < start <= highest else None
-            if found is not None:
-                return found
-            at = window.rfind(_MAGIC_BYTES, 0, at + len(_MAGIC_BYTES) - 1)
-        highest = lowest
-    whole_file = _lead_to_end(view, 0, file_offset, file_size, is_whole)
-    if whole_file is None:
+    ends = {Stop.END} if is_whole else {Stop.END, Stop.INCOMPLETE}
+    chains = _Chains(view, file_offset, file_size)
+    highest = high = max(len(view) - overlap_size, 0)
+    found: tuple[int, _Led] | None = None
+    while found is None or highest - high < _RECORD_SIZE_MAX:
+        low = max(high - _SEARCHED_AT_ONCE, 0)
+        for start in _places(view, low, high, file_offset):
+            led = yield from chains.follow(start)
+            if led.stop in ends:
+                return _start_at(start, len(view), len(view), len(view), view=view, file_offset=file_offset)
+            if led.stop is Stop.BLANK and (found is None or led.end > found[1].end):
+                found = start, led
+        if low == 0:
+            break
+        high = low
+        yield
+    if found is None:
         raise CorruptLogError(file_offset + len(view), "the log does not end with a whole record: it needs recovery")
-    return whole_file
+    (start, led), end = found, len(view)
+    comparable_end = min(led.end + BLANK_SIZE_MIN, end)
+    boundary = end if end == file_size else led.end
+    return _start_at(start, end, comparable_end, boundary, view=view, file_offset=file_offset)
 
 
-def _lead_to_end(view: memoryview, start: int, file_offset: int, file_size: int, is_whole: bool) -> StreamStart | None:
-    """The stream start at position ``start`` if whole records lead from there to the end of ``view``."""
-    end = len(view)
-    scan = scan_records(view, start, end, phy_offset_base=file_offset, file_end=file_size)
-    if scan.stop is Stop.END or (scan.stop is Stop.INCOMPLETE and not is_whole):
-        comparable_end = boundary = end
-    elif scan.stop is Stop.BLANK:
-        comparable_end = min(scan.end + BLANK_SIZE_MIN, end)
-        boundary = end if end == file_size else scan.end
-    else:
-        return None
+def _places(view: memoryview, low: int, high: int, file_offset: int) -> Iterator[int]:
+    """Where records claim to begin from ``high`` down to ``low``, the start of the file among them."""
+    window = bytes(view[low : high + _MAGIC_AT + len(_MAGIC_BYTES)])
+    at = window.rfind(_MAGIC_BYTES)
+    while at >= _MAGIC_AT:
+        start = low + at - _MAGIC_AT
+        claimed = view[start + PHYSICAL_OFFSET_AT : start + PHYSICAL_OFFSET_AT + 8]
+        if start and int.from_bytes(claimed, "big") == file_offset + start:
+            yield start
+        at = window.rfind(_MAGIC_BYTES, 0, at + len(_MAGIC_BYTES) - 1)
+    if low == 0:
+        yield 0
+
+
+class _Led(NamedTuple):
+    """Whole records lead to position ``end``, and there the walk stops."""
+
+    end: int
+    stop: Stop
+
+
+class _Chains:
+    """Where whole records lead: each is looked at once, however many places lead to it.
+
+    Their CRCs are not checked, as their bytes are compared with another log's anyway.
+    """
+
+    def __init__(self, view: memoryview, file_offset: int, file_size: int) -> None:
+        self._view: Final = view
+        self._file_offset: Final = file_offset
+        self._file_size: Final = file_size
+        self._known: Final[dict[int, _Led]] = {}
+
+    def follow(self, start: int) -> Generator[None, None, _Led]:
+        """Where the record at ``start`` leads, and those behind it."""
+        passed, at = list[int](), start
+        while (led := self._known.get(at)) is None:
+            scan = scan_records(
+                self._view,
+                at,
+                self._end_of_one(at),
+                phy_offset_base=self._file_offset,
+                file_end=self._file_size,
+                check_crc=False,
+            )
+            if not scan.records:
+                led = self._known[at] = _Led(at, scan.stop)
+                break
+            passed.append(at)
+            at = scan.end
+            if len(passed) % _FOLLOWED_AT_ONCE == 0:
+                yield
+        self._known.update(dict.fromkeys(passed, led))
+        return led
+
+    def _end_of_one(self, at: int) -> int:
+        """Where the record that may begin at ``at`` ends; the view's end if it does not say so."""
+        size = int.from_bytes(self._view[at : at + _MAGIC_AT], "big")
+        end = at + size
+        return end if size >= RECORD_SIZE_MIN and end <= len(self._view) else len(self._view)
+
+
+def _start_at(
+    start: int, end: int, comparable_end: int, boundary: int, *, view: memoryview, file_offset: int
+) -> StreamStart:
+    """The stream start for these positions in ``view``."""
     # A report of 0 says "nothing here", and gets what the master thinks best: ask from 1 for an overlap from 0.
     prefix = bytes(view[:1]) if file_offset + start == 0 else b""
     return StreamStart(

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.choices import HaAck
-from rmqha.codec.record.layout import encode_blank
+from rmqha.codec.record.layout import FIXED_SIZE_V4, encode_blank
 from rmqha.codec.transfer import encode_frame_header
 from rmqha.errors import CorruptLogError
 from rmqha.ha.ha_client import HAClient, MasterAddress
@@ -20,7 +20,7 @@ from rmqha.replication.group import GroupMember
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
 from tests.ha.harness import FILE, RawMaster, settle, start_master, start_slave, until
-from tests.memory_log import MemoryLog, record, records
+from tests.memory_log import MemoryLog, forged, record, records
 from tests.settings import ha_client_options
 
 DATA = records([bytes([i]) * (i * 31 % 900) for i in range(40)])
@@ -408,7 +408,28 @@ async def test_an_own_log_that_needs_recovery_stops_the_client(
     assert client.info().state is ClientState.FAILED
     assert "needs recovery" in client.info().last_error
     with pytest.raises(CorruptLogError):
-        own_tail(MemoryLog.holding(DATA[:1000]), overlap_size=10)
+        await own_tail(MemoryLog.holding(DATA[:1000]), overlap_size=10)
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_a_client_writes_into_a_body_neither_ends_acknowledgements_nor_the_comparison(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """A record and a blank in a body, for the place where they came to lie: the rest of the file was taken for one."""
+    network = MemoryNetwork()
+    first = record(0, b"first")
+    trap = forged(len(first), lambda at: record(at, b""), lambda at: encode_blank(FILE - at % FILE))
+    inside = trap[FIXED_SIZE_V4:-4]
+    log, another = (first + record(len(first), inside + rest) for rest in (b"x" * 300, b"y" * 300))
+    master = MemoryLog.holding(log)
+    service, options = await start_master(nursery, network, master), ha_client_options(overlap_size=320)
+    same = start_slave(nursery, network, MemoryLog.holding(log), service.port, options=options)
+    other = start_slave(nursery, network, MemoryLog.holding(another), service.port, options=options)
+    await settle()
+    master.extend(record(len(log), b"new"))
+    await settle()
+    assert (same.info().state, same.info().reported_offset) == (ClientState.TRANSFER, master.max_offset)
+    assert other.info().state is ClientState.DIVERGED
     nursery.cancel_scope.cancel()
 
 
@@ -430,8 +451,8 @@ def test_the_first_difference(a: bytes, b: bytes, at: int) -> None:
     assert first_difference(a, b) == at
 
 
-def test_an_empty_log_has_no_tail() -> None:
-    assert own_tail(MemoryLog(start=2 * FILE), overlap_size=10) is None
+async def test_an_empty_log_has_no_tail() -> None:
+    assert await own_tail(MemoryLog(start=2 * FILE), overlap_size=10) is None
 
 
 async def test_a_frame_that_ends_where_no_report_reaches_is_refused(
