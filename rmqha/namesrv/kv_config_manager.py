@@ -7,23 +7,34 @@ Source: rocketmq-all-4.9.8 KVConfigManager.java, KVConfigSerializeWrapper.java.
 
 from typing import Any, Final
 
+import structlog
 import trio
 
-from rmqha.errors import RemoteProtocolError
+from rmqha.errors import RemoteProtocolError, StoreReadError, StoreWriteError
+from rmqha.replication.watermark import Watermark
 from rmqha.shares import Room
 from rmqha.store.config_files import ConfigFiles
+
+logger = structlog.get_logger()
 
 KV_CONFIG: Final = "kvConfig.json"
 NAMESPACE_ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 SIZE_MAX: Final = 4 * 1024 * 1024
 """Bytes, more or less: the file is written anew at each change."""
 _ENTRY_SIZE: Final = 64
+_TRY_AGAIN_S: Final = 1.0
 _MEANS_ELSE: Final = frozenset({"$ref", "@type"})
 """Fastjson, and what reads as it does, takes them for a reference or a class, and then reads nothing of the table."""
 
 
 class KVConfigManager:
-    """Invariant: ``_room``, the sum of the entries' sizes, is at most :data:`SIZE_MAX`; shared by those who add."""
+    """Invariant: ``_room``, the sum of the entries' sizes, is at most :data:`SIZE_MAX`; shared by those who add.
+
+    Attributes:
+        changes: how many there were.
+        saved: so many of them are on the disk; waiters are told when a save succeeds, and when it fails.
+        problem: why the last save failed; empty if it did not.
+    """
 
     def __init__(self, files: ConfigFiles, name: str = KV_CONFIG) -> None:
         self._files: Final = files
@@ -32,8 +43,10 @@ class KVConfigManager:
         self._hosts: Final[dict[tuple[str, str], str]] = {}
         """Who added an entry; nobody knows that of what was in the file."""
         self._room: Final = Room("what is stored", of_host="what {host} stored", size_max=SIZE_MAX)
-        self._changes = self._saved = 0
-        self._saving: Final = trio.Lock()
+        self._changed = trio.Event()
+        self.changes = 0
+        self.saved: Final = Watermark()
+        self.problem = ""
 
     def load(self) -> None:
         """Read what was saved; a file that is missing or broken is none."""
@@ -59,7 +72,7 @@ class KVConfigManager:
         return self._table.get(namespace, {})
 
     def put_kv_config(self, namespace: str, key: str, *, value: str, host: str) -> None:
-        """Set a value, which a client on ``host`` asks for; :meth:`save` it then.
+        """Set a value, which a client on ``host`` asks for; :meth:`run` saves it.
 
         Raises:
             RemoteProtocolError: there is no room for it, or no table can have such a name; nothing has changed.
@@ -77,8 +90,9 @@ class KVConfigManager:
         self._room.add(host, size)
 
     def delete_kv_config(self, namespace: str, key: str) -> None:
-        """Remove a value, if it is there; :meth:`save` it then."""
-        self._changes += 1
+        """Remove a value, if it is there; :meth:`run` saves that."""
+        self.changes += 1
+        self._changed.set()
         entries = self._table.get(namespace, {})
         if (former := entries.pop(key, None)) is None:
             return
@@ -86,18 +100,29 @@ class KVConfigManager:
             del self._table[namespace]
         self._room.add(self._hosts.pop((namespace, key), ""), -_size(namespace, key, former))
 
-    async def save(self) -> None:
-        """Return when what has been changed is on the disk; those who wait together share a write.
+    async def run(self) -> None:
+        """Save what is changed, until cancelled; what fails is told once, and tried again.
 
-        Raises:
-            StoreWriteError, StoreReadError: it is not; it holds until this process ends, and is saved with the next.
+        Those who wait together share a write, and a disk that does not answer keeps nobody but them.
         """
-        wanted = self._changes
-        async with self._saving:
-            if self._saved < wanted:
-                saved, table = self._changes, {name: dict(entries) for name, entries in self._table.items()}
-                await self._files.save(self._name, {"configTable": table})
-                self._saved = saved
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            try:
+                await self._save()
+            except (StoreWriteError, StoreReadError) as error:
+                if str(error) != self.problem:
+                    logger.warning("kv_config.not_saved", reason=str(error))
+                self.problem = str(error)
+                self.saved.fail_all()
+                await trio.sleep(_TRY_AGAIN_S)
+                self._changed.set()
+
+    async def _save(self) -> None:
+        changes, table = self.changes, {name: dict(entries) for name, entries in self._table.items()}
+        await self._files.save(self._name, {"configTable": table})
+        self.problem = ""
+        self.saved.advance(changes)
 
 
 def _size(namespace: str, key: str, value: str) -> int:

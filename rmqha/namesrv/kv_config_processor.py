@@ -4,7 +4,10 @@ Source: spec: remoting §2.3; rocketmq-all-4.9.8 DefaultRequestProcessor.java.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
+
+import trio
 
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -21,10 +24,14 @@ from rmqha.namesrv.kv_config_manager import KVConfigManager
 from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.waiting import wait_reached
+
+_SAVED_S: Final = 4.0
+"""mqadmin waits for five seconds."""
 
 
 class KVConfigProcessor:
-    """A change is answered once it is on the disk."""
+    """A change is answered once it is on the disk, or when that takes too long."""
 
     def __init__(self, kv_config: KVConfigManager, *, properties: Callable[[], str]) -> None:
         """Take nothing yet.
@@ -51,17 +58,25 @@ class KVConfigProcessor:
         header = decode_header(PutKVConfigRequestHeader, request)
         host = host_of(connection.peer)
         self._kv_config.put_kv_config(header.namespace, header.key, value=header.value, host=host)
-        self._saving.answer(connection, request, self._save)
+        self._answer_when_saved(connection, request)
 
     def delete_kv_config(self, connection: Connection, request: RemotingCommand) -> None:
         """102: forget a value, if there is one."""
         header = decode_header(KVConfigRequestHeader, request)
         self._kv_config.delete_kv_config(header.namespace, header.key)
-        self._saving.answer(connection, request, self._save)
+        self._answer_when_saved(connection, request)
 
-    async def _save(self) -> RemotingCommand:
-        await self._kv_config.save()
-        return RemotingCommand(ResponseCode.SUCCESS)
+    def _answer_when_saved(self, connection: Connection, request: RemotingCommand) -> None:
+        when_saved = partial(self._when_saved, self._kv_config.changes)
+        self._saving.answer(connection, request, _nothing, settle=when_saved)
+
+    async def _when_saved(self, changes: int) -> RemotingCommand:
+        kept = self._kv_config
+        if await wait_reached(kept.saved, changes, deadline=trio.current_time() + _SAVED_S):
+            return RemotingCommand(ResponseCode.SUCCESS)
+        why = kept.problem or "does the disk not answer?"
+        remark = f"it is changed, but not saved yet, which is tried again: {why}"
+        return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
 
     def get_kv_config(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """101: a value."""
@@ -89,3 +104,8 @@ class KVConfigProcessor:
     def get_config(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
         """319: the keys that RocketMQ knows."""
         return RemotingCommand(ResponseCode.SUCCESS, body=self._properties().encode())
+
+
+async def _nothing() -> None:
+    """A change is made at once."""
+    await trio.lowlevel.checkpoint()

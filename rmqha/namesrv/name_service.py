@@ -16,7 +16,7 @@ _SCAN_EVERY_S: Final = 10.0
 
 
 class NameService:
-    """Its processors, and the scan for brokers that are silent."""
+    """Its processors, the scan for brokers that are silent, and the saving of what operators keep here."""
 
     def __init__(
         self,
@@ -52,7 +52,9 @@ class NameService:
         return self._ordered_topics().get(topic) if self._order_message_enable else None
 
     async def run(self) -> None:
-        """Forget brokers that are silent for too long, until cancelled."""
-        while True:
-            await trio.sleep(_SCAN_EVERY_S)
-            self._routes.scan_not_active_broker(now=trio.current_time())
+        """Forget brokers that are silent for too long, and save what operators keep here, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._kv_config.run)
+            while True:
+                await trio.sleep(_SCAN_EVERY_S)
+                self._routes.scan_not_active_broker(now=trio.current_time())

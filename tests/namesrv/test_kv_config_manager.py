@@ -8,10 +8,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.errors import RemoteProtocolError, StoreWriteError
+from rmqha.errors import RemoteProtocolError
 from rmqha.namesrv import kv_config_manager
 from rmqha.namesrv.kv_config_manager import KVConfigManager
 from rmqha.store.config_files import ConfigFiles
+from rmqha.waiting import wait_reached
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_disk import SimDisk
 
@@ -29,14 +30,21 @@ def manager(disk: SimDisk) -> KVConfigManager:
     return made
 
 
+async def save(kept: KVConfigManager) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(kept.run)
+        assert await wait_reached(kept.saved, kept.changes)
+        nursery.cancel_scope.cancel()
+
+
 async def test_what_was_saved_is_there_after_a_power_cut(disk: SimDisk) -> None:
     kept = manager(disk)
     kept.put_kv_config("n", "k", value="v", host="h")
     kept.put_kv_config("n", "gone", value="v", host="h")
-    await kept.save()
+    await save(kept)
     kept.delete_kv_config("n", "gone")
     kept.delete_kv_config("n", "never there")
-    await kept.save()
+    await save(kept)
     assert disk.mount().read_bytes(PATH) == b'{"configTable":{"n":{"k":"v"}}}'
     disk.power_cut()
     kept = manager(disk)
@@ -55,7 +63,7 @@ async def test_a_file_that_is_no_table_is_none(disk: SimDisk) -> None:
     kept = manager(disk)
     assert kept.get_kv_list_by_namespace("n") == {}
     kept.put_kv_config("n", "k", value="v", host="")
-    await kept.save()
+    await save(kept)
     assert manager(disk).get_kv_config("n", "k") == "v"
 
 
@@ -67,7 +75,7 @@ async def test_a_name_that_is_none_in_json_costs_nobody_else_a_value(disk: SimDi
     for namespace, key in (("refers", name), (name, "k")):
         with pytest.raises(RemoteProtocolError, match="no names"):
             kept.put_kv_config(namespace, key, value="$.configTable", host="h")
-    await kept.save()
+    await save(kept)
     assert manager(disk).get_kv_config("n", "k") == "v"
 
 
@@ -86,15 +94,18 @@ async def test_one_host_leaves_room_for_others(disk: SimDisk, monkeypatch: pytes
     kept.put_kv_config("n", "k", value="v" * 1000, host="greedy")
 
 
-async def test_what_cannot_be_saved_is_told(disk: SimDisk) -> None:
+async def test_what_cannot_be_saved_is_told_and_saved_later(
+    disk: SimDisk, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
     kept = manager(disk)
+    nursery.start_soon(kept.run)
     disk.faults.full = True
     kept.put_kv_config("n", "k", value="v", host="h")
-    with pytest.raises(StoreWriteError):
-        await kept.save()
+    assert not await wait_reached(kept.saved, kept.changes)
+    assert "No space left" in kept.problem
     disk.faults.full = False
-    await kept.save()
-    assert manager(disk).get_kv_config("n", "k") == "v"
+    assert await wait_reached(kept.saved, kept.changes)
+    assert (kept.problem, manager(disk).get_kv_config("n", "k")) == ("", "v")
 
 
 async def test_what_is_put_while_another_value_is_saved_is_saved_next(
@@ -108,10 +119,10 @@ async def test_what_is_put_while_another_value_is_saved_is_saved_next(
             await trio.sleep(1)
 
     kept = KVConfigManager(SlowFiles(disk.mount(), "/namesrv"))
+    nursery.start_soon(kept.run)
     kept.put_kv_config("n", "first", value="v", host="h")
-    nursery.start_soon(kept.save)
     await trio.sleep(0.5)
     kept.put_kv_config("n", "second", value="v", host="h")
-    await kept.save()
+    assert await wait_reached(kept.saved, kept.changes)
     disk.power_cut()
     assert manager(disk).get_kv_list_by_namespace("n") == {"first": "v", "second": "v"}

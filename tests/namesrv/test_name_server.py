@@ -193,6 +193,29 @@ async def test_what_operators_keep_is_there_after_a_restart(
         assert b'"orderTopicConf":"a:4"' in await route(client, "t")
 
 
+@pytest.mark.parametrize("code", [RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG])
+async def test_what_cannot_be_saved_for_a_while_is_said_in_time_and_saved_later(
+    code: RequestCode, machine: NameServerMachine, client: RemotingClient
+) -> None:
+    """Behind a disk that hung, and all who waited for it before, no operator was ever answered."""
+    entry: dict[str, Any] = {"namespace": "n", "key": "k", "value": "v"}
+    await ask(client, RequestCode.PUT_KV_CONFIG, **entry)
+    begun_at, answers = trio.current_time(), list[tuple[str, float]]()
+    machine.disk.faults.hung_until = begun_at + 60
+
+    async def change(number: int) -> None:
+        async with machine.client() as operator:
+            answer = await ask(operator, code, **entry | {"value": f"{number}"}, is_refused=True)
+            answers.append((answer.remark or "", trio.current_time() - begun_at))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(3):
+            nursery.start_soon(change, number)
+    assert all("not saved yet" in remark and after_s < 5 for remark, after_s in answers), answers
+    await trio.sleep(60)
+    assert (await ask(client, RequestCode.PUT_KV_CONFIG, **entry)).code == ResponseCode.SUCCESS
+
+
 async def test_the_configuration_is_shown_and_not_changed(client: RemotingClient) -> None:
     shown = (await ask(client, RequestCode.GET_NAMESRV_CONFIG)).body.decode().splitlines()
     assert {"listenPort=9876", "orderMessageEnable=false"} <= set(shown)
