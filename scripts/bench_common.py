@@ -71,7 +71,7 @@ def make_broker(peer: str, directory: Path, conf: dict[str, object], *, python: 
         broker.python = python
         return broker
     java = JavaBroker(directory, conf)
-    java.heap = ("-Xms512m", "-Xmx1g")
+    java.jvm = ("-Xms512m", "-Xmx1g")
     return java
 
 

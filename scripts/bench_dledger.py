@@ -64,7 +64,7 @@ class BenchGroup(Group):
         """The command line of a member."""
         if self._kind == JAVA:
             arguments = (NAME, member_id, self.peers, self.directory, HEART_BEAT_MS, DATA_SIZE, INDEX_SIZE)
-            argv = java_argv("Member.java", *arguments, directory=self.directory)
+            argv = java_argv("Member.java", *arguments, directory=self.directory, jvm=())
             return [argument.replace("-Xmx256m", "-Xmx1g") for argument in argv]
         argv = [sys.executable, "-m", "rmqha", "dledger", "server", "-g", NAME, "-i", member_id, "-p", self.peers]
         settings = {

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.e2e.dledger_groups import DATA_SIZE, HEART_BEAT_MS, INDEX_SIZE, NAME, Group
-from tests.interop.peers import JAVA_OPTIONS, rocketmq_libs
+from tests.interop.peers import JAVA_OPTIONS, QUICK_START, compiled, rocketmq_libs
 
-HERE = Path(__file__).parent
 JAVA, OURS = "java", "rmqha"
 _LOGBACK = """<configuration><appender name="out" class="ch.qos.logback.core.ConsoleAppender">
 <encoder><pattern>%d{HH:mm:ss.SSS} %-5p %c{0} %m%n</pattern></encoder></appender>
@@ -14,11 +13,14 @@ _LOGBACK = """<configuration><appender name="out" class="ch.qos.logback.core.Con
 """
 
 
-def java_argv(source: str, *arguments: object, directory: Path, libs: Path | None = None) -> list[str]:
+def java_argv(
+    source: str, *arguments: object, directory: Path, libs: Path | None = None, jvm: Sequence[str] = QUICK_START
+) -> list[str]:
     """RocketMQ's and DLedger's classes, driven by a program of ours; its log goes to stdout."""
+    libs = libs or rocketmq_libs()
     (directory / "logback.xml").write_text(_LOGBACK)
-    classes = f"{directory}:{libs or rocketmq_libs()}/*"
-    return ["java", "-Xmx256m", *JAVA_OPTIONS, "-cp", classes, str(HERE / source), *map(str, arguments)]
+    classes = f"{directory}:{compiled(source, libs)}:{libs}/*"
+    return ["java", "-Xmx256m", *jvm, *JAVA_OPTIONS, "-cp", classes, Path(source).stem, *map(str, arguments)]
 
 
 class MixedGroup(Group):

@@ -43,7 +43,7 @@ def run_fetching(command: Sequence[str], *, cwd: Path, what: str) -> None:
     """Run a package manager. Raises PeerMissingError if it fails."""
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=900, check=False)
     if done.returncode != 0:
-        raise PeerMissingError(f"{command[0]} could not fetch {what}: {(done.stdout + done.stderr)[-2000:]}")
+        raise PeerMissingError(f"{command[0]} could not bring {what}: {(done.stdout + done.stderr)[-2000:]}")
 
 
 def check_sums(directory: Path, lock: Path) -> None:

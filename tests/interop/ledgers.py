@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.interop.peers import JAVA_OPTIONS, rocketmq_libs
+from tests.interop.peers import JAVA_OPTIONS, QUICK_START, compiled, rocketmq_libs
 
 DATA_SIZE, INDEX_SIZE = 8192, 2048
 SIZES = [5, 0, 1, 2, 100, 8136, 8135, 8088, 40, 1000, *range(200, 3000, 150)]
@@ -17,7 +17,8 @@ Ends = list[int]
 
 def java(*bases: Path, script: Sequence[str] = ()) -> dict[Path, tuple[list[Entry], Ends]]:
     """What DLedger holds in each store, after the script in the last."""
-    argv = ["java", *JAVA_OPTIONS, "-cp", f"{rocketmq_libs()}/*", str(Path(__file__).parent / "Ledger.java")]
+    classes = f"{compiled('Ledger.java', rocketmq_libs())}:{rocketmq_libs()}/*"
+    argv = ["java", *QUICK_START, *JAVA_OPTIONS, "-cp", classes, "Ledger"]
     argv += [str(DATA_SIZE), str(INDEX_SIZE), *map(str, bases)]
     done = subprocess.run(argv, input="\n".join(script), capture_output=True, text=True, timeout=120, check=False)
     found: dict[Path, tuple[list[Entry], Ends]] = {}

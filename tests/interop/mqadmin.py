@@ -5,7 +5,7 @@ from pathlib import Path
 import trio
 
 from tests.e2e.processes import Child
-from tests.interop.peers import JAVA_OPTIONS, LOGBACK, VERSION, tools_libs
+from tests.interop.peers import JAVA_OPTIONS, LOGBACK, QUICK_START, VERSION, tools_libs
 
 
 async def mqadmin(directory: Path, *arguments: str, version: str = VERSION) -> str:
@@ -16,9 +16,7 @@ async def mqadmin(directory: Path, *arguments: str, version: str = VERSION) -> s
         (home / "conf" / name).write_text(LOGBACK)
     places = (f"-Drocketmq.home.dir={home}", f"-Duser.home={home}", "-Drocketmq.client.logUseSlf4j=false")
     main = ("-cp", f"{tools_libs(version)}/*", "org.apache.rocketmq.tools.command.MQAdminStartup", *arguments)
-    child = Child(
-        ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", *JAVA_OPTIONS, *places, *main], log=home / "mqadmin.log"
-    )
+    child = Child(["java", "-Xmx128m", *QUICK_START, *JAVA_OPTIONS, *places, *main], log=home / "mqadmin.log")
     try:
         await child.wait_exit()
         return child.output()

@@ -4,6 +4,7 @@
 commitlog or consume queue).
 """
 
+import hashlib
 import shutil
 from collections.abc import Mapping
 from functools import cache
@@ -12,6 +13,7 @@ from pathlib import Path
 from tests.e2e.processes import Broker, Child, Ports, free_ports, give_back
 from tests.interop.fetched import LOCKS, PeerMissingError, check_sums, fetched, run_fetching
 
+HERE = Path(__file__).parent
 VERSION = "4.9.7"
 _COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 JAVA_OPTIONS = (
@@ -21,6 +23,8 @@ JAVA_OPTIONS = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
 )
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For what runs for seconds: compiling it well costs more than it brings. Not for benchmarks."""
 _ON_A_FULL_DISK = "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99"
 """RocketMQ has no key for it."""
 _ON_A_SLOW_MACHINE: Mapping[str, object] = {
@@ -73,6 +77,23 @@ def client_libs(version: str) -> Path:
     return _libs(f"rocketmq-client-{version}", version, ("client",))
 
 
+@cache
+def compiled(source: str, libs: Path) -> Path:
+    """The directory of the classes of a Java file of this folder, compiled once a machine against these jars.
+
+    Raises:
+        PeerMissingError: its text is the compiler's.
+    """
+    digest = hashlib.sha256((HERE / source).read_bytes() + str(libs).encode()).hexdigest()[:16]
+
+    def compile_it(directory: Path) -> None:
+        javac = ["java", "-m", "jdk.compiler/com.sun.tools.javac.Main", "-nowarn", "-d", str(directory)]
+        jars = ":".join(map(str, libs.glob("*.jar")))
+        run_fetching([*javac, "-cp", jars, str(HERE / source)], cwd=directory, what=f"the classes of {source}")
+
+    return fetched(f"classes-{Path(source).stem}-{digest}", compile_it)
+
+
 def _libs(name: str, version: str, artifacts: tuple[str, ...]) -> Path:
     if shutil.which("java") is None:
         raise PeerMissingError("no `java` on the PATH: install a Java runtime, 17 or newer")
@@ -101,7 +122,8 @@ class JavaNameServer:
         conf.write_text(f"listenPort={self._ports.listen}\n")
         places = (f"-Drocketmq.home.dir={directory}", f"-Duser.home={directory}", "-cp", f"{rocketmq_libs()}/*")
         main = ("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(conf))
-        self.running = Child(["java", "-Xmx128m", *JAVA_OPTIONS, *places, *main], log=directory / "namesrv.log")
+        argv = ["java", "-Xmx128m", *QUICK_START, *JAVA_OPTIONS, *places, *main]
+        self.running = Child(argv, log=directory / "namesrv.log")
 
     def close(self) -> None:
         """Leave nothing behind."""
@@ -112,7 +134,8 @@ class JavaNameServer:
 class JavaBroker(Broker):
     """A RocketMQ broker without a name server. A slave needs ``haMasterAddress`` in its ``conf``."""
 
-    heap = ("-Xms128m", "-Xmx512m")
+    main: tuple[str, ...] = ("org.apache.rocketmq.broker.BrokerStartup",)
+    jvm: tuple[str, ...] = ("-Xms128m", "-Xmx512m", *QUICK_START)
 
     def __init__(self, directory: Path, conf: Mapping[str, object], *, ports: Ports | None = None) -> None:
         local = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1"}
@@ -125,18 +148,22 @@ class JavaBroker(Broker):
         (self.home / "conf").mkdir(parents=True, exist_ok=True)
         (self.home / "conf" / "logback_broker.xml").write_text(LOGBACK)
 
+    def class_path(self) -> str:
+        """Where ``main`` is found."""
+        return f"{rocketmq_libs()}/*"
+
     def argv(self) -> list[str]:
         """The JVM's command line."""
         return [
             "java",
-            *self.heap,
+            *self.jvm,
             *JAVA_OPTIONS,
             _ON_A_FULL_DISK,
             f"-Drocketmq.home.dir={self.home}",
             f"-Duser.home={self.directory}",
             "-cp",
-            f"{rocketmq_libs()}/*",
-            "org.apache.rocketmq.broker.BrokerStartup",
+            self.class_path(),
+            *self.main,
             "-c",
             str(self.conf_file),
         ]

@@ -15,9 +15,9 @@ from rmqha.transport import TcpNetwork
 from tests.e2e.commitlog import wait_identical
 from tests.e2e.name_servers import RmqhaNameServer
 from tests.e2e.processes import Broker, Child, RmqhaBroker, reaping
-from tests.interop.dledger_groups import HERE, java_argv
+from tests.interop.dledger_groups import java_argv
 from tests.interop.mqadmin import mqadmin, mqadmin_until
-from tests.interop.peers import JavaBroker
+from tests.interop.peers import JavaBroker, compiled, rocketmq_libs
 from tests.interop.programs import programs
 from tests.interop.test_tables import MESSAGE, tables_of, wait_tables
 from tests.interop.test_tables import name_server as name_server_of
@@ -148,9 +148,10 @@ async def test_a_slave_of_ours_signs_what_it_asks_a_master_of_rocketmqs(tmp_path
 class SigningJavaBroker(JavaBroker):
     """It signs what it asks; RocketMQ's brokers do so by a hook of their operator's alone."""
 
-    def argv(self) -> list[str]:
-        *java, _main, conf, path = super().argv()
-        return [*java, str(HERE / "SigningBroker.java"), "producer", "12345678", conf, path]
+    main = ("SigningBroker", "producer", "12345678")
+
+    def class_path(self) -> str:
+        return f"{compiled('SigningBroker.java', rocketmq_libs())}:{super().class_path()}"
 
 
 async def fill_signed(master: Broker) -> None:

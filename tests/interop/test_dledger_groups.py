@@ -11,7 +11,7 @@ from rmqha.codec.dledger_entry import encode_blank
 from tests.e2e.dledger_groups import DATA_SIZE, NAME, Group, running
 from tests.interop.dledger_groups import JAVA, OURS, MixedGroup, java_argv
 from tests.interop.feature_table import DLEDGER
-from tests.interop.peers import JAVA_OPTIONS, rocketmq_libs
+from tests.interop.peers import JAVA_OPTIONS, QUICK_START, compiled, rocketmq_libs
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "dledger" / "wire.txt"
 GROUPS = [[JAVA, JAVA, JAVA], [JAVA, JAVA, OURS], [JAVA, OURS, OURS], [OURS, OURS, OURS]]
@@ -20,7 +20,8 @@ NAMES = [" ".join(kinds) for kinds in GROUPS]
 
 @pytest.mark.tries(DLEDGER, "write the recorded frames")
 def test_java_writes_what_is_recorded() -> None:
-    argv = ["java", *JAVA_OPTIONS, "-cp", f"{rocketmq_libs()}/*", str(Path(__file__).parent / "Wire.java")]
+    classes = f"{compiled('Wire.java', rocketmq_libs())}:{rocketmq_libs()}/*"
+    argv = ["java", *QUICK_START, *JAVA_OPTIONS, "-cp", classes, "Wire"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.splitlines() == GOLDEN.read_text().splitlines()
 

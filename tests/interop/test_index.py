@@ -20,7 +20,7 @@ from tests.e2e.commitlog import read_records
 from tests.e2e.load import LoadProducer, Sends, body_of_size
 from tests.e2e.processes import Broker, RmqhaBroker, reaping
 from tests.interop.feature_table import BROKER, mqadmin_of
-from tests.interop.peers import rocketmq_libs
+from tests.interop.peers import QUICK_START, rocketmq_libs
 from tests.interop.test_live_pairs import KINDS
 from tests.interop.test_tables import ask
 
@@ -131,7 +131,8 @@ def mqadmin(broker: Broker, *arguments: str) -> str:
     (home / "conf").mkdir(parents=True, exist_ok=True)
     (home / "conf" / "logback_tools.xml").write_text("<configuration/>")
     places = (f"-Drocketmq.home.dir={home}", f"-Duser.home={home}", "-cp", f"{rocketmq_libs()}/*")
-    argv = ["java", *places, "org.apache.rocketmq.tools.command.MQAdminStartup", *arguments, "-n", broker.address]
+    main = ("org.apache.rocketmq.tools.command.MQAdminStartup", *arguments, "-n", broker.address)
+    argv = ["java", *QUICK_START, *places, *main]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     return done.stdout + done.stderr
 
