@@ -216,6 +216,7 @@ class BrokerController:
                 await self.stopping.wait()
                 await self._drain()
                 serving.cancel_scope.cancel()
+            await self.replication.take_leave()
             services.cancel_scope.cancel()
 
     async def _start_services(self, nursery: trio.Nursery) -> None:

@@ -58,6 +58,10 @@ class Replication(Protocol):
         """Why no message may be stored now; empty if one may."""
         ...
 
+    def doubt(self) -> str:
+        """What a message that is stored now may do harm to, as far as is known; empty if nothing is."""
+        ...
+
     def kept_from(self) -> int:
         """The lowest offset that another node still has to be sent; cleaning spares what follows."""
         ...
@@ -80,6 +84,10 @@ class Replication(Protocol):
         Raises:
             OSError: an address cannot be bound.
         """
+        ...
+
+    async def take_leave(self) -> None:
+        """Before :meth:`run` is cancelled: give other nodes a moment to take what is stored; tell what they lack."""
         ...
 
     def facts(self) -> dict[str, Any]:

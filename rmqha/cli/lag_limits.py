@@ -18,18 +18,20 @@ class LagLimits:
 
 
 def replica_lags(facts: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """Each replica that a master, or a leader, knows, and for how long it has lacked something.
-
-    One that left lacks what came since, for all that its master knows.
-    """
+    """Each replica that a master, or a leader, knows, and for how long it has lacked something."""
     ha = facts.get("ha") or {}
     for connection in ha.get("connections", ()):
         yield named(connection), float(connection["lag_s"])
     for gone in ha.get("departed", ()):
-        yield f"{named(gone)}, which left,", float(gone["last_s_ago"])
+        yield f"{named(gone)}, which left,", gone_lag_s(gone)
     if facts.get("role") == "LEADER":
         for view in facts["dledger"].get("members", ()):
             yield str(view["id"]), float(view["stuck_s"] if view["connected"] else view["since_s"])
+
+
+def gone_lag_s(gone: dict[str, Any]) -> float:
+    """For how long a slave that left has lacked something: what came since, for all that its master knows."""
+    return float(gone.get("lag_s", gone["last_s_ago"]))
 
 
 def within_limits(verdict: Verdict, facts: dict[str, Any], limits: LagLimits) -> Verdict:

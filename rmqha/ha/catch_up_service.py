@@ -47,6 +47,15 @@ class CatchUpHooks:
     before_beginning: BeforeBeginning
 
 
+def why_unheard(peers: Sequence[str]) -> str:
+    """What an operator has to know if nobody knows what these peers hold, and this log began empty."""
+    return (
+        f"this log was empty at the start, and what {', '.join(peers)} of haPeers may hold is unknown: if this store "
+        "was lost, sends take the places of messages there. Stop this broker and start them first; of a new group, "
+        "start them"
+    )
+
+
 class CatchUpService:
     """One master's catch-up. Start: run :meth:`run` in a nursery. Stop: cancel it; what was taken is kept.
 
@@ -93,6 +102,11 @@ class CatchUpService:
         return self._plan.refusal
 
     @property
+    def unheard(self) -> list[str]:
+        """As :attr:`CatchUpPlan.unheard`."""
+        return self._plan.unheard
+
+    @property
     def _is_empty(self) -> bool:
         return self._log.min_offset == self._log.max_offset
 
@@ -106,6 +120,7 @@ class CatchUpService:
         if self._plan.is_open:
             await self._open()
             return
+        self._plan.began_empty = self._is_empty
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._report_progress)
             try:
@@ -172,6 +187,8 @@ class CatchUpService:
         if not self.opened.is_set():
             self._hooks.on_open()
             self.opened.set()
+            if self.unheard:
+                logger.warning("catch_up.began_empty", reason=why_unheard(self.unheard))
 
     def _log_answer(self, peer: PeerKnowledge, answer: PeerAnswer) -> None:
         levels = {PeerState.SETTLED: logger.info, PeerState.UNFIT: logger.error}

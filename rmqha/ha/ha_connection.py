@@ -65,6 +65,8 @@ class HAConnection:
         self._scope: Final = trio.CancelScope()
         self._was_announced = False
         self._has_joined = False
+        self._missed: tuple[int, float] | None = None
+        """Of a slave that was away: where the log ended when it came back, and since when it has been behind."""
 
     async def run(self) -> None:
         """Serve this slave until either half ends. What the peer or the network did is logged here, not raised."""
@@ -142,12 +144,26 @@ class HAConnection:
             self._has_joined = True
             self.service.on_joined(self)
 
+    def on_returned(self, behind_since: float | None) -> None:
+        """The slave that follows here was away, and has been behind since then; None: it was not missed."""
+        if behind_since is not None:
+            self._missed = (self.service.log.max_offset, behind_since)
+
+    def lag_s(self, *, now: float) -> float:
+        """How long there has been something that the slave has not acknowledged; its time away is part of it."""
+        acked = max(self.session.slave_ack_offset, 0)
+        noted_s = self.service.history.lag_s(acked, now=now)
+        known_s = now - self._connected_at if noted_s == inf else noted_s
+        if self._missed is not None and acked < self._missed[0]:
+            return max(known_s, now - self._missed[1])
+        return known_s
+
     def info(self) -> ConnectionInfo:
         """This connection as an operator sees it."""
         now, session, log = trio.current_time(), self.session, self.service.log
         acked = session.slave_ack_offset
         lag_bytes = log.max_offset - max(acked, 0)
-        lag_s = self.service.history.lag_s(max(acked, 0), now=now)
+        lag_s = self.lag_s(now=now)
         rate = self._rate.rate(acked, now=now) if session.is_transferring else 0.0
         if not session.is_transferring:
             state = ConnectionState.FIRST_REPORT_AWAITED
@@ -164,7 +180,7 @@ class HAConnection:
             slave_ack_offset=acked,
             next_transfer_from_where=session.next_transfer_from_where,
             lag_bytes=lag_bytes,
-            lag_s=now - self._connected_at if lag_s == inf else lag_s,
+            lag_s=lag_s,
             rate_bytes_s=rate,
             eta_s=eta_s,
         )

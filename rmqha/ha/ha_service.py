@@ -16,7 +16,7 @@ from rmqha.ha.in_sync_watch import InSyncWatch
 from rmqha.ha.options import HAOptions
 from rmqha.ha.refused_peers import RefusedPeers
 from rmqha.ha.replicated_log import ReplicatedLog
-from rmqha.ha.runtime_info import HAServiceInfo
+from rmqha.ha.runtime_info import ConnectionInfo, DepartedInfo, HAServiceInfo
 from rmqha.log_limit import LogLimit
 from rmqha.replication.in_sync import InSyncReplicas
 from rmqha.replication.master_session import Refusal, RefusedSlaveError
@@ -29,6 +29,13 @@ logger = structlog.get_logger()
 
 _WENT_BAD: Final = frozenset({Refusal.SILENT, Refusal.STUCK})
 """Said of a connection, not of a slave or its log."""
+_LEAVE_TAKING_S: Final = 1.0
+_LOOKS_AGAIN_S: Final = 0.02
+_LACKS_ALONE: Final = (
+    "no slave is known to hold all of this log: what they lack is on this disk alone, and is lost to consumers if one "
+    "of them becomes master. Start this broker again, and wait for 'rmqha status --wait in-sync', before that"
+)
+_LACKS_BESIDE_OTHERS: Final = "{} other slave(s) hold all of this log: if one becomes master, take one of those"
 
 
 class HAService:
@@ -135,9 +142,32 @@ class HAService:
             other.session.is_transferring and other.replica.who.may_be(who) for other in self.connections.values()
         )
 
+    async def take_leave(self) -> None:
+        """Give the slaves that follow a moment to take the end of the log; warn of each that lacks some of it."""
+        end = self.log.max_offset
+        with trio.move_on_after(_LEAVE_TAKING_S):
+            while any(0 <= one.session.slave_ack_offset < end for one in self.connections.values()):  # noqa: ASYNC110
+                await trio.sleep(_LOOKS_AGAIN_S)
+        info = self.info()
+        present = [one for one in info.connections if one.slave_ack_offset >= 0]
+        whole = [one.name for one in present if one.slave_ack_offset >= end]
+        slaves: list[ConnectionInfo | DepartedInfo] = [*present, *info.departed]
+        for one in slaves:
+            if one.slave_ack_offset < end and not (one.name and one.name in whole):
+                logger.warning(
+                    "ha_service.slave_left_behind",
+                    slave=one.name or one.peer,
+                    peer=one.peer,
+                    away_s=round(one.last_s_ago, 3) if isinstance(one, DepartedInfo) else None,
+                    lacks_bytes=end - max(one.slave_ack_offset, 0),
+                    slave_ack_offset=one.slave_ack_offset,
+                    max_offset=end,
+                    meaning=_LACKS_BESIDE_OTHERS.format(len(whole)) if whole else _LACKS_ALONE,
+                )
+
     def on_joined(self, connection: HAConnection) -> None:
         """A slave has reported for the first time over this connection."""
-        self.departed.forget(connection.replica.who)
+        connection.on_returned(self.departed.forget(connection.replica.who))
         self._refused.on_back(host_of(connection.peer))
         self.in_sync_watch.on_joined(self.live_slaves, now=trio.current_time())
 
@@ -158,7 +188,8 @@ class HAService:
         reason = connection.ended
         if not connection.session.has_taken:
             reason += "; it took nothing: if it does not come back, its own status says what it found"
-        self.departed.note(who, peer=peer, slave_ack_offset=acked, reason=reason, now=now)
+        lag_s = connection.lag_s(now=now)
+        self.departed.note(who, peer=peer, slave_ack_offset=acked, reason=reason, now=now, lag_s=lag_s)
         self.in_sync_watch.on_left(
             self.live_slaves, peer=peer, name=who.name, slave_ack_offset=acked, reason=reason, now=now
         )
@@ -192,7 +223,7 @@ class HAService:
     def _on_known(self, connection: HAConnection) -> None:
         """A slave that follows has said its name: it counts from now on, or turns out to be one with another."""
         who, now = connection.replica.who, trio.current_time()
-        self.departed.forget(who)
+        connection.on_returned(self.departed.forget(who))
         self.in_sync_watch.on_joined(self.live_slaves, now=now)
         self.in_sync_watch.on_left(
             self.live_slaves,

@@ -59,6 +59,8 @@ class DepartedInfo:
     """Its last acknowledgement; -1 if there was none."""
     reason: str
     last_s_ago: float
+    lag_s: float
+    """How long the master has had something that it did not have: at least since it left."""
 
 
 @dataclass(frozen=True, slots=True)

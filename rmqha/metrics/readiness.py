@@ -1,7 +1,8 @@
 """Whether a broker can do now what it is for, and if not, why: what /readyz says.
 
 A slave is ready while it serves what it holds, whether or not its master is there; not when a person has to decide
-about its log. A master is ready while a send is answered SEND_OK, as far as it can tell beforehand.
+about its log. A master is ready while a send is answered SEND_OK, as far as it can tell beforehand, and takes the
+place of no message that it has lost.
 """
 
 from typing import Any, Final
@@ -30,7 +31,8 @@ def why_not_ready(broker: BrokerController) -> list[str]:
     refusal = store.running_flags.refusal() or broker.replication.refusal() or store.refusal()
     if refusal:
         return [f"sends are refused: {refusal}"]
-    return _why_unsafe(broker)
+    doubt = broker.replication.doubt()
+    return [*([doubt] if doubt else []), *_why_unsafe(broker)]
 
 
 def _why_unsafe(broker: BrokerController) -> list[str]:

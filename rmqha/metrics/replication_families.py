@@ -42,9 +42,7 @@ def _slaves(broker: BrokerController, ha: Facts) -> Iterator[Metric]:
         name: float(one["lag_bytes"]) for name, one in here.items()
     }
     yield _by_slave("rmqha_slave_lag_bytes", "What it has not acknowledged of the log.", bytes_behind)
-    seconds = {name: one["last_s_ago"] for name, one in gone.items()} | {
-        name: one["lag_s"] for name, one in here.items()
-    }
+    seconds = {name: one["lag_s"] for name, one in (gone | here).items()}
     yield _by_slave("rmqha_slave_lag_seconds", "For so long there was something it has not acknowledged.", seconds)
 
 

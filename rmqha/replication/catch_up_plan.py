@@ -114,12 +114,14 @@ class CatchUpPlan:
         answers_needed: so many peers must be settled before the first send is accepted (``require``); 0 with ``try``.
         refusal: why sends are refused; empty if they are accepted.
         is_open: sends were accepted at some time; then only a peer that is known to be longer ends that.
+        began_empty: the local log was empty at the start, and has not begun like a peer's since.
     """
 
     peers: list[PeerKnowledge]
     answers_needed: int = 0
     refusal: str = field(default="", init=False)
     is_open: bool = field(default=False, init=False)
+    began_empty: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._decide(own_end=0, now=0.0)
@@ -163,11 +165,19 @@ class CatchUpPlan:
     def on_answer(self, peer: PeerKnowledge, answer: PeerAnswer, *, own_end: int, asked_at: float, now: float) -> None:
         """Take in what asking ``peer`` since ``asked_at`` has brought; ``own_end`` is the local log's end after it."""
         peer.on_answer(answer, own_end=own_end, asked_at=asked_at)
+        self.began_empty = self.began_empty and not answer.taken_bytes
         for other in self.peers:
             if other is not peer:
                 other.on_log_grown(own_end)
         self._decide(own_end=own_end, now=now)
         peer.ask_at = now + self._pause_s(peer, own_end)
+
+    @property
+    def unheard(self) -> list[str]:
+        """Peers that may hold all that this log has lost, although sends are accepted."""
+        if not (self.is_open and self.began_empty):
+            return []
+        return [peer.peer for peer in self.peers if peer.state in _PROVES_NOTHING]
 
     def _pause_s(self, peer: PeerKnowledge, own_end: int) -> float:
         if peer.is_longer(own_end):  # an unfit one may have been rebuilt: sends are refused until that is known

@@ -85,6 +85,11 @@ class Quorum:
     def is_far_behind(self) -> bool:
         return False
 
+    def doubt(self) -> str:
+        return ""
+
+    async def take_leave(self) -> None: ...
+
     async def open(self) -> None: ...
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

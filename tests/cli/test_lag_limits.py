@@ -41,6 +41,9 @@ def test_one_that_left_counts_and_nothing_gets_better() -> None:
     verdict = within_limits(judge(facts), facts, LagLimits(10, 60))
     assert verdict.level == "failed"
     assert "10.0.0.3:5000 (a/2), which left, lags behind by 120.0 s" in verdict.reasons[-1]
+    facts["ha"]["departed"] = [GONE | {"last_s_ago": 1.0, "lag_s": 30.0}]
+    verdict = within_limits(judge(facts), facts, LagLimits(10, 60))
+    assert verdict.level == "degraded", "what it lacked when it left counts as well"
     broken = master(connection(lag_s=11), write_refusal="disk full")
     assert within_limits(judge(broken), broken, LagLimits(10, 60)).level == "failed"
 

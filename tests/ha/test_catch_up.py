@@ -360,6 +360,31 @@ async def test_try_goes_on_without_a_peer_that_is_not_there(
     nursery.cancel_scope.cancel()
 
 
+async def test_an_empty_log_that_goes_on_without_its_peers_doubts_until_each_was_heard(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    peer, log = Peer(), MemoryLog()
+    with capture_logs() as logs:
+        alone = start_catch_up(nursery, network, log, GONE, probe_peer=peer.probe)
+        assert alone.unheard == [], "sends are refused meanwhile, with the reason"
+        assert await opened_within(alone, 6.0)
+    (entry,) = [entry for entry in logs if entry["event"] == "catch_up.began_empty"]
+    assert entry["log_level"] == "warning"
+    assert "this log was empty at the start, and what gone:1 of haPeers may hold is unknown" in entry["reason"]
+    assert alone.unheard == ["gone:1"]
+    log.extend(PART)
+    assert alone.unheard == ["gone:1"], "what was sent since proves nothing"
+    service = await start_master(nursery, network, MemoryLog())
+    heard = start_catch_up(
+        nursery, network, MemoryLog(), MasterAddress("peer", service.port), probe_peer=Peer(LogRange(0, 0)).probe
+    )
+    full = start_catch_up(nursery, network, MemoryLog.holding(PART), GONE)
+    assert await opened_within(heard, 6.0)
+    assert await opened_within(full, 6.0)
+    assert (heard.unheard, full.unheard) == ([], [])
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_peer_that_is_starting_is_waited_for(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

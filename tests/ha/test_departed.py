@@ -70,6 +70,31 @@ async def test_losing_the_only_slave_is_one_warning_and_its_return_one_line(
     nursery.cancel_scope.cancel()
 
 
+async def test_one_that_was_behind_when_it_left_is_behind_since_then_until_it_has_caught_up(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, log = MemoryNetwork(), MemoryLog.holding(DATA)
+    service = await start_master(nursery, network, log, ha_options(in_sync_replicas=2))
+    slave = await slave_from("10.0.0.2", nursery, network, service, name="pair/1")
+    log.extend(DATA)
+    await trio.sleep(5)
+    slave.stream.close()
+    await trio.sleep(3)
+    (gone,) = service.info().departed
+    assert gone.lag_s == pytest.approx(8, abs=0.3)
+    assert gone.last_s_ago == pytest.approx(3, abs=0.3)
+    back = await slave_from("10.0.0.2", nursery, network, service, name="pair/1")
+    await trio.sleep(2)
+    (here,) = service.info().connections
+    assert here.state.value == "catch-up"
+    assert here.lag_s == pytest.approx(10, abs=0.3)
+    await back.report(len(DATA) * 2)
+    await settle()
+    (here,) = service.info().connections
+    assert (here.state.value, here.lag_s) == ("in-sync", 0)
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_second_slave_that_goes_is_no_warning_but_departed(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

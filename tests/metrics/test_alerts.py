@@ -41,8 +41,11 @@ def promtool() -> str:
     return found
 
 
-def series(before: Scrapes, after: Scrapes) -> list[dict[str, str]]:
-    """Each sample for a while as it was, and then as it is; what there is no more ends, what grew goes on to grow."""
+def series(before: Scrapes, after: Scrapes, *, flapping: Sample | None = None) -> list[dict[str, str]]:
+    """Each sample for a while as it was, and then as it is; what there is no more ends, what grew goes on to grow.
+
+    ``flapping`` is 0 and 1 by turns then.
+    """
     told = []
     for instance in before.keys() | after.keys():
         former, present = before.get(instance, {}), after.get(instance, {})
@@ -55,11 +58,21 @@ def series(before: Scrapes, after: Scrapes) -> list[dict[str, str]]:
             told_before = f"{former[key]!r}+0x{STEPS - 1}" if key in former else f"_x{STEPS}"
             growth = max(0.0, present[key] - former.get(key, 0.0)) if key in present and name.endswith(GROWING) else 0.0
             told_then = f"{present[key]!r}+{growth!r}x{STEPS - 1}" if key in present else f"_x{STEPS}"
+            if key == flapping:
+                told_then = " ".join((["0", "0", "1", "1"] * STEPS)[:STEPS])
             told.append({"series": f"{name}{{{text}}}", "values": f"{told_before} {told_then}"})
     return told
 
 
-def fires(promtool: str, tmp_path: Path, before: Scrapes, after: Scrapes, *, expected: Sequence[str]) -> None:
+def fires(
+    promtool: str,
+    tmp_path: Path,
+    before: Scrapes,
+    after: Scrapes,
+    *,
+    expected: Sequence[str],
+    flapping: Sample | None = None,
+) -> None:
     """Check that these alerts fire in the end, and none before the trouble."""
 
     def asked(step: int, names: Sequence[str]) -> dict[str, Any]:
@@ -69,7 +82,7 @@ def fires(promtool: str, tmp_path: Path, before: Scrapes, after: Scrapes, *, exp
 
     judged = {
         "interval": f"{STEP_S}s",
-        "input_series": series(before, after),
+        "input_series": series(before, after, flapping=flapping),
         "promql_expr_test": [asked(STEPS - 1, []), asked(2 * STEPS - 1, sorted(expected))],
     }
     case = {"rule_files": [str(RULES)], "evaluation_interval": f"{STEP_S}s", "tests": [judged]}
@@ -104,6 +117,28 @@ async def test_a_slave_is_lost(promtool: str, tmp_path: Path, autojump_clock: Mo
     fires(promtool, tmp_path, before, before, expected=[])
     fires(promtool, tmp_path, before, lost, expected=gone)
     fires(promtool, tmp_path, before, sent, expected=[*gone, "RmqhaUnsafeSends"])
+    lag = ("rmqha_slave_lag_seconds", frozenset({("slave", "broker-a/1")}))
+    an_hour = {"master": lost["master"] | {lag: lost["master"][lag] + 3600}}
+    fires(promtool, tmp_path, before, an_hour, expected=[*gone, "RmqhaSlaveLag"])
+
+
+async def test_a_slave_that_comes_and_goes_and_never_catches_up(
+    promtool: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """No minute passes in which it is there, or away, all the time."""
+    pair = watched_pair()
+    async with pair.running() as (master, _), scraped(master, pair.net) as monitoring, pair.master.client() as client:
+        await trio.sleep(3)
+        before = {"master": await monitoring.scrape()}
+        pair.net.cut("10.0.0.2", "10.0.0.1")
+        await ask(client, send_request(b"x"))
+        await trio.sleep(90)
+        away = {"master": await monitoring.scrape()}
+    key = ("rmqha_slave_connected", frozenset({("slave", "broker-a/1")}))
+    lag = ("rmqha_slave_lag_seconds", key[1])
+    assert (away["master"][key], away["master"][lag] > 60) == (0, True)
+    flapping = {"master": before["master"] | {lag: away["master"][lag]}}
+    fires(promtool, tmp_path, before, flapping, expected=["RmqhaSlaveLag"], flapping=key)
 
 
 async def test_a_slave_whose_master_is_lost_and_one_that_is_ahead(

@@ -1,16 +1,20 @@
 """What a broker tells monitoring is true, from before its recovery to its end."""
 
+import json
+from itertools import pairwise
+
 import pytest
 import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.cli.verdict import judge
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import UpdateConsumerOffsetRequestHeader, encode_header
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.client import RemotingClient
 from tests.broker.group_members import member_of
-from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.broker.machines import Machine, ask, pull_request, replication_of, send_request
 from tests.broker.test_dledger_broker import group_of
 from tests.broker.test_pair import Pair
 from tests.sim.sim_net import SimNet
@@ -146,6 +150,49 @@ async def test_a_master_whose_slave_is_connected_and_silent_is_not_ready(autojum
         pair.net.heal()
         await trio.sleep(30)
         assert await monitoring.readyz() == (200, "ready\n")
+
+
+async def test_an_empty_master_whose_peers_are_away_is_not_ready_and_says_so(autojump_clock: MockClock) -> None:
+    """One line of the log said so, and it took sends in the places of what its peers held."""
+    pair = watched_pair()
+    settings = {"haPeers": "10.0.0.2:10912", "brokerRole": "ASYNC_MASTER"}
+    async with pair.master.broker(**settings) as master, scraped(master, pair.net) as monitoring:
+        await trio.sleep(15)
+        status, text = await monitoring.readyz()
+        assert (status, "what 10.0.0.2:10912 of haPeers may hold is unknown" in text) == (503, True)
+        async with pair.master.client() as client:
+            info = await ask(client, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+            verdict = judge(json.loads(json.loads(info.body)["table"]["rmqhaStatus"]))
+        assert (verdict.level, verdict.reasons) == ("degraded", (text.strip(),))
+        async with pair.slave.broker():
+            while (await monitoring.readyz())[0] != 200:  # noqa: ASYNC110 - virtual time
+                await trio.sleep(0.1)
+            assert replication_of(master).ha_service.live_slaves == 1
+    async with pair.slave.broker(), pair.master.broker(**settings) as master, scraped(master, pair.net) as monitoring:
+        assert await monitoring.readyz() == (200, "ready\n")
+
+
+async def test_a_slaves_lag_grows_until_it_has_caught_up_whether_it_is_connected_or_not(
+    autojump_clock: MockClock,
+) -> None:
+    """It fell to nothing when a silent slave was dropped, and again when it came back."""
+    pair = watched_pair()
+    async with pair.running() as (master, slave), scraped(master, pair.net) as monitoring, pair.master.client() as one:
+        pair.net.cut("10.0.0.2", "10.0.0.1")
+        await ask(one, send_request(b"x"))
+        lags, connected = list[float](), list[float]()
+        for _ in range(12):
+            await trio.sleep(5)
+            samples = await monitoring.scrape()
+            lags.append(value(samples, "rmqha_slave_lag_seconds", slave="broker-a/1"))
+            connected.append(value(samples, "rmqha_slave_connected", slave="broker-a/1"))
+        assert set(connected) == {0.0, 1.0}, "it was dropped meanwhile"
+        assert [round(after - before) for before, after in pairwise(lags)] == [5] * 11
+        pair.net.heal()
+        while slave.store.flushed_offset < master.store.max_offset:  # noqa: ASYNC110 - virtual time
+            await trio.sleep(0.1)
+        await trio.sleep(3)
+        assert value(await monitoring.scrape(), "rmqha_slave_lag_seconds", slave="broker-a/1") == 0
 
 
 async def test_a_slave_is_ready_without_its_master_and_not_when_a_person_has_to_decide(

@@ -98,6 +98,21 @@ def test_the_incomplete_record_at_the_end_of_a_settled_peer_is_no_message() -> N
     assert plan.plan.is_open
 
 
+def test_who_began_empty_does_not_know_of_peers_that_it_has_not_heard() -> None:
+    plan = Plan("a", "b")
+    plan.plan.began_empty = True
+    plan.own_end = 0
+    plan.answer("a", PeerState.UNKNOWN, was_reached=False)
+    assert plan.plan.unheard == [], "it takes no sends yet"
+    plan.answer("b", PeerState.UNKNOWN, was_reached=False)
+    assert (plan.plan.is_open, plan.plan.unheard) == (True, ["a", "b"])
+    plan.answer("a", PeerState.SETTLED)
+    assert plan.plan.unheard == ["b"]
+    plan.own_end = 50
+    plan.answer("a", PeerState.SETTLED, taken_bytes=50)
+    assert plan.plan.unheard == [], "it has a log of the group's now"
+
+
 def test_try_bears_with_a_peer_that_was_reached_for_a_while() -> None:
     plan = Plan("a")
     plan.answer("a", PeerState.UNKNOWN, was_reached=True)

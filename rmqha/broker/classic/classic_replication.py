@@ -24,7 +24,7 @@ from rmqha.broker.tuning import Tuning
 from rmqha.codec.route import MASTER_ID
 from rmqha.config import BrokerConfig, split_address
 from rmqha.errors import RemoteProtocolError, StoreError
-from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService
+from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService, why_unheard
 from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster
 from rmqha.ha.ha_service import HAService
 from rmqha.ha.replicated_log import ReplicatedLog
@@ -193,6 +193,11 @@ class ClassicReplication:
             return ""
         return f"{live} of the {needed} replicas that minInSyncReplicas asks for are there"
 
+    def doubt(self) -> str:
+        """As :meth:`Replication.doubt`: this log began empty, and peers are away. Slaves that follow are some."""
+        unheard = self.catch_up.unheard
+        return why_unheard(unheard) if self.ha_service.live_slaves < len(unheard) else ""
+
     def kept_from(self) -> int:
         """As :meth:`Replication.kept_from`; the log's end if no slave is connected."""
         needed = self.ha_service.oldest_needed_offset()
@@ -215,6 +220,11 @@ class ClassicReplication:
                 nursery.start_soon(self.ha_client.run)
                 nursery.start_soon(self._follow_tables)
             task_status.started()
+
+    async def take_leave(self) -> None:
+        """As :meth:`Replication.take_leave`. A slave's own slaves find what it has at its master."""
+        if self._store.role.is_master:
+            await self.ha_service.take_leave()
 
     async def _follow_tables(self) -> None:
         """Take over the master's tables, and those of another one as soon as it is named."""
@@ -272,6 +282,7 @@ class ClassicReplication:
         """Of the status document (rmqha/cli/verdict.py) what tells of other nodes, and of name servers."""
         return {
             "catch_up": self.catch_up.info(),
+            "doubt": self.doubt() or None,
             "ha": _plain(self.ha_service.info()),
             "ha_client": _plain(self.ha_client.info()) if self.ha_client is not None else None,
             "not_learned": not_learned(self.master_link, self._followed_ends),

@@ -175,6 +175,13 @@ class DLedgerReplication:
         """As :meth:`Replication.is_far_behind`."""
         return False
 
+    def doubt(self) -> str:
+        """As :meth:`Replication.doubt`: a member without its store has what its group committed from the others."""
+        return ""
+
+    async def take_leave(self) -> None:
+        """As :meth:`Replication.take_leave`: what was acknowledged is with a majority."""
+
     async def open(self) -> None:
         """As :meth:`Replication.open`: what others hold comes from the leader."""
 
