@@ -125,6 +125,7 @@ class BrokerStatus:
             "index_trouble": store.index.trouble or None,
             "disk_used_percent": store.disk_used_percent,
             "disk_looked_s_ago": round(self._clock() - store.cleaner.disk_looked_at, 3),
+            "put_p99_ms": store.stats.put_times.recent_latency_ms(0.99),
             "requests_broken": self._fence.bugs,
         } | self._replication.facts()
 

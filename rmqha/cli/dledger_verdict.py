@@ -71,7 +71,7 @@ def _troubles(facts: Facts) -> list[str]:
     if facts["role"] == "LEADER" and not facts["is_master"]:
         troubles.append("it leads, but is not master yet: what it inherited is not all committed and dispatched")
     for view in member.get("members", ()):
-        if (view["lacks"] or 0) > LAG_MAX or view["stuck_s"] >= _STUCK_MIN_S:
+        if _is_behind(view):
             stuck = f", and has taken none for {span(view['stuck_s'])}" if view["stuck_s"] else ""
             troubles.append(f"{view['id']} lacks {view['lacks']:,} committed entries{stuck}: see its own status")
     if facts["role"] == "FOLLOWER" and not member["master"]:
@@ -81,6 +81,18 @@ def _troubles(facts: Facts) -> list[str]:
     if member.get("lacks", 0) > LAG_MAX:
         troubles.append(f"it lacks {member['lacks']:,} committed entries of its leader's")
     return troubles
+
+
+def members_in_sync(facts: Facts) -> tuple[int, int]:
+    """Of the other members, as a leader sees them, how many have what is committed, and how many there are."""
+    away = _away(facts)
+    views = facts["dledger"].get("members", ())
+    good = [view for view in views if view["id"] not in away and not _is_behind(view)]
+    return len(good), len(facts["dledger"]["peers"]) - 1
+
+
+def _is_behind(view: Facts) -> bool:
+    return (view["lacks"] or 0) > LAG_MAX or view["stuck_s"] >= _STUCK_MIN_S
 
 
 def _away(facts: Facts) -> dict[str, str]:

@@ -46,8 +46,10 @@ def top(
 ) -> None:
     """Show for each broker what is put and got, how far its slaves are behind, and how far its consumers are.
 
-    On a terminal the screen is refreshed; otherwise each refresh is a line for each broker. Messages per second are
-    those of the last ten seconds, bytes per second those since the last refresh.
+    On a terminal the screen is refreshed; otherwise each refresh is a line for each broker. Messages per second and
+    the P99 of the answers to puts are those of the last ten seconds (a RocketMQ broker tells the P99 of its last whole
+    minute), bytes per second those since the last refresh. UNDER-REPL: of the replicas that there were, or that a send
+    needs, so many hold the log. A slave that is gone counts, and is shown with when it was last seen.
     """
     from rmqha.cli.named_brokers import named_brokers  # noqa: PLC0415 - not for --help
     from rmqha.cli.top_samples import take_samples  # noqa: PLC0415
@@ -84,19 +86,19 @@ def _show_lines(samples: "list[Sample]", number: int) -> None:
         click.echo(_aligned(["TIME", *COLUMNS]))
     now = time.strftime("%H:%M:%S")
     for sample in samples:
-        click.echo(f"{_aligned([now, *sample.cells()])}{_told(sample)}")
+        click.echo("  ".join([_aligned([now, *sample.cells()]), *_remarks(sample)]))
 
 
-def _told(sample: "Sample") -> str:
+def _remarks(sample: "Sample") -> list[str]:
     from rmqha.logs import escaped  # noqa: PLC0415
 
-    return escaped(f"  {sample.trouble}") if sample.trouble else ""
+    return [escaped(remark) for remark in sample.remarks]
 
 
 def _aligned(cells: list[str]) -> str:
     """Columns as wide as in all other lines, whose cells are not known yet."""
-    widths = (8, 20, 12, 9, 9, 10, 8, 10, 10, 13)
-    sides = (str.ljust, str.ljust, str.ljust, *[str.rjust] * 7)
+    widths = (8, 20, 12, 9, 9, 10, 8, 10, 10, 11, 13)
+    sides = (str.ljust, str.ljust, str.ljust, *[str.rjust] * 8)
     return "  ".join(side(cell, width) for cell, width, side in zip(cells, widths, sides, strict=True)).rstrip()
 
 
@@ -111,7 +113,8 @@ def _show_screen(samples: "list[Sample]", _number: int) -> None:
             lags[group] = lags.get(group, 0) + lag
     behind = sorted(lags.items(), key=lambda entry: (-entry[1], entry[0]))[:_GROUPS_SHOWN]
     parts: list[Any] = [time.strftime("%Y-%m-%d %H:%M:%S"), render_table(COLUMNS, [one.cells() for one in samples])]
-    parts += [f"{escaped(sample.broker.name)}:{_told(sample)}" for sample in samples if sample.trouble]
+    remarks = [f"{escaped(sample.broker.name)}: {remark}" for sample in samples for remark in _remarks(sample)]
+    parts += ["\n".join(remarks)] if remarks else []
     if behind:
         parts.append(render_table(("GROUP", "LAG"), behind))
     click.echo(_CLEAR + "\n\n".join(parts))

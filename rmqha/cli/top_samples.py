@@ -1,21 +1,35 @@
 """What ``rmqha top`` shows of a broker at one time."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rmqha.cli.ask import BrokerConnection
 from rmqha.cli.broker_tables import all_consumed
+from rmqha.cli.dledger_verdict import members_in_sync
 from rmqha.cli.errors import CliError
+from rmqha.cli.lag_limits import replica_lags
 from rmqha.cli.named_brokers import NO_ANSWER, NamedBroker
+from rmqha.cli.span import span
 from rmqha.cli.status_text import human_bytes
-from rmqha.cli.verdict import read_status
+from rmqha.cli.verdict import named, read_status, slaves_in_sync
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.java_json import loads
 from rmqha.logs import escaped
 
-COLUMNS: Final = ("BROKER", "ROLE", "PUT/S", "GET/S", "BYTES/S", "P99 MS", "REPL LAG", "REPL BEHIND", "CONSUMER LAG")
+COLUMNS: Final = (
+    "BROKER", "ROLE", "PUT/S", "GET/S", "BYTES/S", "P99 MS", "UNDER-REPL", "REPL LAG", "REPL BEHIND", "CONSUMER LAG",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GoneSlave:
+    """One that has left, and is still missed."""
+
+    name: str
+    last_seen_s_ago: float
+    lag_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +40,13 @@ class Sample:
         at_s: when, by a clock that only grows.
         put_tps: messages per second, as ``get_tps``.
         bytes_per_s: by which the log grew.
-        put_p99_ms: of the answers to puts.
+        put_p99_ms: of the answers to puts, of the last ten seconds; a RocketMQ broker tells its last whole minute.
+        in_sync: replicas beside this broker that hold its log, and how many should.
         replica_lag_s: for how long the last of its replicas has lacked something; ``replica_lag_bytes`` how much.
+        gone: slaves that have left count as well.
         group_lags: messages that each group has not consumed.
         trouble: why nothing is known; else empty.
+        answered_at_s: when it was last known, as ``at_s``.
     """
 
     broker: NamedBroker
@@ -40,26 +57,52 @@ class Sample:
     max_offset: int | None = None
     bytes_per_s: float | None = None
     put_p99_ms: float | None = None
+    in_sync: tuple[int, int] | None = None
     replica_lag_s: float | None = None
     replica_lag_bytes: int | None = None
+    gone: tuple[GoneSlave, ...] = ()
     consumer_lag: int | None = None
     group_lags: Mapping[str, int] = field(default_factory=dict)
     trouble: str = ""
+    answered_at_s: float | None = None
+
+    @property
+    def is_under_replicated(self) -> bool | None:
+        """Whether a replica that there was, or that a send needs, is missing or behind."""
+        return None if self.in_sync is None else self.in_sync[0] < self.in_sync[1]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What no column says."""
+        if self.trouble:
+            at_s = self.answered_at_s
+            return [self.trouble if at_s is None else f"{self.trouble}; last answer {span(self.at_s - at_s)} ago"]
+        told = "slave {} is gone, last seen {} ago, {} behind"
+        return [told.format(one.name, span(one.last_seen_s_ago), human_bytes(one.lag_bytes)) for one in self.gone]
 
     def as_json(self) -> dict[str, Any]:
         """As an object of one line."""
-        named = {"time": int(time.time() * 1000), "broker": self.broker.name, "address": self.broker.address}
+        named_here = {"time": int(time.time() * 1000), "broker": self.broker.name, "address": self.broker.address}
         if self.trouble:
-            return named | {"trouble": self.trouble}
-        return named | {
+            ago = None if self.answered_at_s is None else round(self.at_s - self.answered_at_s, 3)
+            return named_here | {"trouble": self.trouble, "lastAnswerSecondsAgo": ago}
+        in_sync, wanted = self.in_sync or (None, None)
+        return named_here | {
             "role": self.role,
             "putTps": self.put_tps,
             "getTps": self.get_tps,
             "bytesPerSecond": self.bytes_per_s,
             "putP99Ms": self.put_p99_ms,
             "maxOffset": self.max_offset,
+            "underReplicated": self.is_under_replicated,
+            "replicasInSync": in_sync,
+            "replicasWanted": wanted,
             "replicaLagSeconds": self.replica_lag_s,
             "replicaLagBytes": self.replica_lag_bytes,
+            "slavesGone": [
+                {"name": one.name, "lastSeenSecondsAgo": one.last_seen_s_ago, "lagBytes": one.lag_bytes}
+                for one in self.gone
+            ],
             "consumerLag": self.consumer_lag,
             "groups": dict(self.group_lags),
         }
@@ -73,6 +116,7 @@ class Sample:
             _rate(self.get_tps),
             "-" if self.bytes_per_s is None else human_bytes(self.bytes_per_s),
             "-" if self.put_p99_ms is None else f"{self.put_p99_ms:.1f}",
+            "-" if self.in_sync is None else _share(*self.in_sync),
             "-" if self.replica_lag_s is None else f"{self.replica_lag_s:.1f} s",
             "-" if self.replica_lag_bytes is None else human_bytes(self.replica_lag_bytes),
             "-" if self.consumer_lag is None else f"{self.consumer_lag:,}",
@@ -100,9 +144,11 @@ def _sample(broker: NamedBroker, before: Sample | None, *, with_groups: bool, ti
                 lags = {group: sum(queue.lag for queue in queues) for group, queues in consumed.items()}
         return read_sample(broker, table, lags, before=before, now_s=time.monotonic())
     except CliError as error:
-        return Sample(broker=broker, at_s=time.monotonic(), trouble=f"{error.message}: {error.why}")
+        trouble = f"{error.message}: {error.why}"
     except NO_ANSWER as error:
-        return Sample(broker=broker, at_s=time.monotonic(), trouble=f"its answer cannot be read: {error!r:.200}")
+        trouble = f"its answer cannot be read: {error!r:.200}"
+    answered_at_s = None if before is None else before.answered_at_s
+    return Sample(broker=broker, at_s=time.monotonic(), trouble=trouble, answered_at_s=answered_at_s)
 
 
 def read_sample(
@@ -114,11 +160,12 @@ def read_sample(
         LookupError, TypeError, ValueError: it is no such table.
     """
     facts = read_status(table)
-    replicas = (facts.get("ha") or {}).get("connections", ())
     max_offset = facts.get("max_offset")
     bytes_per_s = None
     if before is not None and before.max_offset is not None and max_offset is not None and now_s > before.at_s:
         bytes_per_s = max(max_offset - before.max_offset, 0) / (now_s - before.at_s)
+    gone = tuple(_gone_slaves(facts))
+    here = (facts.get("ha") or {}).get("connections", ())
     return Sample(
         broker=broker,
         at_s=now_s,
@@ -127,12 +174,38 @@ def read_sample(
         get_tps=_first(table.get("getTransferedTps")),
         max_offset=max_offset,
         bytes_per_s=bytes_per_s,
-        put_p99_ms=_first(table.get("putLatency99")),
-        replica_lag_s=max((float(one["lag_s"]) for one in replicas), default=None),
-        replica_lag_bytes=max((int(one["lag_bytes"]) for one in replicas), default=None),
+        put_p99_ms=facts["put_p99_ms"] if "put_p99_ms" in facts else _first(table.get("putLatency99")),
+        in_sync=_in_sync(facts),
+        replica_lag_s=max((lag_s for _, lag_s in replica_lags(facts)), default=None),
+        replica_lag_bytes=max(
+            (*(int(one["lag_bytes"]) for one in here), *(one.lag_bytes for one in gone)), default=None
+        ),
+        gone=gone,
         consumer_lag=None if lags is None else sum(lags.values()),
         group_lags=lags or {},
+        answered_at_s=now_s,
     )
+
+
+def _gone_slaves(facts: dict[str, Any]) -> Iterator[GoneSlave]:
+    for one in (facts.get("ha") or {}).get("departed", ()):
+        lag_bytes = max(int(facts["max_offset"]) - max(int(one["slave_ack_offset"]), 0), 0)
+        yield GoneSlave(named(one), round(float(one["last_s_ago"]), 3), lag_bytes)
+
+
+def _in_sync(facts: dict[str, Any]) -> tuple[int, int] | None:
+    """Replicas that hold the log, and how many there were, or are needed; None: there is none to have."""
+    if "dledger" in facts:
+        return members_in_sync(facts) if facts["role"] == "LEADER" else None
+    if "ha" not in facts:
+        return None
+    current, needed = slaves_in_sync(facts)
+    wanted = max(needed, len(facts["ha"]["connections"]) + len(facts["ha"].get("departed", ())))
+    return (current, wanted) if wanted else None
+
+
+def _share(in_sync: int, wanted: int) -> str:
+    return f"{'yes' if in_sync < wanted else 'no'}, {in_sync}/{wanted}"
 
 
 def _first(numbers: str | None) -> float | None:

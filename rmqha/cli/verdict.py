@@ -12,8 +12,10 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     disk_used_percent disk_looked_s_ago
     mapped_file_size_commit_log
     group_clashes    what does not belong together among this broker and its slaves, a sentence each
+    put_p99_ms       of the puts of the last ten seconds, from their append to their answer; None: there were none
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
     catch_up         of each of a master's haPeers: peer, state, end, reason (see PeerState)
+    doubt            what messages that are sent now may do harm to, in a sentence, or None
     ha               asdict(HAServiceInfo): port, connections, connections_broken, refused, departed,
                      push2_slave_max_offset, live_slaves, replicated_offset, refusals
     ha_client        asdict(HAClientInfo) on a slave, else None
@@ -123,16 +125,26 @@ def _judge_starting(starting: dict[str, Any], name: str) -> Verdict:
     return Verdict("degraded", summary, (reason,), in_sync=False)
 
 
-def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
+def slaves_in_sync(facts: dict[str, Any]) -> tuple[int, int]:
+    """How many distinct slaves are, and how many a send needs."""
     needed = facts["in_sync_replicas"] - 1 if facts["role"] == "SYNC_MASTER" else 0
+    current = _connections_in_sync(facts)
+    return min(current, facts["ha"].get("live_slaves", current)), needed
+
+
+def _connections_in_sync(facts: dict[str, Any]) -> int:
+    return sum(1 for connection in facts["ha"]["connections"] if connection["state"] == IN_SYNC)
+
+
+def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
+    (slaves, needed), current = slaves_in_sync(facts), _connections_in_sync(facts)
     connections = facts["ha"]["connections"]
-    current = sum(1 for connection in connections if connection["state"] == IN_SYNC)
-    slaves = min(current, facts["ha"].get("live_slaves", current))
     reasons = []
     if facts.get("write_refusal"):
         reasons.append(f"sends are refused: {facts['write_refusal']}")
     else:
         reasons += [told["reason"] for told in facts.get("catch_up", ()) if told["state"] == _UNFIT_PEER]
+        reasons += filter(None, [facts.get("doubt")])
     if slaves < needed:
         reasons.append(f"{slaves} of the {needed} slaves that a send needs are in sync")
         if slaves < current:

@@ -115,6 +115,7 @@ class StoreStatsService:
         found, missed = self.get_message_times_total_found, self.get_message_times_total_miss
         transferred = self.get_message_transfered_msg_count
         self._samples.extend((self._clock(), self.put_message_times_total, found, missed, transferred))
+        self.put_times.sample()
         if len(self._samples) > (_SAMPLES + 1) * _WIDTH:
             del self._samples[:_WIDTH]
 

@@ -1,15 +1,17 @@
 """`rmqha top`."""
 
 import json
+import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rmqha.cli.main import run
 from rmqha.cli.named_brokers import NamedBroker
-from rmqha.cli.top_samples import Sample, read_sample
+from rmqha.cli.top_samples import COLUMNS, Sample, read_sample, take_samples
 from rmqha.codec.codes import STATUS_KEY, RequestCode
-from tests.cli.facts import connection, master
+from tests.cli.facts import connection, master, member, slave, view
 from tests.cli.fake_brokers import FakeBrokers, answer
 from tests.cli.test_groups import offsets
 
@@ -54,7 +56,55 @@ def test_rates_are_the_brokers_own_and_bytes_those_since_the_last_sample() -> No
         None,
         None,
     )
-    assert len(rocketmq.cells()) == len(sample.cells()) == 9
+    assert len(rocketmq.cells()) == len(sample.cells()) == len(COLUMNS)
+
+
+def test_the_p99_is_what_the_broker_says_of_the_last_seconds_and_rocketmqs_of_its_last_minute() -> None:
+    named = NamedBroker(A, "a")
+    told = [read_sample(named, table(put_p99_ms=one), None, before=None, now_s=0).put_p99_ms for one in (7.25, None)]
+    assert told == [7.25, None]
+    assert read_sample(named, {"putLatency99": "1.75"}, None, before=None, now_s=0).put_p99_ms == 1.75
+
+
+def test_a_slave_that_is_gone_is_missed_with_when_it_was_seen() -> None:
+    """Nothing was shown of it but a lag of nobody."""
+    named = NamedBroker(A, "a")
+    left = {
+        "peer": "10.0.0.3:5",
+        "name": "a/2",
+        "slave_ack_offset": 40,
+        "reason": "x",
+        "last_s_ago": 90.0,
+        "lag_s": 95.0,
+    }
+    ha = {"connections": [connection(lag_bytes=0)], "refused": [], "departed": [left], "live_slaves": 1}
+    sample = read_sample(named, table(ha=ha, in_sync_replicas=2, max_offset=100), None, before=None, now_s=5.0)
+    assert (sample.in_sync, sample.is_under_replicated) == ((1, 2), True)
+    assert (sample.replica_lag_s, sample.replica_lag_bytes) == (95.0, 60)
+    assert sample.remarks == ["slave 10.0.0.3:5 (a/2) is gone, last seen 90 s ago, 60 B behind"]
+    assert "yes, 1/2" in sample.cells()
+    told = sample.as_json()
+    assert (told["underReplicated"], told["slavesGone"]) == (
+        True, [{"name": "10.0.0.3:5 (a/2)", "lastSeenSecondsAgo": 90.0, "lagBytes": 60}],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (master(connection(), in_sync_replicas=3), (1, 2)),
+        (master(connection("catch-up"), role="ASYNC_MASTER"), (0, 1)),
+        (master(role="ASYNC_MASTER"), None),
+        (slave("transfer"), None),
+        (member(), (2, 2)),
+        (member(members=[view("n1", lacks=5000), view("n2", connected=False)]), (0, 2)),
+        (member("FOLLOWER"), None),
+    ],
+)
+def test_replicas_that_a_send_needs_or_that_there_were(facts: dict[str, Any], expected: tuple[int, int] | None) -> None:
+    sample = read_sample(NamedBroker(A, "a"), {STATUS_KEY: json.dumps(facts)}, None, before=None, now_s=0)
+    assert sample.in_sync == expected
+    assert sample.as_json()["replicasWanted"] == (expected and expected[1])
 
 
 def test_without_a_terminal_each_refresh_is_a_line(broker: FakeBrokers, capsys: Output) -> None:
@@ -70,6 +120,8 @@ def test_without_a_terminal_each_refresh_is_a_line(broker: FakeBrokers, capsys: 
         "0",
         "B",
         "1.8",
+        "no,",
+        "2/2",
         "2.5",
         "s",
         "2.0",
@@ -101,3 +153,15 @@ def test_a_broker_that_goes_away_is_a_line_too(broker: FakeBrokers, capsys: Outp
     assert capsys.readouterr().out.splitlines()[1].split()[1:4] == ["a\\x1b", "no", "answer"]
     assert run(["top", "-b", B, "--count", "1", "--no-groups"]) == 0
     assert run(["top", "-b", "10.0.0.9:1", "--count", "1"]) == 3
+
+
+def test_a_broker_that_answers_no_more_is_shown_with_its_last_answer(broker: FakeBrokers) -> None:
+    named = NamedBroker(A, "a")
+    samples = take_samples([named], {}, with_groups=False, timeout_s=1)
+    broker.answers.clear()
+    before = {A: replace(samples[A], answered_at_s=time.monotonic() - 40)}
+    for _ in range(2):
+        before = take_samples([named], before, with_groups=False, timeout_s=1)
+    assert before[A].remarks[0].endswith("Connection refused; last answer 40 s ago")
+    assert round(before[A].as_json()["lastAnswerSecondsAgo"]) == 40
+    assert take_samples([named], {}, with_groups=False, timeout_s=1)[A].as_json()["lastAnswerSecondsAgo"] is None

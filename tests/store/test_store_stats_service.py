@@ -75,6 +75,26 @@ def test_latency_is_interpolated_within_its_bucket() -> None:
     assert times.latency_ms(0.99) == 0
 
 
+def test_recent_latency_is_that_of_the_last_ten_seconds() -> None:
+    """`rmqha top` showed that of the last whole minute, up to two minutes after it was over."""
+    clock = Clock()
+    stats = StoreStatsService(Log(), Role(), clock=clock)
+    assert stats.put_times.recent_latency_ms(0.99) is None
+    stats.put_times.add(0.15, 1)
+    told = stats.put_times.recent_latency_ms(0.99)
+    assert told is not None
+    assert 140 < told <= 150, "one put is enough, and it counts at once"
+    for _ in range(10):
+        stats.sample()
+    assert stats.put_times.recent_latency_ms(0.99) is None
+    stats.put_times.add(0.0031, 99)
+    stats.put_times.end_minute()
+    stats.put_times.add(0.0031, 1)
+    told = stats.put_times.recent_latency_ms(0.99)
+    assert told is not None
+    assert 2 < told <= 4, "a minute that ends meanwhile changes nothing"
+
+
 def test_the_histogram_is_of_all_since_the_start() -> None:
     times = PutTimes()
     for _ in range(2):
