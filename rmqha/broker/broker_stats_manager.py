@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from rmqha.broker.stats_item import DAY, HOUR, INTERVALS_S, MINUTE, NUMS, SIZE, StatsItem
+from rmqha.broker.stats_item import DAY, HOUR, INTERVALS_S, MINUTE, NUMS, SIZE, StatsItem, StatsSnapshot
 from rmqha.store.store_stats_service import StoreStatsService
 
 _TOPIC_PUT, _GROUP_GET, _BROKER_PUT, _BROKER_GET = range(4)
@@ -59,6 +59,10 @@ class BrokerStatsManager:
         item = self._tables[table].get(key) if name in STATISTICS else None
         return None if item is None else (item, what)
 
+    def snapshot(self, item: StatsItem, span: int, what: int = NUMS) -> StatsSnapshot:
+        """What was added to the counts within the span, up to now."""
+        return item.snapshot(span, what, now_s=self._clock())
+
     def _make(self, table: _Table, key: str) -> StatsItem:
         """A new one; what comes beyond :data:`ITEMS_MAX` is added to one that nobody asks for."""
         item = StatsItem()
@@ -81,7 +85,7 @@ class BrokerStatsManager:
     def tps_group_get_nums(self, group: str, topic: str) -> float:
         """Messages a second that the group got of the topic during the last minute."""
         item = self._gets.get(f"{topic}@{group}")
-        return item.snapshot(MINUTE).tps if item is not None else 0.0
+        return self.snapshot(item, MINUTE).tps if item is not None else 0.0
 
     def on_topic_deleted(self, topic: str) -> None:
         """What was counted of a topic that is deleted is not told any more."""

@@ -59,13 +59,12 @@ class StatsItem:
         if len(samples) > _WIDTH * SAMPLES[span]:
             del samples[:_WIDTH]
 
-    def snapshot(self, span: int, what: int = NUMS) -> StatsSnapshot:
-        """Between the first and the last sample of the span."""
-        samples = self._samples[span]
-        last = len(samples) - _WIDTH
-        added, times = int(samples[last + what] - samples[what]), int(samples[last + _TIMES] - samples[_TIMES])
-        took_s = samples[last + _AT] - samples[_AT]
-        return StatsSnapshot(added, added / took_s if took_s else 0.0, added / times if times else 0.0)
+    def snapshot(self, span: int, what: int = NUMS, *, now_s: float) -> StatsSnapshot:
+        """From the first sample of the span to now. RocketMQ's ends with the last sample, up to an hour ago."""
+        samples, present = self._samples[span], self.size if what == SIZE else self.nums
+        added, times = present - int(samples[what]), self.times - int(samples[_TIMES])
+        took_s = now_s - samples[_AT]
+        return StatsSnapshot(added, added / took_s if took_s > 0 else 0.0, added / times if times else 0.0)
 
     @property
     def is_idle(self) -> bool:

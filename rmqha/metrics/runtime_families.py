@@ -67,7 +67,7 @@ def runtime(broker: BrokerController) -> Iterator[Metric]:
         yield gauges(f"{_PREFIX}{name}", "As rocketmq-exporter has it.", labels, {who: value})
     for name, statistic in _BY_CLUSTER.items():
         found = broker.stats.find(statistic, config.broker_cluster_name)
-        rate = found[0].snapshot(MINUTE).tps if found is not None else 0.0
+        rate = broker.stats.snapshot(found[0], MINUTE).tps if found is not None else 0.0
         of_whom = (config.broker_cluster_name, broker.address, config.broker_name)
         yield gauges(
             name,

@@ -11,7 +11,7 @@ import trio
 from prometheus_client.metrics_core import Metric
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.stats_item import MINUTE, NUMS, SIZE
+from rmqha.broker.stats_item import MINUTE, NUMS, SIZE, StatsItem
 from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP
 from rmqha.metrics.families import counters, gauge, gauges
@@ -88,7 +88,7 @@ class TopicFamilies:
                 row: _Row = (end, 0.0, 0.0, 0.0, 0.0)
             else:
                 item = found[0]
-                row = (end, item.snapshot(MINUTE, NUMS).tps, item.snapshot(MINUTE, SIZE).tps, item.nums, item.size)
+                row = (end, *self._tps(item), item.nums, item.size)
             self._add(rows, (name,), row)
         return rows, queues
 
@@ -125,7 +125,12 @@ class TopicFamilies:
         found = self._broker.stats.find("GROUP_GET_NUMS", f"{topic}@{group}")
         if found is None:
             return 0.0, 0.0
-        return found[0].snapshot(MINUTE, NUMS).tps, found[0].snapshot(MINUTE, SIZE).tps
+        return self._tps(found[0])
+
+    def _tps(self, item: StatsItem) -> tuple[float, float]:
+        """Messages and bytes a second, of the last minute."""
+        stats = self._broker.stats
+        return stats.snapshot(item, MINUTE, NUMS).tps, stats.snapshot(item, MINUTE, SIZE).tps
 
     def _add(self, rows: _Rows, key: tuple[str, ...], row: _Row) -> None:
         if len(rows) >= self._broker.config.metrics_topics_max:

@@ -6,7 +6,7 @@ from trio.testing import MockClock
 
 from rmqha.broker import broker_stats_manager
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
-from rmqha.broker.stats_item import HOUR, MINUTE, StatsSnapshot
+from rmqha.broker.stats_item import DAY, HOUR, MINUTE, StatsSnapshot
 from rmqha.replication.role import Role, RoleKind
 from rmqha.store.store_stats_service import StoreStatsService
 
@@ -27,7 +27,7 @@ def told(stats: BrokerStatsManager, name: str, key: str, *, span: int = MINUTE) 
     found = stats.find(name, key)
     assert found is not None
     item, what = found
-    return item.snapshot(span, what)
+    return stats.snapshot(item, span, what)
 
 
 async def test_a_minutes_rate_is_that_of_its_samples(autojump_clock: MockClock) -> None:
@@ -39,17 +39,34 @@ async def test_a_minutes_rate_is_that_of_its_samples(autojump_clock: MockClock) 
             stats.note_put("t", 20, 2000)
             stats.note_get("t", "g", 7, 700)
             await trio.sleep(1)
-        assert told(stats, "TOPIC_PUT_NUMS", "t") == (1200, 20.0, 20.0)
-        assert told(stats, "TOPIC_PUT_SIZE", "t").tps == 2000.0
-        assert told(stats, "GROUP_GET_NUMS", "t@g").sum == 420
-        assert told(stats, "GROUP_GET_SIZE", "t@g").tps == 700.0
-        assert told(stats, "BROKER_PUT_NUMS", "cluster").tps == 20.0
-        assert told(stats, "BROKER_GET_NUMS", "cluster").tps == 7.0
-        assert stats.tps_group_get_nums("g", "t") == 7.0
+        put, got = told(stats, "TOPIC_PUT_NUMS", "t"), told(stats, "GROUP_GET_NUMS", "t@g")
+        assert (put.sum, put.avgpt, got.sum) == (64 * 20, 20.0, 64 * 7), "from the first of its samples to now"
+        assert put.tps == told(stats, "BROKER_PUT_NUMS", "cluster").tps == pytest.approx(20, rel=0.02)
+        assert told(stats, "TOPIC_PUT_SIZE", "t").tps == pytest.approx(2000, rel=0.02)
+        assert told(stats, "GROUP_GET_SIZE", "t@g").tps == pytest.approx(700, rel=0.02)
+        assert told(stats, "BROKER_GET_NUMS", "cluster").tps == got.tps
+        assert stats.tps_group_get_nums("g", "t") == got.tps
         assert stats.tps_group_get_nums("other", "t") == 0.0
         await trio.sleep(100)
         assert told(stats, "TOPIC_PUT_NUMS", "t") == (0, 0.0, 0.0)
         assert told(stats, "TOPIC_PUT_NUMS", "t", span=HOUR).sum >= 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_counted_is_told_at_once(autojump_clock: MockClock) -> None:
+    """It was told with the next sample: up to ten seconds later of the minute, an hour later of the day."""
+    stats = Machine().stats
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stats.run)
+        await trio.sleep(25)
+        stats.note_put("t", 20, 2000)
+        for span in (MINUTE, HOUR, DAY):
+            assert told(stats, "TOPIC_PUT_NUMS", "t", span=span).sum == 20
+            assert told(stats, "BROKER_PUT_NUMS", "cluster", span=span).sum == 20
+        assert told(stats, "TOPIC_PUT_NUMS", "t").tps == pytest.approx(2.0)
+        await trio.sleep(71)
+        assert told(stats, "TOPIC_PUT_NUMS", "t").sum == 0
+        assert told(stats, "TOPIC_PUT_NUMS", "t", span=DAY).sum == 20
         nursery.cancel_scope.cancel()
 
 

@@ -55,5 +55,5 @@ class RuntimeInfoProcessor:
             return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
         spans = (("statsDay", DAY), ("statsHour", HOUR), ("statsMinute", MINUTE))
         item, what = found
-        body = {name: item.snapshot(span, what)._asdict() for name, span in spans}
+        body = {name: self._stats.snapshot(item, span, what)._asdict() for name, span in spans}
         return RemotingCommand(ResponseCode.SUCCESS, body=java_json.dumps(body).encode())
