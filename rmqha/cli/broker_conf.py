@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rmqha.broker.acl.plain_acl import read_plain_acl
 from rmqha.config import BrokerConfig, load_config
+from rmqha.errors import ConfigError
 from rmqha.remoting.credentials import read_credentials
 
 
@@ -14,12 +15,20 @@ def load_with_accounts(
     """The configuration and its notes, those about accounts among them; ``settings`` win over the file.
 
     Raises:
-        ConfigError: a broker could not be started with it.
+        ConfigError: a broker could not be started with it; all that is wrong with accounts is told at once.
     """
     loaded = load_config(path, settings)
-    notes = loaded.notes
-    if loaded.acl_enable:
-        notes += read_plain_acl(loaded.rocketmq_home).notes
-    if loaded.acl_credentials_path:
-        read_credentials(loaded.acl_credentials_path)
+    notes, problems = loaded.notes, list[str]()
+    try:
+        if loaded.acl_enable:
+            notes += read_plain_acl(loaded.rocketmq_home).notes
+    except ConfigError as error:
+        problems += error.problems
+    try:
+        if loaded.acl_credentials_path:
+            read_credentials(loaded.acl_credentials_path)
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        raise ConfigError(problems)
     return loaded, notes

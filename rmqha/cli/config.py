@@ -9,8 +9,9 @@ from rmqha.cli.lazy import LazyGroup
 from rmqha.cli.options import settings_option
 
 COMMANDS: Final = {
-    "check": ("rmqha.cli.config:check", "Say what is wrong with broker.conf files."),
+    "check": ("rmqha.cli.config:check", "Say what is wrong with broker.conf and namesrv.conf files."),
     "show": ("rmqha.cli.config:show", "Print the whole configuration that comes out of a file."),
+    "contexts": ("rmqha.cli.config:contexts", "Print the names that --context knows."),
     "reference": ("rmqha.cli.config:reference", "Print the reference of all keys (Markdown)."),
 }
 
@@ -21,30 +22,33 @@ COMMANDS: Final = {
     epilog="""\b
 Examples:
   rmqha config check /etc/rmqha/*.conf
+  rmqha config check --kind namesrv /etc/rmqha/ns1.conf
   rmqha config show conf/master.conf --changed
   rmqha config show --format json
 """,
 )
 def config() -> None:
-    """Check or show a broker.conf; print the reference of all keys."""
+    """Check or show configurations; print the names of brokers, and the reference of all keys."""
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--kind", type=click.Choice(["auto", "broker", "namesrv"]), default="auto", show_default=True,
+              help="Whose files they are; auto: those called namesrv*.conf are a name server's.")  # fmt: skip
 @click.pass_context
-def check(ctx: click.Context, files: tuple[Path, ...]) -> None:
-    """Say what is wrong with broker.conf files; exit code 2 if anything is.
+def check(ctx: click.Context, files: tuple[Path, ...], kind: str) -> None:
+    """Say what is wrong with broker.conf and namesrv.conf files; exit code 2 if anything is.
 
     Problems and notes go to stderr, one verdict for each file to stdout. With aclEnable the accounts in
-    rocketmqHome/conf are read as well.
+    rocketmqHome/conf are read as well: all that is wrong with them is told at once, with its line.
     """
-    from rmqha.cli.broker_conf import load_with_accounts  # noqa: PLC0415
     from rmqha.errors import ConfigError  # noqa: PLC0415
 
     failed = False
     for path in files:
+        is_name_server = kind == "namesrv" or (kind == "auto" and path.match("namesrv*.conf"))
         try:
-            loaded, notes = load_with_accounts(path)
+            good, notes = (_name_server if is_name_server else _broker)(path)
         except ConfigError as error:
             failed = True
             for problem in error.problems:
@@ -53,10 +57,26 @@ def check(ctx: click.Context, files: tuple[Path, ...]) -> None:
         else:
             for note in notes:
                 click.echo(f"note: {note}", err=True)
-            role = "DLedger member" if loaded.enable_dleger_commit_log else loaded.broker_role
-            click.echo(f"{path}: good, {role} {loaded.broker_name} on port {loaded.listen_port}")
+            click.echo(f"{path}: good, {good}")
     if failed:
         ctx.exit(2)
+
+
+def _broker(path: Path) -> tuple[str, tuple[str, ...]]:
+    """What it is, and notes. Raises ConfigError."""
+    from rmqha.cli.broker_conf import load_with_accounts  # noqa: PLC0415
+
+    loaded, notes = load_with_accounts(path)
+    role = "DLedger member" if loaded.enable_dleger_commit_log else loaded.broker_role
+    return f"{role} {loaded.broker_name} on port {loaded.listen_port}", notes
+
+
+def _name_server(path: Path) -> tuple[str, tuple[str, ...]]:
+    """As :func:`_broker`."""
+    from rmqha.config.load_namesrv import load_namesrv  # noqa: PLC0415
+
+    loaded = load_namesrv(path)
+    return f"name server on port {loaded.listen_port}", loaded.notes
 
 
 @click.command()
@@ -78,6 +98,22 @@ def show(file: Path | None, settings: dict[str, str], *, changed: bool, output: 
     click.echo(render(loaded, changed=changed))
     for note in loaded.notes:
         click.echo(f"note: {note}", err=True)
+
+
+@click.command()
+def contexts() -> None:
+    """Print the names that --context knows, with the brokers' addresses.
+
+    They are the operator's own, in contexts.toml: each is a table with one key, broker, whose value is an address or a
+    list of them.
+    """
+    from rmqha.cli.contexts import all_contexts, context_file  # noqa: PLC0415
+
+    known = all_contexts()
+    for name, addresses in known.items():
+        click.echo(f"{name}  {';'.join(addresses)}")
+    if not known:
+        click.echo(f"There are none: {context_file()}", err=True)
 
 
 @click.command()

@@ -5,10 +5,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_BROKER = "127.0.0.1:10911"
+_CONTEXT = "rmqha.context"
 
 
 def addresses_option(_ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -25,7 +27,21 @@ def addresses_option(_ctx: click.Context, param: click.Parameter, values: tuple[
     return tuple(dict.fromkeys(addresses))
 
 
+def _context(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta[_CONTEXT] = (value, ctx.get_parameter_source(str(param.name)))
+
+
 def _brokers(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The command line counts before the environment, and the default last."""
+    name, context_from = ctx.meta.get(_CONTEXT, (None, None))
+    given = ctx.get_parameter_source(str(param.name))
+    if given is ParameterSource.COMMANDLINE and context_from is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--broker and --context exclude each other.")
+    if name is not None and (given is ParameterSource.DEFAULT or context_from is ParameterSource.COMMANDLINE):
+        from rmqha.cli.contexts import addresses_of  # noqa: PLC0415 - not for --help
+
+        values = addresses_of(name)
     addresses = addresses_option(ctx, param, values)
     if not addresses:
         raise click.BadParameter("no address is given", param=param)
@@ -35,13 +51,20 @@ def _brokers(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 def brokers_option(told: str) -> Callable[[F], F]:
     """Add ``--broker HOST[:PORT]``, once or more often; arrives as the argument ``addresses``, with ports, not empty.
 
+    ``--context NAME`` stands for addresses that a file has.
+
     Args:
         told: what the help says about it.
     """
-    return click.option(
+    add_context = click.option(
+        "--context", metavar="NAME", envvar="RMQHA_CONTEXT", show_envvar=True, is_eager=True, expose_value=False,
+        callback=_context, help="The brokers that contexts.toml has by this name: 'rmqha config contexts'.",
+    )  # fmt: skip
+    add_broker = click.option(
         "-b", "--broker", "addresses", metavar="HOST[:PORT]", multiple=True, default=[DEFAULT_BROKER],
         envvar="RMQHA_BROKER", show_default=True, show_envvar=True, callback=_brokers, help=told,
     )  # fmt: skip
+    return lambda command: add_broker(add_context(command))
 
 
 def cluster_options(command: F) -> F:

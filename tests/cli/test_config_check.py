@@ -34,6 +34,40 @@ def test_no_accounts_or_damaged_ones_are_a_problem(tmp_path: Path, capsys: Outpu
     assert "cannot be used, problems: 1" in captured.out
 
 
+def test_all_problems_of_accounts_and_credentials_come_at_once(tmp_path: Path, capsys: Output) -> None:
+    home_with(tmp_path, "accounts:\n  - accessKey: a\n  - secretKey: b\n")
+    tools = tmp_path / "tools.yml"
+    assert run(["config", "check", conf(tmp_path, f"aclCredentialsPath={tools}\n")]) == 2
+    captured = capsys.readouterr()
+    assert [line.partition(": ")[0].removeprefix(str(tmp_path)) for line in captured.err.splitlines()] == [
+        *["/conf/plain_acl.yml:2"] * 2, *["/conf/plain_acl.yml:3"] * 2, "/tools.yml",
+    ]  # fmt: skip
+    assert "cannot be used, problems: 5" in captured.out
+
+
+@pytest.mark.parametrize(("name", "option"), [("namesrv.conf", []), ("ns-1.properties", ["--kind", "namesrv"])])
+def test_a_name_servers_file(name: str, option: list[str], tmp_path: Path, capsys: Output) -> None:
+    """Its keys were unknown ones of a broker's."""
+    path = tmp_path / name
+    path.write_text("listenPort=9876\nbindAddress=127.0.0.1\nuseEpollNativeSelector=false\n")
+    assert run(["config", "check", *option, str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}: good, name server on port 9876\n"
+    path.write_text("listenPort=70000\nlistenProt=1\nbrokerRole=SLAVE\n")
+    assert run(["config", "check", *option, str(path)]) == 2
+    captured = capsys.readouterr()
+    assert [line.removeprefix(f"{path}:").partition(":")[0] for line in captured.err.splitlines()] == ["1", "2", "3"]
+    assert "nearest known key: listenPort" in captured.err
+    assert f"{path}: cannot be used, problems: 3" in captured.out
+
+
+def test_a_file_of_either_kind_is_known_by_its_name_unless_it_is_said(tmp_path: Path, capsys: Output) -> None:
+    broker = tmp_path / "namesrv-host.conf"
+    broker.write_text("brokerName=a\n")
+    assert run(["config", "check", str(broker)]) == 2
+    assert run(["config", "check", "--kind", "broker", str(broker)]) == 0
+    assert "good, ASYNC_MASTER a" in capsys.readouterr().out
+
+
 def test_the_credentials_of_the_broker_itself_are_read(tmp_path: Path, capsys: Output) -> None:
     home_with(tmp_path)
     tools = tmp_path / "tools.yml"

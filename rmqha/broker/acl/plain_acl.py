@@ -18,16 +18,17 @@ Source: rocketmq-all-4.9.8 PlainPermissionManager.java, PlainAccessConfig.java.
 
 import os
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from rmqha.broker.acl.marked_yaml import MarkedList, MarkedMapping, load_marked
 from rmqha.broker.acl.needed_permissions import of_group
 from rmqha.broker.acl.permission import DENY, PERMISSION_NAMES, parse_perm
 from rmqha.broker.acl.plain_access_resource import PlainAccessResource
 from rmqha.broker.acl.remote_address_strategy import Parts, RemoteAddressStrategy
+from rmqha.config.key import nearest
 from rmqha.errors import ConfigError
 
 _KEY_SIZE_MIN: Final = 7
@@ -38,16 +39,8 @@ _ACCOUNT_KEYS: Final = frozenset(
         "topicPerms", "groupPerms",
     }
 )  # fmt: skip
-_JAVA_ACCOUNT: Final = "tag:yaml.org,2002:org.apache.rocketmq.common.PlainAccessConfig"
-"""How RocketMQ itself may write an account when it changes the file."""
-
-_YAML_PROBLEMS: Final = defaultdict(
-    lambda: "it cannot be read",
-    ScannerError="a sign that cannot stand there: put the value in quotation marks",
-    ParserError="it ends or goes on where it cannot: look at indentation, brackets and quotation marks",
-    ComposerError="an alias (*) of nothing, or an anchor (&) twice: put the value in quotation marks",
-    ConstructorError="a tag (!) or a key that means nothing here: put the value in quotation marks",
-)
+_DEFAULTS: Final = ("defaultTopicPerm", "defaultGroupPerm")
+_KINDS: Final = {MarkedMapping: "mapping", MarkedList: "list", float: "number with a point"}
 
 
 @dataclass(frozen=True)
@@ -91,21 +84,28 @@ def read_plain_acl(home: str) -> PlainAcl:
     """What they say.
 
     Raises:
-        ConfigError: there are none, one cannot be read, or one does not say what it has to; or PyYAML is missing.
+        ConfigError: there are none, or PyYAML is missing; or all that is wrong with them, each with its file and line.
     """
-    white, accounts, notes = list[RemoteAddressStrategy](), dict[str, PlainAccessResource](), list[str]()
+    white, accounts = list[RemoteAddressStrategy](), dict[str, PlainAccessResource]()
+    problems, notes = list[str](), list[str]()
     is_blank = True
     for path in acl_files(home):
-        document = _load(path)
+        try:
+            document = load_marked(path)
+        except ConfigError as error:
+            problems += error.problems
+            continue
         if document is None:
             continue
         is_blank = False
-        reader = _Reader(path, notes)
+        reader = _Reader(path, problems, notes)
         white += reader.white_addresses(document)
-        for account in reader.accounts(document):
+        for account, line in reader.accounts(document):
             if account.access_key in accounts:
-                notes.append(f"{path}: accessKey {account.access_key} is there twice: the first one counts")
+                notes.append(f"{path}:{line}: accessKey {account.access_key} is there twice: the first one counts")
             accounts.setdefault(account.access_key, account)
+    if problems:
+        raise ConfigError(problems)
     if is_blank:
         raise ConfigError(
             f"{home}/conf/plain_acl.yml: aclEnable=true reads accounts here, and in conf/acl/*.yml, but there are "
@@ -114,110 +114,130 @@ def read_plain_acl(home: str) -> PlainAcl:
     return PlainAcl(tuple(white), accounts, tuple(notes))
 
 
-def _load(path: Path) -> Any:
-    """The document in a file; None if it is blank."""
-    try:
-        import yaml  # noqa: PLC0415 - an extra, which only aclEnable needs
-    except ImportError:
-        raise ConfigError(
-            "aclEnable=true needs PyYAML to read plain_acl.yml: pip install 'rmqha[acl]', or pip install PyYAML"
-        ) from None
-
-    loader: Any = type("PlainAclLoader", (yaml.SafeLoader,), {})
-    loader.add_constructor(_JAVA_ACCOUNT, lambda reader, node: reader.construct_mapping(node, deep=True))
-    try:
-        return yaml.load(path.read_bytes(), loader)  # noqa: S506 - a safe one
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except yaml.MarkedYAMLError as error:  # its text shows what stands there, and that may be a secret
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{path}:{line}: no YAML: {_YAML_PROBLEMS[type(error).__name__]}") from None
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{path}: no YAML: {type(error).__name__}") from None
-
-
 class _Reader:
-    """Reads one file's document."""
+    """Reads one file's document. What is wrong is added to ``problems``, and reading goes on."""
 
-    def __init__(self, path: Path, notes: list[str]) -> None:
+    def __init__(self, path: Path, problems: list[str], notes: list[str]) -> None:
         self._path: Final = path
+        self._problems: Final = problems
         self._notes: Final = notes
 
-    def _error(self, reason: str) -> ConfigError:
-        return ConfigError(f"{self._path}: {reason}")
+    def _problem(self, line: int, reason: str) -> None:
+        self._problems.append(f"{self._path}:{line}: {reason}")
+
+    def _note(self, line: int, what: str) -> None:
+        self._notes.append(f"{self._path}:{line}: {what}")
 
     def white_addresses(self, document: Any) -> list[RemoteAddressStrategy]:
         """Of all accounts."""
-        if type(document) is not dict:
-            raise self._error("it holds no keys such as accounts and globalWhiteRemoteAddresses")
-        self._note_unknown(document, _DOCUMENT_KEYS, "the file")
-        addresses = self._texts(document.get("globalWhiteRemoteAddresses"), "globalWhiteRemoteAddresses")
-        return [self._strategy(address, "globalWhiteRemoteAddresses") for address in addresses]
+        if not isinstance(document, MarkedMapping):
+            self._problem(1, "it holds no keys such as accounts and globalWhiteRemoteAddresses")
+            return []
+        self._note_keys(document, _DOCUMENT_KEYS, "the file")
+        name = "globalWhiteRemoteAddresses"
+        found = [self._strategy(address, name, line) for address, line in self._texts(document, name)]
+        return [strategy for strategy in found if strategy is not None]
 
-    def accounts(self, document: dict[str, Any]) -> Iterable[PlainAccessResource]:
-        """All of the file."""
-        entries = document.get("accounts") or []
-        if type(entries) is not list or not all(type(entry) is dict for entry in entries):
-            raise self._error("accounts is no list of accounts, each with accessKey and secretKey")
-        return map(self._account, entries)
+    def accounts(self, document: Any) -> Iterator[tuple[PlainAccessResource, int]]:
+        """Those of the file that are good, with their lines."""
+        entries = document.get("accounts") if isinstance(document, MarkedMapping) else None
+        if not entries:
+            return
+        if not isinstance(entries, MarkedList):
+            self._problem(document.line_of("accounts"), "accounts is no list of accounts: each begins with '- '")
+            return
+        for entry, line in zip(entries, entries.lines, strict=True):
+            if not isinstance(entry, MarkedMapping):
+                self._problem(line, "this is no account, which has accessKey and secretKey")
+            elif (account := self._account(entry)) is not None:
+                yield account, line
 
-    def _account(self, entry: dict[str, Any]) -> PlainAccessResource:
-        access_key, secret_key = (self._text(entry.get(name), name) or "" for name in ("accessKey", "secretKey"))
-        if min(len(access_key), len(secret_key)) < _KEY_SIZE_MIN:
-            raise self._error(f"accessKey {access_key!r} and its secretKey must have more than 6 characters each")
-        self._note_unknown(entry, _ACCOUNT_KEYS, access_key)
+    def _account(self, entry: MarkedMapping) -> PlainAccessResource | None:
+        problems = len(self._problems)
+        access_key = self._key(entry, "accessKey", "this account")
+        who = f"the account {access_key}" if access_key else "this account"
+        secret_key = self._key(entry, "secretKey", who)
+        self._note_keys(entry, _ACCOUNT_KEYS, who)
         admin = entry.get("admin") or False
         if admin not in (True, False, "true", "false"):
-            raise self._error(f"admin of {access_key} is neither true nor false")
+            self._problem(entry.line_of("admin"), f"admin of {who} is neither true nor false")
         topics, groups = self._perms(entry, "topicPerms"), self._perms(entry, "groupPerms")
-        return PlainAccessResource(
-            access_key,
-            secret_key,
-            self._strategy(self._text(entry.get("whiteRemoteAddress"), "whiteRemoteAddress"), access_key),
-            admin in (True, "true"),
-            self._perm(self._text(entry.get("defaultTopicPerm"), "defaultTopicPerm"), access_key),
-            self._perm(self._text(entry.get("defaultGroupPerm"), "defaultGroupPerm"), access_key),
-            {of_group(group): perm for group, perm in groups.items()} | topics,
-        )
+        white = self._strategy(self._text(entry, "whiteRemoteAddress"), who, entry.line_of("whiteRemoteAddress"))
+        default_topic, default_group = (self._default(entry, name, who) for name in _DEFAULTS)
+        if white is None or len(self._problems) > problems:
+            return None
+        perms = {of_group(group): perm for group, perm in groups.items()} | topics
+        is_admin = admin in (True, "true")
+        return PlainAccessResource(access_key, secret_key, white, is_admin, default_topic, default_group, perms)
 
-    def _perms(self, entry: dict[str, Any], name: str) -> dict[str, int]:
+    def _key(self, entry: MarkedMapping, name: str, who: str) -> str:
+        problems = len(self._problems)
+        text = self._text(entry, name) or ""
+        if len(text) < _KEY_SIZE_MIN and len(self._problems) == problems:
+            told = f"{name} {text!r}" if name == "accessKey" else f"the {name} of {who}"
+            reason = f"{told} must have more than 6 characters" if text else f"{who} has no {name}"
+            self._problem(entry.line_of(name), reason)
+        return text
+
+    def _default(self, entry: MarkedMapping, name: str, who: str) -> int:
+        return self._perm(self._text(entry, name), f"{name} of {who}", entry.line_of(name))
+
+    def _perms(self, entry: MarkedMapping, name: str) -> dict[str, int]:
         perms = dict[str, int]()
-        for text in self._texts(entry.get(name), name):
+        for text, line in self._texts(entry, name):
             items = [item for item in text.split("=") if item]
-            if len(items) != 2:
-                raise self._error(f"{name}: {text!r} is not of the form name=permission")
-            perms[items[0].strip()] = self._perm(items[1], f"{name} {text!r}")
+            if len(items) == 2:
+                perms[items[0].strip()] = self._perm(items[1], f"{name} {text!r}", line)
+            else:
+                self._problem(line, f"{name}: {text!r} is not of the form name=permission")
         return perms
 
-    def _perm(self, text: str | None, where: str) -> int:
+    def _perm(self, text: str | None, where: str, line: int) -> int:
         perm = parse_perm(text)
         if perm is None:
             known = ", ".join(PERMISSION_NAMES)
-            self._notes.append(f"{self._path}: {where}: {text!r} is none of {known}, and counts as DENY")
+            self._note(line, f"{where}: {text!r} is none of {known}, and counts as DENY")
         return DENY if perm is None else perm
 
-    def _strategy(self, text: str | None, where: str) -> RemoteAddressStrategy:
+    def _strategy(self, text: str | None, where: str, line: int) -> RemoteAddressStrategy | None:
         try:
             return RemoteAddressStrategy(text)
         except ValueError as error:
-            raise self._error(f"white addresses of {where}: {error}") from None
+            self._problem(line, f"white addresses of {where}: {error}")
+            return None
 
-    def _texts(self, value: Any, name: str) -> list[str]:
+    def _texts(self, entry: MarkedMapping, name: str) -> list[tuple[str, int]]:
+        """The items of a list, with their lines."""
+        value = entry.get(name)
         if value is None:
             return []
-        if type(value) is not list:
-            raise self._error(f"{name} is no list")
-        return [text for one in value if (text := self._text(one, name))]
+        if not isinstance(value, MarkedList):
+            self._problem(entry.line_of(name), f"{name} is no list")
+            return []
+        found = [(self._as_text(one, name, line), line) for one, line in zip(value, value.lines, strict=True)]
+        return [(text, line) for text, line in found if text]
 
-    def _text(self, value: Any, name: str) -> str | None:
+    def _text(self, entry: MarkedMapping, name: str) -> str | None:
+        return self._as_text(entry.get(name), name, entry.line_of(name))
+
+    def _as_text(self, value: Any, name: str, line: int) -> str | None:
         """A text; a whole number is one, as an access key may look like one."""
         if value is None or type(value) is str:
             return value
         if type(value) is int:
             return str(value)
-        raise self._error(f"{name}: a {type(value).__name__} is no text: write it in quotation marks")
+        kind = _KINDS.get(type(value), type(value).__name__)
+        self._problem(line, f"{name}: a {kind} is no text: use quotation marks")
+        return None
 
-    def _note_unknown(self, given: dict[str, Any], known: frozenset[str], where: str) -> None:
-        names = {re.sub(r"[^A-Za-z].*", "...", str(key), flags=re.DOTALL) for key in given.keys() - known}
-        for name in sorted(names):  # behind a sign may stand what was meant as a value: a secret, maybe
-            self._notes.append(f"{self._path}: {name!r} of {where} is no key of RocketMQ's, and without effect")
+    def _note_keys(self, given: MarkedMapping, known: frozenset[str], where: str) -> None:
+        """Those that nobody reads, and those that are there twice."""
+        for key in sorted(given.keys() - known, key=given.line_of):
+            # behind a sign may stand what was meant as a value: a secret, maybe
+            name = re.sub(r"[^A-Za-z].*", "...", str(key), flags=re.DOTALL)
+            meant = nearest(name.removesuffix("..."), known)
+            hint = f"; nearest known key: {meant}" if meant else ""
+            self._note(given.line_of(key), f"{name!r} of {where} is no key of RocketMQ's, and without effect{hint}")
+        for key, line in given.repeated:
+            if key in known:
+                self._note(line, f"{key} of {where} is there twice: the last one counts")

@@ -25,6 +25,7 @@ logger = structlog.get_logger()
 
 _LOOKS_AGAIN_S: Final = 1.0
 _SHOWN_SIZE_MAX: Final = 100
+_PROBLEMS_TOLD: Final = 5
 
 _Fingerprint = tuple[tuple[str, int, int, int, int], ...]
 
@@ -116,7 +117,13 @@ class PlainPermissionManager:
             self._acl = read_plain_acl(self._home)
         except ConfigError as error:
             if str(error) != self._told:
-                logger.warning("acl.not_read_again", reason=str(error), accounts=len(self._acl.accounts))
+                reason = "; ".join(error.problems[:_PROBLEMS_TOLD])
+                more = len(error.problems) - _PROBLEMS_TOLD
+                logger.warning(
+                    "acl.not_read_again",
+                    reason=f"{reason}; and {more} more ('rmqha config check' tells all)" if more > 0 else reason,
+                    accounts=len(self._acl.accounts),
+                )
             self._told = str(error)
             return False
         self._told = ""

@@ -62,7 +62,7 @@ def test_what_may_be_a_mistake_is_noted_and_grants_nothing(tmp_path: Path) -> No
     acl = read_plain_acl(home_with(tmp_path, text))
     assert (acl.accounts["someone"].perms, acl.accounts["someone"].default_topic_perm) == ({"a": DENY}, DENY)
     assert len(acl.notes) == 3
-    assert all("plain_acl.yml: " in note for note in acl.notes)
+    assert all("plain_acl.yml:" in note for note in acl.notes)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,61 @@ def test_what_may_be_a_mistake_is_noted_and_grants_nothing(tmp_path: Path) -> No
 def test_what_cannot_be_read_is_refused_with_the_files_name(tmp_path: Path, text: str | bytes) -> None:
     with pytest.raises(ConfigError, match=r"plain_acl\.yml"):
         read_plain_acl(home_with(tmp_path, text))
+
+
+def test_all_that_is_wrong_is_told_at_once_each_with_its_line(tmp_path: Path) -> None:
+    """The first problem was told alone, and some without a line."""
+    text = """globalWhiteRemoteAddresses: 10.0.0.1
+accounts:
+  - accessKey: short
+    secretKey: 12345678
+    admin: perhaps
+  - accessKey: someone
+    secretKey: 1.5
+    topicPerms:
+      - a=PUB
+      - b
+    groupPerms: g=SUB
+  - nobody
+  - accessKey: another
+    secretKey: '1234567'
+    whiteRemoteAddress: 10.0.0
+  - accessKey: someone2
+"""
+    home_with(tmp_path, "accounts: [", name="acl/other.yml")
+    with pytest.raises(ConfigError) as raised:
+        read_plain_acl(home_with(tmp_path, text))
+    told = [line.replace(str(tmp_path / "conf"), "") for line in raised.value.problems]
+    assert told == [
+        told[0],
+        "/plain_acl.yml:1: globalWhiteRemoteAddresses is no list",
+        "/plain_acl.yml:3: accessKey 'short' must have more than 6 characters",
+        "/plain_acl.yml:5: admin of the account short is neither true nor false",
+        "/plain_acl.yml:7: secretKey: a number with a point is no text: use quotation marks",
+        "/plain_acl.yml:10: topicPerms: 'b' is not of the form name=permission",
+        "/plain_acl.yml:11: groupPerms is no list",
+        "/plain_acl.yml:12: this is no account, which has accessKey and secretKey",
+        told[8],
+        "/plain_acl.yml:16: the account someone2 has no secretKey",
+    ]
+    assert told[0].startswith("/acl/other.yml:1: no YAML: it ends or goes on where it cannot")
+    assert told[8].startswith("/plain_acl.yml:15: white addresses of the account another: ")
+
+
+def test_keys_that_nobody_reads_are_named_with_their_lines_and_what_may_be_meant(tmp_path: Path) -> None:
+    text = (
+        "acounts: []\naccounts:\n  - accessKey: someone\n    secretKey: 12345678\n    topicPerm: [a=PUB]\n"
+        "    admin: true\n    admin: false\n    colour: red\n"
+    )
+    acl = read_plain_acl(home_with(tmp_path, text))
+    who = "the account someone"
+    assert [note.partition("plain_acl.yml:")[2] for note in acl.notes] == [
+        "1: 'acounts' of the file is no key of RocketMQ's, and without effect; nearest known key: accounts",
+        f"5: 'topicPerm' of {who} is no key of RocketMQ's, and without effect; nearest known key: topicPerms",
+        f"8: 'colour' of {who} is no key of RocketMQ's, and without effect",
+        f"7: admin of {who} is there twice: the last one counts",
+    ]
+    assert not acl.accounts["someone"].admin
 
 
 def test_no_file_is_refused(tmp_path: Path) -> None:
