@@ -42,6 +42,10 @@ class RefusedError(CliError):
         )
 
 
+class NoBrokerError(CliError):
+    """What answers is no broker."""
+
+
 class BrokerConnection:
     """A connection to a broker, for one question after the other; made with the first one."""
 
@@ -179,7 +183,7 @@ def known_brokers(address: str, *, timeout_s: float) -> dict[str, BrokerData]:
         raise CliError(f"the name server at {address} does not tell its brokers", why=str(error)) from None
 
 
-def no_broker_error(address: str, *, timeout_s: float) -> CliError:
+def no_broker_error(address: str, *, timeout_s: float) -> NoBrokerError:
     """What to raise when what answers at ``address`` does not know a request that each broker knows.
 
     Raises:
@@ -194,7 +198,7 @@ def no_broker_error(address: str, *, timeout_s: float) -> CliError:
     ]
     more = f", and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
     known = f", one of {', '.join(named[:_NAMED_MAX])}{more}" if named else ": but none is registered there now"
-    return CliError(
+    return NoBrokerError(
         f"{address} is a name server's address, not a broker's",
         why="a name server knows where brokers are; it holds no messages, and no state of theirs",
         hint=escaped(f"name a broker with --broker{known}"),

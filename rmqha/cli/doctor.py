@@ -64,6 +64,7 @@ def doctor(ctx: click.Context, path: Path | None, settings: dict[str, str], outp
 def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
     from rmqha.cli import doctor_host as host  # noqa: PLC0415
     from rmqha.cli import doctor_peers as peers  # noqa: PLC0415
+    from rmqha.cli.doctor_addresses import check_addresses  # noqa: PLC0415
     from rmqha.cli.store_place import is_in_use  # noqa: PLC0415
 
     is_running = is_in_use(config.store_path_root_dir)
@@ -74,8 +75,10 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
         *host.check_store(config, is_running=is_running),
         *host.check_disk(config),
         *host.check_ports(config, is_running=is_running),
+        *(peers.check_own(config, timeout_s=timeout_s) if is_running else ()),
         *peers.check_relations(config),
-        *peers.check_peers(config, timeout_s=timeout_s),
+        *check_addresses(config),
+        *peers.check_peers(config, is_empty=host.is_empty(config) and not is_running, timeout_s=timeout_s),
         *peers.check_name_servers(config, timeout_s=timeout_s),
     ]
 

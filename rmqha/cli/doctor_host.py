@@ -90,6 +90,11 @@ def _newest_write_s(log_directory: str) -> float:
         return 0.0
 
 
+def is_empty(config: BrokerConfig) -> bool:
+    """Whether there is no log yet, or none any more."""
+    return _newest_write_s(config.store_path_commit_log) == 0.0
+
+
 def check_disk(config: BrokerConfig) -> Findings:
     """Room where the log is."""
     at = _existing(config.store_path_commit_log)

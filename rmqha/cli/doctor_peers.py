@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from rmqha.cli.ask import known_brokers, runtime_table
+from rmqha.choices import HaCatchUp
+from rmqha.cli.ask import NoBrokerError, known_brokers, runtime_table
+from rmqha.cli.doctor_addresses import named_addresses
 from rmqha.cli.errors import CliError
-from rmqha.cli.finding import FAIL, OK, WARN, Finding
-from rmqha.cli.verdict import read_status
+from rmqha.cli.finding import FAIL, OK, WARN, Finding, Level
+from rmqha.cli.verdict import judge, read_status
 from rmqha.config import BrokerConfig, split_address
 from rmqha.logs import escaped
+from rmqha.transport import join_address
 
 Findings = Iterator[Finding]
 
@@ -33,14 +36,27 @@ def check_relations(config: BrokerConfig) -> Findings:
         yield Finding(WARN, "haPeers", "not set: no replica is asked what this master may have lost", told)
 
 
-def check_peers(config: BrokerConfig, *, timeout_s: float) -> Findings:
-    """The other brokers of the group that the configuration names."""
+def check_peers(config: BrokerConfig, *, is_empty: bool, timeout_s: float) -> Findings:
+    """The other brokers of the group that the configuration names.
+
+    Args:
+        config: of a broker.
+        is_empty: it has no log, and does not run: with its start a new one begins.
+        timeout_s: for each answer.
+    """
     if config.enable_dleger_commit_log:
         return
-    for key, address in _peer_addresses(config):
+    away = list[str]()
+    for key, address in named_addresses(config):
+        if key == "namesrvAddr":
+            continue
         try:
-            facts = read_status(runtime_table(address, timeout_s=timeout_s))
+            facts = read_status(_asked(key, address, timeout_s=timeout_s))
+        except _WrongPortError as error:
+            yield Finding(FAIL, key, escaped(f"{address}: {error.what}"), error.told)
+            continue
         except CliError as error:
+            away.append(address)
             told = "is it running? Its listenPort is taken to be the one below its HA port"
             yield Finding(WARN, key, escaped(f"{address}: {error.message}: {error.why}"), told)
             continue
@@ -51,20 +67,68 @@ def check_peers(config: BrokerConfig, *, timeout_s: float) -> Findings:
         for what, told in problems:
             yield Finding(FAIL, key, escaped(f"{address}: {what}"), told)
         if not problems:
-            named = f"{facts.get('role', facts['version'])} {facts.get('broker_name', '')}".strip()
-            yield Finding(OK, key, escaped(f"{address}: {named}"))
+            yield Finding(OK, key, escaped(f"{address}: {_named(facts)}"))
+    if is_empty and away and not config.is_slave and config.ha_catch_up_at_start is not HaCatchUp.REQUIRE:
+        what = (
+            f"the log here is empty, and what {', '.join(away)} may hold is unknown: a start now takes sends in the "
+            "places of messages that were lost with this store"
+        )
+        told = "start them first, or set haCatchUpAtStart=require; of a new group nothing was lost"
+        yield Finding(WARN, "haPeers", what, told)
 
 
-def _peer_addresses(config: BrokerConfig) -> Iterator[tuple[str, str]]:
-    ha_addresses = [("haMasterAddress", config.ha_master_address)] if config.is_slave else []
-    ha_addresses += [("haPeers", peer) for peer in config.ha_peers if not config.is_slave]
-    for key, address in ha_addresses:
-        if address:
-            host, port = split_address(address)
-            shown = f"[{host}]" if ":" in host else host
-            yield key, f"{shown}:{port - 1}"
-    if config.is_slave and config.master_address:
-        yield "masterAddress", config.master_address
+class _WrongPortError(Exception):
+    """``what`` is wrong with an address, and ``told`` what to do."""
+
+    def __init__(self, what: str, told: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.told = told
+
+
+def _asked(key: str, address: str, *, timeout_s: float) -> dict[str, str]:
+    """What the broker behind an address says; of an HA port the one that listens below it.
+
+    Raises:
+        _WrongPortError: the address is one of the broker's other ports, or a name server's.
+        CliError: nobody answers who could tell.
+    """
+    is_ha = key != "masterAddress"
+    try:
+        return runtime_table(_below(address) if is_ha else address, timeout_s=timeout_s)
+    except NoBrokerError as error:
+        if not is_ha:
+            raise _WrongPortError("it is a name server", "name the master's listenPort") from error
+        unheard: CliError = error
+    except CliError as error:
+        unheard = error
+    try:
+        there = runtime_table(address if is_ha else _below(address), timeout_s=timeout_s)
+        facts = read_status(there)
+        ha_port = (facts.get("ha") or {}).get("port", 0)
+    except NoBrokerError as error:
+        if is_ha:
+            raise _WrongPortError("it is a name server, and no HA port", "name the replica's HA port") from error
+        raise unheard from None
+    except (CliError, *_NO_FACTS):
+        raise unheard from None
+    if is_ha:
+        found = f"port {ha_port}" if ha_port else "listenPort + 1, unless it has a haListenPort"
+        what = f"it answers as a broker's listenPort ({_named(facts)}), and is no HA port"
+        raise _WrongPortError(what, f"name its HA port: {found}")
+    if ha_port == split_address(address)[1]:
+        what = f"it is the HA port of {_named(facts)}"
+        raise _WrongPortError(what, f"name its listenPort: {_below(address)}")
+    raise unheard
+
+
+def _below(address: str) -> str:
+    host, port = split_address(address)
+    return join_address(host, port - 1)
+
+
+def _named(facts: dict[str, Any]) -> str:
+    return f"{facts.get('role', facts['version'])} {facts.get('broker_name', '')}".strip()
 
 
 def _clashes(config: BrokerConfig, key: str, facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -89,23 +153,59 @@ def _clashes(config: BrokerConfig, key: str, facts: dict[str, Any]) -> Iterator[
 
 def check_name_servers(config: BrokerConfig, *, timeout_s: float) -> Findings:
     """Whether they answer, and whether another broker is registered in this one's place."""
-    own = f"{config.broker_ip1}:{config.listen_port}"
     for address in config.namesrv_addr:
         try:
-            known = known_brokers(address, timeout_s=timeout_s).get(config.broker_name)
+            broker = read_status(runtime_table(address, timeout_s=timeout_s))
+        except NoBrokerError:
+            pass
         except CliError as error:
             told = "is it running, and is this its address?"
             yield Finding(WARN, "namesrvAddr", escaped(f"{address}: {error.message}: {error.why}"), told)
             continue
-        broker_id = 0 if config.enable_dleger_commit_log else config.broker_id
-        other = known.broker_addrs.get(broker_id) if known is not None else None
-        named = f"{config.broker_name} with brokerId {broker_id}"
-        if known is not None and known.cluster != config.broker_cluster_name:
-            told = "give one of them another brokerName, or both the same brokerClusterName"
-            what = f"{address} knows {config.broker_name} in cluster {known.cluster}, not {config.broker_cluster_name}"
-            yield Finding(FAIL, "namesrvAddr", escaped(what), told)
-        elif other not in (None, own) and not config.enable_dleger_commit_log:
-            told = "give one of them another brokerName (or brokerId, if it is a slave), or stop the other one"
-            yield Finding(FAIL, "namesrvAddr", escaped(f"{address} knows {named} at {other}, not at {own}"), told)
+        except _NO_FACTS:
+            broker = {"version": "a broker"}
         else:
-            yield Finding(OK, "namesrvAddr", f"{address}: {named} is {'registered' if other else 'free'}")
+            if broker.get("broker_name") != config.broker_name:
+                what = f"{address}: it answers as a broker's listenPort ({_named(broker)}), and is no name server"
+                told = "name a name server (port 9876 by default): a broker is one for brokers of its own name alone"
+                yield Finding(FAIL, "namesrvAddr", escaped(what), told)
+                continue
+        yield _registration(config, address, timeout_s=timeout_s)
+
+
+def _registration(config: BrokerConfig, address: str, *, timeout_s: float) -> Finding:
+    """What a name server knows of this broker's place."""
+    try:
+        known = known_brokers(address, timeout_s=timeout_s).get(config.broker_name)
+    except CliError as error:
+        told = "is it running, and is this its address?"
+        return Finding(WARN, "namesrvAddr", escaped(f"{address}: {error.message}: {error.why}"), told)
+    own = f"{config.broker_ip1}:{config.listen_port}"
+    broker_id = 0 if config.enable_dleger_commit_log else config.broker_id
+    other = known.broker_addrs.get(broker_id) if known is not None else None
+    named = f"{config.broker_name} with brokerId {broker_id}"
+    if known is not None and known.cluster != config.broker_cluster_name:
+        told = "give one of them another brokerName, or both the same brokerClusterName"
+        what = f"{address} knows {config.broker_name} in cluster {known.cluster}, not {config.broker_cluster_name}"
+        return Finding(FAIL, "namesrvAddr", escaped(what), told)
+    if other not in (None, own) and not config.enable_dleger_commit_log:
+        told = "give one of them another brokerName (or brokerId, if it is a slave), or stop the other one"
+        return Finding(FAIL, "namesrvAddr", escaped(f"{address} knows {named} at {other}, not at {own}"), told)
+    return Finding(OK, "namesrvAddr", f"{address}: {named} is {'registered' if other else 'free'}")
+
+
+def check_own(config: BrokerConfig, *, timeout_s: float) -> Findings:
+    """What the broker of this configuration, which runs, says of itself."""
+    host = "127.0.0.1" if config.bind_address in ("0.0.0.0", "::") else config.bind_address  # noqa: S104 - not bound
+    address = join_address(host, config.listen_port)
+    try:
+        verdict = judge(read_status(runtime_table(address, timeout_s=timeout_s)))
+    except CliError as error:
+        yield Finding(WARN, "status", escaped(f"{error.message}: {error.why}"), "'rmqha status -b' asks it as well")
+        return
+    except _NO_FACTS as error:
+        yield Finding(WARN, "status", f"{address}: its status cannot be read: {type(error).__name__}")
+        return
+    levels: dict[str, Level] = {"ok": OK, "degraded": WARN}
+    level = levels.get(verdict.level, FAIL)
+    yield Finding(level, "status", escaped("; ".join([f"{verdict.level}: {verdict.summary}", *verdict.reasons])))

@@ -135,19 +135,21 @@ def test_what_a_pair_needs_to_know_of_each_other() -> None:
 )
 def test_peers_are_compared(facts: dict[str, object], said: str, fake_brokers: FakeBrokers) -> None:
     fake_brokers.answers = {"10.0.0.2:10911": {RUNTIME: runtime(**facts)}}
-    found = levels(doctor_peers.check_peers(config(haPeers="10.0.0.2:10912"), timeout_s=1))
+    found = levels(doctor_peers.check_peers(config(haPeers="10.0.0.2:10912"), is_empty=False, timeout_s=1))
     assert [level for level, _ in found] == (["fail"] if said else [])
     assert all(said in what for _, what in found)
 
 
 def test_peers_that_do_not_answer_are_a_warning(fake_brokers: FakeBrokers) -> None:
     slave = config(brokerRole="SLAVE", brokerId="1", haMasterAddress="10.0.0.1:10912", masterAddress="10.0.0.1:10911")
-    found = levels(doctor_peers.check_peers(slave, timeout_s=1))
+    found = levels(doctor_peers.check_peers(slave, is_empty=False, timeout_s=1))
     assert [level for level, _ in found] == ["warn", "warn"]
     fake_brokers.answers = {"10.0.0.1:10911": {RUNTIME: runtime(role="SLAVE", broker_id=2)}}
-    assert levels(doctor_peers.check_peers(slave, timeout_s=1)) == [("fail", "10.0.0.1:10911: it is a slave")]
+    found = levels(doctor_peers.check_peers(slave, is_empty=False, timeout_s=1))
+    assert found == [("fail", "10.0.0.1:10911: it is a slave")]
     fake_brokers.answers = {"10.0.0.1:10911": {RUNTIME: answer({"table": {"rmqhaStatus": "{"}})}}
-    assert [level for level, _ in levels(doctor_peers.check_peers(slave, timeout_s=1))] == ["warn", "warn"]
+    found = levels(doctor_peers.check_peers(slave, is_empty=False, timeout_s=1))
+    assert [level for level, _ in found] == ["warn", "warn"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,124 @@
+"""`rmqha doctor`: addresses that name the wrong port, and a master that is about to begin a new log."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from rmqha.cli import doctor_peers
+from rmqha.cli.doctor_addresses import check_addresses
+from rmqha.cli.finding import Finding
+from rmqha.codec.codes import RequestCode
+from rmqha.config import BrokerConfig, load_config
+from tests.cli.fake_brokers import Answer, FakeBrokers, answer, runtime
+
+RUNTIME, CLUSTER = RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_CLUSTER_INFO
+NAME_SERVER: dict[RequestCode, Answer] = {CLUSTER: answer({"brokerAddrTable": {}})}
+MASTER = {"connections": [], "refused": [], "port": 10912}
+
+
+def slave(**settings: str) -> BrokerConfig:
+    keys = {"brokerName": "a", "brokerRole": "SLAVE", "brokerId": "1", "listenPort": "10921", "allowInsecure": "true"}
+    return load_config(None, keys | {"haMasterAddress": "10.0.0.1:10912"} | settings)
+
+
+def master(**settings: str) -> BrokerConfig:
+    return load_config(None, {"brokerName": "a", "listenPort": "10911", "allowInsecure": "true"} | settings)
+
+
+def bad(findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
+    return [(finding.level, finding.area, finding.what) for finding in findings if finding.level != "ok"]
+
+
+@pytest.mark.parametrize(
+    ("config", "area", "said"),
+    [
+        (slave(masterAddress="10.0.0.1:10911", namesrvAddr="10.0.0.1:9876"), "", ""),
+        (master(haPeers="127.0.0.1:10922"), "", ""),
+        (slave(haMasterAddress="127.0.0.1:10921"), "haMasterAddress", "this broker's own listenPort"),
+        (slave(haMasterAddress="localhost:10919"), "haMasterAddress", "this broker's own listenPort - 2"),
+        (slave(masterAddress="127.0.0.1:10922"), "masterAddress", "this broker's own haListenPort"),
+        (slave(masterAddress="10.0.0.1:10912"), "haMasterAddress", "haMasterAddress and masterAddress both name"),
+        (
+            slave(masterAddress="10.0.0.1:10911", namesrvAddr="10.0.0.1:10911"),
+            "namesrvAddr",
+            "is the masterAddress, too",
+        ),
+        (
+            master(haPeers="10.0.0.2:10922;127.0.0.1:10911"),
+            "haPeers",
+            "127.0.0.1:10911 is this broker's own listenPort",
+        ),
+        (master(brokerIP1="10.0.0.1", haPeers="10.0.0.1:10911"), "haPeers", "this broker's own listenPort"),
+        (master(namesrvAddr="127.0.0.1:10911"), "namesrvAddr", "this broker's own listenPort"),
+        (master(namesrvAddr="127.0.0.1:9100", metricsListen="9100"), "namesrvAddr", "this broker's own metricsListen"),
+    ],
+)
+def test_one_file_shows_a_port_that_is_none_of_the_kind(config: BrokerConfig, area: str, said: str) -> None:
+    found = bad(check_addresses(config))
+    assert [(level, where) for level, where, _ in found] == ([("fail", area)] if said else [])
+    assert all(said in what for _, _, what in found)
+
+
+@pytest.mark.parametrize("key", ["haMasterAddress", "haPeers"])
+def test_an_ha_address_that_answers_as_a_listen_port(key: str, fake_brokers: FakeBrokers) -> None:
+    """It said only that nobody answers, one port below."""
+    fake_brokers.answers = {"10.0.0.1:10911": {RUNTIME: runtime(ha=MASTER)}}
+    config = slave(haMasterAddress="10.0.0.1:10911") if key == "haMasterAddress" else master(haPeers="10.0.0.1:10911")
+    (finding,) = [one for one in doctor_peers.check_peers(config, is_empty=False, timeout_s=1) if one.level != "ok"]
+    assert (finding.level, finding.area) == ("fail", key)
+    assert "10.0.0.1:10911: it answers as a broker's listenPort (SYNC_MASTER a)" in finding.what
+    assert finding.next == "name its HA port: port 10912"
+
+
+def test_a_master_address_that_is_an_ha_port_or_a_name_server(fake_brokers: FakeBrokers) -> None:
+    fake_brokers.answers = {"10.0.0.1:10911": {RUNTIME: runtime(ha=MASTER)}}
+    config = slave(masterAddress="10.0.0.1:10912")
+    assert bad(doctor_peers.check_peers(config, is_empty=False, timeout_s=1)) == [
+        ("fail", "masterAddress", "10.0.0.1:10912: it is the HA port of SYNC_MASTER a")
+    ]
+    fake_brokers.answers["10.0.0.9:9876"] = NAME_SERVER
+    config = slave(masterAddress="10.0.0.9:9876", haMasterAddress="10.0.0.9:9876")
+    found = bad(doctor_peers.check_peers(config, is_empty=False, timeout_s=1))
+    assert [(level, area) for level, area, _ in found] == [("fail", "haMasterAddress"), ("fail", "masterAddress")]
+    assert all("it is a name server" in what for _, _, what in found)
+
+
+def test_an_address_that_nobody_answers_at_stays_a_warning(fake_brokers: FakeBrokers) -> None:
+    config = slave(masterAddress="10.0.0.1:10911")
+    found = bad(doctor_peers.check_peers(config, is_empty=False, timeout_s=1))
+    assert [(level, area) for level, area, _ in found] == [("warn", "haMasterAddress"), ("warn", "masterAddress")]
+
+
+def test_a_name_server_that_is_a_broker(fake_brokers: FakeBrokers) -> None:
+    """A broker is a name server for its own group, and only for that."""
+    known = {"a": {"brokerName": "a", "cluster": "DefaultCluster", "brokerAddrs": {}}}
+    broker: dict[RequestCode, Answer] = {RUNTIME: runtime(), CLUSTER: answer({"brokerAddrTable": known})}
+    fake_brokers.answers = {"10.0.0.1:10911": broker}
+    config = slave(namesrvAddr="10.0.0.1:10911")
+    assert bad(doctor_peers.check_name_servers(config, timeout_s=1)) == []
+    broker[RUNTIME] = runtime(broker_name="b")
+    ((level, _, what),) = bad(doctor_peers.check_name_servers(config, timeout_s=1))
+    assert (level, "answers as a broker's listenPort (SYNC_MASTER b)" in what) == ("fail", True)
+
+
+def test_a_master_that_would_begin_a_new_log_while_its_peers_are_away(fake_brokers: FakeBrokers) -> None:
+    config = master(haPeers="10.0.0.2:10922")
+    _, (level, area, what) = bad(doctor_peers.check_peers(config, is_empty=True, timeout_s=1))
+    assert (level, area) == ("warn", "haPeers")
+    assert "the log here is empty, and what 10.0.0.2:10922 may hold is unknown" in what
+    assert len(bad(doctor_peers.check_peers(config, is_empty=False, timeout_s=1))) == 1
+    careful = master(haPeers="10.0.0.2:10922", haCatchUpAtStart="require")
+    assert len(bad(doctor_peers.check_peers(careful, is_empty=True, timeout_s=1))) == 1
+    fake_brokers.answers = {"10.0.0.2:10921": {RUNTIME: runtime(broker_id=1, role="SLAVE")}}
+    assert bad(doctor_peers.check_peers(config, is_empty=True, timeout_s=1)) == []
+
+
+def test_a_broker_that_runs_says_how_it_is(fake_brokers: FakeBrokers) -> None:
+    config = master(brokerIP1="10.0.0.1", bindAddress="0.0.0.0")
+    fake_brokers.answers = {"127.0.0.1:10911": {RUNTIME: runtime(doubt="nobody knows")}}
+    ((level, area, what),) = bad(doctor_peers.check_own(config, timeout_s=1))
+    assert (level, area, what.startswith("degraded: "), "nobody knows" in what) == ("warn", "status", True, True)
+    fake_brokers.answers = {"127.0.0.1:10911": {RUNTIME: runtime(write_refusal="disk full")}}
+    assert [level for level, _, _ in bad(doctor_peers.check_own(config, timeout_s=1))] == ["fail"]
+    fake_brokers.answers = {}
+    assert [level for level, _, _ in bad(doctor_peers.check_own(config, timeout_s=1))] == ["warn"]
