@@ -1,4 +1,4 @@
-"""``rmqha groups``: how far groups of consumers are, and setting them back or forth."""
+"""``rmqha groups``: how far groups of consumers are, setting them back or forth, and deleting them."""
 
 from typing import Final
 
@@ -10,6 +10,7 @@ COMMANDS: Final = {
     "list": ("rmqha.cli.groups_list:list_groups", "List the groups, with their lag."),
     "describe": ("rmqha.cli.groups_describe:describe", "Show a group: its members, and its lag in each queue."),
     "reset": ("rmqha.cli.groups_reset:reset", "Have a group go on at another place."),
+    "delete": ("rmqha.cli.groups_delete:delete", "Delete a group, with how far it is."),
 }
 
 
@@ -22,7 +23,8 @@ Examples:
   rmqha groups describe billing --broker namesrv-host:9876
   rmqha groups reset billing --topic orders --to @-1h
   rmqha groups reset billing --topic orders --to @-1h --execute
+  rmqha groups delete billing
 """,
 )
 def groups() -> None:
-    """List and show groups of consumers, and set them back or forth."""
+    """List and show groups of consumers, set them back or forth, and delete them."""

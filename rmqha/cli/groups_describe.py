@@ -42,8 +42,9 @@ def describe(
     from rmqha.cli.output import echo_json  # noqa: PLC0415
 
     def ask(connection: "BrokerConnection", _broker: "NamedBroker") -> "Described":
-        is_known = group in group_configs(connection)
-        return is_known, group_connections(connection, group), consumed(connection, group, topic)
+        queues = consumed(connection, group, topic)  # of a topic that is named, for any group
+        is_known = group in group_configs(connection) or any(queue.consumed for queue in queues)
+        return is_known, group_connections(connection, group), queues if is_known or topic is None else []
 
     answers = ask_each(
         named_brokers(addresses, timeout_s=timeout_s, may_be_away=True).brokers, ask, timeout_s=timeout_s

@@ -41,7 +41,7 @@ Examples:
 
 \b
 --to takes: earliest, latest, @TIME (local time, milliseconds, or -15m), N (a queue offset, in each queue).
-Exit codes: 0 planned or done, 1 refused, or there is no such topic, 2 wrong usage, 3 a broker is unreachable.
+Exit codes: 0 planned or done, 1 refused, or there is no such topic or group, 2 wrong usage, 3 a broker is unreachable.
 """
 )
 @click.argument("group")
@@ -49,6 +49,7 @@ Exit codes: 0 planned or done, 1 refused, or there is no such topic, 2 wrong usa
 @click.option("--topic", required=True, help="In whose queues.")
 @click.option("--to", "place", required=True, metavar="PLACE", callback=_place, help="Where to go on, see below.")
 @click.option("--execute", is_flag=True, help="Do it. Without, nothing is changed.")
+@click.option("--new", "is_new", is_flag=True, help="No broker knows GROUP yet: it is to begin there.")
 @click.pass_context
 def reset(
     ctx: click.Context,
@@ -60,6 +61,7 @@ def reset(
     topic: str,
     place: Any,
     execute: bool,
+    is_new: bool,
 ) -> None:
     """Have GROUP go on at another place in the queues of a topic, on each broker.
 
@@ -89,7 +91,7 @@ def reset(
             hint="'rmqha topics list' shows those that do",
         )
     if not any(plan.is_known for plan in plans.values()):
-        click.echo(f"Note: no broker has heard of group {group!r} yet: is the name right?", err=True)
+        _tell_unknown(group, {name for plan in plans.values() for name in plan.groups}, execute=execute, is_new=is_new)
     is_partial = looked.is_partial
     if execute:
 
@@ -100,6 +102,23 @@ def reset(
     _tell({broker.name: plan for broker, plan in plans.items()}, group, topic, output=output, is_done=execute)
     if is_partial:
         ctx.exit(EXIT_UNREACHABLE)
+
+
+def _tell_unknown(group: str, known: "set[str]", *, execute: bool, is_new: bool) -> None:
+    """No broker has heard of the group: say so, and go on only if nothing is changed, or it is meant.
+
+    Raises:
+        CliError: else.
+    """
+    from rmqha.cli.nearest import near_hint  # noqa: PLC0415
+    from rmqha.logs import escaped  # noqa: PLC0415
+
+    what, why = f"group {escaped(group)} does not exist", "no broker has heard of it, and it has consumed nothing"
+    hint = near_hint(group, known, otherwise="'rmqha groups list' shows those that do.")
+    if execute and not is_new:
+        raise CliError(what, why=why, hint=f"{hint} To have a new group begin there, give --new")
+    if not is_new:
+        click.echo(f"Note: {what}: {why}; {hint}", err=True)
 
 
 def _tell(plans: "dict[str, ResetPlan]", group: str, topic: str, *, output: str, is_done: bool) -> None:

@@ -28,12 +28,12 @@ COMMANDS: Final = {
     "promote": ("rmqha.cli.promote:promote", "Make a slave's configuration a master's."),
     "top": ("rmqha.cli.top:top", "Show rates and lag, again and again."),
     "topics": ("rmqha.cli.topics:topics", "List, show, make, change and delete topics."),
-    "groups": ("rmqha.cli.groups:groups", "List and show groups of consumers, and set them back or forth."),
+    "groups": ("rmqha.cli.groups:groups", "List, show, set back and delete groups of consumers."),
     "message": ("rmqha.cli.message:message", "Find a message by its id, its key or its place."),
     "log": ("rmqha.cli.log:log", "Look into a store on disk: dump its messages, verify it."),
     "dledger": ("rmqha.cli.dledger:dledger", "Ask a DLedger group (a Raft log); look into a member's store."),
     "replay": ("rmqha.cli.replay:replay", "Replay a store with Spark into Parquet or JSON."),
-    "config": ("rmqha.cli.config:config", "Check or show a broker.conf; print the reference of all keys."),
+    "config": ("rmqha.cli.config:config", "Check or show configurations; print the reference of all keys."),
     "completion": ("rmqha.cli.completion:completion", "Print the completion script for a shell."),
 }
 

@@ -6,7 +6,13 @@ While members are connected the broker tells them (222, as mqadmin has it), and 
 from dataclasses import dataclass
 
 from rmqha.cli.ask import BrokerConnection, RefusedError
-from rmqha.cli.broker_tables import consumed, group_configs, group_connections, topic_configs, topic_stats
+from rmqha.cli.broker_tables import (
+    all_consumed,
+    group_configs,
+    group_connections,
+    topic_configs,
+    topic_stats,
+)
 from rmqha.cli.errors import CliError
 from rmqha.cli.when import End, Offset, Place, Start, Time
 from rmqha.codec.admin_headers import ResetOffsetRequestHeader
@@ -41,11 +47,13 @@ class ResetPlan:
     Attributes:
         members: so many of the group are connected to it.
         is_known: the broker has heard of the group; else its name may be mistaken.
+        groups: if it has not, the names of those that it has heard of.
     """
 
     queues: tuple[QueueReset, ...]
     members: int
     is_known: bool
+    groups: frozenset[str]
 
 
 def plan_reset(connection: BrokerConnection, group: str, topic: str, place: Place) -> ResetPlan | None:
@@ -61,8 +69,11 @@ def plan_reset(connection: BrokerConnection, group: str, topic: str, place: Plac
         if not found and isinstance(place, Time) and place.timestamp_ms > last_stored_ms.get(queue_id, 0):
             place_here = End()  # a search would give the last message
         queues.append(_queue_reset(connection, group, QueueRequestHeader(topic, queue_id), place_here))
-    is_known = bool(found) or group in group_configs(connection) or bool(consumed(connection, group, topic))
-    return ResetPlan(tuple(queues), len(found["connectionSet"]) if found else 0, is_known)
+    groups = frozenset(group_configs(connection))
+    if not (is_known := bool(found) or group in groups or any(queue.current for queue in queues)):
+        groups |= all_consumed(connection).keys()
+    members = len(found["connectionSet"]) if found else 0
+    return ResetPlan(tuple(queues), members, is_known or group in groups, groups)
 
 
 def _queue_reset(connection: BrokerConnection, group: str, queue: QueueRequestHeader, place: Place) -> QueueReset:

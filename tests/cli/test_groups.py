@@ -11,7 +11,7 @@ from rmqha.codec.message_queue import message_queue_key
 from tests.cli.fake_brokers import Answer, FakeBrokers, answer, runtime
 
 Output = pytest.CaptureFixture[str]
-A = "10.0.0.1:10911"
+A, B = "10.0.0.1:10911", "10.0.0.2:10911"
 RESET = ["groups", "reset", "billing", "--topic", "orders", "-b", A]
 MEMBER = {"clientId": "c@1", "clientAddr": "10.0.0.7:5000", "language": "JAVA", "version": 399}
 
@@ -41,7 +41,9 @@ def broker(*, members: bool = False) -> dict[RequestCode, Answer]:
         RequestCode.GET_MAX_OFFSET: answer(offset="10"),
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: answer(offset="4"),
         RequestCode.QUERY_CONSUMER_OFFSET: lambda fields: (
-            answer(offset="7") if fields["queueId"] == "0" else answer(code=22, remark="Not found")
+            answer(offset="7")
+            if (fields["queueId"], fields["consumerGroup"]) == ("0", "billing")
+            else answer(code=22, remark="Not found")
         ),
         RequestCode.GET_CONSUMER_CONNECTION_LIST: (
             answer({"connectionSet": [MEMBER]}) if members else answer(code=206, remark="not online")
@@ -53,7 +55,7 @@ def broker(*, members: bool = False) -> dict[RequestCode, Answer]:
             {"consumeStatsList": [{"billing": [offsets("orders", 3, 4), offsets("%RETRY%billing", 1)]}], "totalDiff": 8}
         ),
         RequestCode.GET_CONSUME_STATS: lambda fields: answer(
-            offsets("orders", 3, -1) if fields["consumerGroup"] == "billing" else offsets("orders")
+            offsets("orders", 3, -1) if fields["consumerGroup"] == "billing" else offsets("orders", 10, 10)
         ),
         RequestCode.UPDATE_CONSUMER_OFFSET: answer(),
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: answer({"offsetTable": {}}),
@@ -81,6 +83,14 @@ def test_a_group_is_shown_with_members_and_lag_and_is_never_ahead(fake_brokers: 
     out = capsys.readouterr().out
     assert out.startswith("group billing, members connected: 1, lag: 3 messages\n")
     assert "c@1" in out
+
+
+def test_a_group_that_nobody_knows_has_no_lag_in_a_topic(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    """A broker tells the queues of a topic that is named to any group."""
+    fake_brokers.answers = {A: broker()}
+    assert run(["groups", "describe", "biling", "--topic", "orders", "-b", A]) == 1
+    assert "group biling does not exist" in capsys.readouterr().err
+    assert run(["groups", "describe", "billing", "--topic", "orders", "-b", A]) == 0
 
 
 @pytest.mark.parametrize(
@@ -124,9 +134,75 @@ def test_what_is_no_place_is_refused(place: str, capsys: Output) -> None:
     assert "is none of: earliest, latest" in capsys.readouterr().err
 
 
-def test_a_group_that_nobody_has_heard_of_is_noted(fake_brokers: FakeBrokers, capsys: Output) -> None:
+def test_a_group_that_nobody_has_heard_of_is_not_set_anywhere_unless_it_is_meant(
+    fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    """A note was all there was: offsets were committed for a name with a letter too few, and it said Done."""
     fake_brokers.answers = {A: broker()}
-    assert run(["groups", "reset", "biling", "--topic", "orders", "-b", A, "--to", "latest"]) == 0
-    assert "no broker has heard of group 'biling' yet" in capsys.readouterr().err
+    mistyped = ["groups", "reset", "Biling", "--topic", "orders", "-b", A, "--to", "latest"]
+    assert run(mistyped) == 0
+    assert "Note: group Biling does not exist" in (err := capsys.readouterr().err)
+    assert "did you mean billing?" in err
+    assert run([*mistyped, "--execute"]) == 1
+    assert "did you mean billing? To have a new group begin there, give --new" in capsys.readouterr().err
+    assert changes(fake_brokers) == []
+    assert run([*mistyped, "--execute", "--new"]) == 0
+    assert capsys.readouterr().err == ""
+    assert len(changes(fake_brokers)) == 2
     assert run([*RESET, "--to", "latest"]) == 0
     assert capsys.readouterr().err == ""
+    assert run(["groups", "reset", "zzz", "--topic", "orders", "-b", A, "--to", "latest", "--execute"]) == 1
+    assert "'rmqha groups list' shows those that do. To have" in (err := capsys.readouterr().err)
+    assert "did you mean" not in err
+
+
+def deletable(**more: Answer) -> dict[RequestCode, Answer]:
+    topics = {
+        name: {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+        for name in ("orders", "%RETRY%billing", "%RETRY%idle")
+    }
+    changed = {
+        RequestCode.GET_ALL_TOPIC_CONFIG: answer({"topicConfigTable": topics}),
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: answer(),
+    }
+    return broker() | changed | {RequestCode[name]: one for name, one in more.items()}
+
+
+def deleted(brokers: FakeBrokers) -> list[tuple[str, dict[str, str]]]:
+    return [(at, fields) for at, code, fields in brokers.asked if code is RequestCode.DELETE_SUBSCRIPTIONGROUP]
+
+
+def test_a_group_is_deleted_where_it_is_known_and_only_if_somebody_confirms(
+    fake_brokers: FakeBrokers, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing: dict[str, Answer] = {
+        "GET_ALL_SUBSCRIPTIONGROUP_CONFIG": answer({"subscriptionGroupTable": {}}),
+        "GET_BROKER_CONSUME_STATS": answer({"consumeStatsList": []}),
+    }
+    fake_brokers.answers = {A: deletable(), B: deletable(**nothing)}
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    command = ["groups", "delete", "billing", "-b", A, "-b", B]
+    assert run(command) == 2
+    assert "Delete group billing on a, with its offsets in 3 queues? Topics that stay: %RETRY%billing." in (
+        capsys.readouterr().err
+    )
+    assert deleted(fake_brokers) == []
+    assert run([*command, "--yes"]) == 0
+    assert deleted(fake_brokers) == [(A, {"groupName": "billing", "removeOffset": "true"})]
+    assert capsys.readouterr().out == "a: billing is deleted, with its offsets in 3 queues\n"
+    assert run([*command, "--yes", "--keep-offsets", "--format", "json"]) == 0
+    assert deleted(fake_brokers)[1] == (A, {"groupName": "billing", "removeOffset": "false"})
+    assert json.loads(capsys.readouterr().out) == {"broker": "a", "group": "billing", "offsetsDeleted": 0}
+    assert run(["groups", "delete", "idle", "-b", A, "--yes"]) == 0
+    assert "idle is deleted, with its offsets in 0 queues" in capsys.readouterr().out
+
+
+def test_a_group_in_use_and_one_that_nobody_knows_are_not_deleted(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    fake_brokers.answers = {A: deletable(GET_CONSUMER_CONNECTION_LIST=answer({"connectionSet": [MEMBER]}))}
+    assert run(["groups", "delete", "billing", "-b", A, "--yes"]) == 1
+    assert "1 members are connected to a, and would make it again" in capsys.readouterr().err
+    fake_brokers.answers = {A: deletable()}
+    assert run(["groups", "delete", "iddle", "-b", A, "--yes"]) == 1
+    err = capsys.readouterr().err
+    assert ("group iddle does not exist" in err, "did you mean idle?" in err) == (True, True)
+    assert deleted(fake_brokers) == []

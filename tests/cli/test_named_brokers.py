@@ -99,6 +99,7 @@ def test_a_refusal_has_its_code_and_a_hint_at_accounts(fake_brokers: FakeBrokers
         ["topics", "update", "t", "--perm", "r"],
         ["topics", "delete", "t", "--yes"],
         ["groups", "reset", "g", "--topic", "t", "--to", "latest", "--execute"],
+        ["groups", "delete", "g", "--yes"],
     ],
 )
 def test_no_command_changes_anything_at_a_slave(

@@ -101,6 +101,11 @@ async def _groups(master: str) -> None:
     assert [queue["wanted"] for queue in latest["queues"]] == [5, 5, 0]
     code, out, _ = await rmqha("groups", "describe", "billing", "-b", master)
     assert (code, "lag: 0 messages" in out) == (0, True)
+    (gone,) = await told("groups", "delete", "billing", "--yes", "-b", master)
+    assert gone["offsetsDeleted"] > 0
+    assert "billing" not in [one["group"] for one in await told("groups", "list", "-b", master)]
+    code, _, err = await rmqha("groups", "reset", *arguments[2:-2], "-b", master, "--execute")
+    assert (code, "group billing does not exist" in err) == (1, True)
     code, _, err = await rmqha("groups", "describe", "nosuch", "-b", master)
     assert (code, "group nosuch does not exist" in err) == (1, True)
 
