@@ -138,6 +138,20 @@ def _bar(stack: ExitStack) -> Callable[["Progress"], None]:
     return on_progress
 
 
+def _warn_unmatched(report: "ReplayReport") -> None:
+    """A topic's name that is mistyped is no error: it may come later. But it is said."""
+    from rmqha.cli.nearest import near_names  # noqa: PLC0415
+    from rmqha.logs import escaped  # noqa: PLC0415
+
+    for topic in report.unmatched:
+        near = ", ".join(map(escaped, near_names(topic, report.topics_met)))
+        meant = f": is one of these meant? {near}" if near else ""
+        where = f"no message of [{report.begin}, {report.end}) is of it"
+        click.echo(f"Warning: --topic {escaped(topic)}: {where}{meant}", err=True)
+    if report.is_first and report.records and not (report.messages or report.unmatched or report.deleted):
+        click.echo(f"Warning: none of {report.records:,} records is a message that was asked for", err=True)
+
+
 def _show(report: "ReplayReport") -> None:
     """The totals by topic on stdout; what needs attention on stderr."""
     if report.manifest is None:
@@ -152,6 +166,12 @@ def _show(report: "ReplayReport") -> None:
             f"{len(report.files)} files by Spark on {report.master}"
         )
         click.echo(f"Manifest: {report.manifest}")
+    _warn_unmatched(report)
+    if report.deleted:
+        click.echo(
+            f"{report.deleted:,} messages of deleted topics are left out: --include-deleted takes them as well",
+            err=True,
+        )
     for damage in report.corrupt:
         click.echo(f"Left out: [{damage.start}, {damage.end}) {damage.reason}", err=True)
     if report.not_inflated:

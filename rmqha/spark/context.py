@@ -72,7 +72,7 @@ def spark_context(app_name: str, *, master: str | None = None) -> "SparkContext"
     if master is not None:
         conf.setMaster(master)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # which spark-submit sets, whose settings stand
-        use_java()
+        use_java(is_quiet=True)
         _configure_own_java(conf)
     try:
         return SparkContext.getOrCreate(conf)

@@ -22,7 +22,7 @@ from rmqha.spark.deleted import Deleted, shown_rows
 from rmqha.spark.lane_walk import Positions, Walk, walk
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.records import Verdict, crc32, find_next, foreign_record, judge, open_at
-from rmqha.spark.report import CorruptRange, ReadReport
+from rmqha.spark.report import TOPICS_MET_MAX, CorruptRange, ReadReport
 from rmqha.spark.segments import Segment, SegmentReader, as_array
 from rmqha.spark.selection import illegal_topics, select_by_properties, select_rows
 
@@ -173,8 +173,12 @@ class _SplitDecoder:
 
     def _select(self, rows: Rows) -> Rows:
         wanted = select_rows(rows.fields, rows.topics, self._options)
+        if self._options.topics is not None and len(self._report.topics_met) < TOPICS_MET_MAX:
+            self._report.topics_met.update(topic.decode() for topic in rows.topics.dictionary.to_pylist())
         if self._deleted and not rows.are_bare:
-            wanted &= shown_rows(rows.fields, rows.topics, self._deleted)
+            shown = shown_rows(rows.fields, rows.topics, self._deleted)
+            self._report.deleted += int(np.count_nonzero(wanted & ~shown))
+            wanted &= shown
         if not wanted.all():
             rows = rows.take(np.flatnonzero(wanted))
         if self._options.keys is not None or self._options.tags is not None:

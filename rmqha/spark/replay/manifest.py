@@ -59,6 +59,7 @@ def encode(options: ReplayOptions, report: ReplayReport, end: Position) -> bytes
         "range": {"begin": report.begin, "end": report.end},
         "records": report.records,
         "messages": report.messages,
+        "deleted": report.deleted,
         "notInflated": report.not_inflated,
         "corrupt": [one._asdict() for one in report.corrupt],
         "topics": {topic: report.topics[topic].as_json() for topic in sorted(report.topics)},

@@ -24,6 +24,7 @@ from pyarrow import fs
 
 from rmqha.errors import StoreError, StoreLockedError
 from rmqha.spark.replay.manifest import Manifest, decode, manifest_name
+from rmqha.spark.replay.paths import partition_directory
 from rmqha.spark.replay.report import OutputFile
 from rmqha.spark.replay.sink import sync
 from rmqha.spark.replay.task import TaskResult
@@ -68,6 +69,11 @@ class Output:
         finally:  # given up by word: a process that was started meanwhile may hold the descriptor until it is another
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether an earlier run has written messages of this topic."""
+        path = f"{self._root}/{partition_directory(topic)}"
+        return bool(self._filesystem.get_file_info(path).type != fs.FileType.NotFound)
 
     def last_manifest(self) -> Manifest | None:
         """The newest run's; None before the first.

@@ -79,8 +79,12 @@ class ReplayReport:
         topics: totals by topic.
         files: files written.
         corrupt: damaged ranges that were left out.
+        deleted: messages left out since their topic was deleted; before filters by tag and key.
+        unmatched: topics that were asked for by name, of which neither this run nor an earlier one has a message.
+        topics_met: if topics were asked for by name, those of the records that were read.
         not_inflated: messages whose body stayed compressed although decompression was asked for.
         unfinished: why reading ended where it did, if something follows there.
+        is_first: no earlier run has written to this output.
         manifest: its path; None if there was nothing new.
         master: where Spark ran the tasks; empty if there was nothing new.
     """
@@ -92,8 +96,12 @@ class ReplayReport:
     topics: dict[str, TopicTotals] = field(default_factory=dict)
     files: list[OutputFile] = field(default_factory=list)
     corrupt: list[CorruptRange] = field(default_factory=list)
+    deleted: int = 0
+    unmatched: list[str] = field(default_factory=list)
+    topics_met: set[str] = field(default_factory=set)
     not_inflated: int = 0
     unfinished: str = ""
+    is_first: bool = False
     manifest: str | None = None
     master: str = ""
 
