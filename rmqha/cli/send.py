@@ -31,6 +31,7 @@ Examples:
   rmqha send orders --file orders.ndjson --tag new --key 4711
   rmqha send orders --count 100000 --size 1024 --window 1000
   rmqha send orders --count 10 --receipts receipts.jsonl --format json
+  rmqha send orders --file orders.ndjson --retries 100 --timeout 60    goes on when its broker is restarted
 
 \b
 Exit codes: 0 all were answered SEND_OK, 1 some were not, 2 wrong usage, 3 unreachable,
@@ -53,6 +54,9 @@ Exit codes: 0 all were answered SEND_OK, 1 some were not, 2 wrong usage, 3 unrea
               help="Unanswered messages at one time.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0.001), default=10.0, show_default=True,
               metavar="SECONDS", help="For one message's answer.")  # fmt: skip
+@click.option("--retries", type=click.IntRange(0, 1000), default=0, show_default=True,
+              help="Try a message again so often after an error that may pass, within --timeout: 16 bridge a restart "
+              "of 6 s. It may then be stored twice, and behind later ones.")  # fmt: skip
 @click.option("--receipts", type=click.File("w", encoding="utf-8", lazy=False),
               help="Write each answer to this file, as a JSON line.")  # fmt: skip
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)

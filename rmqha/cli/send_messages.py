@@ -27,6 +27,7 @@ class Plan(NamedTuple):
     wait: bool
     window: int
     timeout_s: float
+    retries: int = 0
 
 
 class AnswerLog:
@@ -54,6 +55,14 @@ class AnswerLog:
     def sent(self, body: bytes) -> None:
         """Note one message on its way."""
         self._sent.append((time.perf_counter(), body))
+
+    def body_of(self, number: int) -> bytes:
+        """What was sent in the message whose answer comes next but ``number``."""
+        return self._sent[number][1]
+
+    def sent_again(self) -> None:
+        """Note a message that is tried once more."""
+        self._report.sent_again += 1
 
     def answered(self, outcomes: list[SendOutcome]) -> None:
         """Note what became of the oldest messages on their way."""
@@ -130,10 +139,29 @@ async def send_chunk(producer: Producer, plan: Plan, bodies: Iterable[bytes], lo
     pipeline = producer.pipeline(window=plan.window)
     for body in bodies:
         log.sent(body)
-        log.answered(await pipeline.send(_message(plan, body)))
+        log.answered(await _settled(producer, plan, await pipeline.send(_message(plan, body)), log))
         if log.is_over:
             break
-    log.answered(await pipeline.finish())
+    log.answered(await _settled(producer, plan, await pipeline.finish(), log))
+
+
+async def _settled(producer: Producer, plan: Plan, outcomes: list[SendOutcome], log: AnswerLog) -> list[SendOutcome]:
+    """Outcomes of which those that failed, and may succeed later, were tried again, one behind the other."""
+    settled = list[SendOutcome]()
+    for number, outcome in enumerate(outcomes):
+        if isinstance(outcome, RmqhaError) and outcome.retryable and plan.retries and not log.is_over:
+            log.sent_again()
+            settled.append(await _again(producer, plan, log.body_of(number)))
+        else:
+            settled.append(outcome)
+    return settled
+
+
+async def _again(producer: Producer, plan: Plan, body: bytes) -> SendOutcome:
+    try:
+        return await producer.send(_message(plan, body), retries=plan.retries - 1, timeout_s=plan.timeout_s)
+    except RmqhaError as error:
+        return error
 
 
 def _message(plan: Plan, body: bytes) -> Message:

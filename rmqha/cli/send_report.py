@@ -13,6 +13,8 @@ class SendReport:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.bytes_sent = 0
+        self.sent_again = 0
+        """Messages that were tried more than once: consumers may see them twice."""
         self._latencies_s = array("d")
 
     def add(self, status: str, *, latency_s: float, body_size: int) -> None:
@@ -37,6 +39,7 @@ class SendReport:
         return {
             "messages": self.total,
             "statuses": dict(self.counts.most_common()),
+            "sentAgain": self.sent_again,
             "elapsedSeconds": round(elapsed_s, 3),
             "messagesPerSecond": round(self.total / elapsed_s, 1) if elapsed_s > 0 else None,
             "bytesPerSecond": round(self.bytes_sent / elapsed_s) if elapsed_s > 0 else None,
@@ -54,6 +57,8 @@ class SendReport:
                 f"p50 {figures['p50Ms']:.2f} ms   p99 {figures['p99Ms']:.2f} ms   max {figures['maxMs']:.2f} ms   "
                 f"{self.total / max(elapsed_s, 1e-9):,.0f} msg/s"
             )
+        if self.sent_again:
+            lines.append(f"{self.sent_again:,} were sent again after an error, and may be stored twice")
         return "\n".join(lines) or "nothing was sent"
 
 

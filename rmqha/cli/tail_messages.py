@@ -2,7 +2,7 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -10,7 +10,6 @@ import click
 
 from rmqha.cli.credentials import client_credentials, sign_in_hint
 from rmqha.cli.errors import CliError, UnreachableError
-from rmqha.cli.message_lines import json_line, text_line
 from rmqha.cli.tls import client_network
 from rmqha.cli.when import End, Last, Offset, Place, Start, Time
 from rmqha.client import Consumer, ConsumerOptions, MessageExt, MessageQueue, open_consumer
@@ -31,7 +30,8 @@ class TailPlan:
     queue_ids: tuple[int, ...]
     tags: tuple[str, ...]
     limit: int | None
-    output: str
+    output: Callable[[MessageExt], str]
+    """What is written of a message."""
 
     def takes(self, message: MessageExt) -> bool:
         """Whether ``message`` is to be printed; the broker filters tags by their hash only."""
@@ -45,7 +45,6 @@ class _Printer:
 
     def __init__(self, plan: TailPlan) -> None:
         self._plan = plan
-        self._render = json_line if plan.output == "json" else text_line
         self._printed = 0
 
     @property
@@ -55,7 +54,7 @@ class _Printer:
     def print(self, messages: Iterable[MessageExt]) -> None:
         for message in messages:
             if not self.done and self._plan.takes(message):
-                sys.stdout.write(self._render(message) + "\n")
+                sys.stdout.write(self._plan.output(message))
                 self._printed += 1
         sys.stdout.flush()
 

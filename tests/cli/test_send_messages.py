@@ -34,8 +34,19 @@ class FakePipeline:
 
 
 class FakeProducer:
-    def __init__(self, outcomes: list[SendOutcome]) -> None:
+    """``later`` are the outcomes of what is sent outside the pipeline."""
+
+    def __init__(self, outcomes: list[SendOutcome], later: list[SendOutcome] | None = None) -> None:
         self.made = FakePipeline(outcomes)
+        self.later = later or []
+        self.again: list[tuple[bytes, int, float]] = []
+
+    async def send(self, message: Message, *, retries: int, timeout_s: float) -> SendResult:
+        self.again.append((message.body, retries, timeout_s))
+        outcome = self.later.pop(0)
+        if isinstance(outcome, SendResult):
+            return outcome
+        raise outcome
 
     def pipeline(self, *, window: int) -> FakePipeline:
         assert window == PLAN.window
@@ -73,6 +84,23 @@ async def test_when_the_broker_is_gone_nothing_more_is_sent() -> None:
     log, report, _ = await run([OK, gone, gone, OK], [b"x"] * 100)
     assert log.gone
     assert report.total < 10
+
+
+async def test_what_may_pass_is_tried_again_if_it_is_wished_and_answers_stay_in_order() -> None:
+    gone = RemotingConnectError("h:1", "refused")
+    refused = MQBrokerError(ResponseCode.MESSAGE_ILLEGAL, "too large")
+    report, receipts = SendReport(), io.StringIO()
+    log = AnswerLog("t", report, receipts)
+    producer = FakeProducer([OK, gone, gone, refused, OK], [OK, RemotingTimeoutError("h:1", "late")])
+    plan = PLAN._replace(retries=16, timeout_s=6.0)
+    await send_chunk(cast("Producer", producer), plan, [b"%d" % number for number in range(5)], log)
+    assert producer.again == [(b"1", 15, 6.0), (b"2", 15, 6.0)]
+    assert report.counts == {"SEND_OK": 3, "RemotingTimeout": 1, "MESSAGE_ILLEGAL": 1}
+    bodies = [json.loads(line)["bodySha256"] for line in receipts.getvalue().splitlines()]
+    assert bodies == [hashlib.sha256(b"%d" % number).hexdigest() for number in range(5)]
+    assert (report.sent_again, log.gone) == (2, "")
+    assert "2 were sent again" in report.as_text(elapsed_s=1.0)
+    assert report.as_dict(elapsed_s=1.0)["sentAgain"] == 2
 
 
 class FullDisk(io.StringIO):

@@ -68,7 +68,7 @@ class FakeConsumer:
 
 FIELDS: dict[str, Any] = {
     "topic": "t", "address": "", "start": Start(), "follow": False, "queue_ids": (), "tags": (), "limit": None,
-    "output": "text",
+    "output": lambda message: f"{text_line(message)}\n",
 }  # fmt: skip
 
 

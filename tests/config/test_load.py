@@ -241,6 +241,13 @@ def test_the_shipped_file_of_a_group_works_for_each_of_its_members() -> None:
         assert (config.broker_id, config.d_leger_group, config.notes) == (number + 1, "RaftNode00", ())
 
 
+@pytest.mark.parametrize("name", ["master", "slave", "dledger-n0"])
+def test_the_shipped_files_say_how_they_are_monitored(name: str, tmp_path: Path) -> None:
+    text = (ROOT / "conf" / f"{name}.conf").read_text(encoding="utf-8")
+    config = load_config(conf(tmp_path, text.replace("# metricsListen=", "metricsListen=")))
+    assert ":910" in f":{config.metrics_listen}"
+
+
 def test_the_shipped_slave_follows_the_shipped_master() -> None:
     master, slave = (load_config(ROOT / "conf" / f"{name}.conf") for name in ("master", "slave"))
     assert split_address(slave.ha_master_address) == (master.broker_ip2, master.ha_listen_port)

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from configparser import ConfigParser
 from pathlib import Path
 from venv import EnvBuilder
 
@@ -49,6 +50,16 @@ def test_the_source_archive_has_all_that_is_tracked(archives: tuple[Path, Path])
     with tarfile.open(archives[0]) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
     assert set(tracked()) - packed <= {".gitignore"}
+
+
+def test_the_extra_all_has_all_that_users_want() -> None:
+    setup = ConfigParser()
+    setup.read(CHECKOUT / "setup.cfg")
+    extras = set(setup["options.extras_require"])
+    wanted = setup["options.extras_require"]["all"].removeprefix("rmqha[").removesuffix("]").split(",")
+    assert set(wanted) == extras - {"all", "dev", "fuzz"}
+    assert all(f"[{extra}]" in (CHECKOUT / "README.md").read_text() for extra in ("all", "spark"))
+    assert "'.[web,acl," in (CHECKOUT / "README.md").read_text()
 
 
 async def test_the_wheel_runs_where_nothing_else_is(archives: tuple[Path, Path], tmp_path: Path) -> None:
