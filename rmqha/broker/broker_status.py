@@ -121,6 +121,7 @@ class BrokerStatus:
             "dispatched_offset": store.reput_from_offset,
             "write_refusal": (store if store.role.is_master else store.running_flags).refusal() or None,
             "lost_queues": store.queue_rebuild.describe() or None,
+            "stopped_queues": store.queues.stopped.describe() or None,
             "hidden_messages": store.hidden_messages(),
             "index_trouble": store.index.trouble or None,
             "disk_used_percent": store.disk_used_percent,

@@ -7,6 +7,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     min_offset max_offset flushed_offset confirm_offset dispatched_offset
     write_refusal    why sends are refused (write error, disk full), or None; a slave's own role is no reason here
     lost_queues      which consume queues lack files, or have damaged ones, and are built again, in a sentence, or None
+    stopped_queues   which consume queues end before a record that does not fit, and what to do, in a sentence, or None
     hidden_messages  messages in the log whose queues have begun anew since: how many, and of ten queues; or None
     index_trouble    why messages that come now are not found by key, in a sentence, or None
     disk_used_percent disk_looked_s_ago
@@ -92,7 +93,7 @@ def judge(facts: dict[str, Any]) -> Verdict:
     if facts.get("starting"):
         return _judge_starting(facts["starting"], name)
     verdict = _judge_by_kind(facts, name)
-    sentences = filter(None, [facts.get("lost_queues"), facts.get("index_trouble")])
+    sentences = filter(None, [facts.get(name) for name in ("lost_queues", "stopped_queues", "index_trouble")])
     troubles = [*_bugs_met(facts), *sentences, *facts.get("not_registered", ())]
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level

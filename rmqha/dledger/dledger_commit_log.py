@@ -221,6 +221,10 @@ class DLedgerCommitLog:
         """See :meth:`Log.learn_queue_offsets`."""
         self._puts.topic_queue_table = table
 
+    def learn_queue_offset(self, topic: str, queue_id: int, end: int) -> None:
+        """See :meth:`Log.learn_queue_offset`."""
+        self._puts.topic_queue_table[topic, queue_id] = end
+
     def note_records(self, end: int, store_timestamp_ms: int) -> None:
         """See :meth:`Log.note_records`."""
         self.boundary_offset = max(self.boundary_offset, end)

@@ -95,7 +95,9 @@ def log(broker: BrokerController) -> Iterator[Metric]:
 
 
 def hidden(broker: BrokerController) -> Iterator[Metric]:
-    """What consumers do not see any more although the log holds it."""
+    """What consumers do not see although the log holds it."""
+    stopped = len(broker.store.queues.stopped)
+    yield gauge("rmqha_stopped_queues", "Consume queues that end before a record that does not fit.", stopped)
     facts = broker.store.hidden_messages()
     messages = 0 if facts is None else facts["messages"]
     yield gauge("rmqha_hidden_messages", "In the log, of queues that have begun anew since.", messages)

@@ -1,7 +1,7 @@
 """CommitLogDispatcherBuildConsumeQueue: hot path: a round's records become units of the consume queues.
 
-They are grouped by queue, one write a queue. A unit is written only at exactly its QUEUEOFFSET; nothing is ever skipped
-(spec: commitlog §8.2, §9).
+They are grouped by queue, one write a queue. A unit is written only at exactly its QUEUEOFFSET; a queue that has no
+such place for a record stops before it, and all others go on (store/stopped_queues.py; spec: commitlog §8.2, §9).
 
 A record with the number 0 begins its queue anew, whatever was in it: a RocketMQ master that deletes a topic, and makes
 it again, numbers its messages so, and nothing else in the log tells of that. Masters show what comes from then on, and
@@ -20,14 +20,11 @@ from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.log import Log
-from rmqha.store.outlived import beginning_of
+from rmqha.store.outlived import beginning_of, leads_to_its_message
+from rmqha.store.stopped_queues import QUEUE_OFFSET_MAX, stop_before
 from rmqha.store.unit_group import UnitGroup, write_groups
 
 logger = structlog.get_logger()
-
-_QUEUE_OFFSET_MAX: Final = (1 << 62) // UNIT_SIZE
-
-_SEE: Final = ". See docs/operations.md, a slave whose queues stop"
 
 
 class UnitPlan:
@@ -54,7 +51,7 @@ class UnitPlan:
         """See :meth:`Plan.announce`."""
         for listener in self._queues.on_arrival:
             for group in self._groups:
-                listener(group.queue.topic, group.queue.queue_id, group.next)
+                listener(group.queue.topic, group.queue.queue_id, group.end)
         for count in self._queues.on_counted:
             for topic, messages, size_bytes in self._counts:
                 count(topic, messages, size_bytes)
@@ -69,14 +66,14 @@ class CommitLogDispatcherBuildConsumeQueue:
     """Builds ``queues``; see :class:`~rmqha.store.commit_log_dispatcher.CommitLogDispatcher`.
 
     A record that is in its queue already is passed over, and so is one that was deleted with its topic, or of a queue
-    that is lost, or from before its queue began anew.
+    that is lost, or from before its queue began anew, or behind the record at which it stopped.
     """
 
     def __init__(self, log: Log, queues: ConsumeQueueTable) -> None:
         self._log: Final = log
         self._queues: Final = queues
         self._misfit: ConsumeQueue | None = None
-        """The queue of the record that had no place in the last round."""
+        """The queue of the record that had no place in the last round, unless the log says that the queue is right."""
 
     def put_aside(self, *, misfits: bool) -> bool:
         """Put aside queues that lack a file, and with ``misfits`` the one that did not fit; whether there were any.
@@ -110,7 +107,12 @@ class CommitLogDispatcherBuildConsumeQueue:
                 if (lost := self._queues.lost.get(key)) is not None:
                     lost.pass_over(queue_offset, ends_at=phy_offset + size)
                     continue
+                stopped = self._queues.stopped.get(key)
+                if stopped is not None and stopped.passes_over(request):
+                    continue
                 group = groups[key] = UnitGroup(self._queues.find_or_create(topic, queue_id))
+                if stopped is not None and phy_offset >= stopped.phy_offset:
+                    group.stop()
                 if deleted is not None and queue_offset < deleted.end and not group.queue.has_units:
                     self._queues.on_begun_again(topic, queue_id)
                 is_repeated = is_repeated or phy_offset < group.queue.max_physic_offset
@@ -126,45 +128,71 @@ class CommitLogDispatcherBuildConsumeQueue:
         """A record that may not be the queue's next: True if it is, or the queue begins with it; False for a repeat.
 
         A queue of which the log holds no message begins wherever the log says: another master may have known
-        of a later end, or of none.
+        of a later end, or of none. One that stops has no place for it.
 
         Raises:
-            CorruptLogError: units before it are missing, or its place is taken by another record.
+            CorruptLogError: the record has no place, and the queue may be damaged.
+            StoreReadError: whether it is cannot be read at present.
             StoreWriteError: the units of messages that are gone cannot be dropped.
         """
         queue, phy_offset = group.queue, request.commit_log_offset
-        if not 0 <= request.queue_offset <= _QUEUE_OFFSET_MAX:
-            raise CorruptLogError(phy_offset, f"no message can be the {request.queue_offset}th of its queue")
+        stopped = self._queues.stopped.get((queue.topic, queue.queue_id))
+        if stopped is not None and stopped.passes_over(request):
+            group.stop()
+            return False
         unit = queue.unit(request.queue_offset)
         if unit is not None and unit[:2] == (phy_offset, request.msg_size):
             return False
         if not group.units and phy_offset < beginning_of(queue, self._log):
             return False
-        if request.queue_offset == group.next:
-            return True
-        if request.queue_offset == 0 and (group.units or queue.max_physic_offset <= phy_offset):
-            self._begin_again(group, 0, phy_offset=phy_offset)
-            return True
-        if not group.units and (not queue.has_units or (not at_start and self._is_gone(queue, request))):
+        if request.queue_offset != group.next:
+            if not self._may_begin(group, request, at_start=at_start):
+                self._stop(group, request)
+                return False
             self._begin_again(group, request.queue_offset, phy_offset=phy_offset)
+        return True
+
+    def _may_begin(self, group: UnitGroup, request: DispatchRequest, *, at_start: bool) -> bool:
+        """Whether the queue begins with this record, whatever was in it."""
+        queue = group.queue
+        if not 0 <= request.queue_offset <= QUEUE_OFFSET_MAX:
+            return False
+        if request.queue_offset == 0 and (group.units or queue.max_physic_offset <= request.commit_log_offset):
             return True
-        self._misfit = queue
-        where = f"queue {queue.topic}/{queue.queue_id} ends at {group.next}, this record is its {request.queue_offset}"
-        if request.queue_offset > group.next:
-            raise CorruptLogError(phy_offset, f"{where}: units before it are missing{_SEE}")
-        raise CorruptLogError(phy_offset, f"{where}: that place belongs to another record{_SEE}")
+        return not group.units and (not queue.has_units or (not at_start and self._is_gone(queue, request)))
+
+    def _stop(self, group: UnitGroup, request: DispatchRequest) -> None:
+        """Let the queue end here. First it has to be right: the log says of its last message that it is that."""
+        queue = group.queue
+        is_right = group.units or not queue.has_units or leads_to_its_message(queue, group.end - 1, self._log)
+        if not is_right or request.commit_log_offset < group.last_ends_at:
+            self._misfit = queue
+            where = f"queue {queue.topic}/{queue.queue_id} ends at {group.end}, this record is its"
+            reason = f"{where} {request.queue_offset}, and the log does not prove that the queue is right"
+            raise CorruptLogError(request.commit_log_offset, reason)
+        self._queues.stopped.note((queue.topic, queue.queue_id), stop_before(request, group))
 
     def _begin_again(self, group: UnitGroup, begins_at: int, *, phy_offset: int) -> None:
         queue = group.queue
+        key = queue.topic, queue.queue_id
         if queue.has_units or group.units:
-            facts = {"topic": queue.topic, "queue_id": queue.queue_id, "ended_at": group.next, "begins_at": begins_at}
-            first = max(queue.min_offset_in_queue, self._queues.deleted_end(queue.topic, queue.queue_id))
-            hidden = max(0, group.next - first) if queue.has_messages or group.units else 0
+            facts = {"topic": queue.topic, "queue_id": queue.queue_id, "ended_at": group.end, "begins_at": begins_at}
+            hidden = self._messages_of(group)
             logger.warning("consume_queue.begun_again", **facts, hidden_messages=hidden)
-            self._queues.hidden.note((queue.topic, queue.queue_id), hidden, before=phy_offset)
+            self._queues.hidden.note(key, hidden, before=phy_offset)
             queue = group.queue = self._queues.begin_again(queue)
+        self._queues.stopped.goes_on(key)
         queue.start_at(begins_at)
         group.next, group.units = begins_at, bytearray()
+
+    def _messages_of(self, group: UnitGroup) -> int:
+        """How many messages of this queue the log holds that are not deleted, those that it passed over among them."""
+        queue = group.queue
+        passed_over = self._queues.stopped.messages_of((queue.topic, queue.queue_id))
+        if not (queue.has_messages or group.units):
+            return passed_over
+        first = max(queue.min_offset_in_queue, self._queues.deleted_end(queue.topic, queue.queue_id))
+        return max(0, group.end - first) + passed_over
 
     def _is_gone(self, queue: ConsumeQueue, request: DispatchRequest) -> bool:
         """Whether the log holds no message of this queue, for certain unless the units are damaged.

@@ -308,6 +308,10 @@ class CommitLog:
         """The QUEUEOFFSETs that come next, for all queues that the log and the consume queues know."""
         self.topic_queue_table = table
 
+    def learn_queue_offset(self, topic: str, queue_id: int, end: int) -> None:
+        """See :meth:`Log.learn_queue_offset`."""
+        self.topic_queue_table[topic, queue_id] = end
+
     def truncate(self, offset: int) -> None:
         """See :meth:`Log.truncate`. A flush that is under way does not count for what is put in the place."""
         if not self.confirmed <= offset <= self.max_offset:

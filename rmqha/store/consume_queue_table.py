@@ -18,6 +18,7 @@ from rmqha.store.hidden_messages import HiddenMessages
 from rmqha.store.lost_queue import LostQueue
 from rmqha.store.mapped_file import LOST_AND_FOUND
 from rmqha.store.open_files import OpenFiles
+from rmqha.store.stopped_queues import StoppedQueues
 
 _QUEUES_AT_ONCE: Final = 100
 _LOOKED_AT_AT_ONCE: Final = 5000
@@ -71,6 +72,7 @@ class ConsumeQueueTable:
         self.deleted: Final = DeletedMessages()
         self._to_drop: Final[dict[QueueKey, int]] = {}
         """Those of them whose files are to go. No message that is kept lies before that offset of the log."""
+        self.stopped: Final = StoppedQueues()
         self.hidden: Final = HiddenMessages()
         """Of queues that have begun anew."""
         self._erasing: Final = ErasingNote(disk, f"{directory}.erasing")
@@ -171,6 +173,7 @@ class ConsumeQueueTable:
     def _take_out(self, queue: ConsumeQueue, path: str, *, begins_at: int) -> LostQueue:
         key = queue.topic, queue.queue_id
         first, end = self.range_of(*key)
+        end = max(end, self.stopped.next_of(key))
         lost = LostQueue(*key, path=path, first=first, end=end, begins_at=begins_at)
         self.lost[key] = lost
         self.changes += 1
@@ -314,7 +317,7 @@ class ConsumeQueueTable:
     def next_offsets(self, start: int = 0, count: int | None = None) -> dict[QueueKey, int]:
         """For each queue the offset its next message will get: all, or a page of ``count`` queues from ``start`` on."""
         keys = self._keys[start : None if count is None else start + count]
-        return {key: self.range_of(*key)[1] for key in keys}
+        return {key: max(self.range_of(*key)[1], self.stopped.next_of(key)) for key in keys}
 
     def range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The first message of a queue that is still there, and the end; twice the end if there is none."""
@@ -387,6 +390,8 @@ class ConsumeQueueTable:
             deleted += await queue.delete_expired_files_in_thread(pause_s=pause_s)
             if number % _QUEUES_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
+        for key in self.stopped.due(phy_min_offset) - self.lost.keys():
+            self.note_missing(path := self._queues[key].queue.directory, damaged=path)
         return deleted
 
     def close(self) -> None:

@@ -95,7 +95,10 @@ class DamagedQueues:
             begun_at = trio.current_time()
             requests, behind = read_on(self._log, self._position, end)
             for request in requests:
-                if (request.topic, request.queue_id) in suspects and enters_queue(request.sys_flag):
+                key = request.topic, request.queue_id
+                stopped = self._queues.stopped.get(key)
+                is_passed_over = stopped is not None and stopped.passes_over(request)
+                if key in suspects and enters_queue(request.sys_flag) and not is_passed_over:
                     _count(request, next_offsets)
             self._position = behind
             await trio.sleep((_SHARE - 1) * (trio.current_time() - begun_at))

@@ -159,6 +159,10 @@ class Log(RawLog, Protocol):
         """From now on :meth:`next_queue_offset` goes on from ``table``, by topic and queue id."""
         ...
 
+    def learn_queue_offset(self, topic: str, queue_id: int, end: int) -> None:
+        """As :meth:`learn_queue_offsets`, of one queue."""
+        ...
+
     def extents(self, start: int = 0) -> Sequence[Extent]:
         """All of it that is written behind ``start``, in order.
 

@@ -183,8 +183,23 @@ class DefaultMessageStore:
         """
         if not self._serving or not self.role.is_master or not self.running_flags.is_writeable:
             return self._refuse(requests)
-        results = self.commit_log.put_messages(requests)
+        put = self._put_around_stopped if self.queues.stopped else self.commit_log.put_messages
+        results = put(requests)
         self._appended()
+        return results
+
+    def _put_around_stopped(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
+        """As :meth:`put_messages`, but for messages for queues that have stopped: nobody would see them."""
+        results: list[AppendResult] = []
+        while len(results) < len(requests):
+            request = requests[len(results)]
+            remark = self.queues.stopped.refusal(request.topic, request.queue_id)
+            if remark and not self.commit_log.has_begun(request):
+                results.append(AppendResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=remark))
+            elif put := self.commit_log.put_messages([request]):
+                results += put
+            else:
+                break
         return results
 
     def refusal(self) -> str:
@@ -232,6 +247,7 @@ class DefaultMessageStore:
         """
         if phy_offset < self.max_offset:
             self.parts.checkpoint.forget()
+            self.queues.stopped.clear()
         self.commit_log.start_at(phy_offset)
         self.flush_service.note_recovered()
         self.reput.begin_at(phy_offset)

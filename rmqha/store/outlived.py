@@ -16,9 +16,18 @@ def beginning_of(queue: ConsumeQueue | None, log: Log) -> int:
         StoreReadError: the log cannot be read at present.
     """
     unit = None if queue is None else queue.unit(0)
+    return unit[0] if queue is not None and unit is not None and leads_to_its_message(queue, 0, log) else 0
+
+
+def leads_to_its_message(queue: ConsumeQueue, index: int, log: Log) -> bool:
+    """Whether the queue's unit ``index`` leads to a record that says that it is this queue's message ``index``.
+
+    Raises:
+        StoreReadError: the log cannot be read at present.
+    """
+    unit = queue.unit(index)
     record = None if unit is None else log.record_at(unit[0], end=log.max_offset)
-    if queue is None or unit is None or record is None or len(record) != unit[1]:
-        return 0
+    if unit is None or record is None or len(record) != unit[1]:
+        return False
     requests, _ = read_dispatch(record, 0, len(record), phy_offset_base=unit[0])
-    places = [(one.topic, one.queue_id, one.queue_offset) for one in requests]
-    return unit[0] if places == [(queue.topic, queue.queue_id, 0)] else 0
+    return [(*one[:2], one.queue_offset) for one in requests] == [(queue.topic, queue.queue_id, index)]

@@ -15,7 +15,7 @@ from rmqha.codec.consume_queue import UNIT
 from rmqha.codec.deleted_topic import DeletedQueue
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.layout import enters_queue
-from rmqha.errors import CorruptLogError, StoreError, StoreWriteError
+from rmqha.errors import StoreError, StoreWriteError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.damaged_queues import DamagedQueues, read_on
@@ -26,6 +26,7 @@ from rmqha.store.mapped_file import parse_file_name
 from rmqha.store.passing import may_pass
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.running_flags import RunningFlags
+from rmqha.store.stopped_queues import QUEUE_OFFSET_MAX, StoppedQueue, stop_before
 from rmqha.store.unit_group import UnitGroup, write_groups
 
 logger = structlog.get_logger()
@@ -66,6 +67,8 @@ class QueueRebuildService:
         self._taken: list[LostQueue] = []
         """Of which the log has not been told."""
         self._begun: dict[QueueKey, _Begun] = {}
+        self._stopped: dict[QueueKey, StoppedQueue] = {}
+        """Of those that are being built."""
         self._changes = 0
         """Those of the table that are known."""
         self._held_by = ""
@@ -145,7 +148,7 @@ class QueueRebuildService:
         """Build these queues and put them back. Raises StoreError: none of those that are left is of any use."""
         begun_at = trio.current_time()
         groups: dict[QueueKey, UnitGroup] = {}
-        self._changes = self._queues.changes
+        self._changes, self._stopped = self._queues.changes, {}
         self._begun = {(queue.topic, queue.queue_id): self._facts_of((queue.topic, queue.queue_id)) for queue in lost}
         try:
             for queue in lost:
@@ -222,6 +225,8 @@ class QueueRebuildService:
             group.queue.start_at(end)
             await group.queue.create_file_in_thread()
             group.next = end
+            if (group.queue.topic, group.queue.queue_id) in self._stopped:
+                group.stop()
 
     def _put_back(self, keys: list[QueueKey], groups: dict[QueueKey, UnitGroup]) -> None:
         """Put back those of these queues that are where dispatch is, which goes on only behind this."""
@@ -235,26 +240,36 @@ class QueueRebuildService:
                 continue
             group.queue.correct_min_offset(self._log.min_offset)
             self._queues.put_back(group.queue)
+            self._tell_stopped(key, group.end)
             del groups[key]
             if has_files or not lost.is_deleted:
                 for listener in self._queues.on_arrival:
-                    listener(*key, group.next)
+                    listener(*key, group.end)
+
+    def _tell_stopped(self, key: QueueKey, end: int) -> None:
+        if (stopped := self._stopped.get(key)) is not None:
+            self._queues.stopped.note(key, stopped)
+        elif key in self._queues.stopped:
+            self._queues.stopped.goes_on(key)
+            self._log.learn_queue_offset(*key, end)
 
     def _add(self, group: UnitGroup, request: DispatchRequest) -> None:
-        """Add the record's unit; a 0th begins the queue anew. Raises CorruptLogError: units before it are missing."""
+        """Add the record's unit, if it has a place; a 0th begins the queue anew."""
         queue, queue_offset = group.queue, request.queue_offset
+        key = queue.topic, queue.queue_id
         if queue_offset != group.next:
             if queue_offset == 0:
-                messages = group.next - queue.min_offset_in_queue
-                self._queues.hidden.note((queue.topic, queue.queue_id), messages, before=request.commit_log_offset)
+                stopped = self._stopped.pop(key, None)
+                messages = group.end - queue.min_offset_in_queue + (0 if stopped is None else stopped.messages)
+                self._queues.hidden.note(key, messages, before=request.commit_log_offset)
                 if queue.has_units:
                     queue.empty()
-            elif group.units or queue.queue.files or queue_offset < 0:
-                raise CorruptLogError(
-                    request.commit_log_offset,
-                    f"queue {queue.topic}/{queue.queue_id} ends at {group.next} while it is built again, "
-                    f"this record is its {queue_offset}",
-                )
+            elif (stopped := self._stopped.get(key)) is not None:
+                stopped.passes_over(request)
+                return
+            elif group.units or queue.queue.files or not 0 < queue_offset <= QUEUE_OFFSET_MAX:
+                self._stopped[key] = stop_before(request, group)
+                return
             queue.start_at(queue_offset)
             group.next, group.units = queue_offset, bytearray()
         group.units += UNIT.pack(request.commit_log_offset, request.msg_size, request.tags_code)

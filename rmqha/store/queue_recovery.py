@@ -10,7 +10,6 @@ Source: spec: commitlog §7.2 (traps), §7.3.
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import chain
 from typing import Final
 
@@ -23,7 +22,9 @@ from rmqha.errors import CorruptLogError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.log import Extent, Log
-from rmqha.store.outlived import beginning_of
+from rmqha.store.outlived import beginning_of, leads_to_its_message
+from rmqha.store.stopped_queues import StoppedQueue, stop_before
+from rmqha.store.unit_group import UnitGroup
 
 logger = structlog.get_logger()
 
@@ -75,19 +76,26 @@ def empty_queues_of(table: ConsumeQueueTable, log: Log) -> bool:
     """Empty every queue that the log can build again; one whose messages are all gone keeps its end.
 
     Returns:
-        False, with nothing changed, if the log itself has gaps in a queue: no queues would fit it.
+        False, with nothing changed, if the log cannot all be read and has gaps in a queue: nothing else may tell of
+        what lies there.
 
     Raises:
         StoreWriteError: the queues are not empty.
     """
-    next_offsets: dict[QueueKey, int] = {}
-    for request in _records_of_all(log):
-        if not enters_queue(request.sys_flag):
-            continue
-        key = (request.topic, request.queue_id)
-        if request.queue_offset and next_offsets.get(key, request.queue_offset) != request.queue_offset:
-            return False
-        next_offsets[key] = request.queue_offset + 1
+    next_offsets, has_gaps, is_whole = dict[QueueKey, int](), False, True
+    for extent in log.extents():
+        try:
+            for request in chain.from_iterable(read_pieces(log, extent)):
+                if not enters_queue(request.sys_flag):
+                    continue
+                key = (request.topic, request.queue_id)
+                if request.queue_offset and next_offsets.get(key, request.queue_offset) != request.queue_offset:
+                    has_gaps = True
+                next_offsets[key] = request.queue_offset + 1
+        except CorruptLogError:
+            is_whole = False
+    if has_gaps and not is_whole:
+        return False
     for topic, queue_id in next_offsets:
         queue = table.find(topic, queue_id)
         if queue is not None:
@@ -99,7 +107,7 @@ def first_uncovered(table: ConsumeQueueTable, log: Log, *, rebuild_from: int = 0
     """Where the first extent begins of which some record is in no queue; the log's end if there is none.
 
     If a queue holds another one's files, all that the log can build again are emptied. What is hidden before
-    ``rebuild_from`` is counted here: dispatch will not meet it. Raises StoreWriteError.
+    ``rebuild_from``, and what has stopped there, is found here: dispatch will not meet it. Raises StoreWriteError.
     """
     extents = log.extents()
     covered, misplaced = [0] * len(extents), list[ConsumeQueue]()
@@ -115,9 +123,9 @@ def first_uncovered(table: ConsumeQueueTable, log: Log, *, rebuild_from: int = 0
     comparison = _Comparison(table, log)
     for extent, size_bytes in zip(extents, covered, strict=True):
         if not (extent.holds_just(size_bytes) or comparison.finds(extent, rebuild_from)):
-            comparison.note_hidden(min(extent.begin, rebuild_from))
+            comparison.note(min(extent.begin, rebuild_from))
             return extent.begin
-    comparison.note_hidden(rebuild_from)
+    comparison.note(rebuild_from)
     return log.max_offset
 
 
@@ -151,13 +159,14 @@ class _Comparison:
         self._log: Final = log
         self._beginnings: Final[dict[QueueKey, int]] = {}
         self._hidden: Final[Counter[QueueKey]] = Counter()
+        self._stopped: dict[QueueKey, StoppedQueue] = {}
 
     def finds(self, extent: Extent, counted_before: int) -> bool:
         """Whether each record of this extent has its unit, if it is to have one; those that are hidden are counted."""
-        hidden = Counter[QueueKey]()
+        hidden, stopped = Counter[QueueKey](), self._stopped.copy()
         try:
             for request in chain.from_iterable(read_pieces(self._log, extent)):
-                if self._is_in_queue(request):
+                if self._is_in_queue(request) or self._is_behind_a_stop(request, stopped):
                     continue
                 key = request.topic, request.queue_id
                 if request.commit_log_offset >= self._beginning_of(key):
@@ -166,10 +175,27 @@ class _Comparison:
         except CorruptLogError:
             return False
         self._hidden.update(hidden)
+        self._stopped |= stopped
         return True
 
-    def note_hidden(self, dispatch_from: int) -> None:
-        """Tell the table how many are hidden before that offset, where dispatch goes on, and counts on."""
+    def _is_behind_a_stop(self, request: DispatchRequest, stopped: dict[QueueKey, StoppedQueue]) -> bool:
+        """Whether it is where its queue stopped, which ``stopped`` then tells, or behind."""
+        key = request.topic, request.queue_id
+        if (known := stopped.get(key)) is not None:
+            return known.passes_over(request)
+        queue = self._table.find(*key)
+        if queue is None or not queue.has_messages or request.queue_offset in {0, queue.max_offset_in_queue}:
+            return False
+        is_behind = request.commit_log_offset >= queue.max_physic_offset
+        if is_behind and leads_to_its_message(queue, queue.max_offset_in_queue - 1, self._log):
+            stopped[key] = stop_before(request, UnitGroup(queue))
+        return key in stopped
+
+    def note(self, dispatch_from: int) -> None:
+        """Tell the table what was found before that offset, where dispatch goes on, and finds the rest."""
+        for key, stopped in self._stopped.items():
+            if stopped.phy_offset < dispatch_from:
+                self._table.stopped.note(key, stopped)
         for key, messages in self._hidden.items():
             self._table.hidden.note(key, messages, before=min(self._beginnings[key], dispatch_from))
 
@@ -187,13 +213,6 @@ class _Comparison:
         queue = self._table.find(request.topic, request.queue_id)
         unit = None if queue is None else queue.unit(request.queue_offset)
         return unit is not None and unit[:2] == (request.commit_log_offset, request.msg_size)
-
-
-def _records_of_all(log: Log) -> Iterator[DispatchRequest]:
-    """The log's records, of each extent as many as can be read."""
-    for extent in log.extents():
-        with suppress(CorruptLogError):
-            yield from chain.from_iterable(read_pieces(log, extent))
 
 
 def read_pieces(log: Log, extent: Extent, start: int = 0) -> Iterator[list[DispatchRequest]]:

@@ -1,8 +1,8 @@
 """ReputMessageService: hot path: what may be seen of the log is dispatched, to the consume queues first of all.
 
 Read in bulk, a round at a time, for all builders. Nothing beyond the confirm offset is dispatched, as consumers must
-not see what could still vanish. What cannot be dispatched stops it and is flagged, nothing is ever skipped
-(spec: commitlog §8.2, §9).
+not see what could still vanish. What cannot be read stops it and is flagged; a record that has no place in its queue
+stops that queue alone (spec: commitlog §8.2, §9).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -108,7 +108,7 @@ class ReputMessageService:
                     self._finish_start, self._has_started = None, True
                     self._flags.release_dispatch()
             except StoreError as error:
-                if self._put_aside(misfits=self._finish_start is not None):
+                if self._put_aside(misfits=True):
                     self._wakeup.set()
                 elif may_pass(error):
                     self._flags.hold_dispatch(error)

@@ -139,6 +139,7 @@ def _dispatch_rest(reput: ReputMessageService, queues: ConsumeQueueTable, log: L
         if not empty_queues_of(queues, log):
             raise
         queues.hidden.clear()
+        queues.stopped.clear()
         logger.warning("consume_queues.rebuilt", reason=str(error))
         reput.catch_up()
 

@@ -198,6 +198,9 @@ class SparseLog:
     def learn_queue_offsets(self, table: dict[tuple[str, int], int]) -> None:
         self.ends = table
 
+    def learn_queue_offset(self, topic: str, queue_id: int, end: int) -> None:
+        self.ends[topic, queue_id] = end
+
     def note_records(self, end: int, store_timestamp_ms: int) -> None:
         self.boundary_offset, self.last_store_timestamp_ms = max(self.boundary_offset, end), store_timestamp_ms
 

@@ -25,6 +25,7 @@ class WholeLog:
     records: dict[int, bytes] = field(default_factory=dict)
     min_offset: int = 0
     max_offset: int = 1 << 40
+    is_there: bool = True
 
     def record_at(self, offset: int, *, end: int) -> memoryview | None:
         """Of those that are whole records."""
@@ -59,7 +60,7 @@ def test_a_hole_behind_what_was_deleted_is_one() -> None:
     store = Store()
     store.dispatch(0, 1)
     store.queues.hide({KEY: DeletedQueue(3, 300)})
-    with pytest.raises(CorruptLogError, match="units before it are missing"):
+    with pytest.raises(CorruptLogError, match="does not prove that the queue is right"):
         store.dispatch(4)
 
 
@@ -156,11 +157,66 @@ def test_what_was_dispatched_comes_again_without_harm() -> None:
         assert records.units() == [25 * SIZE, 26 * SIZE]
 
 
-@pytest.mark.parametrize("number", [1, 2, 4])
-def test_any_other_number_out_of_turn_has_no_place(number: int) -> None:
+@pytest.mark.parametrize("at_start", [False, True])
+@pytest.mark.parametrize("portions", [[(0, 1, 2), (), (3, 4)], [(0, 1, 2), (3,), (4,)], [(0, 1), (2,), (3,)]])
+@pytest.mark.parametrize("number", [-1, 1, 2, 5, 1 << 61])
+def test_any_other_number_out_of_turn_stops_the_queue(
+    number: int, portions: list[tuple[int, ...]], *, at_start: bool
+) -> None:
+    """It has no place there, nor has what comes behind it, until the queue begins anew."""
     store = Store()
     records = Records(store)
-    records.dispatch(0, 1, 2)
-    with pytest.raises(CorruptLogError):
-        records.dispatch(number)
-    assert records.units() == [0, SIZE, 2 * SIZE]
+    before, between, behind = portions
+    records.dispatch(*before, at_start=at_start)
+    records.dispatch(*between, number, *behind, at_start=at_start)
+    expected = [record * SIZE for record in range(len(before) + len(between))]
+    assert records.units() == expected
+    assert store.queues.stopped[KEY].phy_offset == len(expected) * SIZE
+    assert store.queues.stopped[KEY].messages == 1 + len(behind)
+    records.dispatch(len(expected), at_start=at_start)
+    assert records.units() == expected, "not even what would fit"
+    everything = len(records.requests)
+    store.builder.plan(records.requests[len(before) :], at_start=at_start).write_here()
+    assert (records.units(), store.queues.stopped[KEY].messages) == (expected, everything - len(expected))
+    records.dispatch(0, 1, at_start=at_start)
+    assert records.units() == [everything * SIZE, (everything + 1) * SIZE]
+    assert KEY not in store.queues.stopped
+    facts = store.queues.hidden.facts(log_begins_at=0, log_ends_at=1 << 40)
+    assert facts == {"messages": everything, "queues": {"t/0": everything}}
+
+
+def test_a_queue_whose_first_message_has_no_place_is_empty() -> None:
+    store = Store()
+    records = Records(store)
+    records.dispatch(-1, 3)
+    assert (store.queues.range_of(*KEY), store.queues.stopped[KEY].messages) == ((0, 0), 2)
+    records.dispatch(0)
+    assert records.units() == [2 * SIZE]
+
+
+def test_what_is_behind_a_stop_in_one_round_may_begin_the_queue_anew() -> None:
+    store = Store()
+    records = Records(store)
+    records.dispatch(0, 1, 5, 2, 0, 1, 2)
+    assert records.units() == [4 * SIZE, 5 * SIZE, 6 * SIZE]
+
+
+def test_a_round_that_is_planned_again_stops_the_queue_in_the_same_place() -> None:
+    """Of what was planned first nothing was written: another record of that round could not be read."""
+    store = Store()
+    records = Records(store)
+    requests = records.add(0, 1, 5, 2, 3)
+    store.builder.plan(requests, at_start=False)
+    store.builder.plan(requests, at_start=False).write_here()
+    assert (records.units(), store.queues.stopped[KEY].messages) == ([0, SIZE], 3)
+
+
+def test_a_queue_stops_only_if_the_log_says_that_it_is_right() -> None:
+    """Its last unit is damaged: it is built again, and what comes next may well fit."""
+    store = Store()
+    records = Records(store)
+    records.dispatch(0, 1)
+    del store.log.records[SIZE]
+    with pytest.raises(CorruptLogError, match="does not prove that the queue is right"):
+        records.dispatch(5)
+    assert store.builder.put_aside(misfits=True) == store.log.is_there

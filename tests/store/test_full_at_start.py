@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.codec.consume_queue import UNIT_SIZE
-from rmqha.errors import CorruptLogError, StoreWriteError
+from rmqha.errors import StoreWriteError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import GetMessageStatus
@@ -158,7 +158,7 @@ async def test_a_start_that_can_empty_only_some_of_the_queues_fills_them_again(
         assert [offsets(store, queue_id) for queue_id in (0, 1)] == kept
 
 
-async def test_a_log_with_a_gap_ends_dispatch(autojump_clock: MockClock) -> None:
+async def test_a_log_with_a_gap_stops_the_queue_that_has_it(autojump_clock: MockClock) -> None:
     device = SimDisk()
     async with running(device.mount(), crash=True) as store:
         (first,) = await put(store, message())
@@ -175,4 +175,6 @@ async def test_a_log_with_a_gap_ends_dispatch(autojump_clock: MockClock) -> None
         assert "No space left" in store.refusal()
         device.faults.heal()
         await trio.sleep(60)
-        assert isinstance(store.running_flags.final_error, CorruptLogError)
+        assert (store.running_flags.final_error, store.refusal()) == (None, "")
+        assert [*store.queues.stopped] == [("TopicTest", 0)]
+        assert [offsets(store, queue_id) for queue_id in (0, 1)] == [[first.wrote_offset], [first.end_offset]]

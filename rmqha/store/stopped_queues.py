@@ -1,0 +1,129 @@
+"""StoppedQueues: consume queues that end before a record whose number does not fit, while all other queues go on.
+
+A record's number (QUEUEOFFSET) is its place in its queue. One that is neither the next, nor 0, nor a repeat has none:
+messages before it are missing, or another has its place. Either way a unit written for it would give one position two
+messages, or have consumers pass over some. So the queue stops there (decision 19):
+
+* consumers are given what is before it, and no later message of this queue, until the log tells where it begins:
+  by a 0th message, or when the last message before that record has gone from the log;
+* a master takes no message for it: nothing is acknowledged that consumers might not see;
+* the records stay in the log, and replication goes on.
+
+That follows from the log alone, so each start comes to the same.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from rmqha.codec.consume_queue import UNIT_SIZE
+from rmqha.codec.record.dispatch import DispatchRequest
+from rmqha.store.unit_group import UnitGroup
+
+logger = structlog.get_logger()
+
+QUEUE_OFFSET_MAX: Final = (1 << 62) // UNIT_SIZE
+_NAMED_MAX: Final = 5
+_NEXT: Final = "see docs/operations.md, 'A queue that stopped'"
+
+_Queue = tuple[str, int]
+
+
+@dataclass(slots=True)
+class StoppedQueue:
+    """What is known of one."""
+
+    end: int
+    """Consumers are given the messages before this one, and none from it on."""
+    number: int
+    """QUEUEOFFSET of the record that does not fit."""
+    phy_offset: int
+    """Where that record lies in the log."""
+    goes_on_at: int
+    """The queue is built again when the log begins here, or later: nothing is left of what is before the record."""
+    next: int
+    """Behind all positions that the log has given to messages of this queue."""
+    last: int
+    """Where the last record lies that was passed over."""
+    messages: int = 1
+    """So many were passed over, that record among them."""
+
+    def passes_over(self, request: DispatchRequest) -> bool:
+        """Whether this record of the queue gets no unit; one with the number 0 begins the queue anew."""
+        if request.commit_log_offset < self.phy_offset or request.queue_offset == 0:
+            return False
+        self.next = _behind(request.queue_offset, self.next)
+        self.messages += request.commit_log_offset > self.last
+        self.last = max(self.last, request.commit_log_offset)
+        return True
+
+
+def stop_before(request: DispatchRequest, group: UnitGroup) -> StoppedQueue:
+    """Let a queue end with this group, before this record."""
+    group.stop()
+    has_messages = group.units or group.queue.has_units
+    goes_on_at = group.last_ends_at if has_messages else request.commit_log_offset + request.msg_size
+    number, end, phy_offset = request.queue_offset, group.end, request.commit_log_offset
+    return StoppedQueue(end, number, phy_offset, goes_on_at, next=_behind(number, end), last=phy_offset)
+
+
+class StoppedQueues(dict[_Queue, StoppedQueue]):
+    """By topic and queue id. At most as many as there are queues."""
+
+    def note(self, key: _Queue, stopped: StoppedQueue) -> None:
+        """This one has; the log is told of each such record once."""
+        known = self.get(key)
+        self[key] = stopped
+        if known is None or known.phy_offset != stopped.phy_offset:
+            facts = {"topic": key[0], "queue_id": key[1], "ends_at": stopped.end, "queue_offset": stopped.number}
+            logger.error("consume_queue.stopped", **facts, offset=stopped.phy_offset, next=_NEXT)
+
+    def goes_on(self, key: _Queue) -> None:
+        """The log tells where it begins."""
+        if self.pop(key, None) is not None:
+            logger.info("consume_queue.goes_on", topic=key[0], queue_id=key[1])
+
+    def due(self, log_begins_at: int) -> set[_Queue]:
+        """Queues to be built again."""
+        return {key for key, stopped in self.items() if stopped.goes_on_at <= log_begins_at}
+
+    def next_of(self, key: _Queue) -> int:
+        """Behind all positions of a queue that has stopped; 0 of any other."""
+        return self[key].next if key in self else 0
+
+    def messages_of(self, key: _Queue) -> int:
+        """So many were passed over."""
+        return self[key].messages if key in self else 0
+
+    def refusal(self, topic: str, queue_id: int) -> str:
+        """Why a message for this queue is not taken; empty if it is."""
+        stopped = self.get((topic, queue_id))
+        if stopped is None:
+            return ""
+        return f"queue {topic}/{queue_id} takes no messages: {reason_of(stopped)}; {_NEXT}"
+
+    def describe(self) -> str:
+        """Which have stopped, where and why; empty if none has."""
+        if not self:
+            return ""
+        named = [
+            f"{topic}/{queue_id} shows nothing from {one.end} on ({one.messages:,} messages): {reason_of(one)}"
+            for (topic, queue_id), one in [*self.items()][:_NAMED_MAX]
+        ]
+        more = f"; and {len(self) - _NAMED_MAX} more" if len(self) > _NAMED_MAX else ""
+        return f"queues have stopped, all others go on: {'; '.join(named)}{more}; {_NEXT}"
+
+
+def _behind(number: int, end: int) -> int:
+    return max(end, number + 1) if number <= QUEUE_OFFSET_MAX else end
+
+
+def reason_of(stopped: StoppedQueue) -> str:
+    """For an operator."""
+    record = f"the record at {stopped.phy_offset} of the log is message {stopped.number} of its queue by its own words"
+    if not 0 <= stopped.number <= QUEUE_OFFSET_MAX:
+        return f"{record}: none can be that"
+    if stopped.number > stopped.end:
+        return f"{record}, which ends at {stopped.end}: messages before it are missing"
+    return f"{record}, which ends at {stopped.end}: that place belongs to another"

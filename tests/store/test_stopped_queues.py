@@ -1,0 +1,156 @@
+"""A queue that has no place for a record ends before it, and all others go on."""
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.codec.consume_queue import UNIT_SIZE
+from rmqha.codec.record.layout import encode_blank
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.status import PutMessageStatus
+from tests.sim.sim_disk import SimDisk
+from tests.store.helpers import SEGMENT, Clock, dispatched, message, running
+
+ODD = ("TopicTest", 0)
+TAKEN, MISSING = (0, 1, 2, 1, 2, 3), (0, 1, 2, 5, 6, 7)
+"""Numbers in one queue: a master that did not know of the last two, and one that left out two."""
+
+
+async def feed(store: DefaultMessageStore, *numbers: int, topic: str = "TopicTest", size: int = 105) -> None:
+    """As a slave gets it."""
+    for number in numbers:
+        one, begin = message(topic=topic, size=size), store.max_offset
+        rest = SEGMENT - begin % SEGMENT
+        blank = encode_blank(rest) + bytes(rest - 8) if rest < size + 8 else b""
+        at, taken = begin + len(blank), 0
+        data = blank + one.pack(queue_offset=number, physical_offset=at, store_timestamp_ms=5)
+        while taken < len(data):
+            taken += store.append_raw(data[taken:], begin + taken)
+            await store.wait_allocated()
+    await dispatched(store)
+
+
+@pytest.mark.parametrize("numbers", [TAKEN, MISSING])
+async def test_all_other_queues_go_on(numbers: tuple[int, ...], autojump_clock: MockClock) -> None:
+    """It stopped dispatch of all for good, and the next start was refused."""
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True) as store:
+        with capture_logs() as logs:
+            await feed(store, *numbers)
+            await feed(store, 0, 1, topic="Other")
+            await feed(store, 3, 4)
+        assert (store.queues.range_of(*ODD), store.queues.range_of("Other", 0)) == ((0, 3), (0, 2))
+        assert (store.reput_from_offset, store.running_flags.final_error) == (store.max_offset, None)
+        assert not store.running_flags.refusal()
+        (line,) = [line for line in logs if line["log_level"] == "error"]
+        assert (line["event"], line["topic"], line["queue_id"]) == ("consume_queue.stopped", *ODD)
+        assert (line["ends_at"], line["queue_offset"], line["offset"]) == (3, numbers[3], 315)
+        assert "TopicTest/0 shows nothing from 3 on (5 messages)" in store.queues.stopped.describe()
+    for crash in (False, True, True, False):
+        async with running(device.mount(), is_slave=True, crash=crash) as store:
+            assert (store.queues.range_of(*ODD), store.queues.range_of("Other", 0)) == ((0, 3), (0, 2))
+            assert store.queues.stopped[ODD].messages == 5
+
+
+async def test_a_start_after_a_clean_stop_takes_nothing_back(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True) as store:
+        await feed(store, *MISSING)
+        await feed(store, 0, 1, topic="Other")
+    with capture_logs() as logs:
+        async with running(device.mount(), is_slave=True) as store:
+            assert store.recovery.total_bytes == 0, "nothing was left to be dispatched"
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["consume_queue.stopped"]
+
+
+@pytest.mark.parametrize("numbers", [TAKEN, MISSING])
+async def test_a_master_takes_no_message_for_it(numbers: tuple[int, ...], autojump_clock: MockClock) -> None:
+    """Acknowledged, it would be seen by nobody, and whatever position it got might be another's."""
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True) as store:
+        await feed(store, *numbers)
+    async with running(device.mount()) as store:
+        puts = [message(topic=topic) for topic in ("Other", "TopicTest", "Other", "TopicTest", "Other")]
+        results = await store.put_messages_when_allocated(puts)
+        refused, taken = PutMessageStatus.SERVICE_NOT_AVAILABLE, PutMessageStatus.PUT_OK
+        assert [result.status for result in results] == [taken, refused, taken, refused, taken]
+        assert [result.queue_offset for result in results[::2]] == [0, 1, 2]
+        assert "TopicTest/0 takes no messages" in results[1].remark
+        assert store.next_queue_offset(*ODD) == max(numbers) + 1
+
+
+async def test_a_0th_message_begins_it_anew(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        await feed(store, *MISSING, 0, 1)
+        assert (store.queues.range_of(*ODD), store.queues.stopped.describe()) == ((0, 2), "")
+
+
+async def test_so_it_is_when_it_is_built_again(autojump_clock: MockClock) -> None:
+    """What comes meanwhile is dispatched then."""
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        await feed(store, *TAKEN)
+        for numbers in ((4,), (9,), ()):
+            store.queues.note_missing("/store/consumequeue/TopicTest/0", damaged="a file")
+            store.queues.take_out_missing()
+            await feed(store, *numbers)
+            await trio.sleep(5)
+            assert (store.queues.range_of(*ODD), store.running_flags.final_error) == ((0, 3), None)
+        assert store.queues.stopped[ODD].messages == 5
+
+
+async def test_a_queue_that_was_lost_when_it_stopped_is_whole_before_that(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        await feed(store, 0, 1)
+        store.queues.note_missing("/store/consumequeue/TopicTest/0", damaged="a file")
+        store.queues.take_out_missing()
+        await feed(store, 2, 7, 3)
+        await trio.sleep(5)
+        assert (store.queues.range_of(*ODD), store.queues.stopped[ODD].number) == ((0, 3), 7)
+        assert store.running_flags.final_error is None
+
+
+@pytest.mark.parametrize(("before", "behind"), [((0, 1, 2), (5, 6)), ((0, 1, 2, 3, 4), (1, 2))])
+async def test_it_goes_on_when_what_was_before_has_gone_from_the_log(
+    before: tuple[int, ...], behind: tuple[int, ...], autojump_clock: MockClock
+) -> None:
+    """The rest is what the log holds of it, and that alone says where it begins."""
+    device, clock = SimDisk(), Clock()
+    async with running(device.mount(), is_slave=True) as store:
+        await feed(store, *before)
+        await feed(store, *range(SEGMENT // 1000 + 1), topic="Other", size=1000)
+        await feed(store, *behind)
+    async with running(device.mount(), now_ms=clock) as store:
+        assert store.queues.range_of(*ODD) == (0, len(before))
+        clock.now_ms += 1000 * 3600 * 1000
+        store.cleaner.execute_delete_files_manually()
+        await trio.sleep(300)
+        first, end = behind[0], behind[-1] + 1
+        assert (store.queues.range_of(*ODD), store.queues.stopped.describe()) == ((first, end), "")
+        (result,) = await store.put_messages_when_allocated([message()])
+        assert (result.status, result.queue_offset) == (PutMessageStatus.PUT_OK, end)
+        await dispatched(store)
+        assert store.queues.range_of(*ODD) == (first, end + 1)
+
+
+async def test_a_damaged_queue_is_built_again_before_it_stops(autojump_clock: MockClock) -> None:
+    """Its last unit leads nowhere: perhaps the record would fit, if only the queue were right."""
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True) as store:
+        await feed(store, 0, 1, 2)
+        file = device.files["/store/consumequeue/TopicTest/0/00000000000000000000"]
+        file.write((7).to_bytes(8, "big"), 2 * UNIT_SIZE)
+        with capture_logs() as logs:
+            await feed(store, 9)
+            await trio.sleep(5)
+        events = [line["event"] for line in logs if line["log_level"] in {"warning", "error"}]
+        assert events == ["consume_queue.lost", "consume_queue.stopped"]
+        assert (store.queues.range_of(*ODD), store.running_flags.final_error) == ((0, 3), None)
+        assert file is not device.files["/store/consumequeue/TopicTest/0/00000000000000000000"]
+
+
+async def test_many_are_told_in_a_few_words(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        for number in range(7):
+            await feed(store, 0, 5, topic=f"t{number}")
+        assert "; and 2 more; see docs/operations.md" in store.queues.stopped.describe()
