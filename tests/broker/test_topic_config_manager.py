@@ -5,6 +5,7 @@ from contextlib import suppress
 import pytest
 
 from rmqha.broker.tables import topic_config_manager
+from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import ResponseCode
@@ -48,3 +49,29 @@ def test_the_size_of_the_table_follows_its_changes(monkeypatch: pytest.MonkeyPat
         make(topics, "third")
     topics.replace_from_json(java_json.loads(java_json.dumps(saved).encode()))
     make(topics, "fourth")
+
+
+def decide(topics: TopicConfigManager, how: str) -> None:
+    """Somebody who knows says that the topic has two queues to be written, and two to be read."""
+    decided = TopicConfig("t", 2, 2)
+    if how == "changed":
+        topics.update_topic_config(decided)
+    elif how == "deleted, and made anew":
+        topics.delete_topic_config("t", {}, before=0)
+        topics.create_topic_in_send_message_method(
+            "t", default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC, client_default_topic_queue_nums=2
+        )
+    else:
+        topics.replace(TopicTable((2, 2), {"t": decided}))
+
+
+@pytest.mark.parametrize("how", ["changed", "deleted, and made anew", "told by the master"])
+def test_the_log_tells_how_many_queues_are_written_only_as_long_as_nobody_else_does(how: str) -> None:
+    topics = TopicConfigManager(topic_rules(), now_ms=lambda: 1)
+    for queue_id in (0, 3):
+        topics.learn_queue("t", queue_id)
+        assert topics.select("t") == TopicConfig("t", queue_id + 1, queue_id + 1)
+    decide(topics, how)
+    assert topics.select("t") == TopicConfig("t", 2, 2)
+    topics.learn_queue("t", 3)
+    assert topics.select("t") == TopicConfig("t", 4, 2)

@@ -286,6 +286,7 @@ class TopicConfigManager:
         built_in = {topic.topic_name: topic for topic in _built_in_topics(self._rules)}
         self._table = built_in | table.topics
         self._queues, self._size = self._count_queues(), self._count_size()
+        self._learned.clear()
         self.deleted.replace(table.deleted, forgotten_before=table.deleted_before)
         self.data_version = table.data_version
         self.dirty = True
