@@ -381,3 +381,18 @@ async def test_a_group_may_be_sent_to_other_brokers(machine: Machine, autojump_c
         await trio.sleep(20)
         answer = await a.ask(pull("g", subscribed=False))
         assert answer.ext_fields["suggestWhichBrokerId"] == "4"
+
+
+async def test_where_slaves_are_not_read_from_no_group_is_sent_to_one(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """Whether a pull finds something or not: a slave would not serve them."""
+    async with machine.broker(accessMessageInMemoryMaxRatio="0"), member_of(machine, "a") as a:
+        await update_group(a, {"groupName": "g", "brokerId": 3, "whichBrokerWhenConsumeSlowly": 4})
+        await a.ask(send_request(b"x", queue_id=1))
+        for code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.SUCCESS):
+            answer = await a.ask(pull("g", subscribed=False))
+            assert (answer.code, answer.ext_fields["suggestWhichBrokerId"]) == (code, "0")
+            for _ in range(2):
+                await a.ask(send_request(bytes(9000)))
+            await trio.sleep(20)

@@ -5,6 +5,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.transaction.half_message import CHECK_IMMUNITY_TIME, CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
+from rmqha.replication.role import RoleKind
 from tests.broker.machines import Machine
 from tests.broker.producers import COMMIT, producer_of, seen
 from tests.sim.sim_net import SimNet
@@ -56,3 +57,27 @@ async def test_a_half_message_that_was_put_off_is_asked_about_at_its_last_place_
             await producer.end(half, COMMIT)
         assert [message.body for message in await seen(broker)] == [b"late"]
         assert len(asked) == 1
+
+
+async def test_who_is_master_once_more_goes_by_what_the_log_says_meanwhile(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """And neither asks nobody any more, nor about what another master has dealt with."""
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        for body in (b"ended elsewhere", b"pending"):
+            await producer.prepare(body)
+        await producer.wait_asked(2)
+        broker.role.become(RoleKind.SLAVE, master="10.0.0.2:10911", term=1)
+        await trio.sleep(20)
+        before = len(producer.asked)
+        last, end = (await producer.wait_asked(before))[0], broker.store.next_queue_offset(HALF_TOPIC, 0)
+        assert last.queue_offset == end - 1
+        broker.offsets.commit_offset(CONSUMER_GROUP, HALF_TOPIC, 0, offset=last.queue_offset)
+        broker.role.become(RoleKind.MASTER, term=2)
+        half, message = await producer.wait_asked(before + 1)
+        assert message.body == b"pending"
+        await producer.end(half, COMMIT)
+        await trio.sleep(30)
+        assert len(producer.asked) == before + 1
+        assert [one.body for one in await seen(broker)] == [b"pending"]

@@ -266,10 +266,12 @@ async def test_a_slave_takes_nothing_back(autojump_clock: MockClock) -> None:
 # ---- what a consumer sends itself when it cannot send it back
 
 
-def own_retry(times: int, *, most: int, version: int = VERSION, topic: str = RETRY) -> RemotingCommand:
+def own_retry(
+    times: int, *, most: int, version: int = VERSION, topic: str = RETRY, delay: str | None = "3", queue_id: int = 0
+) -> RemotingCommand:
     """As DefaultMQPushConsumerImpl does it."""
-    properties = f"RETRY_TOPIC\x01t\x02ORIGIN_MESSAGE_ID\x01AB\x02DELAY\x01{3 + times}"
-    fields: dict[str, Any] = {"j": str(times), "l": str(most), "d": "1"}
+    properties = "RETRY_TOPIC\x01t\x02ORIGIN_MESSAGE_ID\x01AB" + (f"\x02DELAY\x01{delay}" if delay else "")
+    fields: dict[str, Any] = {"j": str(times), "l": str(most), "d": "1", "queue_id": queue_id}
     command = send_request(b"x", topic=topic, properties=properties, **fields)
     command.version = version
     return command
@@ -284,14 +286,22 @@ async def test_a_consumer_s_own_retry_comes_again(client: RemotingClient, autoju
     assert [(one.body, one.properties["REAL_TOPIC"]) for one in messages] == [(b"x", RETRY)] * 5
 
 
+@pytest.mark.parametrize("delay", ["3", None])
+@pytest.mark.parametrize("queue_id", [0, 3])
 async def test_a_consumer_s_own_retry_that_came_too_often_is_a_dead_letter(
-    client: RemotingClient, autojump_clock: MockClock
+    client: RemotingClient, broker: BrokerController, queue_id: int, delay: str | None, autojump_clock: MockClock
 ) -> None:
+    """In the one queue that those have, also when such sends have become usual."""
+    broker.groups.update(SubscriptionGroupConfig("g", retry_queue_nums=4))
+    broker.topics.create_topic_in_send_message_back_method(RETRY, queue_nums=4)
     for _ in range(5):
-        answer = await ask(client, own_retry(0, most=0))
-        assert (answer.code, decode_send_response(answer).queue_id) == (ResponseCode.SUCCESS, 0)
+        answer = await ask(client, own_retry(0, most=0, delay=delay, queue_id=queue_id))
+        assert (answer.code, decode_send_response(answer).queue_id) == (ResponseCode.SUCCESS, queue_id)
     await trio.sleep(20)
-    assert (len(await found(client, RETRY)), len(await found(client, DLQ))) == (0, 5)
+    assert (len(await found(client, RETRY, queue_id)), len(await found(client, DLQ))) == (0, 5)
+    dlq = broker.topics.select(DLQ)
+    assert dlq is not None
+    assert dlq.read_queue_nums == 1
 
 
 async def test_its_topic_is_made_also_where_clients_may_make_none(machine: Machine, autojump_clock: MockClock) -> None:
