@@ -11,6 +11,7 @@ from trio.testing import MockClock
 from rmqha.broker.dledger.dledger_tables import DLedgerTables
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import NameServers
+from rmqha.broker.tables.queue_ends_client import QueueEndsClient
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.dledger_properties import decode_check_point
 from rmqha.codec.dledger_wire import MetadataResponse
@@ -155,6 +156,28 @@ async def test_followers_learn_where_queues_ended_whose_messages_are_gone(autoju
         await group.wait(lambda: ("gone", 0) in set(late.running.queue_ends), limit_s=SOON_S)
         table = await late.running.queue_ends.to_json_in_turns()
         assert table["queueEnds"]["gone"] == {0: 7}
+
+
+async def test_a_log_that_begins_anew_while_its_leader_is_asked_where_queues_ended_asks_again(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer was about what lay before the old beginning: places in queues would be given a second time."""
+    run, asked = QueueEndsClient.run, list[QueueEndsClient]()
+    async with group_of() as group:
+        await group.send(b"0")
+        late = (await followers_of(group))[0]
+        await late.stop()
+
+        async def run_meanwhile(ends: QueueEndsClient) -> None:
+            asked.append(ends)
+            await run(ends)
+            if len(asked) == 1:
+                log: Any = late.running.store.commit_log
+                log.beginnings += 1
+
+        monkeypatch.setattr(QueueEndsClient, "run", run_meanwhile)
+        await late.start()
+        await group.wait(lambda: len(asked) > 1, limit_s=SOON_S)
 
 
 async def test_a_follower_says_what_it_could_not_get_from_its_leader_s_broker(

@@ -124,6 +124,16 @@ def test_refusals_say_that_nothing_is_stored() -> None:
     assert (refused.status, log.ledger.ledger_end_index) == (S.SERVICE_NOT_AVAILABLE, 1)
 
 
+async def test_what_is_durable_here_waits_for_a_majority_all_the_same() -> None:
+    """A leader that is cut off would take messages until its disk is full."""
+    log = ledger_log(pending_max=1)
+    assert [result.status for result in log.put_messages([message()] * 2)] == [S.PUT_OK, S.PUT_OK]
+    assert await log.ledger.flush_in_thread()
+    assert log.put_messages([message()])[0].status is S.OS_PAGECACHE_BUSY
+    await log.commit()
+    assert log.put_messages([message()])[0].status is S.PUT_OK
+
+
 def test_what_is_refused_takes_no_place_in_its_queue() -> None:
     """Consumers wait at a place that no message has."""
     log = ledger_log()

@@ -1,12 +1,14 @@
 """What a leader pushes to one follower, and when."""
 
 import errno
+import random
 from dataclasses import replace
 from typing import NoReturn
 
 import pytest
 
 from rmqha.codec.dledger_entry import encode_header
+from rmqha.dledger import entry_dispatcher
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.entry_dispatcher import EntryDispatcher, PushOptions
@@ -279,3 +281,56 @@ def test_why_nothing_can_be_read_is_said_once_for_all_entries_and_anew_for_anoth
     monkeypatch.setattr(store.index, "place", fail)
     follower.answer(follower.poll())
     assert "Too many open files" in follower.dispatcher.unreadable
+
+
+def test_an_answer_counts_for_no_more_than_was_pushed() -> None:
+    """A count that is made up, or that a follower has wrong: entries would be committed that nobody else has."""
+    store = leader(SimDisk().mount())
+    put(store, b"one")
+    follower = Follower(store, default(PushOptions, is_enable_batch_push=False))
+    follower.converge()
+    put(store, b"two", b"three")
+    first, _second = follower.poll()
+    follower.dispatcher.on_answer(first, PushEntryResponse(Code.SUCCESS, 1, 1, 1000, 0, 1), now=0)
+    assert follower.checker.water_mark("n1") == 1
+
+
+def test_what_was_under_way_on_connections_that_ended_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_dispatcher, "_PENDING_BYTES_MAX", 1000)
+    store = leader(SimDisk().mount())
+    put(store, b"first")
+    follower = Follower(store)
+    follower.converge()
+    put(store, bytes(300))
+    for _ in range(5):
+        assert kinds(follower.poll()) == [PushType.APPEND]
+        follower.dispatcher.on_disconnected(now=0)
+        follower.answer(follower.poll())
+        follower.answer(follower.poll())
+    follower.converge()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_is_answered_no_more_counts_than_was_asked_about(seed: int) -> None:
+    """Answers of any numbers, in any order, some of them late, or twice."""
+    chance = random.Random(seed)
+    store = leader(SimDisk().mount(), mapped_file_size_for_entry_data=1 << 16, mapped_file_size_for_entry_index=1 << 16)
+    put(store, *[b"x"] * 50)
+    follower, asked, highest = Follower(store), list[PushEntryRequest](), -1
+    for _ in range(300):
+        follower.now += chance.choice((0, 0.01, 1))
+        asked += follower.poll()
+        highest = max([highest, *(request.last_entry_index for request in asked)])
+        if asked and chance.random() < 0.8:
+            request = chance.choice(asked)
+            code = chance.choice((Code.SUCCESS, Code.SUCCESS, Code.INCONSISTENT_STATE, Code.REPEATED_PUSH, 7))
+            index = chance.choice((request.first_entry_index, request.last_entry_index, -1, 1 << 40))
+            count, begin, end = (chance.choice((-(1 << 40), -1, 0, 1, 7, 49, 50, 1 << 40)) for _ in range(3))
+            if code == Code.SUCCESS and request.type is not PushType.APPEND:
+                end = request.last_entry_index
+            follower.dispatcher.on_answer(
+                request, PushEntryResponse(code, request.term, index, count, begin, end), now=follower.now
+            )
+        if chance.random() < 0.05:
+            follower.dispatcher.on_disconnected(now=follower.now)
+        assert follower.checker.water_mark("n1") <= highest

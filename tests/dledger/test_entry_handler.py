@@ -1,5 +1,6 @@
 """What a follower makes of a leader's pushes, in whatever order they come."""
 
+import random
 from dataclasses import replace
 from math import inf
 
@@ -226,3 +227,53 @@ def test_a_question_has_one_entry(kind: PushType) -> None:
     """With thousands each would be compared in one step."""
     pushed = Pushed()
     assert pushed.push(kind, *put(leader(SimDisk().mount()), b"one", b"two")) == Code.UNEXPECTED_ARGUMENT
+
+
+def test_a_late_truncate_takes_back_nothing_though_an_earlier_entry_was_compared_since() -> None:
+    """A leader that was not heard of for a while compares anew, and what it knew before is still acknowledged."""
+    one, two, three = put(leader(SimDisk().mount()), b"one", b"two", b"three")
+    pushed = Pushed()
+    pushed.push(PushType.TRUNCATE, one)
+    assert pushed.push(PushType.APPEND, two, three) == Code.SUCCESS
+    assert pushed.push(PushType.COMPARE, one) == Code.SUCCESS
+    assert pushed.push(PushType.TRUNCATE, one) == Code.SUCCESS
+    assert all_of(pushed.store) == [one, two, three]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_in_whatever_order_one_leader_s_pushes_come_what_was_acknowledged_stays(seed: int) -> None:
+    """By several connections, of which those that were given up may be late with any of what it ever sent."""
+    chance = random.Random(seed)
+    entries = put(leader(SimDisk().mount()), *[b"%d" % number for number in range(12)])
+    pushed = Pushed()
+    pushed.push(PushType.TRUNCATE, entries[0])
+    has = 0
+    for now in range(0, 1000, 2):
+        kind = chance.choice((PushType.APPEND, PushType.APPEND, PushType.COMPARE, PushType.TRUNCATE, PushType.COMMIT))
+        first = chance.randrange(has + 1 if kind is PushType.TRUNCATE else min(has + 4, len(entries)))
+        count = chance.randrange(1, 4) if kind is PushType.APPEND else int(kind is not PushType.COMMIT)
+        commit_index = chance.randrange(-1, has + 1)
+        request = PushEntryRequest(kind, 1, LEADER, commit_index, tuple(entries[first : first + count]))
+        refusal = pushed.handler.handle_push(request, now, now=now)
+        answers = [refusal] if refusal else [answer for _, answer in pushed.handler.step(now=now)]
+        for answer in answers:
+            if answer.code == Code.SUCCESS:
+                has = max(has, answer.index + answer.count - 1)
+        assert pushed.store.ledger_end_index >= has
+        assert all_of(pushed.store) == entries[: pushed.store.ledger_end_index + 1]
+    assert has == len(entries) - 1
+    assert pushed.handler.diverged is None
+
+
+async def test_what_is_equal_is_told_once_it_is_durable() -> None:
+    """The leader counts it from then on, as if it had been pushed."""
+    one, two = put(leader(SimDisk().mount()), b"one", b"two")
+    store = follower(SimDisk(latency_s=(0, 0)).mount())
+    handler = EntryHandler[PushType](store, acks_flushed=True)
+    told = list[tuple[PushType, int]]()
+    for kind, entry in ((PushType.TRUNCATE, one), (PushType.APPEND, two), (PushType.COMPARE, two)):
+        assert handler.handle_push(PushEntryRequest(kind, 1, LEADER, -1, (entry,)), kind, now=0.0) is None
+        told += [(token, answer.code) for token, answer in handler.step(now=0.0)]
+    assert all(code == Code.NOT_FOLLOWER for _, code in told), "they are to be pushed again"
+    assert await store.flush_in_thread()
+    assert [(token, answer.code) for token, answer in handler.step(now=0.0)] == [(PushType.COMPARE, Code.SUCCESS)]

@@ -1,5 +1,7 @@
 """The tasks of a member, each alone: its elector's, a way to another member, and a transfer of leadership."""
 
+import errno
+import os
 from collections.abc import Callable
 from math import inf
 from types import SimpleNamespace
@@ -21,7 +23,7 @@ from rmqha.dledger.term_file import TermFile
 from rmqha.transport import Stream
 from tests.dledger.defaults import default
 from tests.dledger.members import LEADER, follower, lead, leader, opened, put
-from tests.fakes import MemoryNetwork
+from tests.fakes import MemoryNetwork, MemoryStream
 from tests.sim.sim_disk import SimDisk
 
 Code = DLedgerResponseCode
@@ -69,6 +71,37 @@ async def test_a_connection_on_which_nothing_comes_back_is_replaced(
     await trio.sleep(RPC_TIMEOUT_S + 1)
     assert answers == [None]
     assert (len(accepted), connection.is_connected) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "gone"),
+    [(errno.ECONNREFUSED, ["n1"]), (errno.ETIMEDOUT, []), (errno.EHOSTUNREACH, []), (errno.EMFILE, [])],
+)
+async def test_only_who_refuses_connections_has_gone(
+    nursery: trio.Nursery, autojump_clock: MockClock, error: int, gone: list[str]
+) -> None:
+    """A leader behind a network that is cut may still lead the others: who lost it must not disturb them."""
+    told = list[str]()
+
+    class Network(MemoryNetwork):
+        is_cut = False
+
+        async def connect(self, host: str, port: int, *, timeout_s: float) -> MemoryStream:
+            if self.is_cut:
+                await trio.lowlevel.checkpoint()
+                raise OSError(error, os.strerror(error))
+            return await super().connect(host, port, timeout_s=timeout_s)
+
+    network = Network()
+    listener = await network.listen("10.0.0.1", 20911)
+    connection = PeerConnection(network, "n1", "10.0.0.1:20911", on_change=lambda _peer: None, on_gone=told.append)
+    nursery.start_soon(connection.run)
+    stream = await listener.accept()
+    await trio.sleep(0.1)
+    network.is_cut = True
+    stream.close()
+    await trio.sleep(10)
+    assert (connection.is_connected, told) == (False, gone)
 
 
 async def test_who_asks_by_no_connection_is_told_that_there_is_no_answer(autojump_clock: MockClock) -> None:

@@ -249,6 +249,18 @@ async def test_an_entry_that_comes_during_a_flush_has_no_unit_yet(autojump_clock
     assert bodies_of(opened(disk.mount(), **SIZES)) == [b"one" * 100]
 
 
+async def test_of_units_that_are_not_durable_no_more_than_a_file_s_are_missing() -> None:
+    """Files fill up while the index is flushed; a start that finds more to cut takes the log for damaged."""
+    disk = SimDisk(latency_s=(0, 0))
+    store = leader(disk.mount(), **SIZES)
+    for body in (b"one" * 600, b"two" * 600, b"three" * 360):
+        put(store, body)
+        await store.data_file_list.flush_in_thread()
+    assert [file.file_from_offset for file in store.data_file_list.mapped_files] == [0, 2048, 4096]
+    disk.lose_power(lambda path, number, old, new: old)
+    assert opened(disk.mount(), **SIZES).ledger_end_index >= 1
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_units_that_are_in_memory_only_are_written_again(seed: int) -> None:
     """The fdatasync of the index failed, the process died; a start sees the units, and counts their entries."""
