@@ -8,7 +8,9 @@ from rmqha.broker.transaction.half_message import CHECK_IMMUNITY_TIME, CONSUMER_
 from rmqha.replication.role import RoleKind
 from tests.broker.machines import Machine
 from tests.broker.producers import COMMIT, producer_of, seen
+from tests.sim.sim_clock import WallClock
 from tests.sim.sim_net import SimNet
+from tests.store.helpers import commit_log
 
 TIMES = {"transactionCheckInterval": "4000", "transactionTimeOut": "3000"}
 
@@ -81,3 +83,42 @@ async def test_who_is_master_once_more_goes_by_what_the_log_says_meanwhile(
         await trio.sleep(30)
         assert len(producer.asked) == before + 1
         assert [one.body for one in await seen(broker)] == [b"pending"]
+
+
+@pytest.mark.parametrize("ends_before_the_first_round", [True, False])
+async def test_who_ends_at_the_first_place_what_a_former_master_wrote_again_ends_it(
+    machine: Machine, ends_before_the_first_round: bool, autojump_clock: MockClock
+) -> None:
+    """The next master begins behind that place: it asked once more, and the message was committed a second time."""
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        half = await producer.prepare(b"long")
+        await trio.sleep(30)
+        begin = broker.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0)
+        assert begin is not None
+        assert begin > half.queue_offset
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        if not ends_before_the_first_round:
+            await trio.sleep(6)
+        await producer.join()
+        await producer.end(half, COMMIT)
+        await trio.sleep(30)
+        asked = [await producer.wait_asked(number + 1) for number in range(len(producer.asked))]
+        for other, _ in asked:
+            await producer.end(other, COMMIT)
+        assert [message.body for message in await seen(broker)] == [b"long"]
+        assert asked == []
+
+
+async def test_a_clock_that_was_set_back_holds_up_no_questions(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A half message that was stored an hour later, as its time says, kept all behind it waiting for that hour."""
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        await producer.prepare(b"pending")
+        log, clock = commit_log(broker.store), WallClock()
+        with monkeypatch.context() as later:
+            later.setattr(log, "_now_ms", lambda: clock() + 3_600_000)
+            await producer.wait_asked(1)
+        await trio.sleep(30)
+        assert len(producer.asked) > 3

@@ -114,7 +114,7 @@ class EndTransactionProcessor:
             half = self._find(header, asker)
             records = [committed(half, store_host=self._store_host)] if _commits(header) else []
             fates = self._service.fates
-            places = fates.begin_end(half.queue_offset)
+            places = self._service.begin_end(half)
             if not places:  # who was asked, and has answered before, may do so again
                 connection.respond(let_go, ResponseCode.SUCCESS)
                 return

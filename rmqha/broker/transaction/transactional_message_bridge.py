@@ -86,6 +86,10 @@ class TransactionalMessageBridge:
         next_offset = result.next_begin_offset if result.max_offset > offset else offset
         return Portion(messages, next_offset)
 
+    def end_of(self, topic: str) -> int:
+        """Where its queue ends, as far as it can be read."""
+        return self._store.get_max_offset_in_queue(topic, QUEUE_ID)
+
     def half_message_at(self, offset: int) -> StoredMessage | None:
         """The half message at a place of its queue; None if it is not there any more, or not there yet.
 

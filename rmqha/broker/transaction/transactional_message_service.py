@@ -32,7 +32,7 @@ from rmqha.broker.transaction.half_message import (
     put_off,
     removal_mark,
 )
-from rmqha.broker.transaction.places import learn_places
+from rmqha.broker.transaction.places import EarlierPlaces, learn_places
 from rmqha.broker.transaction.rules import TransactionRules
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.codec.record.encoder import PreparedRecord
@@ -61,6 +61,7 @@ class _Mastership:
         self.marks = dict[int, int]()
         """The marks read of half messages from ``half_offset`` on: place of the half message to that of the mark."""
         self.fates: Final = Fates()
+        self.earlier: Final = EarlierPlaces(half_offset)
         self.knows_places = False
         """What the master before has written again is known, as far as it lies behind ``half_offset``."""
 
@@ -103,6 +104,12 @@ class TransactionalMessageService:
         """Of the half messages since this broker became master."""
         return self._present().fates
 
+    def begin_end(self, half: StoredMessage) -> list[int]:
+        """As :meth:`Fates.begin_end`, also of one that a former master wrote again, by the place before."""
+        mastership = self._present()
+        mastership.earlier.join(half, mastership.fates)
+        return mastership.fates.begin_end(half.queue_offset)
+
     def _present(self) -> _Mastership:
         """What another master did in between is in the log, and in the saved offsets."""
         if self._mastership is None or self._mastership.term != self._role.term:
@@ -114,14 +121,15 @@ class TransactionalMessageService:
         """One round; what cannot be done now the next one does. Nothing is done unless this broker is master."""
         if not self._role.is_master:
             return
-        mastership, begun_ms = self._present(), self._now_ms()
+        mastership, end = self._present(), self._bridge.end_of(HALF_TOPIC)
         try:
             if not mastership.knows_places:
-                for place in await learn_places(self._bridge, mastership.fates, begin=mastership.half_offset):
+                fates, begin = mastership.fates, mastership.half_offset
+                for place in await learn_places(self._bridge, fates, begin=begin, earlier=mastership.earlier):
                     await self._mark(place)
                 mastership.knows_places = True
             await self._read_marks(mastership)
-            while self._is_present(mastership) and await self._pass_next(mastership, begun_ms):
+            while self._is_present(mastership) and await self._pass_next(mastership, end):
                 await trio.lowlevel.checkpoint()
             await self._save(mastership)
         except (StoreError, ProtocolError) as error:
@@ -144,9 +152,15 @@ class TransactionalMessageService:
             mastership.op_offset = portion.next_offset
             await trio.lowlevel.checkpoint()
 
-    async def _pass_next(self, mastership: _Mastership, begun_ms: int) -> bool:
-        """Deal with one half message; False ends the round: it, and so each after it, has to wait."""
+    async def _pass_next(self, mastership: _Mastership, end: int) -> bool:
+        """Deal with one half message; False ends the round: it, and so each after it, has to wait.
+
+        So does what was stored since the round began, when the queue ended at ``end``. RocketMQ goes by the time when
+        it was stored: behind one that a clock stored which has been set back since, all would wait for that hour.
+        """
         offset = mastership.half_offset
+        if offset >= end:
+            return False
         if mastership.marks.pop(offset, None) is None and not mastership.fates.is_left(offset):
             messages, next_offset = self._bridge.read(HALF_TOPIC, offset, count=1)
             if not messages and next_offset == offset:
@@ -154,12 +168,12 @@ class TransactionalMessageService:
             if not messages or messages[0].queue_offset > offset:
                 mastership.skip_to(messages[0].queue_offset if messages else next_offset)
                 return True
-            if not await self._resolve(messages[0], mastership, begun_ms) or mastership.fates.is_ending(offset):
+            if not await self._resolve(messages[0], mastership) or mastership.fates.is_ending(offset):
                 return False
         mastership.half_offset = offset + 1
         return True
 
-    async def _resolve(self, half: StoredMessage, mastership: _Mastership, begun_ms: int) -> bool:
+    async def _resolve(self, half: StoredMessage, mastership: _Mastership) -> bool:
         """Deal with one that is not known to have ended; False if that is not yet to be done, or cannot be."""
         first_offset = number_property(half, PREPARED_QUEUE_OFFSET)
         if first_offset is not None and mastership.fates.has_ended(first_offset):
@@ -169,8 +183,6 @@ class TransactionalMessageService:
         age_s = (self._now_ms() - half.born_timestamp_ms) / 1000
         if reason := self._discard_reason(half, age_s):
             return await self._discard(half, reason)
-        if half.store_timestamp_ms >= begun_ms:
-            return False
         immunity_s = number_property(half, CHECK_IMMUNITY_TIME)
         if age_s < -self._rules.file_reserved_time_s:
             immunity_s = None  # born far in the future: it would be written again in each round for ever
