@@ -75,3 +75,14 @@ def test_the_log_tells_how_many_queues_are_written_only_as_long_as_nobody_else_d
     assert topics.select("t") == TopicConfig("t", 2, 2)
     topics.learn_queue("t", 3)
     assert topics.select("t") == TopicConfig("t", 4, 2)
+
+
+def test_what_a_slave_learned_in_the_same_millisecond_gives_way_to_its_master() -> None:
+    """Both tables have the same version then, and the slave kept a topic with one queue."""
+    master, slave = (TopicConfigManager(topic_rules("c", "b"), now_ms=lambda: 1_700_000_000_000) for _ in range(2))
+    slave.replace_from_json(java_json.loads(java_json.dumps(master.to_json()).encode()))
+    master.update_topic_config(TopicConfig("t", 4, 4))
+    slave.learn_queue("t", 0)
+    assert slave.data_version == master.data_version
+    slave.replace_from_json(java_json.loads(java_json.dumps(master.to_json()).encode()))
+    assert slave.select("t") == TopicConfig("t", 4, 4)

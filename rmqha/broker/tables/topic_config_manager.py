@@ -69,6 +69,8 @@ class TopicConfigManager:
         self.dirty = False
         """The table has changed since it was saved."""
         self.data_version: tuple[int, int] = (now_ms(), 0)
+        self._has_changed = False
+        """Since it was taken over: another broker's table may have got the same version, in the same millisecond."""
         self.on_put: Callable[[], None] = lambda: None
         """Called when a topic is made or grows, or awaited: the table should be saved soon."""
         self.made = 0
@@ -259,6 +261,7 @@ class TopicConfigManager:
 
     def _note_change(self) -> None:
         self.data_version = (self._now_ms(), self.data_version[1] + 1)
+        self._has_changed = True
         self.dirty = True
         self.on_put()
 
@@ -280,15 +283,15 @@ class TopicConfigManager:
         return self.replace(TopicTable.from_json(value))
 
     def replace(self, table: TopicTable) -> bool:
-        """Take over a table (our own file's, or the master's); False if its version is the one we have."""
-        if table.data_version == self.data_version:
+        """Take over a table (our own file's, or the master's); False if it was taken over before."""
+        if table.data_version == self.data_version and not self._has_changed:
             return False
         built_in = {topic.topic_name: topic for topic in _built_in_topics(self._rules)}
         self._table = built_in | table.topics
         self._queues, self._size = self._count_queues(), self._count_size()
         self._learned.clear()
         self.deleted.replace(table.deleted, forgotten_before=table.deleted_before)
-        self.data_version = table.data_version
+        self.data_version, self._has_changed = table.data_version, False
         self.dirty = True
         return True
 
