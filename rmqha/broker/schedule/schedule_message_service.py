@@ -102,10 +102,13 @@ class ScheduleMessageService:
         store, levels = self._store, range(len(self._delay_levels_ms))
         while True:
             await trio.sleep(_FLUSHED_WITHIN_S)
-            if self._offsets.has_unsettled or any(
-                store.next_queue_offset(SCHEDULE_TOPIC, queue_id)
-                > store.get_max_offset_in_queue(SCHEDULE_TOPIC, queue_id)
-                for queue_id in levels
+            if store.flushed_offset < store.max_offset and (
+                self._offsets.has_unsettled
+                or any(
+                    store.next_queue_offset(SCHEDULE_TOPIC, queue_id)
+                    > store.get_max_offset_in_queue(SCHEDULE_TOPIC, queue_id)
+                    for queue_id in levels
+                )
             ):
                 store.request_flush()
 
