@@ -36,7 +36,7 @@ class Checkpoints:
         if end > store.min_offset and not self._ends_record(node, end):
             self._violation(node, f"says that a record ends at {end}")
         if self._is_time_true:
-            self._check_queues(node, checkpoint)
+            self._check_queues(node, process, checkpoint)
 
     def _violation(self, node: "SimNode", what: str) -> None:
         self._checker.violation("I3", f"{node.name} writes a checkpoint that {what}")
@@ -62,9 +62,9 @@ class Checkpoints:
             at += size
         return at == end
 
-    def _check_queues(self, node: "SimNode", checkpoint: Checkpoint) -> None:
+    def _check_queues(self, node: "SimNode", process: "Process", checkpoint: Checkpoint) -> None:
         for path, inode in node.disk.files.items():
-            if not path.startswith(_QUEUES):
+            if not path.startswith(_QUEUES) or _is_deleted(process, path):
                 continue
             for sector in (*inode.dirty, *inode.ghosts):
                 if self._lacks_older(node, inode, sector, checkpoint.consume_queue_timestamp_ms):
@@ -84,3 +84,9 @@ class Checkpoints:
             if record and int.from_bytes(record[_STORE_TIME], "big") < time_ms:
                 return True
         return False
+
+
+def _is_deleted(process: "Process", path: str) -> bool:
+    """Whether messages of this queue were deleted with their topic: the file is about to go, or to be made again."""
+    topic, queue_id, _ = path.removeprefix(_QUEUES).split("/")
+    return (topic, int(queue_id)) in process.broker.store.queues.deleted

@@ -41,7 +41,8 @@ class _Commit:
     process: "Process"
     offset: int
     kept: int
-    """The next start of sends leaves so much of it: a master takes back what lies beyond the end of its queue (#4771).
+    """The next start of sends leaves so much of it: a master takes back what lies beyond the end of its queue (#4771),
+    and a slave takes its master's word for it.
 
     A consumer may be there: it saw messages of a former master that nobody acknowledged, and that are gone with it.
     """
@@ -157,7 +158,8 @@ class Consumer:
         header = UpdateConsumerOffsetRequestHeader(self._group, *key, commit_offset=offset)
         request = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=encode_header(header))
         self._most_committed[key] = max(self._most_committed[key], offset)
-        end = client.process.broker.store.next_queue_offset(*key) if client.process.is_master else offset
+        store = client.process.broker.store
+        end = store.next_queue_offset(*key) if client.process.is_master else store.get_max_offset_in_queue(*key)
 
         def witness(answer: RemotingCommand) -> None:
             if answer.code == ResponseCode.SUCCESS:

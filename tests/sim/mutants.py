@@ -27,7 +27,7 @@ from rmqha.store import (
 )
 from rmqha.store.status import PutMessageStatus
 from rmqha.waiting import DeadlineService
-from tests.sim import outsiders, store_mutants
+from tests.sim import outsiders, store_mutants, takeover_mutants
 from tests.sim.mutant import MUTANTS, Mutant, always, fixed, mutant, nothing
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -332,3 +332,4 @@ mutant(
 
 outsiders.plant()
 store_mutants.plant()
+takeover_mutants.plant()

@@ -73,7 +73,16 @@ def draw_plan(seed: int, swarm: Swarm) -> list[Fault]:
         at += random.expovariate(swarm.fault_rate)
         if random.random() < 0.15:
             at = fault.at + random.uniform(0.0, 0.3)  # misfortunes come in pairs
-    return faults
+    return sorted(faults + _draw_takeover(seed, swarm, losses=losses), key=lambda fault: fault.at)
+
+
+def _draw_takeover(seed: int, swarm: Swarm, *, losses: int) -> list[Fault]:
+    """Where changes of master are looked at, one happens in the midst of everything, too, if it may."""
+    random = stream(seed, "takeover/nemesis")
+    if not swarm.takeovers or losses <= 0:
+        return []
+    kind = random.choice(("destroy", "failover", "usurp", "usurp", "twins"))
+    return [Fault(random.uniform(1.0, CHAOS_S - 0.5), kind, "n0", value=random.choice(_DOWN_S))]
 
 
 def _draw_fault(random: Random, swarm: Swarm, names: list[str], *, at: float, losses: int) -> Fault:

@@ -18,7 +18,7 @@ from rmqha.replication.master_session import LogRange
 from tests.sim.journal import NodeDied
 from tests.sim.sim_clock import WallClock, stream
 from tests.sim.sim_disk import SimDisk
-from tests.sim.swarm import Swarm
+from tests.sim.swarm import DELAY_LEVELS_S, Swarm
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -323,7 +323,7 @@ def base_config(swarm: Swarm, *, is_master: bool) -> BrokerConfig:
         keys |= {"inSyncReplicas": str(swarm.in_sync_replicas)}
     if is_master and swarm.master_forgets:
         keys |= {"haPeers": "10.0.0.2:10912", "haCatchUpAtStart": "require"}
-    return _varied(
+    config = _varied(
         _loaded(tuple(keys.items())),
         flush_interval_commit_log_s=swarm.flush_s,
         flush_commit_log_thorough_interval_s=swarm.thorough_s,
@@ -333,6 +333,15 @@ def base_config(swarm: Swarm, *, is_master: bool) -> BrokerConfig:
         ha_send_heartbeat_interval_s=swarm.ha_heartbeat_s,
         slave_timeout_s=swarm.slave_timeout_s,
         ha_transfer_batch_size=swarm.transfer_batch_size,
+    )
+    if not swarm.takeovers:
+        return config
+    return _varied(
+        config,
+        message_delay_level=DELAY_LEVELS_S,
+        transaction_check_interval_s=swarm.check_interval_s,
+        transaction_time_out_s=swarm.check_after_s,
+        transaction_check_max=1000,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmqha.codec.remoting import RemotingCommand, decode_frames
+from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand, decode_frames
 from rmqha.errors import RemotingError, RemotingTimeoutError
 from rmqha.remoting.client import RemotingClient
 from rmqha.remoting.response_table import Outcome
@@ -26,6 +26,8 @@ _CONNECT_TIMEOUT_S: Final = 3.0
 
 Witness = Callable[[RemotingCommand], None]
 """Sees an answer as it leaves the broker."""
+Question = Callable[["SimClient", RemotingCommand], None]
+"""What a broker asks of a client, as it leaves the broker."""
 
 
 class SimClient:
@@ -36,6 +38,7 @@ class SimClient:
         self.process: Final = process
         self.remoting: Final = RemotingClient(stream, process.node.address, receive_size=_RECEIVE_SIZE)
         self.ended: Final = trio.Event()
+        self.on_question: Question | None = None
         self._awaited: dict[int, Witness] = {}
         self._invoked: list[tuple[RemotingCommand, Witness]] = []
         self._wire = b""
@@ -101,6 +104,10 @@ class SimClient:
         frames, taken = decode_frames(self._wire + data)
         self._wire = (self._wire + data)[taken:]
         for answer in frames:
+            if not answer.flag & FLAG_RESPONSE:
+                if self.on_question is not None and not self.process.dead:
+                    self.on_question(self, answer)
+                continue
             witness = self._witness_of(answer.opaque)
             if witness is None:
                 self.world.checker.violation("I8", f"an answer to nothing: opaque {answer.opaque} (or a second one)")

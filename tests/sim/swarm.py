@@ -16,6 +16,13 @@ _NETWORK_LATENCY_S: Final = {"instant": (0.0, 0.0), "fast": (0.0001, 0.002), "sl
 _INTERVALS_S: Final = (0.3, 2.0, 2.0, 10.0, 10.0, 60.0)
 RECORD_OVERHEAD: Final = 200
 """A record is so much larger than its body, at most."""
+DELAY_LEVELS_S: Final = (1.0, 3.0, 15.0)
+"""Of delayed messages, where there are any. The last one outlasts a change of master."""
+_TAKEN_OVER: Final = 0.08
+"""In so many schedules masters are replaced once all is in order again."""
+_EXPIRES: Final = 0.2
+"""In so many of those all that is in older segments has expired before."""
+_SMALL_SEGMENT: Final = 8192
 _CRUMBS_S: Final = 0.25
 """A pause in which a broker lets a frame gather that comes byte by byte (``remoting/connection.py``)."""
 _PATIENCE_S: Final = 0.01
@@ -87,6 +94,14 @@ class Swarm:
     keys: bool = False
     """Messages have keys, for the index; those of older tapes have none."""
 
+    takeovers: int = 0
+    """So often masters are replaced when all is in order again; with any there are delayed messages, transactions, and
+    topics that are changed and deleted (``tests/sim/takeover``)."""
+    check_interval_s: float = 60.0
+    """Producers are asked about their half messages so often..."""
+    check_after_s: float = 6.0
+    """...once these are so old."""
+
     @property
     def disk_latency_s(self) -> tuple[float, float]:
         """Least and most that a call of a disk takes."""
@@ -145,6 +160,30 @@ class Swarm:
 
 def draw(seed: int) -> Swarm:
     """The configuration of a seed."""
+    swarm, random = _draw(seed), stream(seed, "takeovers")
+    if random.random() >= _TAKEN_OVER:
+        return swarm
+    cleans = random.random() < _EXPIRES and swarm.body_size_max < _SMALL_SEGMENT // 2
+    return replace(
+        swarm,
+        takeovers=random.choice((1, 1, 2)),
+        check_interval_s=random.choice((2.0, 4.0)),
+        check_after_s=random.choice((0.5, 2.0)),
+        calm=random.random() < 0.3,
+        peers=swarm.peers or random.random() < 0.5,
+        save_s=2.0,
+        flush_s=2.0,
+        thorough_s=2.0,
+        queue_flush_s=2.0,
+        queue_thorough_s=2.0,
+        real_probe=True,
+        cleans=cleans,
+        segment_size=min(swarm.segment_size, _SMALL_SEGMENT) if cleans else swarm.segment_size,
+        asks_first=swarm.asks_first and not cleans,
+    )
+
+
+def _draw(seed: int) -> Swarm:
     random: Random = stream(seed, "swarm")
     slaves = random.choice((1, 1, 2))
     body_min, body_max = random.choice(((40, 40), (300, 300), (10, 400), (0, 1500), (900, 2500)))

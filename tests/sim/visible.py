@@ -7,7 +7,7 @@ from rmqha.codec.codes import ResponseCode
 from rmqha.codec.headers import PullMessageResponseHeader, decode_header
 from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.codec.remoting import RemotingCommand
-from tests.sim.workload import QUEUES, TOPICS
+from tests.sim.workload import LATE, PAID, QUEUES, TOPICS
 
 if TYPE_CHECKING:
     from tests.sim.invariants import Checker
@@ -26,6 +26,7 @@ class Visible:
     def __init__(self, checker: "Checker") -> None:
         self._checker: Final = checker
         self._world: Final = checker.world
+        self._topics: Final = (*TOPICS, LATE, PAID) if self._world.swarm.takeovers else TOPICS
         self._seen: dict[Place, bytes] = {}
         self._seen_on_a_master: dict[Place, bytes] = {}
         """What a master showed there last."""
@@ -49,7 +50,7 @@ class Visible:
         lost = store.queues.lost
         if not lost:
             self._looked[node.name] = now
-        for topic in TOPICS:
+        for topic in self._topics:
             for queue_id in range(QUEUES):
                 if (topic, queue_id) in lost:
                     continue  # its consumers are told to come again

@@ -24,9 +24,13 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 TOPICS: Final = ("alpha", "beta")
+LATE: Final = "late"
+"""Where delayed messages go."""
+PAID: Final = "paid"
+"""Where transactional messages go."""
 QUEUES: Final = 2
 _NEAR_A_FAULT: Final = 0.6
-_STORED: Final = (
+STORED: Final = (
     ResponseCode.SUCCESS,
     ResponseCode.FLUSH_DISK_TIMEOUT,
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
@@ -176,9 +180,9 @@ class Producer:
 
         As long as nobody else sends at the same time.
         """
-        if not self.world.checker.acked:
+        acked = reversed(self.world.checker.acked)
+        if (one := next((one for one in acked if one.message.topic in TOPICS), None)) is None:
             return message.body
-        one = self.world.checker.acked[-1]
         extra = len(one.record) - len(one.message.body) - len(one.message.topic) + len(message.topic)
         room = -client.process.broker.store.max_offset % self.world.swarm.segment_size
         size = room - extra - self.world.random.choice(_BEFORE_THE_END)
@@ -238,7 +242,7 @@ class Burst:
             del self._waiting[message]
             message.code = answer.code
         world.journal.record("answer", messages[0].number, int(answer.code))
-        if answer.code in _STORED:
+        if answer.code in STORED:
             offsets = [int(one[16:], 16) for one in decode_send_response(answer).msg_id.split(",")]
             checker.on_stored(process, offsets[0])
             checker.check_whole(process, messages, offsets)

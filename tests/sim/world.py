@@ -25,6 +25,7 @@ from tests.sim.sim_clock import call_at, stream
 from tests.sim.sim_net import SimNet, SimNetwork, SimStream
 from tests.sim.stream_witness import ReportWitness, StreamWitness
 from tests.sim.swarm import CHAOS_S, Swarm, draw
+from tests.sim.takeover.handovers import Handovers
 from tests.sim.workload import Message, Producer
 
 LIVENESS_S: Final = 90.0
@@ -35,6 +36,8 @@ ASKED_AGAIN_S: Final = 12.0
 """A peer for which a master refuses sends is asked again after so long at most: every 10 s, beside others."""
 REST_S: Final = 1.0
 """Nothing is under way any more so long after the last request ended."""
+_TAKEOVER_S: Final = 600.0
+"""More than a change of master at rest, and all that is waited for before and after it, takes."""
 _LOOK_S: Final = 1.0
 
 
@@ -83,6 +86,8 @@ class World:
     is_formed: bool = False
     """The cluster has come into order since the last fault."""
     operator: Operator = field(init=False)
+    handovers: Handovers | None = None
+    """Of schedules that replace masters at rest."""
 
     async def run(self) -> Outcome:
         """Everything from the first boot to the verdict."""
@@ -113,6 +118,9 @@ class World:
             if self.swarm.master_forgets or self.swarm.cleans:
                 for node in self.nodes.values():
                     self.nursery.start_soon(self.operator.rebuild_when_alarmed, node)
+            if self.swarm.takeovers:
+                self.handovers = Handovers(self)
+                self.handovers.start()
             self.consumers = [Consumer(self, number) for number in range(self.swarm.consumers)]
             for consumer in self.consumers:
                 self.nursery.start_soon(consumer.run)
@@ -223,7 +231,7 @@ class World:
             if node.process is not None and node.process.is_broken:
                 node.kill()
             node.boot()
-        limit_s = LIVENESS_S + 2 * max(self.swarm.flush_s, self.swarm.thorough_s)
+        limit_s = LIVENESS_S + 2 * max(self.swarm.flush_s, self.swarm.thorough_s) + _TAKEOVER_S * self.swarm.takeovers
         with trio.move_on_after(limit_s) as limit:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._stop_when_over, nursery.cancel_scope)
@@ -236,6 +244,8 @@ class World:
                 self.is_formed, self.disturbed_at = True, inf
                 await self._send_promptly()
                 await self._wait_until(self._is_the_same_everywhere)
+                if self.handovers is not None:
+                    await self.handovers.run()
                 for consumer in self.consumers:
                     consumer.stop()
                 await trio.sleep(max([consumer.suspend_s for consumer in self.consumers], default=0.0) + REST_S)
@@ -275,6 +285,15 @@ class World:
         stores = [process.broker.store for process in self._serving()]
         ends = {store.max_offset for store in stores} | {store.reput_from_offset for store in stores}
         return len(stores) == len(self.nodes) and len(ends) == 1 and not any(store.queues.lost for store in stores)
+
+    def is_at_rest(self) -> bool:
+        """Whether a master takes sends, all follow it, and nobody lacks anything."""
+        return self._is_in_order() and self._takes_sends() and self._is_converged()
+
+    @property
+    def clocks_agree(self) -> bool:
+        """Whether all wall clocks show the true time, always."""
+        return not any(fault.kind in {"skew", "clock_back"} for fault in self.plan)
 
     def _serving(self) -> list[Process]:
         processes = [node.process for node in self.nodes.values()]

@@ -7,6 +7,7 @@ import trio
 
 from rmqha.codec.dledger_entry import BODY_OFFSET
 from tests.sim.dledger.clients import Client
+from tests.sim.dledger.held import data_path
 from tests.sim.nemesis import Fault
 from tests.sim.sim_clock import stream
 from tests.sim.sim_disk import SECTOR
@@ -155,5 +156,5 @@ def _end_of_unflushed(machine: "Machine") -> tuple[str, int] | None:
     entry, size = store.get(store.ledger_end_index), config.mapped_file_size_for_entry_data
     begin = entry.pos % size
     number = (begin + entry.size - 1) // SECTOR
-    path = f"{config.data_store_paths[0]}/{entry.pos - begin:020d}"
+    path = data_path(machine, entry.pos)
     return (path, number) if begin + BODY_OFFSET <= number * SECTOR else None

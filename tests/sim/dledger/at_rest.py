@@ -2,12 +2,17 @@
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from rmqha.codec.dledger_entry import INDEX_UNIT_SIZE, encode_index
+from tests.sim.dledger.held import data_files
 from tests.sim.dledger.history import Place
 from tests.sim.dledger.machine import Machine, Process
 
 if TYPE_CHECKING:
     from tests.sim.dledger.world import World
+
+_MOMENT_S = 0.5
 
 
 def check_at_rest(world: "World") -> None:
@@ -21,6 +26,7 @@ def check_at_rest(world: "World") -> None:
                 return
         _check_units(world, machine, process)
     _check_files(world)
+    _check_transfers(world)
 
 
 def _check_units(world: "World", machine: Machine, process: Process) -> None:
@@ -34,6 +40,16 @@ def _check_units(world: "World", machine: Machine, process: Process) -> None:
             return
 
 
+def _check_transfers(world: "World") -> None:
+    """S11: nobody is about to take over for longer than that may take."""
+    for machine in world.machines.values():
+        server = machine.process.server if machine.process is not None else None
+        assert server is not None, "all serve"
+        taking = server._transfer._taking
+        if taking is not None and taking.until + _MOMENT_S < trio.current_time():
+            world.checker.violation("S11", f"{machine.name} was to take over, and waits for it still")
+
+
 def _check_files(world: "World") -> None:
     """All members have the same bytes in those data files that all have whole."""
     files = [_whole_files(machine) for machine in world.machines.values()]
@@ -44,12 +60,9 @@ def _check_files(world: "World") -> None:
 
 def _whole_files(machine: Machine) -> dict[str, bytes]:
     """By name; the log may begin in the middle of one, which is not among them."""
-    process, directory = machine.process, machine.config.data_store_paths[0]
+    process, files = machine.process, machine.disk.files
     first = process.log[process.begin].pos if process and process.log else 0
-    named = ((path.rpartition("/"), inode) for path, inode in machine.disk.files.items())
-    return {
-        name: bytes(inode.cache) for (parent, _, name), inode in named if parent == directory and int(name) >= first
-    }
+    return {name: bytes(files[path].cache) for name, path in data_files(machine).items() if int(name) >= first}
 
 
 def observe(world: "World") -> int:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _LEADS_BROKEN_S: Final = 1.0
 """So long after its disk has failed a member may lead: it may be about to notice."""
+_HANDS_OVER_S: Final = 6.0
+"""A transfer has ended by then: its request within 3 s, and what a member does meanwhile takes a moment."""
 _TORN: Final = 1
 """Entries that were being written when a process died: they may be there, or not."""
 
@@ -81,6 +83,8 @@ class Checker:
             self.violation("S7", f"{machine.name} was told to cut: {process.server.pusher.handler.diverged}")
         if process.server is not None and process.leads:
             self._look_at_leader(machine, process, process.server)
+        if process.server is not None:
+            self._look_at_transfer(machine, process, process.server)
 
     def _look_at_log(self, machine: Machine, process: Process, store: DLedgerMmapFileStore) -> None:
         begin, end = store.ledger_begin_index, store.ledger_end_index
@@ -190,6 +194,17 @@ class Checker:
             late_s = now - max(process.broken_since, machine.disk.faults.hung_until)
             if late_s > _LEADS_BROKEN_S and machine.disk.faults.slowness == 1.0:
                 self.violation("broken", f"{machine.name} leads {late_s:.1f} s after its disk has failed")
+
+    def _look_at_transfer(self, machine: Machine, process: Process, server: DLedgerServer) -> None:
+        """S11: a leader that hands over refuses appends, so that has to end, well or not."""
+        state, now = server.member_state, trio.current_time()
+        if state.transferee is None:
+            process.handing_over = None
+            return
+        if process.handing_over is None or process.handing_over[0] != state.curr_term:
+            process.handing_over = state.curr_term, now
+        if (lasts_s := now - process.handing_over[1]) > _HANDS_OVER_S:
+            self.violation("S11", f"{machine.name} hands over to {state.transferee} for {lasts_s:.1f} s")
 
     def _on_elected(self, machine: Machine, process: Process, term: int) -> None:
         if self.terms.get(machine.name) != TermVote(term, machine.name):

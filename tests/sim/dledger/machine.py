@@ -7,7 +7,7 @@ import trio
 
 from rmqha.config.load_dledger import load_dledger_settings
 from rmqha.config.same_settings import same_settings
-from rmqha.dledger.dledger_config import DLedgerConfig
+from rmqha.dledger.dledger_config import MULTI_PATH_SPLITTER, DLedgerConfig
 from rmqha.dledger.dledger_entry_pusher import PusherOptions
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.dledger_server import DLedgerServer
@@ -50,6 +50,8 @@ class Process:
         self.begin = self.end = self.committed = self.flushed = -1
         self.seen: tuple[int, ...] = ()
         self.broken_since: float | None = None
+        self.handing_over: tuple[int, float] | None = None
+        """The term in which it hands its leadership over, and since when."""
 
     @property
     def leads(self) -> bool:
@@ -188,6 +190,7 @@ def store_config(swarm: Swarm, name: str) -> DLedgerConfig:
         _SETTINGS,
         store_base_dir=STORE,
         self_id=name,
+        data_store_path=_data_paths(swarm.directories, name),
         mapped_file_size_for_entry_data=swarm.data_size,
         mapped_file_size_for_entry_index=swarm.index_size,
         check_point_interval_s=swarm.check_point_s,
@@ -195,6 +198,12 @@ def store_config(swarm: Swarm, name: str) -> DLedgerConfig:
         file_reserved_hours=1,
         acks_flushed=swarm.acks_flushed,
     )
+
+
+def _data_paths(directories: int, name: str) -> str:
+    """As an operator writes them; nothing: where they are by default."""
+    paths = [f"{STORE}/dledger-{name}/data{number}" for number in range(directories)]
+    return MULTI_PATH_SPLITTER.join(paths) if directories > 1 else ""
 
 
 def server_options(swarm: Swarm, name: str, *, store: DLedgerConfig) -> ServerOptions:

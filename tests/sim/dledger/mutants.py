@@ -12,7 +12,7 @@ from rmqha.codec.dledger_properties import TermVote, decode_term_vote
 from rmqha.dledger import leader_elector, leadership_transfer, member_state, proven_reads, state_maintainer, term_file
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.vote import VoteResponse, VoteResult
-from tests.sim.dledger import replication_mutants
+from tests.sim.dledger import liveness_mutants, replication_mutants
 from tests.sim.dledger.planted import PLANTED, planted
 from tests.sim.mutant import nothing
 
@@ -201,3 +201,4 @@ planted(
 )
 
 replication_mutants.plant()
+liveness_mutants.plant()

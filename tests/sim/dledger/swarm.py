@@ -11,6 +11,7 @@ CHAOS_S: Final = 12.0
 """Faults happen in the first so many virtual seconds."""
 OPERATIONS_MIN: Final = 200
 """A history has at least so many that were answered."""
+_RESTS: Final = 0.3
 _NETWORK_LATENCY_S: Final = {"instant": (0.0, 0.0), "fast": (0.0001, 0.002), "slow": (0.005, 0.1)}
 
 
@@ -49,6 +50,10 @@ class Swarm:
     """Data files expire as soon as a clock jumps by a day."""
     prefers: bool
     """One member is preferred as the leader."""
+    directories: int = 1
+    """So many hold a member's data files."""
+    rests: bool = False
+    """In the end the group is left alone for a while: nobody may ask for votes then."""
 
     @property
     def disk_latency_s(self) -> tuple[float, float]:
@@ -98,4 +103,6 @@ def draw(seed: int) -> Swarm:
         calm=random.random() < 0.04,
         cleans=random.random() < 0.15,
         prefers=random.random() < 0.1,
+        directories=stream(seed, "dledger/directories").choice((1, 1, 1, 2, 3)),
+        rests=stream(seed, "dledger/rests").random() < _RESTS,
     )

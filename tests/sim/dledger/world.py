@@ -32,6 +32,10 @@ from tests.sim.world import Outcome
 LIVENESS_S: Final = 40.0
 """After healing a new entry is committed, and all logs are equal, within so many virtual seconds."""
 _LOOK_S: Final = 0.25
+_LEFT_ALONE_S: Final = 8.0
+"""What was late, and what was asked again for it, is over so long after all is in order."""
+_PEACE_BEATS: Final = 5
+"""More heartbeats than a member misses before it asks for votes."""
 _LINES_A_SECOND: Final = 8
 _LINES_AT_ONCE: Final = 80
 
@@ -195,6 +199,8 @@ class World:
         """A new entry is committed, and all logs are equal, within limits."""
         hung_s = max([machine.disk.faults.hung_until for machine in self.machines.values()]) - trio.current_time()
         limit_s = LIVENESS_S + max(hung_s, 0.0)
+        if self.swarm.rests:
+            limit_s += max(hung_s, 0.0) + _LEFT_ALONE_S + self._peace_s
         with trio.move_on_after(limit_s) as limit:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._stop_when_over, nursery.cancel_scope)
@@ -202,6 +208,8 @@ class World:
                     await trio.sleep(0.1)
                 await self._wait_until(self._is_converged)
                 await self.clients[0].get(self.known_end)
+                if self.swarm.rests and not self.swarm.prefers:
+                    await self._check_peace(hung_s)
                 nursery.cancel_scope.cancel()
         if limit.cancelled_caught and not self.checker.violations:
             self.checker.violation("S11", f"not in order {limit_s:g} s after healing: {self._standing()}")
@@ -210,6 +218,31 @@ class World:
                 self.checker.look(machine)
             check_at_rest(self)
             self.observed = observe(self)
+
+    async def _check_peace(self, hung_s: float) -> None:
+        """S11: in a group that is left alone nobody asks for votes, and nothing is handed over."""
+        await trio.sleep(max(hung_s, 0.0) + _LEFT_ALONE_S)
+        terms = self._terms()
+        for _ in range(int(self._peace_s / _LOOK_S)):
+            await trio.sleep(_LOOK_S)
+            for machine in self.machines.values():
+                self.checker.look(machine)
+            if (
+                self._terms() != terms
+                or len(terms) != 1
+                or sum(machine.leads for machine in self.machines.values()) != 1
+            ):
+                self.checker.violation("S11", f"nothing goes wrong, and the leader changes: {terms}, {self._terms()}")
+                return
+
+    @property
+    def _peace_s(self) -> float:
+        return _PEACE_BEATS * self.swarm.heart_beat_s + 2.0
+
+    def _terms(self) -> set[tuple[int, str | None]]:
+        """Each term that a member is in, and whom it follows there: one of each where all is well."""
+        servers = [machine.process.server for machine in self.machines.values() if machine.process is not None]
+        return {(one.member_state.curr_term, one.member_state.leader_id) for one in servers if one is not None}
 
     async def _wait_until(self, is_so: Callable[[], bool]) -> None:
         while not is_so():  # noqa: ASYNC110 - a look from outside; nobody inside tells us
