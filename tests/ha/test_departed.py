@@ -95,6 +95,28 @@ async def test_one_that_was_behind_when_it_left_is_behind_since_then_until_it_ha
     nursery.cancel_scope.cancel()
 
 
+async def test_what_came_while_it_was_away_counts_from_its_leaving_until_it_has_it(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """With nobody connected no one looks at where the log ends."""
+    network, log = MemoryNetwork(), MemoryLog.holding(DATA)
+    service = await start_master(nursery, network, log, ha_options(in_sync_replicas=2))
+    (await slave_from("10.0.0.2", nursery, network, service, name="pair/1")).stream.close()
+    await trio.sleep(30)
+    log.extend(DATA)
+    await trio.sleep(1)
+    back = await slave_from("10.0.0.2", nursery, network, service, name="pair/1")
+    (here,) = service.info().connections
+    assert (here.state.value, round(here.lag_s)) == ("catch-up", 31)
+    await back.report(2 * len(DATA))
+    await settle()
+    log.extend(DATA)
+    await trio.sleep(2)
+    (here,) = service.info().connections
+    assert round(here.lag_s) == 2
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_second_slave_that_goes_is_no_warning_but_departed(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
