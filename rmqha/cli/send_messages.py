@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import IO, Any, Final, NamedTuple
 
+import trio
+
 from rmqha.cli.credentials import client_credentials, sign_in_hint
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.send_report import SendReport
@@ -14,6 +16,10 @@ from rmqha.cli.tls import client_network
 from rmqha.client import Message, Producer, ProducerOptions, SendOutcome, SendResult, open_producer
 from rmqha.codec.codes import ResponseCode
 from rmqha.errors import MQBrokerError, NoRouteError, RemotingConnectError, RmqhaError
+from rmqha.replication.backoff import Backoff
+
+_FIRST_PAUSE_S: Final = 0.1
+_LAST_PAUSE_S: Final = 1.0
 
 
 class Plan(NamedTuple):
@@ -117,7 +123,7 @@ async def send_all(plan: Plan, source: AsyncIterator[Iterable[bytes]], log: Answ
         credentials=client_credentials(),
     ) as producer:
         try:
-            await producer.queues(plan.topic)
+            await _find_queues(producer, plan)
         except NoRouteError as error:
             return CliError(f"nothing can be sent to {plan.topic}", why=str(error), hint=_NOTHING_SENT)
         except MQBrokerError as error:
@@ -132,6 +138,26 @@ async def send_all(plan: Plan, source: AsyncIterator[Iterable[bytes]], log: Answ
             if log.unwritten:
                 break
     return None
+
+
+async def _find_queues(producer: Producer, plan: Plan) -> None:
+    """Find out where the topic is; a broker that is being restarted is asked again, if that is wished.
+
+    Raises:
+        RmqhaError: as :meth:`Producer.queues`.
+    """
+    pause = Backoff(lambda: 0.0, first_s=_FIRST_PAUSE_S, max_s=_LAST_PAUSE_S)
+    deadline = trio.current_time() + plan.timeout_s
+    for number in range(plan.retries + 1):
+        try:
+            await producer.queues(plan.topic)
+        except RmqhaError as error:
+            pause_s = pause.next_pause_s()
+            if not error.retryable or number == plan.retries or trio.current_time() + pause_s > deadline:
+                raise
+            await trio.sleep(pause_s)
+        else:
+            return
 
 
 async def send_chunk(producer: Producer, plan: Plan, bodies: Iterable[bytes], log: AnswerLog) -> None:

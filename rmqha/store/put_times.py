@@ -66,7 +66,7 @@ class PutTimes:
     def recent_latency_ms(self, share: float) -> float | None:
         """What such a share of the recent puts took at most, interpolated; None if there was none."""
         counts = list(map(sub, self._all(), self._samples[0])) if self._samples else self._all()
-        return _latency_ms(counts, share) if any(counts) else None
+        return min(_latency_ms(counts, share), max(self.longest_ms, 1)) if any(counts) else None
 
     def end_minute(self) -> None:
         """What was counted since the last call is told from now on."""

@@ -17,6 +17,7 @@ from rmqha.client import (
     open_producer,
 )
 from rmqha.codec import java_json
+from tests.e2e.commands import rmqha
 from tests.e2e.conftest import Pair
 from tests.e2e.processes import RmqhaBroker
 
@@ -55,6 +56,33 @@ async def test_a_send_with_retries_bridges_the_restart_of_a_killed_master(pair: 
         nursery.start_soon(restart)
         result = await producer.send(Message("orders", b"after"), retries=1000, timeout_s=RESTART_S_MAX)
         assert result.offset_msg_id
+
+
+async def test_the_command_with_retries_begins_before_its_broker_and_goes_on_behind_a_restart(pair: Pair) -> None:
+    """One that does not answer at first, and one that is killed in between, end it without."""
+    pair.master.conf["brokerRole"] = "ASYNC_MASTER"
+    window = ["--window", "1", "--count", "3000", "--size", "10"]
+    arguments = ["send", "orders", "-b", pair.master.address, *window]
+    code, _, err = await rmqha(*arguments)
+    assert (code, "cannot be reached" in err) == (3, True)
+    ended: list[tuple[int, str, str]] = []
+
+    async def send() -> None:
+        ended.append(await rmqha(*arguments, "--retries", "1000", "--timeout", str(RESTART_S_MAX), "--format", "json"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        await trio.sleep(1)
+        await pair.master.start()
+        with trio.fail_after(RESTART_S_MAX):
+            while not (pair.master.store / "consumequeue" / "orders").exists():  # noqa: ASYNC110 - another process
+                await trio.sleep(0.05)
+        await pair.master.kill()
+        await pair.master.start()
+    ((code, out, err),) = ended
+    figures = java_json.loads(out.encode())
+    assert (code, figures["statuses"], err) == (0, {"SEND_OK": 3000}, "")
+    assert figures["sentAgain"] > 0
 
 
 def _saved(broker: RmqhaBroker) -> int:
