@@ -16,7 +16,7 @@ from tests.sim.sim_net import SimNet
 class CleanedStore:
     """A queue whose first messages are gone."""
 
-    queues = SimpleNamespace(deleted={})
+    queues = SimpleNamespace(deleted_end=lambda _topic, _queue_id: 0)
 
     def get_min_offset_in_queue(self, _topic: str, _queue_id: int) -> int:
         return 5
