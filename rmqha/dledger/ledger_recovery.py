@@ -5,14 +5,16 @@ Where this differs from DLedger 0.3.1.2 (spec: dledger §1.8, §7.3):
 * What lies behind the end is erased, on the device, before anything is written: DLedger lets it come back to life.
 * A log that lacks what its checkpoint says was committed is damaged: nothing is changed, DLedger cuts it.
 * No checksum covers a body, so that the bytes of one that a power cut tore cannot be told. A member that counts as
-  stored only what is durable writes an entry's unit of the index after its data is; an entry without one was never
-  acknowledged, and its body is anybody's guess. It is cut, if the checkpoint says that such a member was here last.
+  stored only what is durable writes an entry's unit of the index after its data is; where no later entry has one
+  either, an entry without was never acknowledged, and its body is anybody's guess. It is cut, if the checkpoint says
+  that such a member was here last. Before an entry that has its unit all data was durable: a unit that is missing or
+  damaged there is made again.
 * What was read may be in the kernel's memory alone: behind the committed index it is written once more.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmqha.codec.dledger_entry import (
     INDEX_UNIT_SIZE,
@@ -109,6 +111,17 @@ def _unit(header: EntryHeader) -> bytes:
     return encode_index(pos=header.pos, size=header.size, magic=header.magic, index=header.index, term=header.term)
 
 
+class _Doubtful(NamedTuple):
+    """An entry without its unit, and what the scan knew before it."""
+
+    index: int
+    at: int
+    """Where it begins in the log."""
+    last: EntryHeader | None
+    rewrite_from: int
+    first_unproven: EntryHeader | None
+
+
 class _Scan:
     """Goes over the entries of the last files, up to the first bytes that do not go on with the log."""
 
@@ -126,6 +139,8 @@ class _Scan:
         """Before it all is durable."""
         self.rewrite_from = -1
         self.reason = ""
+        self._doubtful: _Doubtful | None = None
+        """The first entry whose data nothing proves, of those at the end."""
 
     def _is_index_there(self) -> bool:
         """Whether it is an index in which a unit may be missing, and not one that is missing, or damaged."""
@@ -141,6 +156,8 @@ class _Scan:
         self.stopped_at = self.unproven_offset = begin
         while number < len(self._files) and self._scan_file(self._files[number], number):
             number += 1
+        if self._doubtful is not None:
+            self._end_before(self._doubtful)
         self.process_offset = self.last.pos + self.last.size if self.last else begin
 
     def _first_file(self) -> int:
@@ -168,9 +185,7 @@ class _Scan:
             if isinstance(found, End):
                 self.reason = found.reason
                 return False
-            if not self._takes(found):
-                self.reason = f"the entry of index {found.index} has no unit in the index: it was never durable"
-                return False
+            self._judge(found)
             at += found.size
             self.last = found
             if found.index <= self._kept_index:
@@ -178,14 +193,21 @@ class _Scan:
             elif self.first_unproven is None:
                 self.first_unproven = found
 
-    def _takes(self, header: EntryHeader) -> bool:
-        if not self._is_known(header):
-            if self._index_proves and header.index > self._kept_index:
-                return False
-            if self.rewrite_from < 0:
-                self.rewrite_from = header.index
-                self.first_unproven = self.first_unproven or header
-        return True
+    def _judge(self, header: EntryHeader) -> None:
+        """Whether its data was durable, and whether its unit is to be written again."""
+        if self._is_known(header):
+            self._doubtful = None
+            return
+        if self._doubtful is None and self._index_proves and header.index > self._kept_index:
+            self._doubtful = _Doubtful(header.index, self.stopped_at, self.last, self.rewrite_from, self.first_unproven)
+        if self.rewrite_from < 0:
+            self.rewrite_from = header.index
+            self.first_unproven = self.first_unproven or header
+
+    def _end_before(self, entry: "_Doubtful") -> None:
+        self.reason = f"the entry of index {entry.index} has no unit in the index: it was never durable"
+        self.stopped_at, self.last = entry.at, entry.last
+        self.rewrite_from, self.first_unproven = entry.rewrite_from, entry.first_unproven
 
 
 def _check(scan: _Scan, data: MmapFileList, checkpoint: LedgerCheckpoint) -> None:

@@ -98,6 +98,36 @@ async def test_a_lost_index_is_made_again(lost: str) -> None:
             assert after[path] == data
 
 
+@pytest.mark.parametrize("damage", [bytes(32), b"\xff" * 32, bytes(7) + b"\x01"])
+@pytest.mark.parametrize("units", [[10], [10, 11, 12], [8, 11]])
+async def test_a_damaged_unit_behind_the_checkpoint_costs_no_entry(units: list[int], damage: bytes) -> None:
+    """A later one proves that the data was durable: it cut all that was behind it, acknowledged or not."""
+    disk = await made(committed=4)
+    before = contents(disk)
+    for index in units:
+        at = index * 32
+        disk.files[f"/store/dledger-n0/index/{at // INDEX_SIZE * INDEX_SIZE:020d}"].write(damage, at % INDEX_SIZE)
+    store = reopened(disk)
+    assert isinstance(store, DLedgerMmapFileStore)
+    assert (store.ledger_end_index, store.flushed_index) == (13, 13)
+    store.close()
+    after = contents(disk)
+    assert {path: data for path, data in after.items() if "/index/" in path} == {
+        path: data for path, data in before.items() if "/index/" in path
+    }
+
+
+async def test_without_a_unit_behind_it_nothing_proves_an_entry() -> None:
+    """Its body may be torn."""
+    disk = await made(committed=4)
+    for index in (9, 11, 12, 13):
+        at = index * 32
+        disk.files[f"/store/dledger-n0/index/{at // INDEX_SIZE * INDEX_SIZE:020d}"].write(bytes(32), at % INDEX_SIZE)
+    store = reopened(disk)
+    assert isinstance(store, DLedgerMmapFileStore)
+    assert store.ledger_end_index == 10
+
+
 @given(st.integers(0, 2**32), st.sampled_from([-1, 6, 13]))
 async def test_any_damage(seed: int, committed: int) -> None:
     chance = random.Random(seed)

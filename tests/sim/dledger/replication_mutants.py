@@ -167,11 +167,8 @@ def _unit_with_its_entry(self: Any, unit: bytes) -> None:
     self.files.append(unit, use_blank=False)
 
 
-def _takes_what_has_no_unit(self: Any, header: Any) -> bool:
-    if not self._is_known(header) and self.rewrite_from < 0:
-        self.rewrite_from = header.index
-        self.first_unproven = self.first_unproven or header
-    return True
+def _takes_what_has_no_unit(self: Any, entry: Any) -> None:
+    del self, entry
 
 
 def _leaves_what_is_behind(index: Any, data: Any, scan: Any) -> None:
@@ -235,4 +232,6 @@ def plant() -> None:
     planted("a flush counts beside one that failed", "seed 11229", (Store, "fail", _fail_alone))
     planted("the tail is cut in memory only", "W6", (File, "cut", _cut_in_memory))
     planted("a unit is written with its entry", "W8", (Index, "put", _unit_with_its_entry))
-    planted("recovery takes what was never durable", "W8", (ledger_recovery._Scan, "_takes", _takes_what_has_no_unit))
+    planted(
+        "recovery takes what was never durable", "W8", (ledger_recovery._Scan, "_end_before", _takes_what_has_no_unit)
+    )
