@@ -114,7 +114,8 @@ def _unit(header: EntryHeader) -> bytes:
 class _Doubtful(NamedTuple):
     """An entry without its unit, and what the scan knew before it."""
 
-    index: int
+    number: int
+    """Its index."""
     at: int
     """Where it begins in the log."""
     last: EntryHeader | None
@@ -205,7 +206,7 @@ class _Scan:
             self.first_unproven = self.first_unproven or header
 
     def _end_before(self, entry: "_Doubtful") -> None:
-        self.reason = f"the entry of index {entry.index} has no unit in the index: it was never durable"
+        self.reason = f"the entry of index {entry.number} has no unit in the index: it was never durable"
         self.stopped_at, self.last = entry.at, entry.last
         self.rewrite_from, self.first_unproven = entry.rewrite_from, entry.first_unproven
 

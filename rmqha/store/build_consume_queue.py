@@ -39,10 +39,12 @@ class UnitPlan:
 
     async def write(self) -> None:
         """See :meth:`Plan.write`."""
+        await self._queues.dropped.delete_in_thread()
         await write_groups(self._groups)
 
     def write_here(self) -> None:
         """See :meth:`Plan.write_here`."""
+        self._queues.dropped.delete()
         for group in self._groups:
             while not group.append():
                 group.queue.create_file()
@@ -133,7 +135,6 @@ class CommitLogDispatcherBuildConsumeQueue:
         Raises:
             CorruptLogError: the record has no place, and the queue may be damaged.
             StoreReadError: whether it is cannot be read at present.
-            StoreWriteError: the units of messages that are gone cannot be dropped.
         """
         queue, phy_offset = group.queue, request.commit_log_offset
         stopped = self._queues.stopped.get((queue.topic, queue.queue_id))

@@ -13,6 +13,7 @@ from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.deleted_messages import DeletedMessages
 from rmqha.store.disk import Disk
+from rmqha.store.dropped_files import DroppedFiles
 from rmqha.store.erasing_note import ErasingNote
 from rmqha.store.hidden_messages import HiddenMessages
 from rmqha.store.lost_queue import LostQueue
@@ -27,11 +28,8 @@ _TAKEN_OUT_AT_ONCE: Final = 20
 
 QueueKey = tuple[str, int]
 
-ArrivalListener = Callable[[str, int, int], None]
-"""``listener(topic, queue_id, queue_end)``: that queue now ends at ``queue_end``; once a queue and round."""
-
-CountListener = Callable[[str, int, int], None]
-"""``listener(topic, messages, size_bytes)``: so much is new in a queue of the topic; once a queue and round."""
+Listener = Callable[[str, int, int], None]
+"""Called once a queue and round."""
 
 
 class ConsumeQueueTable:
@@ -65,16 +63,17 @@ class ConsumeQueueTable:
         :meth:`take_out_missing`."""
         self._on_missing: Callable[[], None] = lambda: None
         self._on_lost: Callable[[list[LostQueue]], None] = lambda _queues: None
-        self.on_arrival: Final[list[ArrivalListener]] = []
-        """Told where a queue ends now, when consumers may see it."""
-        self.on_counted: Final[list[CountListener]] = []
-        """Told how much that was, but for what a start dispatches."""
+        self.on_arrival: Final[list[Listener]] = []
+        """``listener(topic, queue_id, queue_end)``: where a queue ends now, when consumers may see it."""
+        self.on_counted: Final[list[Listener]] = []
+        """``listener(topic, messages, size_bytes)``: how much that was, but for what a start dispatches."""
         self.deleted: Final = DeletedMessages()
         self._to_drop: Final[dict[QueueKey, int]] = {}
         """Those of them whose files are to go. No message that is kept lies before that offset of the log."""
         self.stopped: Final = StoppedQueues()
         self.hidden: Final = HiddenMessages()
         """Of queues that have begun anew."""
+        self.dropped: Final = DroppedFiles(disk)
         self._erasing: Final = ErasingNote(disk, f"{directory}.erasing")
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
@@ -179,6 +178,7 @@ class ConsumeQueueTable:
         self.changes += 1
         self.dirty.pop(queue, None)
         queue.queue.abandon()  # tasks that still have it find it empty
+        self.dropped.leave(queue.queue.directory)
         return lost
 
     def put_back(self, queue: ConsumeQueue) -> None:
@@ -367,13 +367,11 @@ class ConsumeQueueTable:
     def begin_again(self, queue: ConsumeQueue) -> ConsumeQueue:
         """Drop a queue of which the log holds no message that counts; returns an empty one in its place.
 
-        Raises:
-            StoreWriteError: its files are not all deleted.
+        Before anything is written to that the files have to go: :attr:`dropped`.
         """
         key, had_messages = (queue.topic, queue.queue_id), queue.has_messages
         self.note_ends({key: max(self.known_ends.get(key, 0), queue.max_offset_in_queue)})
-        while queue.queue.files:
-            queue.queue.delete(queue.queue.files[-1])
+        self.dropped.take(queue.queue)
         self.dirty.pop(queue, None)
         if had_messages:
             self.on_begun_again(*key)

@@ -13,7 +13,7 @@ import trio
 from rmqha.errors import StoreError, StoreWriteError
 from rmqha.memory import BytesLike
 from rmqha.store.confirm_offset import NO_LIMIT
-from rmqha.store.consume_queue_table import ArrivalListener
+from rmqha.store.consume_queue_table import Listener
 from rmqha.store.disk import Closable
 from rmqha.store.log import PutRequest
 from rmqha.store.log_recovery import LogRecovery
@@ -87,7 +87,7 @@ class DefaultMessageStore:
         self.cleaner.keep_from(kept_from)
         self.reput.give_way_while(is_far_behind)
 
-    def connect_consumers(self, on_arrival: ArrivalListener, *, is_awaited: Callable[[], bool] = lambda: False) -> None:
+    def connect_consumers(self, on_arrival: Listener, *, is_awaited: Callable[[], bool] = lambda: False) -> None:
         """Tell ``on_arrival`` where queues end now, promptly while ``is_awaited()``."""
         self.queues.on_arrival.append(on_arrival)
         self.reput.hurry_while(is_awaited)

@@ -11,6 +11,7 @@ from rmqha.codec.record.layout import encode_blank
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.queue_verify import verify_queues
 from tests.sim.sim_disk import SimDisk
+from tests.sim.sim_mount import SimMount
 from tests.store.helpers import SEGMENT, dispatched, message, running
 
 TOPICS = ("TopicTest", "Other", "Third")
@@ -156,3 +157,35 @@ async def test_a_queue_that_begins_anew_while_it_is_lost_goes_on_where_it_ends(a
         assert store.next_queue_offset("t", 0) == 2
         await trio.sleep(60)
         assert (store.queues.range_of("t", 0), store.running_flags.final_error) == ((0, 2), None)
+
+
+async def test_the_files_of_a_queue_that_begins_anew_are_deleted_in_a_thread(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of them held the event loop; and nothing is written before they are gone, whatever fails."""
+    device, directory = SimDisk(), "/store/consumequeue/t/0"
+    unlinked = list[str]()
+    unlink = SimMount.unlink_in_thread
+
+    async def note(mount: SimMount, path: str) -> None:
+        unlinked.append(path)
+        await unlink(mount, path)
+
+    monkeypatch.setattr(SimMount, "unlink_in_thread", note)
+    async with running(device.mount(), is_slave=True) as store:
+        end = 0
+        for queue_offset in (*range(35), 0, 1):
+            if queue_offset == 0 and end:
+                await dispatched(store)
+                assert len([path for path in device.files if directory in path]) == 4
+                device.faults.root_full = True
+            record = message(topic="t").pack(queue_offset=queue_offset, physical_offset=end, store_timestamp_ms=5)
+            await feed(store, record)
+            end += len(record)
+        await trio.sleep(10)
+        assert store.queues.range_of("t", 0) == (35, 35), "nothing of it is written yet"
+        device.faults.heal()
+        await dispatched(store)
+        assert (store.queues.range_of("t", 0), store.running_flags.final_error) == ((0, 2), None)
+        assert [path for path in device.files if directory in path] == [f"{directory}/{0:020d}"]
+    assert unlinked == [f"{directory}/{offset:020d}" for offset in (600, 400, 200, 0)], "no crash leaves a hole"
