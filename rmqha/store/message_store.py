@@ -5,6 +5,7 @@ One object, one life: what was stopped, or cancelled, is opened again with a new
 """
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 import structlog
@@ -191,16 +192,23 @@ class DefaultMessageStore:
     def _put_around_stopped(self, requests: Sequence[PutRequest]) -> list[AppendResult]:
         """As :meth:`put_messages`, but for messages for queues that have stopped: nobody would see them."""
         results: list[AppendResult] = []
-        while len(results) < len(requests):
-            request = requests[len(results)]
-            remark = self.queues.stopped.refusal(request.topic, request.queue_id)
-            if remark and not self.commit_log.has_begun(request):
-                results.append(AppendResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=remark))
-            elif put := self.commit_log.put_messages([request]):
-                results += put
-            else:
+        for is_stopped, group in groupby(requests, self._is_for_a_stopped_queue):
+            together = [*group]
+            if is_stopped:
+                results += [self._refused_for_its_queue(request) for request in together]
+                continue
+            results += (put := self.commit_log.put_messages(together))
+            if len(put) < len(together):
                 break
         return results
+
+    def _is_for_a_stopped_queue(self, request: PutRequest) -> bool:
+        is_stopped = (request.topic, request.queue_id) in self.queues.stopped
+        return is_stopped and not self.commit_log.has_begun(request)
+
+    def _refused_for_its_queue(self, request: PutRequest) -> AppendResult:
+        remark = self.queues.stopped.refusal(request.topic, request.queue_id)
+        return AppendResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=remark)
 
     def refusal(self) -> str:
         """Why puts are refused at present; empty if they are not."""

@@ -1,5 +1,7 @@
 """A queue that has no place for a record ends before it, and all others go on."""
 
+from collections.abc import Sequence
+
 import pytest
 import trio
 from structlog.testing import capture_logs
@@ -7,8 +9,9 @@ from trio.testing import MockClock
 
 from rmqha.codec.consume_queue import UNIT_SIZE
 from rmqha.codec.record.layout import encode_blank
+from rmqha.store.log import PutRequest
 from rmqha.store.message_store import DefaultMessageStore
-from rmqha.store.status import PutMessageStatus
+from rmqha.store.status import AppendResult, PutMessageStatus
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import SEGMENT, Clock, dispatched, message, running
 
@@ -65,7 +68,9 @@ async def test_a_start_after_a_clean_stop_takes_nothing_back(autojump_clock: Moc
 
 
 @pytest.mark.parametrize("numbers", [TAKEN, MISSING])
-async def test_a_master_takes_no_message_for_it(numbers: tuple[int, ...], autojump_clock: MockClock) -> None:
+async def test_a_master_takes_no_message_for_it(
+    numbers: tuple[int, ...], autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Acknowledged, it would be seen by nobody, and whatever position it got might be another's."""
     device = SimDisk()
     async with running(device.mount(), is_slave=True) as store:
@@ -78,6 +83,15 @@ async def test_a_master_takes_no_message_for_it(numbers: tuple[int, ...], autoju
         assert [result.queue_offset for result in results[::2]] == [0, 1, 2]
         assert "TopicTest/0 takes no messages" in results[1].remark
         assert store.next_queue_offset(*ODD) == max(numbers) + 1
+        appended, put = list[int](), store.commit_log.put_messages
+
+        def note(requests: Sequence[PutRequest]) -> list[AppendResult]:
+            appended.append(len(requests))
+            return put(requests)
+
+        monkeypatch.setattr(store.commit_log, "put_messages", note)
+        store.put_messages([message(topic=topic) for topic in ("Other", "Other", "TopicTest", "TopicTest", "Other")])
+        assert appended == [2, 1], "what can be appended together is"
 
 
 async def test_a_0th_message_begins_it_anew(autojump_clock: MockClock) -> None:
