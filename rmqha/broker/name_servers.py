@@ -94,11 +94,17 @@ class NameServers:
         self._masters: Final = dict[str, FoundMaster]()
         """By the name server that names it."""
         self._master: FoundMaster | None = None
+        self._news = trio.Event()
 
     @property
     def master(self) -> FoundMaster | None:
         """A slave's master, as long as a name server names it."""
         return self._master if self._master in self._masters.values() else None
+
+    def look_again(self) -> None:
+        """What is to be told has changed: tell it now. Of other changes it hears when it looks by itself."""
+        self._news.set()
+        self._news = trio.Event()
 
     async def run(self) -> None:
         """Be registered with all of them, until cancelled."""
@@ -179,8 +185,9 @@ class NameServers:
         looks_for_master = self._config.is_slave and self.master is None
         period_s = _LOOKS_FOR_MASTER_S if looks_for_master else self._config.register_name_server_period_s
         with trio.move_on_after(period_s):
-            while self._presence() == told and not client.closed:  # noqa: ASYNC110 - of three kinds, which tell nobody
-                await trio.sleep(_LOOKS_AGAIN_S)
+            while self._presence() == told and not client.closed:
+                with trio.move_on_after(_LOOKS_AGAIN_S):
+                    await self._news.wait()
 
     def not_registered(self) -> list[str]:
         """Which name servers do not know this broker, and why, a sentence each."""

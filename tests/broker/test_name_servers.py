@@ -191,6 +191,30 @@ async def test_a_name_server_that_comes_later_or_again_is_told(net: SimNet, auto
     assert events == ["name_servers.not_registered", "name_servers.registered"] * 2 + ["name_servers.not_registered"]
 
 
+async def test_a_new_master_is_told_at_once(net: SimNet, autojump_clock: MockClock) -> None:
+    """Clients had the former one, or none, for up to half a second more."""
+    names, broker_id = NameServer(net), [1]
+    ours = NameServers(
+        config_of(),
+        TopicConfigManager(topic_rules(), now_ms=lambda: 0),
+        network=net.host("10.0.0.1").mount(),
+        identity=lambda: Identity("g", broker_id[0], "10.0.0.1:10911", "10.0.0.1:10912"),
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(names.run)
+        nursery.start_soon(ours.run)
+        await trio.sleep(10.1)
+        assert names.brokers == {1: "10.0.0.1:10911"}
+        broker_id[0] = 0
+        ours.look_again()
+        await trio.sleep(0.05)
+        assert names.brokers == {0: "10.0.0.1:10911"}
+        broker_id[0] = 1
+        await trio.sleep(1)
+        assert names.brokers == {1: "10.0.0.1:10911"}, "nobody has told it"
+        nursery.cancel_scope.cancel()
+
+
 async def eventually(condition: Callable[[], bool], *, limit_s: float = 60) -> None:
     with trio.fail_after(limit_s):
         while not condition():  # noqa: ASYNC110 - what it asks tells nobody

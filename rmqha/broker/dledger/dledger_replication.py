@@ -282,6 +282,7 @@ class DLedgerReplication:
             return
         self._store.role.become(RoleKind.MASTER, term=term)
         self._tables.note_is_master()
+        self._names.look_again()
         logger.info(
             "dledger_broker.master",
             term=term,
