@@ -63,6 +63,25 @@ async def test_many_that_send_a_little_share_an_append(
         nursery.cancel_scope.cancel()
 
 
+async def test_while_many_share_appends_the_first_of_a_pass_wait_for_the_others(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Passes of a loop that a thousand clients keep busy are longer than it takes to see that they are many."""
+    async with waiting_for_replicas() as (service, store, _), trio.open_nursery() as nursery:
+        nursery.start_soon(service.run)
+        appends, callers = note_appends(store, monkeypatch), [Caller(f"10.0.0.9:{number}") for number in range(20)]
+        for _ in range(3):
+            for caller in callers:
+                put_one(service, "a pass", caller)
+            await trio.sleep(0.02)
+        assert appends == [1] * BUSY + [20 - BUSY, 20, 20]
+        put_one(service, "one of few", callers[0])
+        await trio.sleep(0.06)
+        put_one(service, "alone again", callers[0])
+        assert appends[-2:] == [1, 1]
+        nursery.cancel_scope.cancel()
+
+
 async def test_who_sends_alone_or_much_waits_for_nobody(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

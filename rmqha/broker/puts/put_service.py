@@ -51,6 +51,8 @@ _BUSY_PUTS: Final = 8
 _BUSY_S: Final = 0.002
 _BUSY_PEERS_MIN: Final = 4
 """When the last so many puts came within so long, from so many, others are on their way in this pass of the loop."""
+_STAYS_BUSY_S: Final = 0.05
+"""So long after an append for as many, others are still on their way: the passes of a busy loop take their time."""
 _FEW: Final = 32
 """As many puts as these together are worth an append of their own."""
 _PASS_S: Final = 2 * PASS_S
@@ -131,6 +133,7 @@ class PutMessageService:
         """So many of the backlog's first are to be appended one by one."""
         self._last_puts: Final = deque([(-inf, "")] * _BUSY_PUTS, maxlen=_BUSY_PUTS)
         """When, and for whom."""
+        self._busy_until = -inf
         self._held_bytes = 0
         self._backlog_grew = trio.Event()
 
@@ -191,6 +194,8 @@ class PutMessageService:
     def _is_busy(self, peer: str) -> bool:
         """Whether it is better to wait for what else comes in this pass of the event loop."""
         last, now = self._last_puts, trio.current_time()
+        if now < self._busy_until:
+            return True
         since = last[0][0]
         last.append((now, peer))
         return now - since < _BUSY_S and len({peer for _, peer in last}) >= _BUSY_PEERS_MIN
@@ -236,6 +241,8 @@ class PutMessageService:
             self._alone = len(held)
             self._give_back(held)
             return True
+        if len({caller.peer for _, caller in held}) >= _BUSY_PEERS_MIN:
+            self._busy_until = trio.current_time() + _STAYS_BUSY_S
         self._answer_all(held, results)
         return bool(results)
 
@@ -358,6 +365,8 @@ def _answer_each(waiting: list[_Waiting], statuses: list[PutMessageStatus]) -> N
 
 
 def _size_of(puts: list[Put[Any]]) -> int:
+    if len(puts) == 1:  # hot: each of many clients has one
+        return puts[0][1].size
     return sum([request.size for _, request, _, _ in puts])
 
 
