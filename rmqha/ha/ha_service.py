@@ -150,8 +150,8 @@ class HAService:
                 await trio.sleep(_LOOKS_AGAIN_S)
         info = self.info()
         present = [one for one in info.connections if one.slave_ack_offset >= 0]
-        whole = [one.name for one in present if one.slave_ack_offset >= end]
         slaves: list[ConnectionInfo | DepartedInfo] = [*present, *info.departed]
+        whole = [one.name for one in slaves if one.slave_ack_offset >= end]
         for one in slaves:
             if one.slave_ack_offset < end and not (one.name and one.name in whole):
                 logger.warning(

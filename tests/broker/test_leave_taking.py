@@ -68,6 +68,24 @@ async def test_another_slave_that_has_everything_is_pointed_to(autojump_clock: M
     assert "1 other slave(s) hold all of this log" in entry["meaning"]
 
 
+async def test_one_that_is_away_and_has_everything_is_pointed_to_as_well(autojump_clock: MockClock) -> None:
+    pair = Pair()
+    second = Machine(pair.net, "10.0.0.3", pair.slave.settings | {"brokerId": "2"})
+    async with second.broker():
+        with capture_logs() as logs:
+            async with pair.master.broker(brokerRole="ASYNC_MASTER"), pair.master.client() as client:
+                async with pair.slave.broker():
+                    await trio.sleep(15)
+                    pair.net.cut("10.0.0.1", "10.0.0.3")
+                    await ask(client, send_request(b"x"))
+                    await trio.sleep(1)
+                await trio.sleep(1)
+        pair.net.heal()
+    (entry,) = told(logs)
+    assert entry["slave"] == "broker-a/2"
+    assert "1 other slave(s) hold all of this log" in entry["meaning"]
+
+
 async def test_a_slave_that_keeps_up_gets_the_last_bytes_and_is_no_warning(autojump_clock: MockClock) -> None:
     """An ASYNC_MASTER's slave is a moment behind at any time."""
     pair = Pair()

@@ -82,6 +82,11 @@ async def _ask(address: str, name_server: str) -> None:
     assert {one["group"]: one["lag"] for one in await told("groups", "list", *at)}["billing"] == 10
     (sample,) = await told("top", *at, "--count", "1")
     assert (sample["consumerLag"], sample["groups"]["billing"]) == (10, 10)
+    code, _, err = await rmqha("groups", "reset", "biling", "--topic", "orders", "--to", "latest", "--execute", *at)
+    assert (code, "did you mean billing?" in err) == (1, True)
+    (forgotten,) = await told("groups", "delete", "billing", "--yes", *at)
+    assert forgotten["offsetsDeleted"] > 0
+    assert "billing" not in [one["group"] for one in await told("groups", "list", *at)]
     (deleted,) = await told("topics", "delete", "orders", "--yes", "-b", name_server)
     assert deleted["messages"] == 10
     assert await told("topics", "list", *at) == []
