@@ -40,6 +40,7 @@ class Door(Generic[Guest]):
         has_proven: Callable[[Guest], bool],
         show_out: Callable[[Guest], None],
         hosts_share: bool,
+        knows: Callable[[str], bool] = lambda _host: False,
     ) -> None:
         """Nobody is there yet.
 
@@ -51,6 +52,7 @@ class Door(Generic[Guest]):
             has_proven: whether this guest has shown that it is what the port is for.
             show_out: ends a guest's connection; the place is free already.
             hosts_share: whether guests that have proven themselves give way to a host with fewer.
+            knows: whether some of this host have proven themselves: who comes from there gives way last of the others.
         """
         self.guests: Final[dict[Guest, str]] = {}
         self._allow: Final = Networks(allow)
@@ -60,6 +62,7 @@ class Door(Generic[Guest]):
         self._has_proven: Final = has_proven
         self._show_out: Final = show_out
         self._hosts_share: Final = hosts_share
+        self._knows: Final = knows
         self._by_host: Final[dict[str, dict[Guest, None]]] = {}
 
     def why_closed(self, peer: str) -> Closed | None:
@@ -95,13 +98,18 @@ class Door(Generic[Guest]):
         return True
 
     def _make_room(self, guests: Iterable[Guest]) -> bool:
-        """End the oldest of these connections that has proven nothing; False if all have."""
-        has_proven = self._has_proven
+        """End the oldest of these connections that has proven nothing, strangers first; False if all have."""
+        has_proven, known = self._has_proven, list[Guest]()
         for guest in guests:
-            if not has_proven(guest):
+            if has_proven(guest):
+                continue
+            if not self._knows(self.guests[guest]):
                 self._let_out(guest)
                 return True
-        return False
+            known = known or [guest]
+        for guest in known:
+            self._let_out(guest)
+        return bool(known)
 
     def _make_room_for(self, neighbours: int) -> bool:
         """End the oldest connection of the host with the most, if it still has as many as the one that comes."""

@@ -21,7 +21,7 @@ from rmqha.codec.tls_records import TlsRecords
 from rmqha.errors import ConfigError
 from rmqha.memory import BytesLike
 from rmqha.transport import Listener, Network, Stream, TcpNetwork, UntrustedPeerError
-from rmqha.waiting import FairLock
+from rmqha.waiting import Handshakes
 
 if TYPE_CHECKING:
     from rmqha.store.disk import DataFile
@@ -102,7 +102,7 @@ class TlsStream:
     """A stream through TLS, or (on a permissive listener) not, as the peer decides.
 
     Invariant: what TLS has encrypted leaves in order, by one task at a time (``_sending``). Of the streams that share
-    a lock (``handshakes``) one takes a step of its handshake, or of what else brings no data, in each pass of the loop.
+    ``handshakes`` one or two take a step of theirs, or of what else brings no data, in each pass of the loop.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class TlsStream:
         server_host: str | None,
         options: TlsOptions,
         mode: TlsMode,
-        handshakes: FairLock | None = None,
+        handshakes: Handshakes | None = None,
     ) -> None:
-        self._handshakes: Final = handshakes or FairLock()
+        self._handshakes: Final = handshakes or Handshakes()
         self._stream: Final = stream
         self._options: Final = options
         self._mode: Final = mode
@@ -126,8 +126,7 @@ class TlsStream:
             self._incoming, self._outgoing, server_side=self._is_server, server_hostname=server_host or None
         )
         self._received: Final = TlsRecords()
-        self._is_tls = not self._is_server
-        self._is_plain = False
+        self._is_tls, self._is_plain, self._has_greeted = not self._is_server, False, False
         self._first = b""
         """On a plain connection: what was received to find that out, and not given out yet."""
         self._ready = trio.Event()
@@ -161,7 +160,7 @@ class TlsStream:
             except ssl.SSLError as error:
                 raise trio.BrokenResourceError(self._reason(error)) from error
             if is_in_vain and self._received.more:  # TLS's own affairs, such as new keys
-                async with self._handshakes.turn(host_of(self.peer)):
+                async with self._handshakes.turn(host_of(self.peer), has_answered=True):
                     await trio.lowlevel.checkpoint()
             if not await self._feed():
                 return 0
@@ -172,8 +171,7 @@ class TlsStream:
             return await self._stream.receive_into(buffer)
         await trio.lowlevel.checkpoint()
         size = min(len(buffer), len(self._first))
-        buffer[:size] = self._first[:size]
-        self._first = self._first[size:]
+        buffer[:size], self._first = self._first[:size], self._first[size:]
         return size
 
     async def start(self) -> None:
@@ -188,12 +186,14 @@ class TlsStream:
             if deadline.cancelled_caught:
                 raise UntrustedPeerError(f"no TLS handshake with {self.peer} within {_HANDSHAKE_S:g} s")
             self._check_names()
+            self._handshakes.note_done(host_of(self.peer))
         self._ready.set()
 
     async def _is_hello(self) -> bool:
         count = await self._stream.receive_into(space := self._received.space())
         if count and space[0] == _CLIENT_HELLO:
             self._received.on_received(count)
+            self._incoming.write(self._received.take())
             self._is_tls = True
             return True
         self._first = bytes(space[:count])
@@ -220,10 +220,11 @@ class TlsStream:
 
     async def _do_handshake(self) -> None:
         """A step. To sign takes milliseconds, with a large key, and a thousand strangers may come at one moment."""
-        async with self._handshakes.turn(host_of(self.peer)):
+        async with self._handshakes.turn(host_of(self.peer), has_answered=self._has_greeted):
             try:
                 self._tls.do_handshake()
             finally:
+                self._has_greeted = self._has_greeted or self._outgoing.pending > 0
                 await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _check_names(self) -> None:
@@ -319,7 +320,7 @@ class TlsListener:
         self._context: Final = context
         self._options: Final = options
         self._mode: Final = mode
-        self._handshakes: Final = FairLock()
+        self._handshakes: Final = Handshakes()
 
     @property
     def port(self) -> int:

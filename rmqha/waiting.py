@@ -1,7 +1,7 @@
 """Waiting at the trio edge: for a watermark, for deadlines that move, and for one's turn."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from math import inf
 from typing import Final
 
@@ -12,6 +12,7 @@ from rmqha.replication.watermark import Watermark
 
 _EXPIRED_AT_ONCE: Final = 500
 """Some milliseconds' work."""
+_HOSTS_KNOWN_MAX: Final = 1024
 
 
 async def wait_reached(watermark: Watermark, offset: int, *, deadline: float = inf) -> bool:
@@ -94,3 +95,29 @@ class FairLock:
         finally:
             if not line.locked():
                 self._lines.pop(host, None)
+
+
+class Handshakes:
+    """Whose turn it is on a port where strangers come, and most of what they want is dear.
+
+    Hundreds may come in a second, from a hundred hosts, and leave. Who has answered what a first turn told it has a
+    line beside theirs, and so have all from a host one of which has been through with it: from there come those who
+    stay. Of the last hosts many are remembered, not all.
+    """
+
+    def __init__(self) -> None:
+        self._strangers: Final = FairLock()
+        self._others: Final = FairLock()
+        self._hosts: Final[dict[str, None]] = {}
+
+    def turn(self, host: str, *, has_answered: bool = False) -> AbstractAsyncContextManager[None]:
+        """See :meth:`FairLock.turn`."""
+        line = self._others if has_answered or host in self._hosts else self._strangers
+        return line.turn(host)
+
+    def note_done(self, host: str) -> None:
+        """One of this host is through."""
+        self._hosts.pop(host, None)
+        self._hosts[host] = None
+        if len(self._hosts) > _HOSTS_KNOWN_MAX:
+            del self._hosts[next(iter(self._hosts))]

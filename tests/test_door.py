@@ -43,6 +43,17 @@ def test_the_oldest_that_has_proven_nothing_gives_way() -> None:
     assert come(at, "10.0.0.6:1") == []
 
 
+def test_who_comes_from_a_host_that_is_known_gives_way_after_all_strangers() -> None:
+    """A slave on its way back, whose TLS handshake takes a while, was let out again by the next that came."""
+    out = list[str]()
+    at = door(set(), out, knows={"10.0.0.1", "10.0.0.2"}.__contains__)
+    assert come(at, "10.0.0.1:1", "10.0.0.3:1", "10.0.0.2:1", "10.0.0.4:1") == []
+    assert come(at, "10.0.0.5:1", "10.0.0.6:1") == []
+    assert out == ["10.0.0.3:1", "10.0.0.4:1"]
+    assert come(at, "10.0.0.1:2", "10.0.0.2:2", "10.0.0.7:1") == []
+    assert out[2:] == ["10.0.0.5:1", "10.0.0.6:1", "10.0.0.1:1"]
+
+
 def test_a_host_at_its_limit_makes_room_among_its_own_connections() -> None:
     proven, out = set[str](), list[str]()
     at = door(proven, out, places_max=10)

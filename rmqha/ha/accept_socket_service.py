@@ -2,7 +2,8 @@
 
 A place here is worth much: whatever holds one may be a replica that sends wait for. So strangers cannot keep a slave
 out for ever (:mod:`rmqha.door`). A slave proves itself at once, by a first report that fits the log, and by
-acknowledging what it is sent.
+acknowledging what it is sent; and while it has yet to, as in a TLS handshake, it does not give way to those of hosts
+that no slave ever came from.
 """
 
 from collections.abc import Awaitable, Callable
@@ -45,6 +46,7 @@ class AcceptSocketService:
         per_address_max: int,
         refused: RefusedPeers,
         is_proven: Callable[[Stream], bool],
+        knows: Callable[[str], bool],
         on_bug: Callable[[Exception, str], object],
     ) -> None:
         self._serve: Final = serve
@@ -58,6 +60,7 @@ class AcceptSocketService:
             has_proven=lambda guest: is_proven(guest.stream),
             show_out=_show_out,
             hosts_share=False,
+            knows=knows,
         )
 
     async def run(self, listener: Listener) -> None:

@@ -64,7 +64,7 @@ class HAConnection:
         self._ended = ""
         self._scope: Final = trio.CancelScope()
         self._was_announced = False
-        self._has_joined = False
+        self._has_joined = self._has_taken = False
         self._missed: tuple[int, float] | None = None
         """Of a slave that was away: where the log ended when it came back, and since when it has been behind."""
 
@@ -143,6 +143,9 @@ class HAConnection:
         if not self._has_joined:
             self._has_joined = True
             self.service.on_joined(self)
+        if not self._has_taken and self.session.has_taken:
+            self._has_taken = True
+            self.service.on_taken(self)
 
     def on_returned(self, behind_since: float | None) -> None:
         """The slave that follows here was away, and has been behind since then; None: it was not missed."""

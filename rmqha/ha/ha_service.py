@@ -27,6 +27,7 @@ from rmqha.transport import Network, Stream
 
 logger = structlog.get_logger()
 
+_HOSTS_MAX: Final = 256
 _WENT_BAD: Final = frozenset({Refusal.SILENT, Refusal.STUCK})
 """Said of a connection, not of a slave or its log."""
 _LEAVE_TAKING_S: Final = 1.0
@@ -63,6 +64,8 @@ class HAService:
         self.group_transfer: Final = GroupTransferService(self._in_sync, log.flushed)
         self.log_limit: Final = LogLimit()
         self._refused: Final = RefusedPeers(self.log_limit)
+        self._hosts: Final[dict[str, None]] = {}
+        """The last ones from which slaves came, and acknowledged what they were sent."""
         self.on_slave_ahead: Callable[[], None] = lambda: None
         """Told of each slave that was turned away since it reports more than the log here holds."""
         self.departed: Final = DepartedReplicas()
@@ -78,6 +81,7 @@ class HAService:
             per_address_max=options.max_ha_connections_per_address,
             refused=self._refused,
             is_proven=self._is_proven,
+            knows=self._hosts.__contains__,
             on_bug=self.on_bug,
         )
 
@@ -170,6 +174,14 @@ class HAService:
         connection.on_returned(self.departed.forget(connection.replica.who))
         self._refused.on_back(host_of(connection.peer))
         self.in_sync_watch.on_joined(self.live_slaves, now=trio.current_time())
+
+    def on_taken(self, connection: HAConnection) -> None:
+        """A slave has acknowledged what it was sent over this connection, for the first time."""
+        host = host_of(connection.peer)
+        self._hosts.pop(host, None)
+        self._hosts[host] = None
+        if len(self._hosts) > _HOSTS_MAX:
+            del self._hosts[next(iter(self._hosts))]
 
     def _on_cut(self, end: int) -> None:
         """The log's tail is gone. Who was sent any of it has to compare again, and has acknowledged nothing here."""

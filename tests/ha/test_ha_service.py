@@ -99,6 +99,27 @@ async def test_who_has_proven_nothing_gives_way_to_a_slave(nursery: trio.Nursery
     nursery.cancel_scope.cancel()
 
 
+async def test_a_slave_on_its_way_back_does_not_give_way_to_strangers(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its TLS handshake takes a while, and several hundred strangers a second let it out each time before its end."""
+    network, log = MemoryNetwork(), MemoryLog.holding(DATA)
+    service = await start_master(nursery, network, log, ha_options(max_ha_connections=4))
+    slave = await connect_from("10.0.0.1", nursery, network, service.port)
+    await slave.report(1)
+    await slave.report(len(DATA))
+    slave.stream.close()
+    back = await connect_from("10.0.0.1", nursery, network, service.port)
+    for number in range(20):
+        await connect_from(f"10.0.8.{number}", nursery, network, service.port)
+        await settle()
+    assert not back.is_cut
+    await back.report(1)
+    await back.report(len(DATA))
+    assert service.push2_slave_max_offset == len(DATA)
+    nursery.cancel_scope.cancel()
+
+
 async def test_an_ipv4_peer_of_an_ipv6_listener_is_allowed_as_what_it_is(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
