@@ -86,3 +86,14 @@ def test_what_a_slave_learned_in_the_same_millisecond_gives_way_to_its_master() 
     assert slave.data_version == master.data_version
     slave.replace_from_json(java_json.loads(java_json.dumps(master.to_json()).encode()))
     assert slave.select("t") == TopicConfig("t", 4, 4)
+
+
+def test_a_topic_that_an_operator_makes_is_no_topic_for_clients_before_it_is_saved() -> None:
+    """With a disk that hangs sends were acknowledged in it, and a restart knew of fewer queues than clients."""
+    topics = TopicConfigManager(topic_rules("c", "b"), now_ms=lambda: 1_700_000_000_000)
+    topics.update_topic_config(TopicConfig("t", 4, 4))
+    assert "t" in topics.unsaved
+    topics.saved.advance(topics.made)
+    assert "t" not in topics.unsaved
+    topics.update_topic_config(TopicConfig("t", 8, 8))
+    assert "t" not in topics.unsaved, "clients know it, and go on with it"

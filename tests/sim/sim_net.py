@@ -130,6 +130,14 @@ class SimNet:
                 server.peer = former.ends[1].peer
                 return
 
+    def choke(self, port: int) -> None:
+        """From now on nothing more is taken by the lines there are to this port, either way; nothing breaks."""
+        self.journal.record("net.choked", port)
+        for connection in self.connections:
+            if connection.ends[0].peer.endswith(f":{port}"):
+                for end in connection.ends:
+                    end.outgoing.capacity = 0
+
     def reset_between(self, one: str, other: str) -> None:
         """Break every connection of two hosts with an RST to both."""
         for connection in self.connections:

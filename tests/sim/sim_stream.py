@@ -22,7 +22,7 @@ class Pipe:
     """One direction of a connection. A chunk is ``(time of arrival, bytes)``; FIN is a chunk without bytes."""
 
     def __init__(self, capacity: int) -> None:
-        self.capacity: Final = capacity
+        self.capacity = capacity
         self.chunks: deque[tuple[float, bytes]] = deque()
         self.size = 0
         self.last_arrival = -inf

@@ -168,7 +168,7 @@ def draw(seed: int) -> Swarm:
         swarm,
         takeovers=random.choice((1, 1, 2)),
         check_interval_s=random.choice((2.0, 4.0)),
-        check_after_s=random.choice((0.5, 2.0)),
+        check_after_s=random.choice((0.5, 2.0, 12.0)),
         calm=random.random() < 0.3,
         peers=swarm.peers or random.random() < 0.5,
         save_s=2.0,

@@ -55,7 +55,7 @@ class TopicConfigManager:
     """The table of topics of one broker.
 
     Invariants: ``data_version`` (timestamp ms, counter) changes with every change of the table; ``unsaved`` holds the
-    topics made by sends that ``saved`` has not passed.
+    topics made by sends and by operators that ``saved`` has not passed.
     """
 
     def __init__(self, rules: TopicRules, *, now_ms: Callable[[], int]) -> None:
@@ -189,6 +189,8 @@ class TopicConfigManager:
         self._check_room(topic)
         self._learned.discard(topic.topic_name)
         self.made += 1
+        if topic.topic_name not in self._table:
+            self.unsaved[topic.topic_name] = self.made
         self._put(topic)
 
     def delete_topic_config(self, topic: str, ends: Mapping[int, int], *, before: int) -> None:

@@ -39,9 +39,9 @@ class Delayed:
             await trio.sleep_until(at)
             await self._send(self._random.randint(1, len(DELAY_LEVELS_S)))
 
-    async def send_some(self) -> None:
-        """Some of each level."""
-        for level in range(1, 1 + len(DELAY_LEVELS_S)):
+    async def send_some(self, *, levels: int = len(DELAY_LEVELS_S)) -> None:
+        """Some of each level, or of the first ones."""
+        for level in range(1, 1 + levels):
             for _ in range(self._random.randint(0, 2)):
                 await self._send(level)
 

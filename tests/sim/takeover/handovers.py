@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from tests.sim.node import HA_PORT, STORE
 from tests.sim.sim_clock import stream
 from tests.sim.takeover.admin import GUARDED, Admin
 from tests.sim.takeover.delayed import Delayed
@@ -20,10 +21,14 @@ if TYPE_CHECKING:
     from tests.sim.node import Process, SimNode
     from tests.sim.world import World
 
-_KINDS: Final = ("usurp", "usurp", "failover", "destroy", "stop", "power", "same", "lost")
+_KINDS: Final = ("usurp", "usurp", "failover", "destroy", "stop", "power", "same", "lost", "lag", "lag")
 """What a change of master at rest may be, besides those of the operator: ``stop`` and ``power`` end all brokers first,
 by SIGTERM or with their machines; ``same`` is none, all machines lose power; ``lost`` is a master that comes back with
-an empty disk, and takes everything from its peers."""
+an empty disk, and takes everything from its peers; ``lag`` is a master whose slaves had its tables, but not its log
+any more, while it delivered and asked, and which is then gone for good."""
+_LAG_S: Final = 14.0
+"""A slave asks for tables in this time, and does not miss its master's frames yet."""
+_HOW: Final = {"failover": "failover", "destroy": "destroy", "lag": "failover"}
 _REST_S: Final = 60.0
 """Within so long all is settled: delays and questions of half messages beside."""
 _ROUND_S: Final = 25.0
@@ -96,6 +101,8 @@ class Handovers:
 
     def _draw(self) -> str:
         kinds = [kind for kind in _KINDS if kind != "lost" or self._world.swarm.peers]
+        if self._expires or self._world.swarm.sync_master is False or self._world.swarm.master_forgets:
+            kinds = [kind for kind in kinds if kind != "lag"]
         return self._random.choice(kinds)
 
     async def _hand_over(self, kind: str) -> None:
@@ -103,6 +110,10 @@ class Handovers:
         nodes = list(world.nodes.values())
         world.journal.record("handover", kind, old.name)
         match kind:
+            case "lag":
+                await self._delayed.send_some(levels=2)
+                world.net.choke(HA_PORT)
+                await trio.sleep(_LAG_S)
             case "stop":
                 for node in nodes:
                     node.stop()
@@ -112,6 +123,8 @@ class Handovers:
             case "power" | "same":
                 for node in nodes:
                     node.power_cut()
+                    if self._expires:  # where queues end only their table tells then
+                        node.disk.remove(f"{STORE}/consumequeue")
         if kind == "same":
             for node in nodes:
                 world.later(self._random.uniform(0.1, 1.0), node.boot)
@@ -120,7 +133,7 @@ class Handovers:
             old.wipe()
             world.later(0.5, old.boot)
         else:
-            world.operator.fail_over(old, how=kind if kind in {"failover", "destroy"} else "usurp")
+            world.operator.fail_over(old, how=_HOW.get(kind, "usurp"))
 
     def _check_tables(self, master: "Process", before: Tables) -> None:
         """What the new master knows; deliveries and questions go on as soon as it serves."""
