@@ -27,6 +27,9 @@ EASILY_FOUND = (
     "unflushed bytes are shipped",
     "the tail is cut in memory only",
     "a slave acknowledges by heartbeat only",
+    "a slave takes no delay offsets over",
+    "a new master asks about its own half messages only",
+    "what is deleted is not saved",
 )
 
 
