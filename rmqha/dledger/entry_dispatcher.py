@@ -144,13 +144,20 @@ class EntryDispatcher:
             return -inf
         has_news = self._told_commit_index < self._store.committed_index
         due_at = self._pushed_at + (_NEWS_AFTER_S if has_news else _COMMIT_INTERVAL_S)
+        if self._is_throttled:  # news go with the next entry
+            due_at = self._not_before
         if self._pending:
             due_at = min(due_at, self._pending[0].sent_at + self._options.max_push_time_out_s)
-        return min(due_at, self._not_before) if self._is_throttled else due_at
+        return due_at
 
     @property
     def _is_throttled(self) -> bool:
-        return self._window_bytes >= self._options.peer_push_quota and self._write_index <= self._store.ledger_end_index
+        is_used_up = self._window_bytes >= self._options.peer_push_quota
+        return is_used_up and self._write_index <= self._store.ledger_end_index and not self._is_pending_full
+
+    @property
+    def _is_pending_full(self) -> bool:
+        return len(self._pending) >= _PENDING_MAX or self._pending_bytes >= _PENDING_BYTES_MAX
 
     def on_disconnected(self, *, now: float) -> None:
         """What is under way has no answer any more."""
@@ -219,9 +226,7 @@ class EntryDispatcher:
     def _next_entry(self, *, now: float) -> DLedgerEntry | None:
         """The next one to push; None: there is none, or it is to wait."""
         store = self._store
-        if self._write_index > store.ledger_end_index or len(self._pending) >= _PENDING_MAX:
-            return None
-        if self._pending_bytes >= _PENDING_BYTES_MAX:
+        if self._write_index > store.ledger_end_index or self._is_pending_full:
             return None
         entry = store.recent.get(self._write_index) or store.get(self._write_index)
         if self._waits_for_quota(entry, now=now):

@@ -171,6 +171,23 @@ def test_who_is_far_behind_gets_its_quota() -> None:
         assert follower.dispatcher.due_at <= follower.now + 1
 
 
+@pytest.mark.parametrize("quota", [5_000, 100_000], ids=["used up", "used up as the window is full"])
+def test_who_has_used_up_its_quota_is_left_alone_until_it_has_more(quota: int) -> None:
+    """The leader looked all the time what there was to send, with all of its processor, for most of each second."""
+    store = leader(SimDisk().mount(), mapped_file_size_for_entry_data=1 << 20, mapped_file_size_for_entry_index=1 << 20)
+    put(store, b"first")
+    follower = Follower(store, default(PushOptions, peer_push_throttle_point=10_000, peer_push_quota=quota))
+    follower.converge()
+    put(store, *[b"x" * 52] * 3000)
+    while follower.poll():
+        pass
+    assert follower.dispatcher.due_at > follower.now
+    store.update_committed_index(1, 1000)
+    follower.now = 0.5
+    follower.poll()
+    assert follower.dispatcher.due_at > follower.now
+
+
 def test_an_idle_follower_hears_what_is_committed_and_shows_what_it_lost() -> None:
     """§7.3 row 9."""
     store = leader(SimDisk().mount())
@@ -311,15 +328,22 @@ def test_what_was_under_way_on_connections_that_ended_holds_nothing_up(monkeypat
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_is_answered_no_more_counts_than_was_asked_about(seed: int) -> None:
-    """Answers of any numbers, in any order, some of them late, or twice."""
+def test_whatever_is_answered_no_more_counts_than_was_asked_about(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers of any numbers, in any order, some of them late, or twice; and nobody who gets nothing is due at once."""
     chance = random.Random(seed)
+    monkeypatch.setattr(entry_dispatcher, "_FAR_BEHIND", 5)
+    monkeypatch.setattr(entry_dispatcher, "_PENDING_MAX", 8)
     store = leader(SimDisk().mount(), mapped_file_size_for_entry_data=1 << 16, mapped_file_size_for_entry_index=1 << 16)
     put(store, *[b"x"] * 50)
-    follower, asked, highest = Follower(store), list[PushEntryRequest](), -1
+    options = default(PushOptions, peer_push_throttle_point=0, peer_push_quota=chance.choice((49, 300, 392, 1 << 20)))
+    follower, asked, highest = Follower(store, options), list[PushEntryRequest](), -1
     for _ in range(300):
         follower.now += chance.choice((0, 0.01, 1))
-        asked += follower.poll()
+        if chance.random() < 0.2:
+            store.update_committed_index(1, chance.randrange(50))
+        requests = follower.poll()
+        asked += requests
+        assert requests or follower.dispatcher.due_at > follower.now
         highest = max([highest, *(request.last_entry_index for request in asked)])
         if asked and chance.random() < 0.8:
             request = chance.choice(asked)
