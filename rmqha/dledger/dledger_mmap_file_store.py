@@ -119,11 +119,10 @@ class DLedgerMmapFileStore:
         checkpoint = self._checkpoint.load()
         self.member_state.vote_floor = checkpoint.vote_floor
         recovery = recover_ledger(self.data_file_list, self.index_file_list, check_point_file=self._checkpoint)
-        self.ledger_end_index = self.flushed_index = recovery.ledger_end_index
-        self.ledger_end_term = recovery.ledger_end_term
+        self._set_end(recovery.ledger_end_index, recovery.ledger_end_term)
+        self.flushed_index = self.ledger_end_index
         if self.ledger_end_index >= 0:
             self.revise_ledger_begin_index()
-        self._update_ledger_end_index_and_term()
         self.update_committed_index(self.member_state.curr_term, checkpoint.committed_index)
         self._checkpoint.persist(self._present_checkpoint(is_open=True))
         logger.info(
@@ -137,9 +136,10 @@ class DLedgerMmapFileStore:
             index_rewritten_from=None if recovery.rewritten_from < 0 else recovery.rewritten_from,
         )
 
-    def _update_ledger_end_index_and_term(self) -> None:
-        """Tell the member state, which elections ask."""
-        self.member_state.update_ledger_index_and_term(self.ledger_end_index, self.ledger_end_term)
+    def _set_end(self, index: int, term: int) -> None:
+        """The last entry is this one; elections ask the member state."""
+        self.ledger_end_index, self.ledger_end_term = index, term
+        self.member_state.update_ledger_index_and_term(index, term)
 
     def revise_ledger_begin_index(self) -> None:
         """The first data file has changed: units of entries that are gone may go, too. Raises StoreError."""
@@ -201,10 +201,9 @@ class DLedgerMmapFileStore:
         pos = self.data_file_list.write(data)
         assert (pos, self.index.end) == (entry.pos, entry.index), "room was made there, and every entry has a unit"
         self.index.put(encode_index(pos=pos, size=entry.size, magic=entry.magic, index=entry.index, term=entry.term))
-        self.ledger_end_index, self.ledger_end_term = entry.index, entry.term
+        self._set_end(entry.index, entry.term)
         if self.ledger_begin_index == -1:
             self.ledger_begin_index = entry.index
-        self._update_ledger_end_index_and_term()
         self.on_appended()
 
     def append_as_follower(self, entry: DLedgerEntry, leader_term: int, leader_id: str) -> DLedgerEntry:
@@ -255,17 +254,17 @@ class DLedgerMmapFileStore:
             if plan is not Cut.BEHIND:
                 self._make_room(entry)
                 self._store(entry, data)
-            self.ledger_end_index, self.ledger_end_term = entry.index, entry.term
             self.revise_ledger_begin_index()
         except (StoreWriteError, StoreReadError, CorruptLogError) as error:
             raise self._disk_error(error) from error
-        self._update_ledger_end_index_and_term()
         return entry.index
 
     def _cut(self, index: int, offset: int) -> None:
         """``index`` is the next, to go to ``offset``. The units go last: without its unit an entry was never stored."""
+        last = (index - 1, self.index.term(index - 1)) if index > self.ledger_begin_index >= 0 else (-1, -1)
         self.data_file_list.truncate_offset(offset)
         self.index.truncate(index)
+        self._set_end(*last)  # the leader's entry may find no room
         self.on_cut(offset)
 
     def _begin_anew(self, entry: DLedgerEntry) -> None:
@@ -274,9 +273,8 @@ class DLedgerMmapFileStore:
         state.vote_floor = max(state.vote_floor, (self.ledger_end_term, self.ledger_end_index))
         self._checkpoint.forget_log(state.vote_floor, index_proves=self._config.acks_flushed)
         self.beginning.drop()
-        self.ledger_begin_index = self.ledger_end_index = self.ledger_end_term = -1
-        self.committed_index = self.committed_pos = self.flushed_index = -1
-        self._update_ledger_end_index_and_term()
+        self._set_end(-1, -1)
+        self.ledger_begin_index = self.committed_index = self.committed_pos = self.flushed_index = -1
         self.data_file_list.rebuild_with_pos(entry.pos)
         self.index.rebuild(entry.index)
         self.flushed_index = entry.index - 1

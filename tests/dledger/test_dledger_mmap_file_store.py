@@ -312,6 +312,23 @@ class TestTruncate:
         assert all_of(store) == [*kept, entry, following]
         assert store.ledger_end_term == 2
 
+    def test_to_an_entry_for_which_there_is_no_room(self, sim: SimDisk, mount: SimMount) -> None:
+        """What is cut is gone: a member that still counted it would answer for it, and could not go on as leader."""
+        kept, *others = made([bytes(352), b"old", b"older"])
+        store = replica(mount, [kept, *others])
+        store.update_committed_index(1, 0)
+        follow(store, 2)
+        new = DLedgerEntry(bytes(100), index=1, term=2, pos=DATA_SIZE, size=148)
+        sim.faults.full = True
+        with pytest.raises(DLedgerException, match="create failed"):
+            cut_to(store, new)
+        assert (store.ledger_end_index, store.ledger_end_term, store.member_state.ledger_end_index) == (0, 1, 0)
+        assert all_of(store) == [kept]
+        sim.faults.full = False
+        store.room.look()
+        assert cut_to(store, new) == 1
+        assert all_of(store) == [kept, new]
+
     @pytest.mark.parametrize(("committed", "pos"), [(-1, 910), (2, 910), (2, 1024)])
     def test_what_the_leader_could_not_compare_goes(self, mount: SimMount, committed: int, pos: int) -> None:
         """Its log begins there, and what lies before that here may be of a leader that nobody followed."""
