@@ -40,7 +40,7 @@ class CleanSpaceService:
         self.store_base_ratio = _UNKNOWN
         """Of the member's directory; -1 if unknown."""
         self.data_ratio = _UNKNOWN
-        """Of the emptiest data directory."""
+        """Of the emptiest data directory in which files are made."""
         self._lines: Final = LogLimit(burst=3)
 
     async def run(self) -> None:
@@ -93,8 +93,12 @@ class CleanSpaceService:
         store.room.set_disk_full(is_full)
 
     def calc_data_store_path_physic_ratio(self) -> float:
-        """How full the emptiest data directory is; notes those in which no new file should be made."""
-        ratios = {path: self._used_ratio(path) for path in self._config.data_store_paths}
+        """How full the emptiest data directory is; notes those in which no new file should be made.
+
+        A read-only one may be empty: no file is made there. DLedger counts it, and neither cleans nor stops in time.
+        """
+        read_only = self._config.read_only_paths
+        ratios = {path: self._used_ratio(path) for path in self._config.data_store_paths if path not in read_only}
         limit = self._config.force_clean_ratio
         self._store.full_store_paths = frozenset(path for path, ratio in ratios.items() if ratio > limit)
         return min(ratios.values())

@@ -1,6 +1,7 @@
 """DLedgerConfig: what of a member's configuration its store has to know."""
 
 from dataclasses import dataclass
+from os.path import normpath
 from typing import Final
 
 MULTI_PATH_SPLITTER: Final = ","
@@ -65,4 +66,6 @@ class DLedgerConfig:
 
 
 def _split(paths: str) -> list[str]:
-    return [path.strip() for path in paths.split(MULTI_PATH_SPLITTER) if path.strip()]
+    """Each directory once, however it is written."""
+    named = [path.strip() for path in paths.split(MULTI_PATH_SPLITTER)]
+    return list(dict.fromkeys(normpath(path) for path in named if path))

@@ -64,6 +64,22 @@ def test_every_key_has_an_effect_and_a_row() -> None:
     assert "no TLS" in section
 
 
+@pytest.mark.parametrize(
+    ("data", "read_only"), [("/a", "/a"), ("/a,/b", "/b/, /a"), ("/a/", "/c,/a"), ("", "/s/dledger-n0/data/")]
+)
+def test_a_directory_is_left_in_which_files_are_made(data: str, read_only: str) -> None:
+    settings = load_dledger_settings({"dataStorePath": data, "readOnlyDataStoreDirs": read_only})
+    with pytest.raises(ConfigError, match="readOnlyDataStoreDirs names all directories of dataStorePath"):
+        server_options(settings, "g", "n0", peers=PEERS, store_base_dir="/s")
+
+
+def test_a_directory_is_one_however_it_is_written() -> None:
+    """Its files would be there twice."""
+    settings = load_dledger_settings({"dataStorePath": "/a/, /b,/a", "readOnlyDataStoreDirs": "/b//"})
+    store = server_options(settings, "g", "n0", peers=PEERS, store_base_dir="/s").store
+    assert (store.data_store_paths, store.read_only_paths) == (["/a", "/b"], ["/b"])
+
+
 def test_what_is_set_arrives_where_it_is_used() -> None:
     settings = load_dledger_settings(
         {

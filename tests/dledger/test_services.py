@@ -294,6 +294,18 @@ class TestCleanSpaceService:
         put(member.store, *[bytes(400)] * 4)
         assert [file.path[:3] for file in member.store.data_file_list.mapped_files] == ["/d2", "/d3", "/d2", "/d3"]
 
+    async def test_a_directory_in_which_no_file_is_made_counts_for_nothing(self, sim: SimDisk) -> None:
+        """A retired disk has room: because of it expired files would stay until nothing can be stored."""
+        sim.latency_s = (0, 0)
+        member = Member(sim, data_store_path="/d1,/d2", read_only_data_store_dirs="/d2")
+        for path in ("/d1", "/d2"):
+            sim.directories[path] = None
+        member.disk.used = {"/d1": 96, "/d2": 10}
+        await member.service.clean()
+        assert member.service.data_ratio == 0.96
+        assert member.store.room.is_disk_full
+        assert member.store.full_store_paths == {"/d1"}
+
     async def test_it_looks_ten_times_a_second(
         self, member: Member, nursery: trio.Nursery, autojump_clock: MockClock
     ) -> None:

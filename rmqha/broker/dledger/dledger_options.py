@@ -15,18 +15,29 @@ from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.entry_dispatcher import PushOptions
 from rmqha.dledger.leadership_transfer import TransferOptions
 from rmqha.dledger.server_options import ServerOptions
+from rmqha.errors import ConfigError
 
 
 def server_options(
     settings: DLedgerSettings, group: str, self_id: str, *, peers: dict[str, str], store_base_dir: str
 ) -> ServerOptions:
-    """Of a member; ``peers`` has ``host:port`` of each by its id."""
+    """Of a member; ``peers`` has ``host:port`` of each by its id.
+
+    Raises:
+        ConfigError: there is no directory in which data files are made.
+    """
     acks_flushed = settings.dledger_ack is DLedgerAck.FLUSHED
     base = str(Path(store_base_dir).expanduser())
+    store = same_settings(DLedgerConfig, settings, store_base_dir=base, self_id=self_id, acks_flushed=acks_flushed)
+    if not set(store.data_store_paths) - set(store.read_only_paths):
+        raise ConfigError(
+            f"readOnlyDataStoreDirs names all directories of dataStorePath ({', '.join(store.data_store_paths)}): no "
+            "new data files are made there, name another one for them"
+        )
     return ServerOptions(
         group=group,
         peers={peer: split_address(address) for peer, address in peers.items()},
-        store=same_settings(DLedgerConfig, settings, store_base_dir=base, self_id=self_id, acks_flushed=acks_flushed),
+        store=store,
         elector=same_settings(ElectorOptions, settings),
         transfer=same_settings(TransferOptions, settings),
         pusher=same_settings(
