@@ -22,12 +22,14 @@ from typing import Any, Final, TypeVar
 
 from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.codec.dledger_json import Int32, fields_of, members_of, parse_object, plain, read_object, write_object
+from rmqha.errors import RemoteProtocolError
 from rmqha.memory import BytesLike
 
 Message = TypeVar("Message")
 
 _SHORT_BYTES: Final = 1024
 _REMEMBERED_MAX: Final = 256
+_METADATA_SIZE_MAX: Final = 64 * 1024
 
 HANDLED: Final = 200
 """The code in the header of every answer that has a body."""
@@ -183,6 +185,17 @@ def _decode(kind: type[Message], body: BytesLike) -> tuple[Base, Message]:
 @lru_cache(maxsize=_REMEMBERED_MAX)
 def _remembered(kind: type[Any], body: bytes) -> tuple[Base, Any]:
     return _decode(kind, body)
+
+
+def decode_metadata(body: BytesLike) -> MetadataResponse:
+    """What a member says of itself; its texts go into lines of the log, and to those who ask for the status.
+
+    Raises:
+        RemoteProtocolError: it says nothing of the kind, or more than any member.
+    """
+    if len(body) > _METADATA_SIZE_MAX:
+        raise RemoteProtocolError(f"metadata of {len(body)} bytes: more than any member's")
+    return decode(MetadataResponse, body)[1]
 
 
 def encode(message: Any, base: Base) -> bytes:

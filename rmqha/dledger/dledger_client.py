@@ -26,6 +26,7 @@ from rmqha.codec.dledger_wire import (
     MetadataRequest,
     MetadataResponse,
     decode,
+    decode_metadata,
     encode,
 )
 from rmqha.codec.remoting import RemotingCommand
@@ -247,6 +248,8 @@ class DLedgerClient:
             raise MQBrokerError(response.code, response.remark or "what listens there is no member of a DLedger group")
         if kind is AppendEntryResponse:
             return cast("Answer", decode_append_answer(response.body))
+        if kind is MetadataResponse:
+            return cast("Answer", decode_metadata(response.body))
         return decode(kind, response.body)[1]
 
 

@@ -28,6 +28,7 @@ from rmqha.codec.dledger_wire import (
     MetadataRequest,
     MetadataResponse,
     decode,
+    decode_metadata,
     encode,
     refuse,
 )
@@ -215,8 +216,7 @@ class DLedgerRpcService:
     ) -> None:
         """Hand a request to its handler. Raises RemoteProtocolError: it is none."""
         base, request = decoder(command.body)
-        if base.term > max(_TERM_MAX, self._handler.member_state.curr_term + _TERM_STEP_MAX):
-            raise RemoteProtocolError(f"no group has come to a term of {base.term}")
+        self._check_term(base)
         command.body = b""  # it need not be kept until the answer is there
         question = Question(connection, command, base, kind, self.answers)
         if base.remote_id != self._self_id:
@@ -225,6 +225,11 @@ class DLedgerRpcService:
             question.refuse(DLedgerResponseCode.UNKNOWN_GROUP, leader_id=self._handler.leader_id)
         else:
             handle(request, question)
+
+    def _check_term(self, base: Base) -> None:
+        """Of a request or an answer: members take it over. Raises RemoteProtocolError: somebody has made it up."""
+        if base.term > max(_TERM_MAX, self._handler.member_state.curr_term + _TERM_STEP_MAX):
+            raise RemoteProtocolError(f"no group has come to a term of {base.term}")
 
     def _base(self, peer: str) -> Base:
         return Base(self._group, peer, self._self_id)
@@ -240,6 +245,7 @@ class DLedgerRpcService:
                 on_answer(None)
                 return
             base, answer = decode(kind, body)
+            self._check_term(base)
             self._note_stranger(outgoing.peer, base.code, answer)
             on_answer(answer)
 
@@ -269,7 +275,7 @@ class DLedgerRpcService:
         """Ask ``peer`` how it is; ``on_answer`` gets None if there is no answer."""
 
         def on_body(body: bytes | None) -> None:
-            on_answer(None if body is None else decode(MetadataResponse, body)[1])
+            on_answer(None if body is None else decode_metadata(body))
 
         self.connections[peer].ask(DLedgerRequestCode.METADATA, encode(MetadataRequest(), self._base(peer)), on_body)
 

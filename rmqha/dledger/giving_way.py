@@ -17,6 +17,7 @@ from rmqha.log_limit import LogLimit
 
 logger = structlog.get_logger()
 
+_REASON_SIZE_MAX: Final = 300
 _Code = DLedgerResponseCode
 AskMetadata = Callable[[str, Callable[[MetadataResponse | None], None]], None]
 """Asks a member how it is; None: it does not answer."""
@@ -157,4 +158,4 @@ def _why_not(response: MetadataResponse | None) -> str:
     if response.code != _Code.SUCCESS:
         return f"it answers code {response.code}"
     status = response.rmqha_status  # one of Java's tells nothing: then it may have room
-    return "" if status is None or status.write_error is None else status.write_error
+    return "" if status is None or status.write_error is None else status.write_error[:_REASON_SIZE_MAX]

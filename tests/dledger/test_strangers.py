@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -13,6 +14,7 @@ from trio.testing import MockClock
 from rmqha.codec.dledger_wire import Base, encode
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.dledger_rpc_service import DLedgerProtocolHandler, DLedgerRpcService
+from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.peer_connection import PeerConnection
 from rmqha.dledger.server_options import ServerOptions
 from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing
@@ -67,7 +69,8 @@ async def test_a_peer_that_knows_us_and_then_does_not_cannot_fill_the_log(autoju
     """It is said once, and again when it has answered well meanwhile."""
     codes = [DLedgerResponseCode.UNKNOWN_MEMBER, DLedgerResponseCode.SUCCESS] * 500
     connection = AnsweringPeer([encode(HeartBeatResponse(code), Base(code=code)) for code in codes])
-    service = DLedgerRpcService(group="g", self_id="n0", handler=cast("DLedgerProtocolHandler", None))
+    handler = cast("DLedgerProtocolHandler", SimpleNamespace(member_state=MemberState("n0")))
+    service = DLedgerRpcService(group="g", self_id="n0", handler=handler)
     service.connections["n1"] = cast("PeerConnection", connection)
     structlog.configure(wrapper_class=structlog.BoundLogger)
     with capture_logs() as logs:
