@@ -9,6 +9,7 @@ ScheduleMessageService.java.
 """
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from rmqha.codec.properties import decode_utf8, find_property
@@ -51,8 +52,15 @@ def real_topic(properties_raw: bytes) -> str:
     return decode_utf8(find_property(properties_raw, b"REAL_TOPIC") or b"")
 
 
-def message_timeup(message: StoredMessage, store_host_raw: bytes) -> PreparedRecord:
+def message_timeup(
+    message: StoredMessage,
+    store_host_raw: bytes,
+    *,
+    queue_for: Callable[[str, int], int] = lambda _topic, queue_id: queue_id,
+) -> PreparedRecord:
     """The record that a waiting message becomes, stored by the broker at ``store_host_raw``.
+
+    ``queue_for(topic, queue_id)`` is the queue of the topic that it goes to in place of its own.
 
     Raises:
         LocalProtocolError: it does not say where it goes, or nothing may be delivered there.
@@ -64,7 +72,7 @@ def message_timeup(message: StoredMessage, store_host_raw: bytes) -> PreparedRec
     return prepare(
         topic,
         message.body,
-        queue_id=int(queue_id[1]),
+        queue_id=queue_for(topic, int(queue_id[1])),
         born_timestamp_ms=message.born_timestamp_ms,
         born_host_raw=message.born_host_raw,
         store_host_raw=store_host_raw,
