@@ -139,10 +139,13 @@ async def test_a_group_may_have_its_members_not_told(
 async def test_who_sends_no_heartbeats_is_no_member_and_its_connection_ends(
     machine: Machine, broker: BrokerController, autojump_clock: MockClock
 ) -> None:
-    """Also if its pulls go on; who was never in a group may be silent."""
+    """Also if its pulls go on; who was never in a group, or has left it, may be silent."""
     async with member_of(machine, "a") as a, member_of(machine, "b") as b, member_of(machine, "c") as other:
         await b.heartbeat("g")
         await a.heartbeat("g", producers=("p",))
+        await other.heartbeat("h")
+        fields = {"clientID": "c", "consumerGroup": "h"}
+        await other.ask(RemotingCommand(RequestCode.UNREGISTER_CLIENT, ext_fields=fields))
         for _ in range(10):
             await trio.sleep(15)
             await b.heartbeat("g")
@@ -386,7 +389,6 @@ async def test_a_group_may_be_sent_to_other_brokers(machine: Machine, autojump_c
 async def test_where_slaves_are_not_read_from_no_group_is_sent_to_one(
     machine: Machine, autojump_clock: MockClock
 ) -> None:
-    """Whether a pull finds something or not: a slave would not serve them."""
     async with machine.broker(accessMessageInMemoryMaxRatio="0"), member_of(machine, "a") as a:
         await update_group(a, {"groupName": "g", "brokerId": 3, "whichBrokerWhenConsumeSlowly": 4})
         await a.ask(send_request(b"x", queue_id=1))

@@ -45,11 +45,14 @@ class NameServer:
     brokers: dict[int, str] = field(default_factory=dict)
     topics: dict[str, Any] = field(default_factory=dict)
     registered: int = 0
+    peers: list[str] = field(default_factory=list)
+    """The broker's end of the connection of each registration."""
     _connections: dict[Connection, str] = field(default_factory=dict)
 
     def _register(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         fields, address = request.ext_fields, request.ext_fields["brokerAddr"]
         self.registered += 1
+        self.peers.append(connection.peer)
         self._forget(address)
         self.brokers[int(fields["brokerId"])] = address
         self._connections[connection] = address
@@ -161,12 +164,15 @@ def config_of(**keys: str) -> BrokerConfig:
     return load_config(None, COMMON | members | {"namesrvAddr": NAMESRV} | keys)
 
 
-def name_servers(net: SimNet, *, broker_id: int = 0, **keys: str) -> NameServers:
+def name_servers(
+    net: SimNet, *, broker_id: int = 0, identity: Callable[[], Identity] | None = None, **keys: str
+) -> NameServers:
+    usual = Identity("g", broker_id, "10.0.0.1:10911", "10.0.0.1:10912")
     return NameServers(
         config_of(**keys),
         TopicConfigManager(topic_rules(), now_ms=lambda: 0),
         network=net.host("10.0.0.1").mount(),
-        identity=lambda: Identity("g", broker_id, "10.0.0.1:10911", "10.0.0.1:10912"),
+        identity=identity or (lambda: usual),
     )
 
 
@@ -194,12 +200,7 @@ async def test_a_name_server_that_comes_later_or_again_is_told(net: SimNet, auto
 async def test_a_new_master_is_told_at_once(net: SimNet, autojump_clock: MockClock) -> None:
     """Clients had the former one, or none, for up to half a second more."""
     names, broker_id = NameServer(net), [1]
-    ours = NameServers(
-        config_of(),
-        TopicConfigManager(topic_rules(), now_ms=lambda: 0),
-        network=net.host("10.0.0.1").mount(),
-        identity=lambda: Identity("g", broker_id[0], "10.0.0.1:10911", "10.0.0.1:10912"),
-    )
+    ours = name_servers(net, identity=lambda: Identity("g", broker_id[0], "10.0.0.1:10911", "10.0.0.1:10912"))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(names.run)
         nursery.start_soon(ours.run)
@@ -212,6 +213,21 @@ async def test_a_new_master_is_told_at_once(net: SimNet, autojump_clock: MockClo
         broker_id[0] = 1
         await trio.sleep(1)
         assert names.brokers == {1: "10.0.0.1:10911"}, "nobody has told it"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_that_takes_another_name_connects_anew(net: SimNet, autojump_clock: MockClock) -> None:
+    """RocketMQ's name server forgets the former name with its connection alone."""
+    names, name, address = NameServer(net), ["g"], "10.0.0.1:10911"
+    ours = name_servers(net, identity=lambda: Identity(name[0], 1, address, "10.0.0.1:10912"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(names.run)
+        nursery.start_soon(ours.run)
+        await trio.sleep(60)
+        assert len(set(names.peers)) == 1 < names.registered
+        name[0] = "another"
+        await trio.sleep(60)
+        assert (len(set(names.peers)), names.brokers) == (2, {1: address})
         nursery.cancel_scope.cancel()
 
 

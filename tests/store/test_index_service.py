@@ -284,3 +284,18 @@ async def test_a_write_that_failed_cuts_no_chain(autojump_clock: MockClock) -> N
             assert await offsets_of(store, "k") == [first]
         await indexed(store)
         assert await offsets_of(store, "k") == [first, second]
+
+
+async def test_the_checkpoint_vouches_for_no_file_without_its_slots(autojump_clock: MockClock) -> None:
+    """A RocketMQ broker that goes on after a crash believes it, and would find nothing in such a file."""
+    clock = Clock()
+    async with running(SimDisk().mount(), now_ms=clock, max_index_num=11) as store:
+        for number in range(25):
+            clock.now_ms += 1000
+            await put(store, keyed(number))
+        await indexed(store)
+        await trio.sleep(60)
+        ends_ms = [header.end_timestamp_ms for header in headers_of(store)]
+        assert [file.is_sealed for file in store.index.files] == [True, True, False]
+        assert ends_ms[1] < ends_ms[2]
+        assert store.index.durable_timestamp_ms == ends_ms[1]

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from rmqha.broker.acl.asker import Asker
 from rmqha.broker.acl.client_ids import ClientIds
+from rmqha.broker.acl.needed_permissions import to_send
 from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.heartbeat import ConsumerData, HeartbeatData, SubscriptionData, encode_heartbeat
@@ -31,13 +32,16 @@ ACCOUNTS = "accounts:\n" + "".join(
         account("outsider", "defaultTopicPerm: PUB|SUB", "defaultGroupPerm: SUB", "topicPerms: [t=SUB]"),
         account("consumer", "topicPerms: [t=SUB]", "groupPerms: [consumers=SUB]"),
         account("consumer2", "topicPerms: [t=SUB]", "groupPerms: [consumers=SUB]"),
+        account("trusted", "whiteRemoteAddress: 10.9.9.*"),
         account("silenced", f"topicPerms: [{REPLIES}=DENY]"),
     ]
 )
-SENDER, SENDER2, OUTSIDER, CONSUMER, CONSUMER2, SILENCED = (
+SENDER, SENDER2, OUTSIDER, CONSUMER, CONSUMER2, TRUSTED, SILENCED = (
     SessionCredentials(name, "12345678")
-    for name in ("senders", "senders2", "outsider", "consumer", "consumer2", "silenced")
+    for name in ("senders", "senders2", "outsider", "consumer", "consumer2", "trusted", "silenced")
 )
+HOSTS = "10.9.9.1", "10.9.8.1"
+"""From which of them the account ``trusted`` may all."""
 TIMES = {"transactionCheckInterval": "4000", "transactionTimeOut": "3000"}
 
 
@@ -275,3 +279,24 @@ async def test_a_message_that_comes_in_between_is_not_for_an_account_that_is_gon
                 pass
             assert await code_of(sender, send_request(b"x"), SENDER) == ResponseCode.SUCCESS
         assert is_refused(answers[0])
+
+
+async def test_an_account_that_may_all_from_where_it_asks_may_it_later_as_well(
+    one: Machine, autojump_clock: MockClock
+) -> None:
+    """It has no permissions, and needs none there."""
+    async with one.broker() as broker, one.client() as client, one.client() as sender:
+        assert await code_of(sender, send_request(b"x", queue_id=1), TRUSTED) == ResponseCode.SUCCESS
+        answers: list[RemotingCommand] = []
+
+        async def pull() -> None:
+            request = pull_request(0, suspend_ms=50_000)
+            TRUSTED.sign(request)
+            answers.append(await ask(client, request))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pull)
+            await trio.sleep(1)
+            assert await code_of(sender, send_request(b"x"), TRUSTED) == ResponseCode.SUCCESS
+        assert answers[0].code == ResponseCode.SUCCESS
+        assert [bool(broker.access.why_not(Asker("trusted", host), to_send("t"))) for host in HOSTS] == [False, True]
