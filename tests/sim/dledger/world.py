@@ -32,6 +32,9 @@ from tests.sim.world import Outcome
 LIVENESS_S: Final = 40.0
 """After healing a new entry is committed, and all logs are equal, within so many virtual seconds."""
 _LOOK_S: Final = 0.25
+_ELECTED_S: Final = 5.0
+"""After the last fault somebody leads within this time and some heartbeats; most often at once, mostly within 2 s."""
+_ELECTED_BEATS: Final = 4
 _LEFT_ALONE_S: Final = 8.0
 """What was late, and what was asked again for it, is over so long after all is in order."""
 _PEACE_BEATS: Final = 5
@@ -194,6 +197,17 @@ class World:
             if machine.is_broken:
                 machine.kill()
             machine.boot()
+        self.nursery.start_soon(self._await_leader)
+
+    async def _await_leader(self) -> None:
+        """S11: somebody leads soon after the last fault is over."""
+        hung_until = max(machine.disk.faults.hung_until for machine in self.machines.values())
+        limit = max(hung_until, trio.current_time()) + _ELECTED_S + _ELECTED_BEATS * self.swarm.heart_beat_s
+        while not any(machine.leads for machine in self.machines.values()):
+            if trio.current_time() > limit:
+                self.checker.violation("S11", f"nobody leads: {self._standing()}")
+                return
+            await trio.sleep(_LOOK_S)
 
     async def _liveness(self) -> None:
         """A new entry is committed, and all logs are equal, within limits."""
