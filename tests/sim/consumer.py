@@ -42,7 +42,7 @@ class _Commit:
     offset: int
     kept: int
     """The next start of sends leaves so much of it: a master takes back what lies beyond the end of its queue (#4771),
-    and a slave takes its master's word for it.
+    and a slave takes its master's word for what lies beyond the end of its own.
 
     A consumer may be there: it saw messages of a former master that nobody acknowledged, and that are gone with it.
     """
@@ -159,11 +159,14 @@ class Consumer:
         request = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=encode_header(header))
         self._most_committed[key] = max(self._most_committed[key], offset)
         store = client.process.broker.store
-        end = store.next_queue_offset(*key) if client.process.is_master else store.get_max_offset_in_queue(*key)
+        if client.process.is_master:
+            kept = min(offset, store.next_queue_offset(*key))
+        else:
+            kept = offset if offset <= store.get_max_offset_in_queue(*key) else 0
 
         def witness(answer: RemotingCommand) -> None:
             if answer.code == ResponseCode.SUCCESS:
-                self._committed[key] = _Commit(client.process, offset, kept=min(offset, end))
+                self._committed[key] = _Commit(client.process, offset, kept=kept)
 
         await self._invoke(client, request, witness)
         if self._random.random() < 0.3:
