@@ -23,6 +23,8 @@ from rmqha.waiting import DeadlineService
 HELD_MAX: Final = 65_536
 """Places, of some 2 KiB each: a pull takes one, or more if it is for many tags."""
 _TAGS_A_PLACE: Final = 25
+ENDS_MIN: Final = 4096
+"""The ends of so many queues are kept, whether anybody waits there or not."""
 SUSPEND_S_MAX: Final = 60.0
 """RocketMQ's clients ask for 15 to 20 s. A client that left is forgotten when its time is over."""
 
@@ -50,6 +52,7 @@ class PullRequestHoldService:
 
     def __init__(self) -> None:
         self._ends: dict[tuple[str, int], Watermark] = {}
+        self._forget_at = ENDS_MIN
         self._deadlines = Deadlines()
         self._timer = DeadlineService(self._deadlines)
         self._later: deque[tuple[_Hold, bool]] = deque()
@@ -92,6 +95,7 @@ class PullRequestHoldService:
             return
         end = self._ends.get((topic, queue_id))
         if end is None:
+            self._forget_idle()
             end = self._ends[topic, queue_id] = Watermark(queue_end)
         self._advance(end, queue_end)
 
@@ -106,6 +110,12 @@ class PullRequestHoldService:
         self._take_places(hold, hold.places)
         expiry = self._deadlines.add(min(deadline, self._ends_at), on_deadline)
         arrival = end.add(max(offset, end.value) + 1, inf, on_arrival)
+
+    def _forget_idle(self) -> None:
+        """Topics come and go: beyond some thousand queues, those are kept that somebody waits at."""
+        if len(self._ends) >= self._forget_at:
+            self._ends = {queue: end for queue, end in self._ends.items() if end.waiting}
+            self._forget_at = max(ENDS_MIN, 2 * len(self._ends))
 
     def _take_places(self, hold: _Hold, places: int) -> None:
         self.held += places

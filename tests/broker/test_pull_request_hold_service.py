@@ -57,6 +57,28 @@ async def test_what_finds_nothing_before_the_end_of_its_queue_waits_for_the_next
     assert (outcome, holds.held) == ([True], 1)
 
 
+async def test_queues_that_come_and_go_leave_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(pull_request_hold_service, "ENDS_MIN", 8)
+    holds = PullRequestHoldService()
+    came: list[int] = []
+
+    def hold(queue_id: int) -> None:
+        retry = lambda arrived: came.append(queue_id)  # noqa: E731
+        holds.suspend_pull_request("t", queue_id, offset=1, queue_end=1, deadline=15.0, retry=retry)
+
+    for queue_id in range(4):
+        hold(queue_id)
+    for queue_id in range(4, 40):
+        hold(queue_id)
+        holds.notify_message_arriving("t", queue_id, 2)
+    assert len(holds._ends) <= 16
+    for queue_id in range(4):
+        holds.notify_message_arriving("t", queue_id, 2)
+    assert sorted(came) == list(range(40))
+
+
 async def test_a_queue_that_begins_anew_has_its_pulls_go_on(autojump_clock: MockClock) -> None:
     holds = PullRequestHoldService()
     outcome: list[bool] = []
