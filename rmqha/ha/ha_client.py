@@ -270,7 +270,7 @@ class HAClient:
     @property
     def is_apart(self) -> bool:
         """Whether the master's log is known not to go on with this one: nothing of the master's belongs to it."""
-        return self._state in _UNFIT_STATES | _FINAL_STATES
+        return self._state_now(self._connection) in _UNFIT_STATES | _FINAL_STATES
 
     def is_far_behind(self) -> bool:
         """Whether the local log lacks a lot of what the master has, and is getting it."""
