@@ -25,9 +25,11 @@ async def wait_reached(watermark: Watermark, offset: int, *, deadline: float = i
         finished.set()
 
     waiter = watermark.add(offset, inf, complete)
-    with trio.move_on_at(deadline):
-        await finished.wait()
-    waiter.cancel()
+    try:
+        with trio.move_on_at(deadline):
+            await finished.wait()
+    finally:
+        waiter.cancel()
     return bool(outcome) and outcome[0]
 
 

@@ -27,6 +27,13 @@ async def test_wait_reached_gives_up_at_its_deadline(autojump_clock: MockClock) 
     assert (trio.current_time(), mark.waiting) == (5.0, 0)
 
 
+async def test_nothing_is_left_of_a_wait_that_is_cancelled(autojump_clock: MockClock) -> None:
+    mark = Watermark()
+    with trio.move_on_after(1):
+        await wait_reached(mark, 10)
+    assert mark.waiting == 0
+
+
 async def test_each_waiter_expires_at_his_own_deadline(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     mark = Watermark()
     nursery.start_soon(DeadlineService(mark.deadlines).run)

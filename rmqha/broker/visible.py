@@ -19,6 +19,8 @@ async def wait_visible(store: DefaultMessageStore) -> None:
     store.request_flush()
     is_seen = trio.Event()
     waiter = store.reput.dispatched.add(end, inf, lambda _reached, _value: is_seen.set())
-    with trio.move_on_after(_PATIENCE_S):
-        await is_seen.wait()
-    waiter.cancel()
+    try:
+        with trio.move_on_after(_PATIENCE_S):
+            await is_seen.wait()
+    finally:
+        waiter.cancel()

@@ -1,0 +1,33 @@
+"""Tools are answered when what was put before can be seen, or soon; what waits for that leaves nothing behind."""
+
+from typing import cast
+
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.visible import wait_visible
+from rmqha.replication.watermark import Watermark
+from rmqha.store.message_store import DefaultMessageStore
+
+
+class StandingStore:
+    """Its dispatch stands still."""
+
+    max_offset = 100
+    reput_from_offset = 50
+
+    def __init__(self) -> None:
+        self.reput = self
+        self.dispatched = Watermark(50)
+
+    def request_flush(self) -> None:
+        """Nothing comes of it."""
+
+
+async def test_nothing_is_left_of_who_was_answered_or_has_gone(autojump_clock: MockClock) -> None:
+    store = StandingStore()
+    await wait_visible(cast("DefaultMessageStore", store))
+    assert trio.current_time() == 0.5
+    with trio.move_on_after(0.1):
+        await wait_visible(cast("DefaultMessageStore", store))
+    assert store.dispatched.waiting == 0
