@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
+from rmqha.codec.record.layout import is_legal_topic
 from rmqha.codec.record.scan import Stop
 from rmqha.errors import CorruptLogError
 from rmqha.spark import entries, fields, gather, schema
@@ -174,7 +175,9 @@ class _SplitDecoder:
     def _select(self, rows: Rows) -> Rows:
         wanted = select_rows(rows.fields, rows.topics, self._options)
         if self._options.topics is not None and len(self._report.topics_met) < TOPICS_MET_MAX:
-            self._report.topics_met.update(topic.decode() for topic in rows.topics.dictionary.to_pylist())
+            self._report.topics_met.update(
+                topic.decode() for topic in rows.topics.dictionary.to_pylist() if is_legal_topic(topic)
+            )
         if self._deleted and not rows.are_bare:
             shown = shown_rows(rows.fields, rows.topics, self._deleted)
             self._report.deleted += int(np.count_nonzero(wanted & ~shown))

@@ -31,7 +31,7 @@ def illegal_topics(topics: pa.DictionaryArray) -> Mask:
 
 def select_rows(fields: Fields, topics: pa.DictionaryArray, options: ReadOptions) -> Mask:
     """Rows that pass the filters on topic and queue."""
-    wanted = [is_wanted_topic(topic.decode(), options) for topic in topics.dictionary.to_pylist()]
+    wanted = [is_wanted_topic(topic.decode(errors="replace"), options) for topic in topics.dictionary.to_pylist()]
     rows = _by_value(topics, wanted)
     if options.queues is not None:
         rows &= np.isin(fields.column("queue_id"), options.queues)

@@ -88,6 +88,19 @@ def test_damage_is_found_once_whatever_the_splits(log: LogWriter, split_bytes: i
     assert report.records == len(good)
 
 
+@pytest.mark.parametrize("topics", [None, frozenset({"t"})])
+def test_a_topic_that_is_no_text_is_damage(tmp_path: Path, topics: frozenset[str] | None) -> None:
+    log = LogWriter(tmp_path)
+    for _ in range(20):
+        log.append(bytes(600), topic=b"t")
+    log.write(log.offsets[7] + 88 + 600 + 1, b"\xff")
+    found, report = split_offsets(tmp_path, 1 << 30, on_corrupt=OnCorrupt.SKIP, topics=topics)
+    assert found == [offset for offset in log.offsets if offset != log.offsets[7]]
+    assert [(damage.start, damage.end) for damage in report.corrupt] == [(log.offsets[7], log.offsets[8])]
+    with pytest.raises(CorruptLogError, match=str(log.offsets[7])):
+        offsets(tmp_path, topics=topics)
+
+
 @pytest.mark.parametrize("split_bytes", [997, 7919, 1 << 30])
 def test_a_blank_in_the_body_of_a_damaged_record_hides_nothing(tmp_path: Path, split_bytes: int) -> None:
     log = LogWriter(tmp_path)
