@@ -62,9 +62,10 @@ class AnswerLog:
         """Note one message on its way."""
         self._sent.append((time.perf_counter(), body))
 
-    def body_of(self, number: int) -> bytes:
-        """What was sent in the message whose answer comes next but ``number``."""
-        return self._sent[number][1]
+    @property
+    def next_body(self) -> bytes:
+        """What was sent in the message whose answer comes next."""
+        return self._sent[0][1]
 
     def sent_again(self) -> None:
         """Note a message that is tried once more."""
@@ -165,22 +166,20 @@ async def send_chunk(producer: Producer, plan: Plan, bodies: Iterable[bytes], lo
     pipeline = producer.pipeline(window=plan.window)
     for body in bodies:
         log.sent(body)
-        log.answered(await _settled(producer, plan, await pipeline.send(_message(plan, body)), log))
+        await _settle(producer, plan, await pipeline.send(_message(plan, body)), log)
         if log.is_over:
             break
-    log.answered(await _settled(producer, plan, await pipeline.finish(), log))
+    await _settle(producer, plan, await pipeline.finish(), log)
 
 
-async def _settled(producer: Producer, plan: Plan, outcomes: list[SendOutcome], log: AnswerLog) -> list[SendOutcome]:
-    """Outcomes of which those that failed, and may succeed later, were tried again, one behind the other."""
-    settled = list[SendOutcome]()
-    for number, outcome in enumerate(outcomes):
+async def _settle(producer: Producer, plan: Plan, outcomes: list[SendOutcome], log: AnswerLog) -> None:
+    """Log each outcome as soon as it is known; what failed, and may succeed later, is tried again before the next."""
+    for outcome in outcomes:
         if isinstance(outcome, RmqhaError) and outcome.retryable and plan.retries and not log.is_over:
             log.sent_again()
-            settled.append(await _again(producer, plan, log.body_of(number)))
+            log.answered([await _again(producer, plan, log.next_body)])
         else:
-            settled.append(outcome)
-    return settled
+            log.answered([outcome])
 
 
 async def _again(producer: Producer, plan: Plan, body: bytes) -> SendOutcome:

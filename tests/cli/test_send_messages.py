@@ -103,6 +103,24 @@ async def test_what_may_pass_is_tried_again_if_it_is_wished_and_answers_stay_in_
     assert report.as_dict(elapsed_s=1.0)["sentAgain"] == 2
 
 
+async def test_when_the_broker_stays_away_one_message_finds_out_and_what_was_answered_counts_at_once() -> None:
+    """Each of the window's messages was tried for its whole time, one behind the other, and nothing counted before."""
+    gone = RemotingConnectError("h:1", "refused")
+    report = SendReport()
+    log = AnswerLog("t", report, None)
+    counted = list[int]()
+
+    class Watching(FakeProducer):
+        async def send(self, message: Message, *, retries: int, timeout_s: float) -> SendResult:
+            counted.append(report.total)
+            return await super().send(message, retries=retries, timeout_s=timeout_s)
+
+    producer = Watching([OK, OK, gone, gone, gone], [OK, gone])
+    await send_chunk(cast("Producer", producer), PLAN._replace(retries=16), [b"x"] * 5, log)
+    assert counted == [2, 3]
+    assert (report.counts, report.sent_again, log.is_over) == ({"SEND_OK": 3, "RemotingConnect": 2}, 2, True)
+
+
 class FullDisk(io.StringIO):
     """Takes some lines into its buffer; there is no room for them."""
 
