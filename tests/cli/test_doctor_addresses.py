@@ -38,18 +38,15 @@ def bad(findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
         (slave(haMasterAddress="localhost:10919"), "haMasterAddress", "this broker's own listenPort - 2"),
         (slave(masterAddress="127.0.0.1:10922"), "masterAddress", "this broker's own haListenPort"),
         (slave(masterAddress="10.0.0.1:10912"), "haMasterAddress", "haMasterAddress and masterAddress both name"),
-        (
-            slave(masterAddress="10.0.0.1:10911", namesrvAddr="10.0.0.1:10911"),
-            "namesrvAddr",
-            "is the masterAddress, too",
-        ),
+        (slave(masterAddress="10.0.0.1:10911", namesrvAddr="10.0.0.1:10911;127.0.0.1:10921"), "", ""),
         (
             master(haPeers="10.0.0.2:10922;127.0.0.1:10911"),
             "haPeers",
             "127.0.0.1:10911 is this broker's own listenPort",
         ),
         (master(brokerIP1="10.0.0.1", haPeers="10.0.0.1:10911"), "haPeers", "this broker's own listenPort"),
-        (master(namesrvAddr="127.0.0.1:10911"), "namesrvAddr", "this broker's own listenPort"),
+        (master(namesrvAddr="127.0.0.1:10911;10.0.0.2:10911"), "", ""),
+        (master(namesrvAddr="127.0.0.1:10912"), "namesrvAddr", "this broker's own haListenPort"),
         (master(namesrvAddr="127.0.0.1:9100", metricsListen="9100"), "namesrvAddr", "this broker's own metricsListen"),
     ],
 )
