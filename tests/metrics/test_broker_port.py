@@ -172,6 +172,21 @@ async def test_an_empty_master_whose_peers_are_away_is_not_ready_and_says_so(aut
         assert await monitoring.readyz() == (200, "ready\n")
 
 
+async def test_a_slave_that_follows_says_nothing_of_another_peer_that_is_away(autojump_clock: MockClock) -> None:
+    """It was heard itself, and counted as the one that was not."""
+    pair = watched_pair()
+    settings = {"haPeers": "10.0.0.2:10912;10.0.0.3:10912", "brokerRole": "ASYNC_MASTER"}
+    async with (
+        pair.master.broker(**settings) as master,
+        scraped(master, pair.net) as monitoring,
+        pair.slave.broker(),
+    ):
+        await trio.sleep(40)
+        assert replication_of(master).ha_service.live_slaves == 1
+        status, text = await monitoring.readyz()
+        assert (status, "what 10.0.0.3:10912 of haPeers may hold is unknown" in text) == (503, True)
+
+
 async def test_a_slaves_lag_grows_until_it_has_caught_up_whether_it_is_connected_or_not(
     autojump_clock: MockClock,
 ) -> None:

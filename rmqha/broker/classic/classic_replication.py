@@ -194,9 +194,12 @@ class ClassicReplication:
         return f"{live} of the {needed} replicas that minInSyncReplicas asks for are there"
 
     def doubt(self) -> str:
-        """As :meth:`Replication.doubt`: this log began empty, and peers are away. Slaves that follow are some."""
+        """As :meth:`Replication.doubt`: this log began empty, and peers are away.
+
+        None is left where as many slaves follow as there are peers: those that are away are among them.
+        """
         unheard = self.catch_up.unheard
-        return why_unheard(unheard) if self.ha_service.live_slaves < len(unheard) else ""
+        return why_unheard(unheard) if self.ha_service.live_slaves < len(self._config.ha_peers) else ""
 
     def kept_from(self) -> int:
         """As :meth:`Replication.kept_from`; the log's end if no slave is connected."""
