@@ -200,7 +200,8 @@ def _in_sync(facts: dict[str, Any]) -> tuple[int, int] | None:
     if "ha" not in facts:
         return None
     current, needed = slaves_in_sync(facts)
-    wanted = max(needed, len(facts["ha"]["connections"]) + len(facts["ha"].get("departed", ())))
+    known = [one for one in facts["ha"]["connections"] if one["state"] != "first-report-awaited"]
+    wanted = max(needed, len(known) + len(facts["ha"].get("departed", ())))
     return (current, wanted) if wanted else None
 
 
