@@ -240,18 +240,18 @@ class QueueRebuildService:
                 continue
             group.queue.correct_min_offset(self._log.min_offset)
             self._queues.put_back(group.queue)
-            self._tell_stopped(key, group.end)
+            self._tell_stopped(key)
             del groups[key]
             if has_files or not lost.is_deleted:
                 for listener in self._queues.on_arrival:
                     listener(*key, group.end)
 
-    def _tell_stopped(self, key: QueueKey, end: int) -> None:
+    def _tell_stopped(self, key: QueueKey) -> None:
         if (stopped := self._stopped.get(key)) is not None:
             self._queues.stopped.note(key, stopped)
         elif key in self._queues.stopped:
             self._queues.stopped.goes_on(key)
-            self._log.learn_queue_offset(*key, end)
+            self._log.learn_queue_offset(*key, self._queues.range_of(*key)[1])  # of a deleted one nothing was built
 
     def _add(self, group: UnitGroup, request: DispatchRequest) -> None:
         """Add the record's unit, if it has a place; a 0th begins the queue anew."""

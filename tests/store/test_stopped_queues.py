@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.codec.consume_queue import UNIT_SIZE
+from rmqha.codec.deleted_topic import DeletedQueue
 from rmqha.codec.record.layout import encode_blank
 from rmqha.store.log import PutRequest
 from rmqha.store.message_store import DefaultMessageStore
@@ -98,6 +99,23 @@ async def test_a_0th_message_begins_it_anew(autojump_clock: MockClock) -> None:
     async with running(SimDisk().mount(), is_slave=True) as store:
         await feed(store, *MISSING, 0, 1)
         assert (store.queues.range_of(*ODD), store.queues.stopped.describe()) == ((0, 2), "")
+
+
+async def test_when_its_topic_is_deleted_no_position_is_given_again(autojump_clock: MockClock) -> None:
+    """The topic made again began at 0: consumers that had committed more saw nothing of it."""
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True) as store:
+        await feed(store, 0, 1, 2, 5)
+    async with running(device.mount()) as store:
+        assert store.next_queue_offset(*ODD) == 6
+        store.queues.hide({ODD: DeletedQueue(6, store.max_offset)})
+        store.queues.drop_hidden([ODD], before=store.max_offset)
+        await trio.sleep(5)
+        assert (store.queues.range_of(*ODD), store.queues.stopped.describe()) == ((6, 6), "")
+        (result,) = await store.put_messages_when_allocated([message()])
+        assert (result.status, result.queue_offset) == (PutMessageStatus.PUT_OK, 6)
+        await dispatched(store)
+        assert (store.queues.range_of(*ODD), store.queues.stopped.describe()) == ((6, 7), "")
 
 
 async def test_so_it_is_when_it_is_built_again(autojump_clock: MockClock) -> None:
