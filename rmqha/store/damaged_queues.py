@@ -84,27 +84,41 @@ class DamagedQueues:
                 self._queues.note_missing(queue.queue.directory, damaged=mapped.path)
 
     def _is_gone(self, queue: ConsumeQueue, index: int) -> bool:
-        """Whether the unit's file was deleted meanwhile, and its message with it, or all messages of its queue were."""
+        """Whether its message was deleted meanwhile, or all messages of its queue were."""
+        deleted = self._queues.deleted.get((queue.topic, queue.queue_id))
+        if deleted is not None and index < deleted.end:
+            return True
         return queue.queue.find(index * UNIT_SIZE) is None or queue.max_physic_offset <= self._log.min_offset
 
     async def _read_log(self, suspects: dict[QueueKey, tuple[ConsumeQueue, int]], end: int) -> dict[QueueKey, int]:
-        """Read the log up to ``end``; returns what follows the last message of each suspect that has any."""
+        """Read the log up to ``end``; returns what follows the last message of each suspect that has any.
+
+        A queue may have stopped once where messages are missing, and gone on: what lies before a 0th message, or is
+        deleted, is none of its any more, and may have gaps.
+        """
         next_offsets: dict[QueueKey, int] = {}
+        gaps: dict[QueueKey, CorruptLogError] = {}
+        has_stopped = self._queues.stopped.copy()  # one may go on behind the end
         self._position = self._log.min_offset
         while self._position < end:
             begun_at = trio.current_time()
             requests, behind = read_on(self._log, self._position, end)
             for request in requests:
                 key = request.topic, request.queue_id
-                stopped = self._queues.stopped.get(key)
+                stopped = has_stopped.get(key)
                 is_passed_over = stopped is not None and stopped.passes_over(request)
-                if key in suspects and enters_queue(request.sys_flag) and not is_passed_over:
-                    _count(request, next_offsets)
+                if key not in suspects or not enters_queue(request.sys_flag) or is_passed_over:
+                    continue
+                if not self._queues.deleted.holds(request):
+                    _count(request, next_offsets, gaps)
             self._position = behind
             await trio.sleep((_SHARE - 1) * (trio.current_time() - begun_at))
             if self._position < self._log.min_offset:  # this part is deleted by now, with messages not counted yet
                 self._position = self._log.min_offset
                 next_offsets.clear()
+                gaps.clear()
+        for gap in gaps.values():
+            raise gap
         return next_offsets
 
 
@@ -121,12 +135,13 @@ def read_on(log: Log, position: int, end: int) -> tuple[list[DispatchRequest], i
     return requests, behind
 
 
-def _count(request: DispatchRequest, next_offsets: dict[QueueKey, int]) -> None:
-    """Raises CorruptLogError: messages of the queue before this one are missing."""
+def _count(request: DispatchRequest, next_offsets: dict[QueueKey, int], gaps: dict[QueueKey, CorruptLogError]) -> None:
+    """Note what follows this message, or that messages of the queue before it are missing; a 0th begins it anew."""
     key, queue_offset = (request.topic, request.queue_id), request.queue_offset
-    if queue_offset not in {0, next_offsets.get(key, queue_offset)}:  # 0: the topic was deleted, and made again
-        raise CorruptLogError(
-            request.commit_log_offset,
-            f"queue {key[0]}/{key[1]} goes on with {next_offsets[key]} by the log, this record is its {queue_offset}",
-        )
+    if queue_offset == 0:
+        gaps.pop(key, None)
+    elif queue_offset != next_offsets.get(key, queue_offset):
+        reason = f"goes on with {next_offsets[key]} by the log, this record is its {queue_offset}"
+        gaps.setdefault(key, CorruptLogError(request.commit_log_offset, f"queue {key[0]}/{key[1]} {reason}"))
+        return
     next_offsets[key] = queue_offset + 1

@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
+from rmqha.codec.deleted_topic import DeletedQueue
 from rmqha.codec.hashing import tags_code
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.message import decode_message
@@ -18,6 +19,7 @@ from rmqha.store.status import GetMessageStatus
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import SEGMENT, commit_log, dispatched, message, put, running
 from tests.store.test_queue_rebuild import healed, offsets, put_everywhere
+from tests.store.test_stopped_queues import feed
 
 SIZE = 105
 """Of each record here."""
@@ -276,3 +278,71 @@ async def test_a_cleaning_does_not_take_the_messages_behind_zeros_for_deleted(au
             store.get_message("TopicTest", 0, 12)
         await settled(store)
         assert offsets(store, 0) == [offset for offset in before[0] if offset >= store.min_offset]
+
+
+@pytest.mark.parametrize("end", ["a 0th message", "a deletion"])
+async def test_what_ended_a_stop_is_no_gap_in_the_log(autojump_clock: MockClock, end: str) -> None:
+    """One such unit ended the dispatch of all topics for good."""
+    device, key, deleted = SimDisk(), ("TopicTest", 0), end == "a deletion"
+    async with running(device.mount(), is_slave=True) as store:
+        await feed(store, *((0, 1, 2, 3, 4, 9) if deleted else (0, 1, 2, 5)))
+        if deleted:
+            store.queues.hide({key: DeletedQueue(10, store.max_offset)})
+            store.queues.drop_hidden([key], before=store.max_offset)
+            await settled(store)
+        first = 10 if deleted else 0
+        await feed(store, first, first + 1, first + 2)
+        assert (store.queues.range_of(*key), store.queues.stopped.describe()) == ((first, first + 3), "")
+        places = offsets(store, 0)
+        queue = store.queues.find(*key)
+        assert queue is not None
+        store.queue_rebuild.suspect(queue, first + 1)
+        await settled(store)
+        await feed(store, first + 3)
+        assert (store.running_flags.final_error, store.queue_rebuild.describe()) == (None, "")
+        assert offsets(store, 0)[:3] == places
+        assert store.queues.range_of(*key) == (first, first + 4)
+
+
+async def test_a_unit_that_is_deleted_while_the_log_is_read_misses_no_message(autojump_clock: MockClock) -> None:
+    """Its queue's files go a while later, when it is saved that its topic is deleted."""
+    key = ("TopicTest", 0)
+    async with running(SimDisk().mount()) as store:
+        await put_everywhere(store, rounds=3)
+        await dispatched(store)
+        queue = store.queues.find(*key)
+        assert queue is not None
+        store.queue_rebuild.suspect(queue, 1)
+        store.queues.hide({key: DeletedQueue(3, store.max_offset)})
+        await settled(store)
+        assert store.running_flags.final_error is None
+        assert store.queues.range_of(*key) == (3, 3)
+
+
+async def test_a_queue_that_has_stopped_goes_on_while_the_log_is_read(autojump_clock: MockClock) -> None:
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        await feed(store, 0, 1, 2, 5)
+        queue, read = store.queues.find("TopicTest", 0), store.commit_log.records
+        assert queue is not None
+
+        def records(start: int, end: int) -> tuple[list[DispatchRequest], int]:
+            store.queues.stopped.pop(("TopicTest", 0), None)  # as a 0th message behind the end has it
+            return read(start, end)
+
+        commit_log(store).records = records  # type: ignore[method-assign]
+        store.queue_rebuild.suspect(queue, 1)
+        await trio.sleep(0.15)
+        assert store.running_flags.final_error is None
+
+
+async def test_a_gap_behind_which_nothing_begins_anew_is_damage(autojump_clock: MockClock) -> None:
+    """Of a queue that began anew, too."""
+    async with running(SimDisk().mount(), is_slave=True, crash=True) as store:
+        await feed(store, 0, 1, 2, 5, 0, 1, 2, 3)
+        queue = store.queues.find("TopicTest", 0)
+        assert queue is not None
+        damage_log(store, 6 * SIZE + 20, (9).to_bytes(8, "big"))
+        store.queue_rebuild.suspect(queue, 1)
+        await settled(store)
+        assert isinstance(store.running_flags.final_error, CorruptLogError)
+        assert not store.queues.lost
