@@ -236,8 +236,10 @@ class ConsumeQueueTable:
         for key in keys:
             if self.deleted.pop(key, None) is not None:
                 self._to_drop.pop(key, None)
-                directory = self.find_or_create(*key).queue.directory
-                self.note_missing(directory, damaged=directory)
+                self._build_again(key)
+
+    def _build_again(self, key: QueueKey) -> None:
+        self.note_missing(path := self.find_or_create(*key).queue.directory, damaged=path)
 
     def _take_out_deleted(self) -> list[LostQueue]:
         """Put aside the queues that are to be dropped, but for those that are put aside already."""
@@ -389,7 +391,7 @@ class ConsumeQueueTable:
             if number % _QUEUES_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         for key in self.stopped.due(phy_min_offset) - self.lost.keys():
-            self.note_missing(path := self._queues[key].queue.directory, damaged=path)
+            self._build_again(key)
         return deleted
 
     def close(self) -> None:

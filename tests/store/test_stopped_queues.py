@@ -165,6 +165,29 @@ async def test_it_goes_on_when_what_was_before_has_gone_from_the_log(
         assert store.queues.range_of(*ODD) == (first, end + 1)
 
 
+async def test_so_does_one_that_stopped_where_it_had_no_message_behind_a_deletion(autojump_clock: MockClock) -> None:
+    """The cleaning ended the broker: there was no such queue any more."""
+    clock = Clock()
+    async with running(SimDisk().mount(), is_slave=True, now_ms=clock) as store:
+        await feed(store, 0, 1, 2)
+        store.queues.hide({ODD: DeletedQueue(3, store.max_offset)})
+        store.queues.drop_hidden([ODD], before=store.max_offset)
+        assert store.queues.take_out_missing()
+        await feed(store, 1 << 62)
+        await trio.sleep(5)
+        assert (store.queues.stopped[ODD].number, store.queues.find(*ODD)) == (1 << 62, None)
+        await feed(store, *range(SEGMENT // 1000 + 1), topic="Other", size=1000)
+        await feed(store, 3, 4)
+        await store.flush_now(store.max_offset)
+        clock.now_ms += 1000 * 3600 * 1000
+        store.cleaner.execute_delete_files_manually()
+        await trio.sleep(300)
+        assert store.min_offset
+        assert (store.queues.range_of(*ODD), store.queues.stopped.describe()) == ((3, 5), "")
+        await feed(store, 5)
+        assert (store.queues.range_of(*ODD), store.running_flags.final_error) == ((3, 6), None)
+
+
 async def test_a_damaged_queue_is_built_again_before_it_stops(autojump_clock: MockClock) -> None:
     """Its last unit leads nowhere: perhaps the record would fit, if only the queue were right."""
     device = SimDisk()
