@@ -202,6 +202,8 @@ class CleanCommitLogService:
                 pause_s = self._options.delete_consume_queue_files_interval_s
                 await self._queues.delete_expired_files_in_thread(self._log.min_offset, pause_s=pause_s)
                 await self._disk.release_unlinked()  # before the next look at how full it is
+            for key in self._queues.stopped.due(self._log.min_offset) - self._queues.lost.keys():
+                self._queues.build_again(key)  # a log may begin elsewhere without us: a member's does at its leader's
         except StoreError as error:
             logger.warning("clean_commit_log_service.failed", reason=str(error))
             return 0

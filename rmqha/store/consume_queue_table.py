@@ -236,9 +236,10 @@ class ConsumeQueueTable:
         for key in keys:
             if self.deleted.pop(key, None) is not None:
                 self._to_drop.pop(key, None)
-                self._build_again(key)
+                self.build_again(key)
 
-    def _build_again(self, key: QueueKey) -> None:
+    def build_again(self, key: QueueKey) -> None:
+        """Have this queue put aside, and built from the log."""
         self.note_missing(path := self.find_or_create(*key).queue.directory, damaged=path)
 
     def _take_out_deleted(self) -> list[LostQueue]:
@@ -390,8 +391,6 @@ class ConsumeQueueTable:
             deleted += await queue.delete_expired_files_in_thread(pause_s=pause_s)
             if number % _QUEUES_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
-        for key in self.stopped.due(phy_min_offset) - self.lost.keys():
-            self._build_again(key)
         return deleted
 
     def close(self) -> None:

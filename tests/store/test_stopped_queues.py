@@ -14,7 +14,7 @@ from rmqha.store.log import PutRequest
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import AppendResult, PutMessageStatus
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import SEGMENT, Clock, dispatched, message, running
+from tests.store.helpers import SEGMENT, Clock, commit_log, dispatched, message, running
 
 ODD = ("TopicTest", 0)
 TAKEN, MISSING = (0, 1, 2, 1, 2, 3), (0, 1, 2, 5, 6, 7)
@@ -163,6 +163,18 @@ async def test_it_goes_on_when_what_was_before_has_gone_from_the_log(
         assert (result.status, result.queue_offset) == (PutMessageStatus.PUT_OK, end)
         await dispatched(store)
         assert store.queues.range_of(*ODD) == (first, end + 1)
+
+
+async def test_so_it_is_when_the_log_begins_elsewhere_without_a_cleaning(autojump_clock: MockClock) -> None:
+    """As a member's log does whose leader has nothing earlier: its queue stood until a restart."""
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        await feed(store, 0, 1, 2)
+        await feed(store, *range(SEGMENT // 1000 + 1), topic="Other", size=1000)
+        await feed(store, 5, 6)
+        await commit_log(store).queue.delete_first_in_thread()
+        assert await store.cleaner.clean() == 0
+        await trio.sleep(5)
+        assert (store.queues.range_of(*ODD), store.queues.stopped.describe()) == ((5, 7), "")
 
 
 async def test_so_does_one_that_stopped_where_it_had_no_message_behind_a_deletion(autojump_clock: MockClock) -> None:
