@@ -69,7 +69,7 @@ class ConsumeQueueTable:
         """``listener(topic, messages, size_bytes)``: how much that was, but for what a start dispatches."""
         self.deleted: Final = DeletedMessages()
         self._to_drop: Final[dict[QueueKey, int]] = {}
-        """Those of them whose files are to go. No message that is kept lies before that offset of the log."""
+        """Those of them whose files are to go. What is kept lies behind that offset of its master's log."""
         self.stopped: Final = StoppedQueues()
         self.hidden: Final = HiddenMessages()
         """Of queues that have begun anew."""
@@ -219,7 +219,7 @@ class ConsumeQueueTable:
     def drop_hidden(self, keys: Iterable[QueueKey], *, before: int) -> None:
         """Delete the files of queues that hold what is hidden, when nobody writes to them.
 
-        What they hold of messages at or behind ``before``, an offset of the log, is built again.
+        What they hold of other messages is built again: all at or behind ``before``, an offset of the log.
         """
         self._to_drop.update((key, before) for key in keys if key in self._queues)
         self._on_missing()
@@ -248,15 +248,16 @@ class ConsumeQueueTable:
         for key, before in [*self._to_drop.items()]:
             if len(taken) >= _TAKEN_OUT_AT_ONCE:
                 break
-            if (lost := self.lost.get(key)) is not None:
-                lost.begins_at = max(lost.begins_at, before)
+            if key in self.lost:
                 continue
-            del self._to_drop[key]
             queue, begins = self._queues.get(key), self.deleted_end(*key)
             if queue is not None and queue.queue.files and queue.min_offset_in_queue < begins:
-                lost = self._take_out(queue, queue.queue.directory, begins_at=before)
+                kept = queue.unit(begins)  # its master's log ended elsewhere, perhaps: some may lie before that
+                begins_at = min(before, queue.max_physic_offset if kept is None else kept[0])
+                lost = self._take_out(queue, queue.queue.directory, begins_at=begins_at)
                 lost.is_deleted, lost.first, lost.end = True, begins, max(begins, lost.end)
                 taken.append(lost)
+            del self._to_drop[key]
         return taken
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:

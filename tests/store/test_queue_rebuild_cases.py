@@ -224,3 +224,35 @@ async def test_what_is_deleted_of_a_queue_changes_while_it_is_built(
         of_all = [put_before[number] + put_meanwhile[number] + put_after[number] for number in range(2)]
         assert offsets(store, 0) == (put_after[0] if becomes == "deleted again" else of_all[0])
         assert offsets(store, 1) == of_all[1]
+
+
+@pytest.mark.parametrize("comes", ["before", "while it is put aside", "while it is lost"])
+async def test_a_deletion_by_a_master_whose_log_went_further_hides_nothing_of_the_topic_made_again(
+    autojump_clock: MockClock, comes: str
+) -> None:
+    """It says that nothing that is kept lies before an offset that this log did not reach then."""
+    device, key, beyond = SimDisk(), ("TopicTest", 0), 1 << 20
+    async with running(device.mount()) as store:
+        await put(store, *[message() for _ in range(3)])
+        await dispatched(store)
+        if comes == "while it is lost":
+            device.creation_s = 10.0
+            device.remove(f"{DIRECTORY}/0")
+            await lose(store)
+        store.queues.hide({key: DeletedQueue(3, beyond)})
+        places = list[int]()
+        if comes == "before":
+            places += [result.wrote_offset for result in await put(store, message(), message())]
+            await dispatched(store)
+        store.queues.drop_hidden([key], before=beyond)
+        if comes != "before":
+            store.queues.take_out_missing()
+            assert store.queues.lost
+            places += [result.wrote_offset for result in await put(store, message(), message())]
+            await dispatched(store)
+        device.creation_s = 0.0
+        await healed(store)
+        await trio.sleep(5)
+        await healed(store)
+        assert (store.queues.range_of(*key), store.running_flags.final_error) == ((3, 5), None)
+        assert offsets(store, 0) == places
