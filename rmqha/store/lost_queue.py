@@ -5,6 +5,8 @@ So is one whose messages were deleted with their topic: of what it held nothing 
 
 from dataclasses import dataclass
 
+from rmqha.store.stopped_queues import QUEUE_OFFSET_MAX
+
 
 @dataclass(slots=True, eq=False)
 class LostQueue:
@@ -29,5 +31,6 @@ class LostQueue:
         """Dispatch has met a record of this queue, and left it to the rebuilding: a 0th begins it anew."""
         if queue_offset == 0:
             self.first, self.end = 0, 1
-        self.end = max(self.end, queue_offset + 1)
+        if queue_offset <= QUEUE_OFFSET_MAX:  # before any other it stops
+            self.end = max(self.end, queue_offset + 1)
         self.ends_at = max(self.ends_at, ends_at)

@@ -20,6 +20,7 @@ from rmqha.store.passing import is_lack
 from rmqha.store.queue_recovery import empty_queues_of, read_pieces, recover_consume_queues
 from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.reput_message_service import ReputMessageService
+from rmqha.store.stopped_queues import QUEUE_OFFSET_MAX
 from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_log import StoreLog
 from rmqha.store.store_options import StoreOptions
@@ -197,7 +198,7 @@ def _learn_offsets(
         with suppress(CorruptLogError):
             for requests in read_pieces(log, extent, dispatched):
                 for request in requests:
-                    if enters_queue(request.sys_flag):
+                    if enters_queue(request.sys_flag) and 0 <= request.queue_offset <= QUEUE_OFFSET_MAX:
                         key, end = (request.topic, request.queue_id), request.queue_offset + 1
                         if end > 1 or queues.deleted.holds(request):
                             end = max(table.get(key, 0), end)  # a deleted one ends behind it

@@ -12,6 +12,7 @@ from rmqha.codec.deleted_topic import DeletedQueue
 from rmqha.codec.record.layout import encode_blank
 from rmqha.store.log import PutRequest
 from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.start import next_queue_offsets
 from rmqha.store.status import AppendResult, PutMessageStatus
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import SEGMENT, Clock, commit_log, dispatched, message, running
@@ -198,6 +199,23 @@ async def test_so_does_one_that_stopped_where_it_had_no_message_behind_a_deletio
         assert (store.queues.range_of(*ODD), store.queues.stopped.describe()) == ((3, 5), "")
         await feed(store, 5)
         assert (store.queues.range_of(*ODD), store.running_flags.final_error) == ((3, 6), None)
+
+
+@pytest.mark.parametrize("number", [1 << 62, (1 << 63) - 1, -1, -5])
+async def test_a_number_that_none_can_have_does_not_count(number: int, autojump_clock: MockClock) -> None:
+    """A master would have gone on behind it, which no queue can hold."""
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True) as store:
+        await feed(store, 0, 1, 2)
+        device.creation_s = 10.0
+        store.queues.note_missing("/store/consumequeue/TopicTest/0", damaged="a file")
+        store.queues.take_out_missing()
+        await feed(store, number)
+        assert (store.queues.range_of(*ODD), [*store.queues.lost]) == ((0, 3), [ODD])
+        device.creation_s = 0.0
+        await trio.sleep(60)
+        assert (store.queues.range_of(*ODD), store.queues.stopped[ODD].number) == ((0, 3), number)
+        assert next_queue_offsets(store.commit_log, store.queues, dispatched=0)[ODD] == 3
 
 
 async def test_a_damaged_queue_is_built_again_before_it_stops(autojump_clock: MockClock) -> None:
