@@ -245,19 +245,18 @@ class ConsumeQueueTable:
     def _take_out_deleted(self) -> list[LostQueue]:
         """Put aside the queues that are to be dropped, but for those that are put aside already."""
         taken: list[LostQueue] = []
-        for key, before in [*self._to_drop.items()]:
+        for key, before in [item for item in self._to_drop.items() if item[0] not in self.lost]:
             if len(taken) >= _TAKEN_OUT_AT_ONCE:
                 break
-            if key in self.lost:
-                continue
-            queue, begins = self._queues.get(key), self.deleted_end(*key)
-            if queue is not None and queue.queue.files and queue.min_offset_in_queue < begins:
-                kept = queue.unit(begins)  # its master's log ended elsewhere, perhaps: some may lie before that
-                begins_at = min(before, queue.max_physic_offset if kept is None else kept[0])
-                lost = self._take_out(queue, queue.queue.directory, begins_at=begins_at)
-                lost.is_deleted, lost.first, lost.end = True, begins, max(begins, lost.end)
-                taken.append(lost)
-            del self._to_drop[key]
+            with suppress(StoreReadError):  # nobody can look there at present: it stays noted
+                queue, begins = self._queues.get(key), self.deleted_end(*key)
+                if queue is not None and queue.queue.files and queue.min_offset_in_queue < begins:
+                    kept = queue.unit(begins)  # its master's log ended elsewhere, perhaps: some may lie before that
+                    begins_at = min(before, queue.max_physic_offset if kept is None else kept[0])
+                    lost = self._take_out(queue, queue.queue.directory, begins_at=begins_at)
+                    lost.is_deleted, lost.first, lost.end = True, begins, max(begins, lost.end)
+                    taken.append(lost)
+                del self._to_drop[key]
         return taken
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:

@@ -256,3 +256,30 @@ async def test_a_deletion_by_a_master_whose_log_went_further_hides_nothing_of_th
         await healed(store)
         assert (store.queues.range_of(*key), store.running_flags.final_error) == ((3, 5), None)
         assert offsets(store, 0) == places
+
+
+async def test_a_deleted_queue_that_cannot_be_read_for_a_moment_goes_later_and_holds_no_other(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, really, fails = [("TopicTest", 0), ("TopicTest", 1)], ConsumeQueue.unit, True
+
+    def unit(queue: ConsumeQueue, index: int) -> tuple[int, int, int] | None:
+        if fails and queue.queue_id == 1:
+            raise StoreReadError(OSError(errno.EIO, "Input/output error"), operation="pread", path="a file")
+        return really(queue, index)
+
+    async with running(SimDisk().mount()) as store:
+        await put_everywhere(store, rounds=3)
+        await dispatched(store)
+        before = store.max_offset
+        store.queues.hide({key: DeletedQueue(3, before) for key in keys})
+        after = await put_everywhere(store)
+        await dispatched(store)
+        monkeypatch.setattr(ConsumeQueue, "unit", unit)
+        store.queues.drop_hidden(keys, before=before)
+        await trio.sleep(5)
+        assert (offsets(store, 0), store.running_flags.final_error) == (after[0], None)
+        fails = False
+        await put(store, message(queue_id=2))
+        await trio.sleep(5)
+        assert offsets(store, 1) == after[1]
