@@ -210,6 +210,10 @@ class DefaultMessageStore:
         remark = self.queues.stopped.refusal(request.topic, request.queue_id)
         return AppendResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=remark)
 
+    def queue_for(self, topic: str, queue_id: int) -> int:
+        """The queue for a message that was taken earlier to go to this one; see :meth:`StoppedQueues.instead_of`."""
+        return self.queues.stopped.instead_of(topic, queue_id, lost=self.queues.lost)
+
     def refusal(self) -> str:
         """Why puts are refused at present; empty if they are not."""
         if not self._serving:

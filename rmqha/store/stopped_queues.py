@@ -12,7 +12,9 @@ messages, or have consumers pass over some. So the queue stops there (decision 1
 That follows from the log alone, so each start comes to the same.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 import structlog
@@ -102,6 +104,17 @@ class StoppedQueues(dict[_Queue, StoppedQueue]):
         if stopped is None:
             return ""
         return f"queue {topic}/{queue_id} takes no messages: {reason_of(stopped)}; {_NEXT}"
+
+    def instead_of(self, topic: str, queue_id: int, *, lost: Container[_Queue]) -> int:
+        """The queue that takes what waited to go to this one: itself, or the topic's first that has not stopped.
+
+        The latter may be new: consumers find it when the message is dispatched. It is none of the ``lost``, which may
+        have stopped, too. Nobody relies on the order of messages that waited, and those behind cannot wait for this
+        queue.
+        """
+        if (topic, queue_id) not in self:
+            return queue_id
+        return next(other for other in count() if (topic, other) not in self and (topic, other) not in lost)
 
     def describe(self) -> str:
         """Which have stopped, where and why; empty if none has."""

@@ -25,7 +25,6 @@ from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
 from rmqha.replication.role import RoleKind
 from rmqha.store.message_store import DefaultMessageStore
-from rmqha.store.stopped_queues import StoppedQueue
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet
 
@@ -89,32 +88,6 @@ async def test_trap_44_the_queue_offset_that_is_told_is_that_of_the_schedule_top
         waiting = await pulled(client, topic=SCHEDULE_TOPIC, queue_id=1)
         assert [message.offset_msg_id for message in waiting] == [one.msg_id for one in sent]
         assert broker.store.get_max_offset_in_queue("t", 3) == 1
-
-
-async def test_a_queue_that_has_stopped_keeps_no_other_message_of_the_level_waiting(
-    machine: Machine, autojump_clock: MockClock
-) -> None:
-    """Another queue of its topic takes what was to go there; if there is none, it waits, and the level behind it."""
-    async with machine.broker() as broker, machine.client() as client:
-        for queue_id in (0, 2):
-            await ask(client, send_request(b"at once", queue_id=queue_id))
-        for topic in ("t", "lonely"):
-            await ask(client, send_request(b"at once", topic=topic))
-            await trio.sleep(0.1)
-            broker.store.queues.stopped[topic, 0] = StoppedQueue(1, 7, 100, 100, next=8, last=100)
-        await ask(client, delayed(b"first", 1))
-        await ask(client, delayed(b"second", 1, queue_id=1))
-        await trio.sleep(3)
-        assert await bodies(client, queue_id=2) == [b"at once", b"first"]
-        assert await bodies(client, queue_id=1) == [b"second"]
-        await ask(client, delayed(b"third", 1, topic="lonely"))
-        await ask(client, delayed(b"fourth", 1, queue_id=1))
-        await trio.sleep(3)
-        assert await bodies(client, queue_id=1) == [b"second"]
-        broker.store.queues.stopped.clear()
-        await trio.sleep(3)
-        assert await bodies(client, topic="lonely") == [b"at once", b"third"]
-        assert await bodies(client, queue_id=1) == [b"second", b"fourth"]
 
 
 async def test_both_records_are_those_of_rocketmq(machine: Machine, autojump_clock: MockClock) -> None:

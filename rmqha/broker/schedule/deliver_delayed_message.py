@@ -29,7 +29,6 @@ _AT_ONCE: Final = 32
 _SOON_S: Final = 1.0
 """Within this time it looks again, whatever it waits for: the wall clock may be set, a queue be built again."""
 _TRIES_AGAIN_S: Final = 0.5
-_QUEUES_TRIED: Final = 64
 _IDLE_S: Final = 60.0
 """Without messages that wait: the next one is told of."""
 
@@ -137,9 +136,6 @@ class DeliverDelayedMessageTask:
             return f"the messages cannot be read: {result.status.value}"
         first = result.next_begin_offset - len(result.views)
         records = [self._make_record(view) for view in result.views]
-        taken = [record is None or not self._refusal(record) for record in records]
-        if not all(taken):
-            records = records[: taken.index(False)] or records[:1]  # none behind it goes before it, and then again
         results = await self._puts.put_all([record for record in records if record is not None], wait=False)
         if not is_leading():
             return "this broker is no master any more"
@@ -159,23 +155,8 @@ class DeliverDelayedMessageTask:
     def _make_record(self, view: memoryview) -> PreparedRecord | None:
         """None if it can never be delivered."""
         try:
-            return message_timeup(decode_message(view), self._store_host_raw, queue_for=self._queue_for)
+            return message_timeup(decode_message(view), self._store_host_raw, queue_for=self._store.queue_for)
         except (CorruptLogError, LocalProtocolError) as error:
             facts = {"delay_level": self.delay_level, "reason": str(error)[:300]}
             self._lines.log(logger.error, "schedule.undeliverable", **facts, next="left out")
             return None
-
-    def _refusal(self, record: PreparedRecord) -> str:
-        return self._store.queues.stopped.refusal(record.topic, record.queue_id)
-
-    def _queue_for(self, topic: str, queue_id: int) -> int:
-        """Another queue of the topic, if there is one, for what goes to a queue that takes nothing (decision 19).
-
-        Else it would keep all others of this level waiting. Nobody relies on the order of what was delayed.
-        """
-        queues = self._store.queues
-        if (topic, queue_id) not in queues.stopped:
-            return queue_id
-        none = queues.stopped.keys() | queues.lost.keys()
-        others = (other for other in range(_QUEUES_TRIED) if (topic, other) not in none)
-        return next((other for other in others if queues.find(topic, other) is not None), queue_id)
