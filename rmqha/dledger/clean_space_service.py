@@ -22,6 +22,7 @@ logger = structlog.get_logger()
 _INTERVAL_S: Final = 0.1
 _AFTER_AN_ERROR_S: Final = 0.2
 _UNKNOWN: Final = -1.0
+_KEPT: Final = "the oldest file lies in readOnlyDataStoreDirs, where none is deleted before it has expired"
 
 
 class CleanSpaceService:
@@ -62,7 +63,7 @@ class CleanSpaceService:
         first = self._store.ledger_begin_index
         try:
             count = await self._store.data_file_list.delete_expired_file_by_time(
-                (lambda _path: True) if force else self._is_expired, kept_from=self._kept_from()
+                self._may_go_by_force if force else self._is_expired, kept_from=self._kept_from()
             )
         finally:
             self._store.revise_ledger_begin_index()
@@ -90,7 +91,7 @@ class CleanSpaceService:
                 store_base_ratio=self.store_base_ratio,
                 data_ratio=self.data_ratio,
             )
-        store.room.set_disk_full(is_full)
+        store.room.set_disk_full(is_full, kept=_KEPT if is_full and self._is_oldest_read_only else "")
 
     def calc_data_store_path_physic_ratio(self) -> float:
         """How full the emptiest data directory is; notes those in which no new file should be made.
@@ -139,6 +140,18 @@ class CleanSpaceService:
     def is_time_to_delete(self) -> bool:
         """Whether it is an hour of deleteWhen."""
         return time.localtime(self._now_ms() / 1000).tm_hour in self._config.delete_when
+
+    @property
+    def _is_oldest_read_only(self) -> bool:
+        files = self._store.data_file_list.mapped_files
+        return bool(files) and self._is_read_only(files[0].path)
+
+    def _is_read_only(self, path: str) -> bool:
+        return path.rpartition("/")[0] in self._config.read_only_paths
+
+    def _may_go_by_force(self, path: str) -> bool:
+        """Not in a read-only directory: that gives no room where files are made, or fails. Files go in order only."""
+        return not self._is_read_only(path) or self._is_expired(path)
 
     def _is_expired(self, path: str) -> bool:
         return self._disk.mtime_ms(path) + self._config.file_reserved_time_s * 1000 <= self._now_ms()

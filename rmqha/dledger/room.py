@@ -24,13 +24,14 @@ class Room:
         """There is room as far as is known; ``lists`` are those in which an entry needs some."""
         self._lists: Final = lists
         self._error: StoreWriteError | None = None
+        self._kept = ""
         self.is_disk_full = False
         self.refusal = ""
 
-    def set_disk_full(self, full: bool) -> None:
-        """Who watches the disk says how it is."""
-        if full != self.is_disk_full:
-            self.is_disk_full = full
+    def set_disk_full(self, full: bool, *, kept: str = "") -> None:
+        """Who watches the disk says how it is, and ``kept`` why no files are deleted that would give room."""
+        if (full, kept) != (self.is_disk_full, self._kept):
+            self.is_disk_full, self._kept = full, kept
             self._note()
 
     def take_for_lacking(self, error: StoreWriteError) -> bool:
@@ -66,4 +67,5 @@ class Room:
         held = (
             "" if self._error is None else f"the next file cannot be made at present, and is tried again: {self._error}"
         )
-        self.refusal = "the disk is too full" if self.is_disk_full else held
+        full = f"the disk is too full: {self._kept}" if self._kept else "the disk is too full"
+        self.refusal = full if self.is_disk_full else held
