@@ -1,4 +1,4 @@
-"""Delayed messages where a queue has stopped: one odd queue costs that queue (decision 19)."""
+"""Delayed and half messages where a queue has stopped: one odd queue costs that queue (decision 19)."""
 
 import trio
 from trio.testing import MockClock
@@ -9,6 +9,7 @@ from rmqha.codec.codes import ResponseCode
 from rmqha.remoting.client import RemotingClient
 from rmqha.store.stopped_queues import StoppedQueue
 from tests.broker.machines import Machine, ask, send_request
+from tests.broker.producers import COMMIT, producer_of
 from tests.broker.test_delayed_messages import ALONE, bodies, delayed
 from tests.sim.sim_net import SimNet
 
@@ -52,3 +53,15 @@ async def test_a_topic_with_one_queue_gets_one_more_to_read(autojump_clock: Mock
         assert (topic.read_queue_nums, topic.write_queue_nums) == (2, 1)
         assert await bodies(client, topic="one", queue_id=1) == [b"first"]
         assert await bodies(client) == [b"second"]
+
+
+async def test_a_half_message_whose_queue_has_stopped_since_is_committed_to_another(autojump_clock: MockClock) -> None:
+    """It was acknowledged, and its commit would be refused for as long as the queue stands still."""
+    this = machine()
+    async with this.broker() as broker, producer_of(this) as producer, this.client() as client:
+        half = await producer.prepare(b"money", e="2")
+        await stop(broker, client, "t", 2)
+        await producer.end(half, COMMIT)
+        await trio.sleep(1)
+        assert await bodies(client, queue_id=0) == [b"money"]
+        assert await bodies(client, queue_id=2) == [b"at once"]

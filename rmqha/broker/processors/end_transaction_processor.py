@@ -112,7 +112,7 @@ class EndTransactionProcessor:
             if not is_visible:
                 raise RemoteProtocolError(f"half message {header.tran_state_table_offset} cannot be read yet")
             half = self._find(header, asker)
-            records = [committed(half, store_host=self._store_host)] if _commits(header) else []
+            records = [self._committed(half)] if _commits(header) else []
             fates = self._service.fates
             places = self._service.begin_end(half)
             if not places:  # who was asked, and has answered before, may do so again
@@ -142,6 +142,9 @@ class EndTransactionProcessor:
         if not self._access.is_open:
             self._access.check(asker, to_send(real_destination(half)[0]))
         return half
+
+    def _committed(self, half: StoredMessage) -> PreparedRecord:
+        return committed(half, store_host=self._store_host, queue_for=self._bridge.queue_for)
 
     def _mark(self, place: int) -> PreparedRecord:
         return removal_mark(place, store_host=self._store_host, born_timestamp_ms=self._now_ms())

@@ -9,6 +9,7 @@ Source: spec: remoting §2.4, commitlog §2.5, §3; rocketmq-all-4.9.8 Transacti
 EndTransactionProcessor.java, DefaultTransactionalMessageCheckListener.java.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -61,8 +62,12 @@ def real_destination(half: StoredMessage) -> tuple[str, int]:
     return topic, queue_id
 
 
-def committed(half: StoredMessage, *, store_host: bytes) -> PreparedRecord:
+def committed(
+    half: StoredMessage, *, store_host: bytes, queue_for: Callable[[str, int], int] = lambda _topic, queue_id: queue_id
+) -> PreparedRecord:
     """The message that consumers see. Its properties are those of the half message, as in RocketMQ.
+
+    ``queue_for(topic, queue_id)`` is the queue of the topic that it goes to in place of its own.
 
     Raises:
         RemoteProtocolError: it does not say where it belongs.
@@ -72,7 +77,7 @@ def committed(half: StoredMessage, *, store_host: bytes) -> PreparedRecord:
     return _copy(
         half,
         topic,
-        queue_id=queue_id,
+        queue_id=queue_for(topic, queue_id),
         properties=half.properties_raw,
         store_host=store_host,
         sys_flag=half.sys_flag & _NO_TRANSACTION | SysFlag.TRANSACTION_COMMIT,

@@ -38,6 +38,7 @@ class TransactionalMessageBridge:
     def __init__(self, store: DefaultMessageStore, offsets: ConsumerOffsetManager) -> None:
         self._store: Final = store
         self._offsets: Final = offsets
+        self.queue_for: Final = store.queue_for
         self.visible: Final = Watermark(store.get_max_offset_in_queue(HALF_TOPIC, QUEUE_ID))
         self._queue_end = self.visible.value
         self._arrived = trio.Event()
