@@ -20,6 +20,7 @@ from rmqha.broker.acl.remote_address_strategy import parts_of
 from rmqha.codec.acl import ACCESS_KEY, is_signed
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import ConfigError, RemoteProtocolError
+from rmqha.threads import needing_a_thread
 
 logger = structlog.get_logger()
 
@@ -99,7 +100,13 @@ class PlainPermissionManager:
         """Read files that change, until cancelled."""
         while True:
             await trio.sleep(_LOOKS_AGAIN_S)
-            if await trio.to_thread.run_sync(self.look_again):
+            try:
+                with needing_a_thread():
+                    has_changed = await trio.to_thread.run_sync(self.look_again)
+            except OSError as error:  # the next look may get one
+                self._tell_not_read(ConfigError(f"account files cannot be looked at: {error}"))
+                continue
+            if has_changed:
                 self.on_read()
 
     def look_again(self) -> bool:
@@ -116,19 +123,23 @@ class PlainPermissionManager:
             self._read_at = found
             self._acl = read_plain_acl(self._home)
         except ConfigError as error:
-            if str(error) != self._told:
-                reason = "; ".join(error.problems[:_PROBLEMS_TOLD])
-                more = len(error.problems) - _PROBLEMS_TOLD
-                logger.warning(
-                    "acl.not_read_again",
-                    reason=f"{reason}; and {more} more ('rmqha config check' tells all)" if more > 0 else reason,
-                    accounts=len(self._acl.accounts),
-                )
-            self._told = str(error)
+            self._tell_not_read(error)
             return False
         self._told = ""
         _tell(self._acl)
         return True
+
+    def _tell_not_read(self, error: ConfigError) -> None:
+        """Once, however often it is met; the accounts stay what they are."""
+        if str(error) != self._told:
+            reason = "; ".join(error.problems[:_PROBLEMS_TOLD])
+            more = len(error.problems) - _PROBLEMS_TOLD
+            logger.warning(
+                "acl.not_read_again",
+                reason=f"{reason}; and {more} more ('rmqha config check' tells all)" if more > 0 else reason,
+                accounts=len(self._acl.accounts),
+            )
+        self._told = str(error)
 
 
 def _fingerprint_of(home: str) -> _Fingerprint:

@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 import trio
 from structlog.testing import capture_logs
+from trio.testing import MockClock
 
 from rmqha.broker.acl.plain_access_validator import PlainAccessValidator
 from rmqha.broker.acl.plain_permission_manager import PlainPermissionManager
@@ -308,3 +309,29 @@ async def test_a_running_broker_takes_changes_over(tmp_path: Path) -> None:
             if await code_of(client, send_request(b"x"), None) == ResponseCode.SUCCESS:
                 return
         raise AssertionError("the change was not taken over")
+
+
+async def test_a_broker_without_a_thread_for_its_files_goes_on_and_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """pids.max or ulimit -u is reached: what needs a thread waits, and nothing ends for it."""
+    one = machine(home_with(tmp_path, ACCOUNTS))
+    refused, has_read = trio.Event(), trio.Event()
+
+    def refuse(_call: object) -> None:
+        refused.set()
+        raise RuntimeError("can't start new thread")
+
+    with capture_logs() as lines:
+        async with one.broker() as broker, one.client() as client:
+            with monkeypatch.context() as patch:
+                patch.setattr(trio.to_thread, "run_sync", refuse)
+                await refused.wait()
+                await trio.sleep(3)
+            assert await code_of(client, send_request(b"x"), PRODUCER) == ResponseCode.SUCCESS
+            assert broker.access.permissions is not None
+            broker.access.permissions.on_read = has_read.set
+            home_with(tmp_path, WHITE + ACCOUNTS)
+            await has_read.wait()
+    told = [line["reason"] for line in lines if line["event"] == "acl.not_read_again"]
+    assert told == ["account files cannot be looked at: [Errno 11] no thread to do it in: can't start new thread"]
