@@ -187,6 +187,21 @@ async def test_a_slave_that_follows_says_nothing_of_another_peer_that_is_away(au
         assert (status, "what 10.0.0.3:10912 of haPeers may hold is unknown" in text) == (503, True)
 
 
+async def test_a_master_whose_slave_was_heard_and_went_away_doubts_nothing(autojump_clock: MockClock) -> None:
+    """It was not ready, as what  of haPeers may hold was unknown: of no peer at all."""
+    pair = watched_pair()
+    settings = {"haPeers": "10.0.0.2:10912", "brokerRole": "ASYNC_MASTER"}
+    async with pair.slave.broker(), pair.master.broker(**settings) as master:
+        while not replication_of(master).ha_service.live_slaves:  # noqa: ASYNC110 - virtual time
+            await trio.sleep(0.1)
+        async with pair.master.client() as client:
+            assert (await ask(client, send_request(b"x"))).code == ResponseCode.SUCCESS
+    async with pair.master.broker(**settings) as master, scraped(master, pair.net) as monitoring:
+        assert replication_of(master).ha_service.live_slaves == 0
+        assert await monitoring.readyz() == (200, "ready\n")
+        assert replication_of(master).doubt() == ""
+
+
 async def test_a_slaves_lag_grows_until_it_has_caught_up_whether_it_is_connected_or_not(
     autojump_clock: MockClock,
 ) -> None:

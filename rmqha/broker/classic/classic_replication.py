@@ -199,7 +199,8 @@ class ClassicReplication:
         None is left where as many slaves follow as there are peers: those that are away are among them.
         """
         unheard = self.catch_up.unheard
-        return why_unheard(unheard) if self.ha_service.live_slaves < len(self._config.ha_peers) else ""
+        do_all_follow = self.ha_service.live_slaves >= len(self._config.ha_peers)
+        return "" if do_all_follow or not unheard else why_unheard(unheard)
 
     def kept_from(self) -> int:
         """As :meth:`Replication.kept_from`; the log's end if no slave is connected."""
