@@ -13,6 +13,7 @@ import pyarrow as pa
 from rmqha.codec.compression import inflate
 from rmqha.codec.record.layout import SysFlag
 from rmqha.errors import RemoteProtocolError
+from rmqha.spark.schema import BODY_COLUMNS
 
 _BATCH_BYTES_MAX: Final = 256 << 20
 
@@ -20,13 +21,16 @@ _BATCH_BYTES_MAX: Final = 256 << 20
 def inflate_batch(batch: pa.RecordBatch, sys_flags: pa.Array, *, size_max: int) -> Iterator[tuple[pa.RecordBatch, int]]:
     """The batch with its bodies inflated, and how many stayed compressed; several batches if they grow very large.
 
+    Bodies may be there under both of their names.
+
     ``sysFlag``, where the batch has it, loses bit 0 for each body that was inflated.
 
     Raises:
         LocalProtocolError: the library for a body's format is not installed.
     """
     flags = sys_flags.to_numpy(zero_copy_only=False).copy()
-    bodies = batch.column("body").to_pylist() if (flags & SysFlag.COMPRESSED).any() else None
+    (name, *_) = _names(batch)
+    bodies = batch.column(name).to_pylist() if (flags & SysFlag.COMPRESSED).any() else None
     if bodies is None:
         yield batch, 0
         return
@@ -47,12 +51,16 @@ def inflate_batch(batch: pa.RecordBatch, sys_flags: pa.Array, *, size_max: int) 
         yield _replace(batch, bodies, flags, rows=slice(begin, len(bodies))), failed
 
 
+def _names(batch: pa.RecordBatch) -> list[str]:
+    return [name for name in BODY_COLUMNS if name in batch.schema.names]
+
+
 def _replace(
     batch: pa.RecordBatch, bodies: list[bytes], flags: npt.NDArray[np.int32], *, rows: slice
 ) -> pa.RecordBatch:
     part = batch.slice(rows.start, rows.stop - rows.start)
     columns = dict(zip(batch.schema.names, part.columns, strict=True))
-    columns["body"] = pa.array(bodies[rows], pa.binary())
+    columns |= dict.fromkeys(_names(batch), pa.array(bodies[rows], pa.binary()))
     if "sysFlag" in columns:
         columns["sysFlag"] = pa.array(flags[rows])
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=batch.schema)

@@ -12,10 +12,13 @@ from rmqha.spark import entries, gather, properties
 from rmqha.spark.fields import Fields
 from rmqha.spark.hosts import host_strings
 from rmqha.spark.properties import PropertyPairs
+from rmqha.spark.schema import KAFKA_COLUMNS
 
 _TIME_MS_MIN = -62_135_596_800_000
 _TIME_MS_MAX = 253_402_300_799_999
 """The years 1 and 9999: what Spark and Python can show. Producers' clocks hold anything."""
+_LOG_APPEND_TIME = 1
+"""Kafka's TimestampType: the broker's clock."""
 
 
 @dataclass
@@ -86,6 +89,21 @@ def _body(rows: Rows) -> pa.Array:
     return gather.binary(rows.buffer, rows.fields.body_begin, rows.fields.body_end)
 
 
+def _bytes(values: pa.Array) -> pa.Array:
+    """The same text as bytes, uncopied."""
+    return values.cast(pa.binary())
+
+
+def _headers(rows: Rows) -> pa.Array:
+    """The properties as Kafka's headers; null without any, as there."""
+    names, _, values, counts = rows.pairs
+    offsets = np.zeros(counts.size + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    kind = KAFKA_COLUMNS.field("headers").type
+    pairs = pa.StructArray.from_arrays([names, _bytes(values)], fields=list(kind.value_type))
+    return pa.ListArray.from_arrays(gather.numbers(offsets), pairs, type=kind, mask=pa.array(counts == 0))
+
+
 _COLUMNS: dict[str, Callable[[Rows], pa.Array]] = {
     "topic": _topics,
     "queueId": _fixed("queue_id"),
@@ -106,4 +124,11 @@ _COLUMNS: dict[str, Callable[[Rows], pa.Array]] = {
     "storeHost": _host("store_host"),
     "bodyCrc": _fixed("body_crc"),
     "storeSize": _fixed("total_size"),
+    "key": lambda rows: _bytes(rows.pairs.values_of("KEYS")),
+    "value": _body,
+    "partition": _fixed("queue_id"),
+    "offset": _fixed("queue_offset"),
+    "timestamp": _time("store_timestamp"),
+    "timestampType": lambda rows: pa.repeat(pa.scalar(_LOG_APPEND_TIME, pa.int32()), rows.count),
+    "headers": _headers,
 }

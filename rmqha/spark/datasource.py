@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import datasource as spark
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -28,7 +29,7 @@ from rmqha.spark.options import ReadOptions
 from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task
 from rmqha.spark.position import Position
 from rmqha.spark.report import ReadReport
-from rmqha.spark.schema import COLUMNS, select
+from rmqha.spark.schema import KAFKA_COLUMNS, select
 from rmqha.spark.source_options import SourceOptions, parse_options
 
 
@@ -46,7 +47,7 @@ class LogPartition(spark.InputPartition):
 
 
 class RmqhaDataSource(spark.DataSource):
-    """The format ``rmqha``; its columns are ``schema.COLUMNS``, a schema given by the user selects among them."""
+    """The format ``rmqha``; its columns are those of the layout, a schema given by the user selects among all."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -58,8 +59,8 @@ class RmqhaDataSource(spark.DataSource):
         return "rmqha"
 
     def schema(self) -> StructType:
-        """All columns."""
-        return spark_schema(COLUMNS)
+        """All columns of the layout."""
+        return spark_schema(self._source.columns())
 
     def reader(self, schema: StructType) -> "RmqhaReader":
         """For batch queries."""
@@ -127,4 +128,7 @@ _TYPES: dict[pa.DataType, DataType] = {
     pa.int64(): LongType(),
     pa.timestamp("us", tz="UTC"): TimestampType(),
     pa.map_(pa.string(), pa.string()): MapType(StringType(), StringType()),
+    KAFKA_COLUMNS.field("headers").type: ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    ),
 }

@@ -218,7 +218,7 @@ class _SplitDecoder:
         if not rows.count:
             return
         batch = rows.batch(self._schema)
-        inflating = self._options.decompress and "body" in self._schema.names
+        inflating = self._options.decompress and not set(schema.BODY_COLUMNS).isdisjoint(self._schema.names)
         flags = gather.numbers(rows.fields.sys_flag)
         size_max = self._options.inflated_bytes_max
         for part, failed in inflate_batch(batch, flags, size_max=size_max) if inflating else ((batch, 0),):

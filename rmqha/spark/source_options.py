@@ -8,11 +8,15 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, Final
+
+import pyarrow as pa
 
 from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import CommitLog
 from rmqha.spark.options import SPLIT_BYTES, OnCorrupt, ReadOptions
+from rmqha.spark.schema import COLUMNS, KAFKA_COLUMNS, select
 
 MAX_BYTES_PER_TRIGGER: Final = 512 << 20
 """Without a limit a stream's first batch is the whole log, and a crash in it starts all over."""
@@ -21,6 +25,13 @@ Bound = int | str | Mapping[str, int | str]
 """A physical offset, ``earliest`` or ``latest``; or one of them by broker name."""
 _NUMBERED: Final = {-2: "earliest", -1: "latest"}
 """As Kafka's and RocketMQ's sources write them within JSON."""
+
+
+class Layout(StrEnum):
+    """Which columns a table has."""
+
+    ROCKETMQ = "rocketmq"
+    KAFKA = "kafka"
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,8 @@ class SourceOptions:
         split_bytes: log bytes of one task at most.
         partitions_min: wanted number of tasks at least.
         bytes_per_trigger_max: log bytes of one micro-batch of a stream.
+        layout: whose columns are delivered unless the query's schema names some.
+        include_headers: whether Kafka's headers are among them.
         fail_on_data_loss: whether missing (deleted or cut) ranges are an error or only a warning.
     """
 
@@ -44,7 +57,25 @@ class SourceOptions:
     split_bytes: int = SPLIT_BYTES
     partitions_min: int = 1
     bytes_per_trigger_max: int = MAX_BYTES_PER_TRIGGER
+    layout: Layout = Layout.ROCKETMQ
+    include_headers: bool = True
     fail_on_data_loss: bool = True
+
+    def columns(self) -> pa.Schema:
+        """What is delivered when no schema names columns.
+
+        Raises:
+            ConfigError: Kafka's columns would not tell apart messages of several logs.
+        """
+        if self.layout is Layout.ROCKETMQ:
+            return COLUMNS
+        if len(self.logs) > 1:
+            raise ConfigError(
+                f"layout=kafka of {len(self.logs)} logs ({', '.join(self.logs)}): each broker counts partitions and "
+                "offsets for itself, so two messages could have the same; load each log by itself, or name the columns "
+                "by schema(...), brokerName among them"
+            )
+        return KAFKA_COLUMNS if self.include_headers else select(tuple(KAFKA_COLUMNS.names[:-1]))
 
     def range_of(self, broker: str, log: CommitLog) -> tuple[int, int]:
         """The physical range that was asked for, not limited to what the log still holds.
@@ -71,6 +102,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     values: dict[str, Any] = {}
     for name, text in options.items():
         known = _KNOWN.get(name.lower())
+        if (ours := _OF_KAFKA.get(name.lower())) is not None:
+            raise ConfigError(f"option {name!r} is one of Spark's source for Kafka; {ours}")
         if known is None:
             near = difflib.get_close_matches(name.lower(), _KNOWN, n=1)
             hint = f"did you mean {_NAMES[near[0]]!r}?" if near else f"there are {', '.join(_NAMES.values())}"
@@ -88,6 +121,8 @@ def _source_options(values: Mapping[str, Any]) -> SourceOptions:
     for offset, time in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
         if offset in values and time in values:
             raise ConfigError(f"give {offset} or {time}, not both")
+    if "includeHeaders" in values and values.get("layout") is not Layout.KAFKA:
+        raise ConfigError("includeHeaders is for layout=kafka; the column properties is always there")
     logs = values["path"]
     if isinstance(logs, str):
         logs = {values.get("brokerName", ReadOptions.broker_name): logs}
@@ -180,6 +215,13 @@ def _check_crc(text: str) -> bool:
     return choices[text.lower()]
 
 
+def _layout(text: str) -> Layout:
+    try:
+        return Layout(text.lower())
+    except ValueError:
+        raise ValueError("must be rocketmq or kafka") from None
+
+
 def _on_corrupt(text: str) -> OnCorrupt:
     try:
         return OnCorrupt(text.lower())
@@ -213,6 +255,8 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "includeDeleted": _bool,
     "decompress": _bool,
     "maxInflatedBytes": _bytes,
+    "layout": _layout,
+    "includeHeaders": _bool,
 }
 _KNOWN: Final = {name.lower(): parser for name, parser in _PARSERS.items()}
 _NAMES: Final = {name.lower(): name for name in _PARSERS}
@@ -238,4 +282,18 @@ _SOURCE: Final = {
     "minPartitions": "partitions_min",
     "maxBytesPerTrigger": "bytes_per_trigger_max",
     "failOnDataLoss": "fail_on_data_loss",
+    "layout": "layout",
+    "includeHeaders": "include_headers",
 }
+_BY_TIME: Final = "{} is for all queues: milliseconds since 1970 or ISO 8601"
+_OF_KAFKA: Final = {
+    "assign": "name topics with subscribe, and queues of them with queues",
+    "maxoffsetspertrigger": "maxBytesPerTrigger limits a batch by bytes of the log",
+    "minoffsetspertrigger": "a batch is what the log has grown by: choose the trigger's interval",
+    "maxtriggerdelay": "a batch is what the log has grown by: choose the trigger's interval",
+    "startingoffsetsbytimestamp": _BY_TIME.format("startingTimestamp"),
+    "endingoffsetsbytimestamp": _BY_TIME.format("endingTimestamp"),
+    "kafka.bootstrap.servers": "the log is read, not a broker: load(STORE)",
+    "groupidprefix": "the log is read, not a broker: there are no consumer groups",
+}
+"""By lower-case name: what is there instead."""

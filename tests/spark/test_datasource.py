@@ -1,6 +1,5 @@
 """``spark.read.format("rmqha")`` on a real Spark."""
 
-import ast
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,13 +96,41 @@ def test_a_dledger_log_is_a_table_of_what_is_committed(spark: "SparkSession", tm
     assert load(spark, bare).where("queueOffset >= 50").count() == 5
 
 
-def test_kafka_s_columns_are_made_of_ours_as_the_page_says(spark: "SparkSession", tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "replay.md").read_text()
-    call = page.partition("messages.selectExpr(")[2].partition("\n)")[0]
+def test_a_job_of_kafka_s_finds_its_columns(spark: "SparkSession", tmp_path: Path) -> None:
+    """In a batch and in a stream; with types that can be cast and compared as those of Spark's source."""
     log = LogWriter(tmp_path / "store")
+    log.append(b"bare", queue_id=2, queue_offset=7, properties=b"")
     log.append(b"hello", queue_id=3)
-    messages = spark.read.format("rmqha").load(str(log.root))
-    (row,) = messages.selectExpr(*ast.literal_eval(f"[{call}]")).collect()
+    messages = load(spark, log.root, layout="kafka")
+    assert messages.dtypes == [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "int"),
+        ("headers", "array<struct<key:string,value:binary>>"),
+    ]
+    row, bare = messages.orderBy("offset").collect()
     assert (row.key, row.value, row.topic, row.partition, row.offset) == (b"k1 k2", b"hello", "orders", 3, 0)
     assert (row.timestamp.timestamp(), row.timestampType) == (1_700_000_000, 1)
-    assert {(header.key, bytes(header.value)) for header in row.headers} == {("TAGS", b"TagA"), ("KEYS", b"k1 k2")}
+    assert [(header.key, bytes(header.value)) for header in row.headers] == [("TAGS", b"TagA"), ("KEYS", b"k1 k2")]
+    assert (bare.key, bare.value, bare.partition, bare.offset, bare.headers) == (None, b"bare", 2, 7, None)
+    text = messages.selectExpr("cast(value as string) as text").collect()
+    assert {one.text for one in text} == {"hello", "bare"}
+    stream = spark.readStream.format("rmqha").option("layout", "kafka").load(str(log.root))
+    sink = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    sink.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination(120)
+    assert spark.read.parquet(str(tmp_path / "out")).orderBy("offset").collect() == [row, bare]
+
+
+def test_kafka_s_columns_of_several_brokers_are_named_with_the_broker(spark: "SparkSession", tmp_path: Path) -> None:
+    for name in "ab":
+        LogWriter(tmp_path / name).append(name.encode())
+    reader = spark.read.format("rmqha").option("layout", "kafka")
+    path = f'{{"a": "{tmp_path / "a"}", "b": "{tmp_path / "b"}"}}'
+    with pytest.raises(Exception, match="each broker counts partitions and offsets for itself"):
+        reader.load(path)
+    rows = reader.schema("brokerName string, partition int, offset long, value binary").load(path).collect()
+    assert sorted(rows) == [("a", 0, 0, b"a"), ("b", 0, 0, b"b")]

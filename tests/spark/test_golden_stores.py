@@ -10,6 +10,7 @@ import pytest
 from rmqha.spark import ReadOptions, ReadReport, iter_batches
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.decoder import decode
+from rmqha.spark.schema import KAFKA_COLUMNS
 from tests import stores
 
 ALL = ReadOptions(include_system_topics=True)
@@ -57,6 +58,24 @@ def test_every_field_is_what_rocketmq_says(name: str, tmp_path: Path) -> None:
     assert milliseconds(batches, "bornTimestamp") == [time if time < 1 << 60 else None for time in born]
     assert report.next == stores.expected_log(name)["maxOffset"]
     assert report.messages == report.records == len(expected)
+
+
+@pytest.mark.parametrize("name", stores.SIDES)
+def test_kafka_s_columns_hold_the_same(name: str, tmp_path: Path) -> None:
+    """Every message of the store, inflated, under both kinds of names."""
+    columns = ("body", "queueId", "queueOffset", "storeTimestamp", "keys", "properties", *KAFKA_COLUMNS.names)
+    options = ReadOptions(include_system_topics=True, decompress=True, columns=columns)
+    rows = rows_of(list(iter_batches(str(stores.unpack(name, tmp_path)), options)))
+    expected = stores.expected_messages(name)
+    assert [row["topic"] for row in rows] == [wanted["topic"] for wanted in expected]
+    for row in rows:
+        assert row["key"] == (None if row["keys"] is None else row["keys"].encode())
+        assert (row["value"], row["partition"]) == (row["body"], row["queueId"])
+        assert (row["offset"], row["timestamp"]) == (row["queueOffset"], row["storeTimestamp"])
+        assert row["timestampType"] == 1
+        headers = [(header["key"], header["value"].decode()) for header in row["headers"] or ()]
+        assert headers == row["properties"]
+        assert (row["headers"] is None) == (row["properties"] == [])
 
 
 @pytest.mark.parametrize("name", ["basic", "odd", "v6"])

@@ -35,6 +35,7 @@ from rmqha.spark.replay.output import Output
 from rmqha.spark.replay.paths import partition_directory
 from rmqha.spark.replay.report import OutputFile
 from rmqha.spark.replay.sink import sync
+from rmqha.spark.schema import KAFKA_COLUMNS
 from tests import stores
 from tests.spark.in_process import InProcess, Tasks, in_process
 from tests.spark.logs import LogWriter
@@ -507,6 +508,23 @@ def test_columns_and_json(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     same = {"properties": {"TAGS": "TagA", "KEYS": "k1 k2"}, "storeTimestamp": "2023-11-14T22:13:20.000Z"}
     assert lines == [{"body": "größer", **same}, {"bodyBase64": "/wA=", **same}]
+
+
+@pytest.mark.parametrize("output_format", OutputFormat)
+def test_kafka_s_columns_are_written_as_well(output_format: OutputFormat, tmp_path: Path) -> None:
+    log, out = LogWriter(tmp_path / "store"), tmp_path / "out"
+    log.append(b"hello", queue_id=3, queue_offset=7)
+    columns = tuple(name for name in KAFKA_COLUMNS.names if name != "timestamp")
+    run(log.root, out, read={"columns": columns}, format=output_format)
+    (path,) = out.glob("topic=orders/part-*")
+    if output_format is OutputFormat.JSON:
+        row = json.loads(path.read_text())
+    else:
+        row = pq.ParquetFile(path).read().to_pylist()[0]
+        row = json.loads(json.dumps(row, default=bytes.decode))
+    headers = [{"key": "TAGS", "value": "TagA"}, {"key": "KEYS", "value": "k1 k2"}]
+    same = {"key": "k1 k2", "value": "hello", "partition": 3, "offset": 7, "timestampType": 1, "headers": headers}
+    assert row == same
 
 
 def test_more_topics_than_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

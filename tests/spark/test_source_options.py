@@ -6,6 +6,7 @@ import pytest
 
 from rmqha.errors import ConfigError
 from rmqha.spark import OnCorrupt
+from rmqha.spark.schema import COLUMNS
 from rmqha.spark.source_options import parse_options
 
 
@@ -49,6 +50,18 @@ def test_negative_numbers_are_kafka_s() -> None:
     assert source.ending == {"a": "latest", "b": 7}
 
 
+def test_the_layout_says_which_columns_there_are() -> None:
+    def columns(**options: str) -> list[str]:
+        return list(parse_options({"path": "/data/s", **options}).columns().names)
+
+    kafka = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+    assert columns(layout="Kafka") == columns(layout="kafka", includeHeaders="true") == kafka
+    assert columns(layout="kafka", includeHeaders="false") == kafka[:-1]
+    assert columns() == columns(layout="rocketmq") == COLUMNS.names
+    with pytest.raises(ConfigError, match=r"of 2 logs \(a, b\): each broker counts partitions and offsets for itself"):
+        columns(layout="kafka", path='{"a": "/a", "b": "/b"}')
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -65,6 +78,11 @@ def test_negative_numbers_are_kafka_s() -> None:
         ({"path": '{"a": 1}'}, "map broker names"),
         ({"path": "{}"}, "map broker names"),
         ({"path": '{"a": "/a"}', "brokerName": "b"}, "brokerName"),
+        ({"layout": "pulsar"}, "rocketmq or kafka"),
+        ({"includeHeaders": "true"}, "includeHeaders is for layout=kafka"),
+        ({"maxOffsetsPerTrigger": "9"}, "is one of Spark's source for Kafka; maxBytesPerTrigger"),
+        ({"startingOffsetsByTimestamp": "{}"}, "startingTimestamp is for all queues"),
+        ({"kafka.bootstrap.servers": "h:1"}, "the log is read, not a broker"),
     ],
 )
 def test_a_wrong_option_is_refused(wrong: dict[str, Any], message: str) -> None:

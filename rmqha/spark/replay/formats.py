@@ -61,7 +61,7 @@ class ParquetFile:
 
 
 class JsonFile:
-    """An object a line, keys as the columns; a body that is not UTF-8 is under ``bodyBase64`` instead of ``body``."""
+    """An object a line, keys as the columns; bytes that are not UTF-8 are under ``bodyBase64`` instead of ``body``."""
 
     def __init__(self, sink: ChecksumSink) -> None:
         self._sink = sink
@@ -77,15 +77,24 @@ class JsonFile:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
     for name, value in row.items():
-        if isinstance(value, datetime):
-            row[name] = value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    if "properties" in row:
-        row["properties"] = dict(row["properties"])
-    if "body" in row:
-        body = row.pop("body")
-        try:
-            row["body"] = body.decode()
-        except UnicodeDecodeError:
-            row["bodyBase64"] = base64.b64encode(body).decode()
-    return row
+        match value:
+            case datetime():
+                plain[name] = value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            case bytes():
+                plain |= _text(name, value)
+            case list() if name == "properties":
+                plain[name] = dict(value)
+            case list():
+                plain[name] = [_plain(header) for header in value]
+            case _:
+                plain[name] = value
+    return plain
+
+
+def _text(name: str, value: bytes) -> dict[str, str]:
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}Base64": base64.b64encode(value).decode()}
