@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from tests.sim.dledger.ambushes import draw_ambush
-from tests.sim.dledger.swarm import CHAOS_S, Swarm
+from tests.sim.dledger.swarm import Swarm
 from tests.sim.nemesis import Fault
 from tests.sim.sim_clock import stream
 
@@ -49,19 +49,20 @@ _ANY: Final = (
 )  # fmt: skip
 
 
-def draw_plan(seed: int, swarm: Swarm) -> list[Fault]:
+def draw_plan(seed: int, swarm: Swarm, *, has_ambushes: bool = True) -> list[Fault]:
     """All faults of a seed, in order."""
     if swarm.calm:
         return []
     random = stream(seed, "dledger/nemesis")
     faults: list[Fault] = []
     at = random.uniform(0.5, 3.0)
-    while at < CHAOS_S:
+    while at < swarm.chaos_s:
         faults.append(_draw_fault(random, swarm, at=at))
         at += random.expovariate(swarm.fault_rate)
         if random.random() < 0.2:
             at = faults[-1].at + random.uniform(0.0, 0.3)  # misfortunes come in pairs
-    return sorted(faults + draw_ambush(seed, swarm, until=CHAOS_S), key=lambda fault: fault.at)
+    ambushes = draw_ambush(seed, swarm, until=swarm.chaos_s) if has_ambushes else []
+    return sorted(faults + ambushes, key=lambda fault: fault.at)
 
 
 def _draw_fault(random: Random, swarm: Swarm, *, at: float) -> Fault:
@@ -158,8 +159,8 @@ class Nemesis:
             case "transfer":
                 world.nursery.start_soon(world.transfer, other.name)
             case "client_reset":
-                for client in world.clients:
-                    world.net.reset_between(client.address, node.address)
+                for address in world.client_addresses:
+                    world.net.reset_between(address, node.address)
             case _:
                 self._strike_lines(fault, node, other)
 

@@ -1,5 +1,6 @@
 """One machine of the simulated group: a disk that stays, and processes of a member that come and go."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -64,16 +65,19 @@ class Machine:
     """Name, disk, network interface, wall clock, and the process that runs on it now, if any."""
 
     def __init__(self, world: "World", number: int) -> None:
-        self.world: Final = world
+        self.world = world
         self.number: Final = number
         self.name: Final = f"n{number}"
         self.address: Final = f"10.0.0.{number + 1}"
         self.host: Final = world.net.host(self.address)
         self.clock: Final = WallClock()
-        self.config: Final = store_config(world.swarm, self.name)
+        self.config: Final = self._config()
         self.disk: Final = self._disk()
         self.process: Process | None = None
         self._lives = 0
+
+    def _config(self) -> DLedgerConfig:
+        return store_config(self.world.swarm, self.name)
 
     def _disk(self) -> SimDisk:
         random, swarm = stream(self.world.seed, f"disk/{self.name}"), self.world.swarm
@@ -108,8 +112,8 @@ class Machine:
         if self.process is None:
             self._lives += 1
             self.disk.crash_at = self.disk.crash_at if (self.disk.crash_at or 0) > self.disk.calls else None
-            self.process = Process(self._lives)
-            self.world.nursery.start_soon(self._live, self.process)
+            self.process = process = self._begin_life(self._lives)
+            self.world.nursery.start_soon(self._live, process)
 
     def kill(self) -> None:
         """As kill -9."""
@@ -148,20 +152,15 @@ class Machine:
 
     # ---- a life
 
+    def _begin_life(self, life: int) -> Process:
+        return Process(life)
+
     async def _live(self, process: Process) -> None:
         world = self.world
-        mount, network = self.disk.mount(), self.host.mount()
         world.journal.record("member.started", self.name)
         try:
             with process.scope:
-                options = server_options(world.swarm, self.name, store=self.config)
-                process.store = store = await open_store(options.store, mount)
-                world.checker.on_recovered(self, process)
-                chance = stream(world.seed, f"chance/{self.name}/{process.life}").random
-                server = DLedgerServer(options, store, mount, network, now_ms=self.clock, random=chance)
-                async with trio.open_nursery() as nursery:
-                    await nursery.start(server.run)
-                    process.server = server
+                await self._serve(process)
         except BaseException as error:  # noqa: BLE001 - a simulated process may die of anything
             self._on_crash(process, error)
         if self.process is process:
@@ -170,6 +169,19 @@ class Machine:
             self.disk.kill()
             self.host.kill()
             world.later(_RESTART_S, self.boot)
+
+    async def _serve(self, process: Process) -> None:
+        mount, network = self.disk.mount(), self.host.mount()
+        options = server_options(self.world.swarm, self.name, store=self.config)
+        process.store = store = await open_store(options.store, mount)
+        self.world.checker.on_recovered(self, process)
+        server = DLedgerServer(options, store, mount, network, now_ms=self.clock, random=self._chance(process))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.run)
+            process.server = server
+
+    def _chance(self, process: Process) -> Callable[[], float]:
+        return stream(self.world.seed, f"chance/{self.name}/{process.life}").random
 
     def _on_crash(self, process: Process, error: BaseException) -> None:
         group = error if isinstance(error, BaseExceptionGroup) else BaseExceptionGroup("", [error])

@@ -54,6 +54,7 @@ class Swarm:
     """So many hold a member's data files."""
     rests: bool = False
     """In the end the group is left alone for a while: nobody may ask for votes then."""
+    chaos_s: float = CHAOS_S
 
     @property
     def disk_latency_s(self) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 import gc
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
@@ -21,7 +21,7 @@ from tests.sim.dledger.history import History
 from tests.sim.dledger.invariants import Checker
 from tests.sim.dledger.linearizability import why_not_linearizable
 from tests.sim.dledger.machine import PORT, Machine
-from tests.sim.dledger.swarm import CHAOS_S, OPERATIONS_MIN, Swarm, draw
+from tests.sim.dledger.swarm import OPERATIONS_MIN, Swarm, draw
 from tests.sim.dledger.witness import watch
 from tests.sim.journal import CountingLogger, Journal
 from tests.sim.nemesis import Fault
@@ -86,9 +86,9 @@ class World:
         self._over = trio.Event()
         CountingLogger.events.clear()
         for number in range(swarm.members):
-            machine = Machine(self, number)
+            machine = self._make_machine(number)
             self.machines[machine.name] = machine
-        self.clients = [Client(self, number) for number in range(swarm.clients)]
+        self._make_clients()
         async with trio.open_nursery() as self.nursery:
             for machine in self.machines.values():
                 machine.boot()
@@ -106,6 +106,22 @@ class World:
                 machine.kill()
             self.nursery.cancel_scope.cancel()
         return outcome
+
+    def _make_machine(self, number: int) -> Machine:
+        return Machine(self, number)
+
+    def _make_clients(self) -> None:
+        self.clients = [Client(self, number) for number in range(self.swarm.clients)]
+
+    @property
+    def _at_work(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        """What clients do until the world has enough."""
+        return [client.run for client in self.clients]
+
+    @property
+    def client_addresses(self) -> list[str]:
+        """Of all clients' machines."""
+        return [client.address for client in self.clients]
 
     def _watch(self, client: SimStream, port: int) -> None:
         if port == PORT:
@@ -140,7 +156,7 @@ class World:
     @property
     def has_enough(self) -> bool:
         """Whether the chaos is over, and the history long enough; or nothing comes of it any more."""
-        is_long = self.history.completed >= OPERATIONS_MIN or trio.current_time() > CHAOS_S + LIVENESS_S
+        is_long = self.history.completed >= OPERATIONS_MIN or trio.current_time() > self.swarm.chaos_s + LIVENESS_S
         return self.is_healed and is_long
 
     async def _chaos(self) -> None:
@@ -150,10 +166,10 @@ class World:
             nursery.start_soon(Nemesis(self).run, self.plan)
             if not self.plan:
                 nursery.start_soon(self._note_calm)
-            self.later(CHAOS_S, self._heal)
+            self.later(self.swarm.chaos_s, self._heal)
             async with trio.open_nursery() as clients:
-                for client in self.clients:
-                    clients.start_soon(client.run)
+                for work in self._at_work:
+                    clients.start_soon(work)
             nursery.cancel_scope.cancel()
 
     async def _note_calm(self) -> None:
@@ -168,7 +184,10 @@ class World:
         while True:
             await trio.sleep(_LOOK_S)
             for machine in self.machines.values():
-                self.checker.look(machine)
+                self._look_at(machine)
+
+    def _look_at(self, machine: Machine) -> None:
+        self.checker.look(machine)
 
     async def transfer(self, transferee: str, operator: Client | None = None) -> None:
         """An operator asks for another leader; whatever comes of it."""

@@ -1,0 +1,1 @@
+"""Whole brokers on a DLedger group, in the simulator."""
