@@ -25,6 +25,8 @@ _INTEGER_SIZE_MAX: Final = 4000
 
 REFERRED_MAX: Final = 16_384
 """Values that all references of a text together may stand for; without it, reading them might never end."""
+REFERRED_TEXT_MAX: Final = 1 << 20
+"""Characters of these: memory has them once, but what shows them, or encodes them, writes each."""
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _INTEGER_KEY: Final = re.compile(r"-?[0-9]+(?=[ \t\r\n]*:)")
@@ -221,15 +223,19 @@ def _refuse_half_pairs(value: Any) -> None:
 
 def _resolved(root: Any) -> Any:
     """``root`` with each ``{"$ref": path}`` replaced by what it points to."""
-    left = REFERRED_MAX
+    left, left_text = REFERRED_MAX, REFERRED_TEXT_MAX
 
     def walk(value: Any) -> Any:
-        nonlocal left
+        nonlocal left, left_text
         if isinstance(value, dict):
             reference = value.get("$ref") if len(value) == 1 else None
             if isinstance(reference, str):
                 referred = _follow(root, reference)
-                left -= _count(referred, at_most=left)
+                count, size = _count(referred, at_most=left)
+                left, left_text = left - count, left_text - size
+                if left_text < 0:
+                    limit = f"more than {REFERRED_TEXT_MAX} characters"
+                    raise RemoteProtocolError(f"JSON: its references stand for {limit}")
                 return referred
             return {key: walk(item) for key, item in value.items()}
         return [walk(item) for item in value] if isinstance(value, list) else value
@@ -237,21 +243,31 @@ def _resolved(root: Any) -> Any:
     return walk(root)
 
 
-def _count(value: Any, *, at_most: int) -> int:
-    """How many values this one is made of, itself included.
+def _count(value: Any, *, at_most: int) -> tuple[int, int]:
+    """How many values this one is made of, itself included, and how many characters their texts and keys have.
 
     Raises:
-        RemoteProtocolError: more than ``at_most``.
+        RemoteProtocolError: more values than ``at_most``.
     """
-    found = [value]
+    found, size = [value], 0
     for item in found:  # which grows meanwhile
         if isinstance(item, dict):
             found += item.values()
+            size += sum(map(_size, item))
         elif isinstance(item, list):
             found += item
+        else:
+            size += _size(item)
         if len(found) > at_most:
             raise RemoteProtocolError(f"JSON: its references stand for more than {REFERRED_MAX} values")
-    return len(found)
+    return len(found), size
+
+
+def _size(item: object) -> int:
+    """The characters of a text, or of a number, about."""
+    if isinstance(item, str):
+        return len(item)
+    return item.bit_length() // 3 if isinstance(item, int) else 0
 
 
 def _follow(root: Any, reference: str) -> Any:

@@ -1,6 +1,7 @@
 """An operator asks consumers by the broker: what they answer comes back, and silence costs nobody else anything."""
 
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import cast
 
 import pytest
@@ -10,9 +11,11 @@ from trio.testing import MockClock
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.clients.client_channel_info import ClientChannelInfo
 from rmqha.broker.clients.consumer_manager import ConsumerManager
+from rmqha.broker.processors import call_consumer_processor
 from rmqha.broker.processors.call_consumer_processor import CALLS_MAX, CallConsumerProcessor
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.consumer_status import decode_consumer_status
 from rmqha.codec.heartbeat import ConsumerData
 from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
@@ -119,6 +122,76 @@ async def test_how_far_consumers_are_they_say_themselves(
             assert set(told) == shown
             assert all(java_json.dumps(one) == table.decode()[21:-1] for one in told.values())
         assert consumer.asked[0].code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        b"[" + b"[]," * 9 + b"[]]",
+        b'{"t":"' + b"x" * 99 + b'","r":[{"$ref":"$.messageQueueTable.t"}]}',
+        b'{"a":"7"}',
+        b'{"a":1.5}',
+        b'{"a":9223372036854775808}',
+        b'{"a":' + b"[" * 400 + b"]" * 400 + b"}",
+        b"{" + b",".join([b"%d:1" % number for number in range(12000)]) + b"}",
+    ],
+)
+async def test_what_is_no_table_of_offsets_is_not_handed_on(
+    table: bytes, operator: Member, consumer: Member, autojump_clock: MockClock
+) -> None:
+    """One request for the status of eight consumers made an answer of 240 MB, and the broker stand still for 7 s."""
+    consumer.answer = RemotingCommand(0, body=b'{"messageQueueTable":' + table + b"}")
+    fields = {"topic": "t", "group": "g"}
+    answer = await operator.ask(RemotingCommand(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ext_fields=fields))
+    assert (answer.code, bytes(answer.body)) == (ResponseCode.SUCCESS, b'{"consumerTable":{}}')
+
+
+async def test_answers_that_come_together_are_read_in_turns(
+    machine: Machine,
+    operator: Member,
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of 64 consumers held the event loop for seconds."""
+    passes, read, have_come = Passes(), list[int](), trio.Event()
+
+    def decode(body: bytes) -> str:
+        read.append(passes.count)
+        return decode_consumer_status(body)
+
+    async def invoke(_connection: Connection, _question: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
+        with trio.fail_after(timeout_s):
+            await have_come.wait()
+        return RemotingCommand(0, body=b'{"messageQueueTable":{"a":7}}')
+
+    monkeypatch.setattr(call_consumer_processor, "decode_consumer_status", decode)
+    monkeypatch.setattr(Connection, "invoke", invoke)
+    trio.lowlevel.add_instrument(passes)
+    async with AsyncExitStack() as stack:
+        for number in range(8):
+            member = await stack.enter_async_context(member_of(machine, f"c{number}"))
+            await member.heartbeat("g")
+        nursery.start_soon(set_soon, have_come)
+        fields = {"topic": "t", "group": "g"}
+        code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+        answer = await operator.ask(RemotingCommand(code, ext_fields=fields))
+        assert java_json.loads(answer.body)["consumerTable"] == {f"c{number}": {"a": 7} for number in range(8)}
+    assert len(set(read)) == len(read) == 8
+
+
+async def set_soon(event: trio.Event) -> None:
+    await trio.sleep(1)
+    event.set()
+
+
+class Passes(trio.abc.Instrument):
+    """Counts the passes of the event loop."""
+
+    count = 0
+
+    def after_io_wait(self, timeout: float) -> None:
+        self.count += 1
 
 
 async def test_calls_that_nobody_answers_leave_room_for_others(

@@ -117,6 +117,9 @@ def test_what_python_reads_and_nobody_can_use_is_refused(text: str) -> None:
         loads(text)
 
 
+REFERENCE = '{"$ref":"$.a"}'
+
+
 def test_references_are_bounded_together() -> None:
     def with_references(count: int) -> str:
         return json.dumps([[0] * 999, *[{"$ref": "$[0]"}] * count])
@@ -124,3 +127,19 @@ def test_references_are_bounded_together() -> None:
     assert len(loads(with_references(16))) == 17
     with pytest.raises(RemoteProtocolError, match="stand for more than"):
         loads(with_references(17))
+
+
+@pytest.mark.parametrize(
+    "large",
+    ['"{}"', '{{"{}":1}}', '[["{}"]]', "1{}"],
+)
+def test_so_is_the_text_that_references_repeat(large: str) -> None:
+    """A request of 256 KiB, shown in the words that refuse it, took gigabytes, and many seconds of the event loop."""
+
+    def with_references(count: int) -> str:
+        text = "0" * 925 if large == "1{}" else "x" * 1024  # three bits count as a digit
+        return f'{{"a":{large.format(text)},"b":[{",".join([REFERENCE] * count)}]}}'
+
+    assert len(loads(with_references(1024))["b"]) == 1024
+    with pytest.raises(RemoteProtocolError, match="references stand for more than 1048576 characters"):
+        loads(with_references(1025))

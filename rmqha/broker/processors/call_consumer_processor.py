@@ -4,15 +4,15 @@ Source: spec: remoting §2.7, §2.8; rocketmq-all-4.9.8 AdminBrokerProcessor.jav
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 import trio
 
 from rmqha.broker.clients.client_channel_info import ClientChannelInfo
 from rmqha.broker.clients.consumer_manager import ConsumerManager
-from rmqha.codec import java_json
 from rmqha.codec.acl import without_credentials
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.consumer_status import decode_consumer_status, encode_consumer_table
 from rmqha.codec.group_headers import (
     CallConsumerRequestHeader,
     ConsumeMessageDirectlyRequestHeader,
@@ -32,7 +32,6 @@ CALLS_MAX: Final = 32
 """At a time; a call holds a message."""
 _CALL_S: Final = 10.0
 _STATUS_S: Final = 5.0
-_STATUS_SIZE_MAX: Final = 64 * 1024
 _MEMBERS_MAX: Final = 64
 _V3_0_7: Final = 28
 _V3_1_8: Final = 62
@@ -49,6 +48,7 @@ class CallConsumerProcessor:
         self._consumers: Final = consumers
         self._broker_name: Final = broker_name
         self._calls = 0
+        self._reading: Final = trio.Lock()
         self._shares: Final = Shares()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
@@ -111,13 +111,24 @@ class CallConsumerProcessor:
         fields = encode_header(GetConsumerStatusRequestHeader(header.topic, header.group))
 
         async def call() -> RemotingCommand:
-            table: dict[str, Any] = {}
+            tables: dict[str, str] = {}
             async with trio.open_nursery() as nursery:
                 for member in asked[:_MEMBERS_MAX]:
-                    nursery.start_soon(_ask_status, member, fields, table)
-            return RemotingCommand(ResponseCode.SUCCESS, body=java_json.dumps({"consumerTable": table}).encode())
+                    nursery.start_soon(self._ask_status, member, fields, tables)
+            return RemotingCommand(ResponseCode.SUCCESS, body=encode_consumer_table(tables))
 
         return self._begin(connection, request, call)
+
+    async def _ask_status(self, member: ClientChannelInfo, fields: dict[str, str], tables: dict[str, str]) -> None:
+        """Who does not answer, or not with a table, is left out. Answers that come together are read in turns."""
+        question = RemotingCommand(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext_fields=fields)
+        try:
+            answer = await member.connection.invoke(question, timeout_s=_STATUS_S)
+            if answer.code == ResponseCode.SUCCESS:
+                async with self._reading:
+                    tables[member.client_id] = decode_consumer_status(answer.body)
+        except (RemotingError, RemoteProtocolError):
+            return
 
     def _begin(self, connection: Connection, request: RemotingCommand, call: Call) -> RemotingCommand | None:
         host = host_of(connection.peer)
@@ -138,14 +149,3 @@ class CallConsumerProcessor:
     def _note(self, host: str, calls: int) -> None:
         self._calls += calls
         self._shares.add(host, calls)
-
-
-async def _ask_status(member: ClientChannelInfo, fields: dict[str, str], table: dict[str, Any]) -> None:
-    """Who does not answer, or not with a table, is left out."""
-    question = RemotingCommand(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext_fields=fields)
-    try:
-        answer = await member.connection.invoke(question, timeout_s=_STATUS_S)
-        if answer.code == ResponseCode.SUCCESS and 0 < len(answer.body) <= _STATUS_SIZE_MAX:
-            table[member.client_id] = java_json.loads(answer.body)["messageQueueTable"]
-    except (RemotingError, RemoteProtocolError, KeyError, TypeError):
-        return
