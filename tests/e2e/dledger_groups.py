@@ -75,6 +75,17 @@ class Group:
                     return lines[0]
                 await trio.sleep(0.1)
 
+    async def at_rest(self) -> None:
+        """Return when all is well with all of them, and each knows that the same entries are committed, and has them.
+
+        What was appended with success a majority has, and the others may still lack it.
+        """
+        with trio.fail_after(120):
+            while True:
+                members = (await self.wait_verdict("ok"))["members"]
+                if len({member[key] for member in members for key in ("endIndex", "committedIndex")}) == 1:
+                    return
+
     async def append(self, *, count: int, text: str) -> list[int]:
         """Append it so often; the indexes. All must succeed."""
         code, lines, err = await self.command("append", "-d", text, "-c", count)
@@ -88,7 +99,7 @@ class Group:
         return [json.loads(line) for line in out.splitlines()]
 
     async def stop(self) -> list[int]:
-        """End all, who leads last: nobody is elected meanwhile, to add an entry that others lack. Their exit codes."""
+        """End all, who leads last: nobody need be elected meanwhile. Their exit codes."""
         _, lines, _ = await self.command("status", "--format", "json")
         leader = lines[0]["leader"] if lines else None
         in_order = sorted(self.children, key=lambda member_id: member_id == leader)

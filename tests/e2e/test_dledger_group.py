@@ -21,6 +21,7 @@ async def test_members_that_were_stopped_in_order_have_the_same_files(tmp_path: 
             "dledger", "append", "-g", NAME, "-p", group.peers, "-d", "-", stdin="eins\nzwei\nGrüße\n"
         )
         indexes = [json.loads(line)["index"] for line in out.splitlines()]
+        await group.at_rest()
         assert await group.stop() == [0, 0, 0]
         first, *others = [await group.dump(member_id) for member_id in group.ids]
         assert all(other == first for other in others)

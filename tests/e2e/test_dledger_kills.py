@@ -3,8 +3,6 @@
 import resource
 from pathlib import Path
 
-import trio
-
 from rmqha.exit_codes import EXIT_STORE_FAILED
 from tests.e2e.dledger_groups import Group, running
 
@@ -24,10 +22,8 @@ async def test_a_thousand_entries_and_a_leader_that_is_killed(tmp_path: Path) ->
         leader = (await group.healthy())["leader"]
         before = await group.append(count=APPENDS, text="before")
         await group.children[leader].kill()
-        begun_at = trio.current_time()
         await group.healthy(at_least=2, not_led_by=leader)
         [after] = await group.append(count=1, text="after")
-        assert trio.current_time() - begun_at < 10, "nobody waited out a default leak, twice"
         group.start(leader)
         status = await group.healthy()
         code, lines, err = await group.command("get", "-i", 0, "-c", after + 1)
@@ -36,6 +32,7 @@ async def test_a_thousand_entries_and_a_leader_that_is_killed(tmp_path: Path) ->
         assert {bodies[index] for index in before} == {"before"}
         assert bodies[after] == "after"
         assert len(status["members"]) == 3
+        await group.at_rest()
         for child in group.children.values():
             assert await child.stop() == 0
         first, *others = await files_of(group)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import trio
+
 from tests.e2e.dledger_groups import DATA_SIZE, HEART_BEAT_MS, INDEX_SIZE, NAME, Group
 from tests.interop.peers import JAVA_OPTIONS, QUICK_START, compiled, rocketmq_libs
 
@@ -36,3 +38,12 @@ class MixedGroup(Group):
             return super().argv(member_id)
         arguments = (NAME, member_id, self.peers, self.directory, HEART_BEAT_MS, DATA_SIZE, INDEX_SIZE)
         return java_argv("Member.java", *arguments, directory=self.directory)
+
+    async def wait_same(self, last: int) -> None:
+        """All have this entry, and the same before it; a Java member does not say what it has."""
+        with trio.fail_after(120):
+            while True:
+                first, *others = [await self.dump(member_id) for member_id in self.ids]
+                if first[-1].get("index", -1) >= last and all(other == first for other in others):
+                    return
+                await trio.sleep(0.2)

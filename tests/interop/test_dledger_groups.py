@@ -54,6 +54,7 @@ async def test_each_member_leads_in_turn_and_all_have_the_same(tmp_path: Path, k
         code, lines, err = await group.command("get", "-i", 0, "-c", max(written) + 1)
         assert code == 0, err
         assert {line["index"]: line["body"] for line in lines if line["index"] in written} == written
+        await group.wait_same(max(written))
         await group.stop()
         first, *others = [await group.dump(member_id) for member_id in group.ids]
         assert all(other == first for other in others)

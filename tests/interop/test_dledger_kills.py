@@ -12,7 +12,7 @@ from rmqha.config.dledger_peers import parse_peers
 from rmqha.dledger.dledger_client import open_dledger_client
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.errors import MQBrokerError, RemoteProtocolError, RemotingError
-from tests.e2e.dledger_groups import NAME, Group, running
+from tests.e2e.dledger_groups import NAME, running
 from tests.interop.dledger_groups import JAVA, OURS, MixedGroup
 from tests.interop.feature_table import DLEDGER
 
@@ -73,20 +73,10 @@ async def test_leaders_are_killed_under_load(tmp_path: Path, kinds: list[str]) -
                 await group.healthy()
             load.is_over = True
         [last] = await group.append(count=1, text="last")
-        await wait_same(group, last)
+        await group.wait_same(last)
         await group.stop()
         first, *others = [await group.dump(member_id) for member_id in group.ids]
         assert all(other == first for other in others)
         found = {line["index"]: line["bodySha256"] for line in first if "index" in line}
         said = {index: hashlib.sha256(body.encode()).hexdigest() for index, body in load.acknowledged.items()}
         assert {index: found.get(index) for index in said} == said
-
-
-async def wait_same(group: Group, last: int) -> None:
-    """All have this entry, and the same before it; a Java member does not say what it has."""
-    with trio.fail_after(60):
-        while True:
-            first, *others = [await group.dump(member_id) for member_id in group.ids]
-            if first[-1].get("index", -1) >= last and all(other == first for other in others):
-                return
-            await trio.sleep(0.2)
