@@ -13,12 +13,13 @@ from typing import Any, Final
 import structlog
 import trio
 
-from rmqha.errors import StoreError, StoreReadError
+from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.ha.catch_up import BeforeBeginning, PeerAsker
 from rmqha.ha.ha_client import MasterAddress, Meet, ProbeMaster, trust_anybody
 from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.replication.catch_up_plan import CatchUpPlan, PeerAnswer, PeerKnowledge, PeerState
+from rmqha.store.store_note import StoreNote
 from rmqha.transport import Network
 
 logger = structlog.get_logger()
@@ -26,6 +27,7 @@ logger = structlog.get_logger()
 _PROGRESS_S: Final = 5.0
 _WAITING_S: Final = 60.0
 _READ_AGAIN_S: Final = 5.0
+_NOTE_AGAIN_S: Final = 5.0
 _HINT_S: Final = 1.0
 """Of all reports of being ahead, which anybody can send, one in this time has the peers asked."""
 
@@ -50,7 +52,7 @@ class CatchUpHooks:
 def why_unheard(peers: Sequence[str]) -> str:
     """What an operator has to know if nobody knows what these peers hold, and this log began empty."""
     return (
-        f"this log was empty at the start, and what {', '.join(peers)} of haPeers may hold is unknown: if this store "
+        f"this log began empty, and what {', '.join(peers)} of haPeers may hold is unknown: if this store "
         "was lost, sends take the places of messages there. Stop this broker and start them first; of a new group, "
         "start them"
     )
@@ -75,7 +77,24 @@ class CatchUpService:
         chance: Callable[[], float],
         why_apart: Meet = trust_anybody,
         hooks: CatchUpHooks,
+        began_empty: StoreNote,
     ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            log: the local one.
+            network: the door to the peers.
+            peers: their HA addresses; none: sends are accepted at once.
+            answers_needed: see :class:`CatchUpPlan`.
+            options: as for following a master.
+            probe_peer: asks by remoting where a peer's log begins and ends.
+            chance: a random number in [0, 1), for pauses between questions.
+            why_apart: says whether a peer is of another group.
+            hooks: what the store is told.
+            began_empty: is there while this log, which began empty, may lack what some peer holds, from before the
+                first send on, so that a later start knows. A start with nobody to ask removes it: so its operator
+                has decided.
+        """
         self._log: Final = log
         self._addresses: Final = {str(peer): peer for peer in peers}
         self._asker: Final = PeerAsker(
@@ -88,6 +107,7 @@ class CatchUpService:
         )
         self._plan: Final = CatchUpPlan.of(list(self._addresses), answers_needed=answers_needed, chance=chance)
         self._hooks: Final = hooks
+        self._began_empty: Final = began_empty
         self._asking: PeerKnowledge | None = None
         self._has_taken = False
         self._hinted = trio.Event()
@@ -117,10 +137,12 @@ class CatchUpService:
             DivergedLogError: before the first send: a peer holds other bytes.
             StoreError: before the first send: a peer's log does not continue the local one, or the local store failed.
         """
+        was_noted = self._began_empty.look()
         if self._plan.is_open:
+            await self._note_doubt()
             await self._open()
             return
-        self._plan.began_empty = self._is_empty
+        self._plan.began_empty = self._is_empty or was_noted
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._report_progress)
             try:
@@ -172,8 +194,25 @@ class CatchUpService:
         if answer.error is not None and not was_open:
             raise answer.error
         if not plan.refusal:
+            await self._note_doubt()
             await self._open()
         self._hooks.refuse_puts(plan.refusal)
+
+    async def _note_doubt(self) -> None:
+        """Let the store say, durably, whether a start after this one has to doubt; no send comes before it does."""
+        try:
+            if not self.unheard:
+                await self._began_empty.remove_in_thread()
+        except StoreWriteError as error:  # it says more than is true, and is removed after a later answer
+            logger.warning("catch_up.not_noted", reason=str(error))
+        while self.unheard and not self._began_empty.is_there:
+            self._hooks.refuse_puts("it is being noted that this log began empty")
+            try:
+                await self._began_empty.make_in_thread()
+            except StoreWriteError as error:
+                logger.warning("catch_up.not_noted", reason=str(error))
+                self._hooks.refuse_puts(f"that this log began empty cannot be noted, and is tried again: {error}")
+                await trio.sleep(_NOTE_AGAIN_S)
 
     async def _open(self) -> None:
         while self._has_taken:

@@ -114,7 +114,8 @@ class CatchUpPlan:
         answers_needed: so many peers must be settled before the first send is accepted (``require``); 0 with ``try``.
         refusal: why sends are refused; empty if they are accepted.
         is_open: sends were accepted at some time; then only a peer that is known to be longer ends that.
-        began_empty: the local log was empty at the start, and has not begun like a peer's since.
+        began_empty: the local log was empty at the start, or at an earlier one after which its peers were not all
+            heard, and has not begun like a peer's since.
     """
 
     peers: list[PeerKnowledge]

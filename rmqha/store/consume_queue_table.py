@@ -14,12 +14,12 @@ from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.deleted_messages import DeletedMessages
 from rmqha.store.disk import Disk
 from rmqha.store.dropped_files import DroppedFiles
-from rmqha.store.erasing_note import ErasingNote
 from rmqha.store.hidden_messages import HiddenMessages
 from rmqha.store.lost_queue import LostQueue
 from rmqha.store.mapped_file import LOST_AND_FOUND
 from rmqha.store.open_files import OpenFiles
 from rmqha.store.stopped_queues import StoppedQueues
+from rmqha.store.store_note import StoreNote
 
 _QUEUES_AT_ONCE: Final = 100
 _LOOKED_AT_AT_ONCE: Final = 5000
@@ -74,7 +74,7 @@ class ConsumeQueueTable:
         self.hidden: Final = HiddenMessages()
         """Of queues that have begun anew."""
         self.dropped: Final = DroppedFiles(disk)
-        self._erasing: Final = ErasingNote(disk, f"{directory}.erasing")
+        self._erasing: Final = StoreNote(disk, f"{directory}.erasing")
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self._queues.values())

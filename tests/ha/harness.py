@@ -13,9 +13,11 @@ from rmqha.ha.ha_service import HAService
 from rmqha.ha.options import HAClientOptions, HAOptions
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.replication.master_session import LogRange
+from rmqha.store.store_note import StoreNote
 from rmqha.transport import Stream
 from tests.fakes import MemoryNetwork
 from tests.settings import ha_client_options, ha_options
+from tests.sim.sim_disk import SimDisk
 
 FILE = 4096
 
@@ -55,6 +57,11 @@ async def may_begin(_peer: MasterAddress, _there: LogRange) -> None:
     """Nothing has to be known before."""
 
 
+def note_on(disk: SimDisk) -> StoreNote:
+    """What a store on this disk notes of a log that began empty."""
+    return StoreNote(disk.mount(), "/store/beganEmpty")
+
+
 def start_catch_up(
     nursery: trio.Nursery,
     network: MemoryNetwork,
@@ -65,6 +72,7 @@ def start_catch_up(
     refuse_puts: Callable[[str], None] = lambda _reason: None,
     on_taken: Callable[[], object] = lambda: None,
     before_beginning: BeforeBeginning = may_begin,
+    began_empty: StoreNote | None = None,
 ) -> CatchUpService:
     async def tell_taken() -> None:
         on_taken()
@@ -79,6 +87,7 @@ def start_catch_up(
         probe_peer=probe_peer,
         chance=lambda: 0.0,
         hooks=CatchUpHooks(refuse_puts, tell_taken, on_open=lambda: None, before_beginning=before_beginning),
+        began_empty=began_empty or note_on(SimDisk()),
     )
     nursery.start_soon(service.run)
     return service

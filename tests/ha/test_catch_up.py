@@ -17,14 +17,16 @@ from rmqha.ha.catch_up_service import CatchUpService
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress, ProbeMaster
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
-from tests.ha.harness import FILE, RawMaster, start_catch_up, start_master, until
+from tests.ha.harness import FILE, RawMaster, note_on, start_catch_up, start_master, until
 from tests.memory_log import MemoryLog, record, records
 from tests.settings import ha_options
+from tests.sim.sim_disk import SimDisk
 
 BODIES = [bytes([i]) * (i * 31 % 900) for i in range(40)]
 DATA = records(BODIES)
 PART = records(BODIES[:30])
 GONE = MasterAddress("gone", 1)
+NOTE = "/store/beganEmpty"
 
 
 class Peer:
@@ -370,7 +372,7 @@ async def test_an_empty_log_that_goes_on_without_its_peers_doubts_until_each_was
         assert await opened_within(alone, 6.0)
     (entry,) = [entry for entry in logs if entry["event"] == "catch_up.began_empty"]
     assert entry["log_level"] == "warning"
-    assert "this log was empty at the start, and what gone:1 of haPeers may hold is unknown" in entry["reason"]
+    assert "this log began empty, and what gone:1 of haPeers may hold is unknown" in entry["reason"]
     assert alone.unheard == ["gone:1"]
     log.extend(PART)
     assert alone.unheard == ["gone:1"], "what was sent since proves nothing"
@@ -382,6 +384,85 @@ async def test_an_empty_log_that_goes_on_without_its_peers_doubts_until_each_was
     assert await opened_within(heard, 6.0)
     assert await opened_within(full, 6.0)
     assert (heard.unheard, full.unheard) == ([], [])
+    nursery.cancel_scope.cancel()
+
+
+async def test_the_doubt_of_a_log_that_began_empty_outlives_a_restart(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The next process found messages, and took its log for the group's."""
+    disk, log, accepted = SimDisk(), MemoryLog(), list[bool]()
+
+    def note_refusal(refusal: str) -> None:
+        if not refusal:
+            accepted.append(NOTE in disk.files)
+
+    async with trio.open_nursery() as first:
+        alone = start_catch_up(first, network, log, GONE, refuse_puts=note_refusal, began_empty=note_on(disk))
+        assert await opened_within(alone, 6.0)
+        await trio.sleep(1.0)
+        first.cancel_scope.cancel()
+    assert all(accepted)
+    assert accepted, "it is noted before the first send"
+    log.extend(PART)
+    disk.power_cut()
+    peer, service = Peer(), await start_master(nursery, network, MemoryLog.holding(PART))
+    async with trio.open_nursery() as second:
+        address = MasterAddress("peer", service.port + 1)
+        again = start_catch_up(second, network, log, address, probe_peer=peer.probe, began_empty=note_on(disk))
+        assert await opened_within(again, 6.0)
+        assert again.unheard == [str(address)]
+        second.cancel_scope.cancel()
+    third = start_catch_up(nursery, network, log, MasterAddress("peer", service.port), began_empty=note_on(disk))
+    assert await opened_within(third, 60.0)
+    assert third.unheard == []
+    disk.power_cut()
+    assert NOTE not in disk.files
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("has_peers", [False, True])
+async def test_the_doubt_ends_with_what_a_peer_gives_or_where_nobody_is_to_be_asked(
+    has_peers: bool, network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    note, log = note_on(SimDisk()), MemoryLog.holding(PART)
+    note.make()
+    peer = MasterAddress("peer", (await start_master(nursery, network, MemoryLog.holding(DATA))).port)
+    peers = [peer, GONE] if has_peers else []
+    catch_up = start_catch_up(nursery, network, log, *peers, began_empty=note)
+    assert await opened_within(catch_up, 60.0)
+    assert (log.content() == DATA, catch_up.unheard, note.look()) == (has_peers, [], False)
+    nursery.cancel_scope.cancel()
+
+
+async def test_no_send_is_taken_while_the_doubt_cannot_be_noted(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    disk, refusals = SimDisk(), list[str]()
+    disk.faults.full = True
+    catch_up = start_catch_up(
+        nursery, network, MemoryLog(), GONE, refuse_puts=refusals.append, began_empty=note_on(disk)
+    )
+    assert not await opened_within(catch_up, 60.0)
+    assert "that this log began empty cannot be noted, and is tried again" in refusals[-1]
+    disk.faults.full = False
+    assert await opened_within(catch_up, 6.0)
+    assert (refusals[-1], catch_up.unheard) == ("", ["gone:1"])
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_note_that_cannot_be_removed_holds_up_nothing(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    disk = SimDisk()
+    note_on(disk).make()
+    disk.faults.read_only = True
+    service = await start_master(nursery, network, MemoryLog.holding(PART))
+    peer = MasterAddress("peer", service.port)
+    catch_up = start_catch_up(nursery, network, MemoryLog.holding(PART), peer, began_empty=note_on(disk))
+    assert await opened_within(catch_up, 60.0)
+    disk.faults.read_only = False
+    await until(lambda: NOTE not in disk.files)
     nursery.cancel_scope.cancel()
 
 

@@ -14,7 +14,7 @@ from rmqha.codec.headers import UpdateConsumerOffsetRequestHeader, encode_header
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.client import RemotingClient
 from tests.broker.group_members import member_of
-from tests.broker.machines import Machine, ask, pull_request, replication_of, send_request
+from tests.broker.machines import Machine, ask, ha_client_of, pull_request, replication_of, send_request
 from tests.broker.test_dledger_broker import group_of
 from tests.broker.test_pair import Pair
 from tests.sim.sim_net import SimNet
@@ -170,6 +170,43 @@ async def test_an_empty_master_whose_peers_are_away_is_not_ready_and_says_so(aut
             assert replication_of(master).ha_service.live_slaves == 1
     async with pair.slave.broker(), pair.master.broker(**settings) as master, scraped(master, pair.net) as monitoring:
         assert await monitoring.readyz() == (200, "ready\n")
+
+
+async def test_an_empty_master_that_was_started_again_with_messages_is_still_not_ready(
+    autojump_clock: MockClock,
+) -> None:
+    """It was ready after that, as if a restart had proved what its peers hold."""
+    pair = watched_pair()
+    settings = {"haPeers": "10.0.0.2:10912", "brokerRole": "ASYNC_MASTER"}
+    for _ in range(2):
+        async with pair.master.broker(**settings) as master, scraped(master, pair.net) as monitoring:
+            async with pair.master.client() as client:
+                assert (await ask(client, send_request(b"x"))).code == ResponseCode.SUCCESS
+            status, text = await monitoring.readyz()
+            assert (status, "this log began empty, and what 10.0.0.2:10912 of haPeers may hold" in text) == (503, True)
+    async with pair.slave.broker(), pair.master.broker(**settings) as master, scraped(master, pair.net) as monitoring:
+        assert await monitoring.readyz() == (200, "ready\n"), "it was heard before the first send"
+    async with pair.master.broker(**settings) as master, scraped(master, pair.net) as monitoring:
+        assert await monitoring.readyz() == (200, "ready\n")
+
+
+async def test_a_new_group_is_ready_once_its_empty_slave_is_there_as_well(autojump_clock: MockClock) -> None:
+    """Whichever of them is installed first: a peer that says that it has nothing has been heard."""
+    pair = watched_pair()
+    settings = {"haPeers": "10.0.0.2:10912", "brokerRole": "ASYNC_MASTER"}
+    async with pair.slave.broker() as slave:
+        ha_client_of(slave).update_master_address("10.0.0.9", 10912)
+        async with pair.master.broker(**settings) as master, scraped(master, pair.net) as monitoring:
+            assert await monitoring.readyz() == (200, "ready\n")
+            assert replication_of(master).ha_service.live_slaves == 0
+    pair = watched_pair()
+    async with pair.master.broker(**settings) as master, scraped(master, pair.net) as monitoring:
+        assert (await monitoring.readyz())[0] == 503
+        async with pair.slave.broker() as slave:
+            ha_client_of(slave).update_master_address("10.0.0.9", 10912)
+            await trio.sleep(10.0)
+            assert await monitoring.readyz() == (200, "ready\n"), "it is asked every ten seconds"
+            assert replication_of(master).ha_service.live_slaves == 0
 
 
 async def test_a_slave_that_follows_says_nothing_of_another_peer_that_is_away(autojump_clock: MockClock) -> None:

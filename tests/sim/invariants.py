@@ -282,9 +282,7 @@ class Checker:
         if last is not None and any(node.disk.files[last.file.path].durable[last.wrote_position :]):
             self.violation("I3", f"{node.name} still has bytes behind the recovered end {store.max_offset}")
         if self._durable_end_differs(node, process):
-            self.violation(
-                "I3", f"{node.name} believes {store.flushed_offset} is durable; its device does not hold that"
-            )
+            self.violation("I3", f"{node.name} believes {store.flushed_offset} is durable; its device lacks some of it")
 
     def _durable_end_differs(self, node: SimNode, process: Process) -> bool:
         """Whether the device lacks anything below what the process calls flushed."""
@@ -309,6 +307,8 @@ class Checker:
         if not process.has_stored:
             process.has_stored = True
             self.check_has_all(process.node, "stores messages")
+        if process.hides_a_doubt:
+            self.violation("I1", f"{process.node.name} began empty, and its disk and it do not both say so")
         for peer, told in process.longer_peers.items():
             net, here, there = self.world.net, process.node.address, peer.node.address
             if peer.dead or not net.passes(here, there) or not net.passes(there, here):

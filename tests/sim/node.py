@@ -27,6 +27,8 @@ LISTEN_PORT: Final = 10911
 HA_PORT: Final = 10912
 STORE: Final = "/store"
 CHECKPOINT: Final = f"{STORE}/checkpoint"
+_BEGAN_EMPTY: Final = f"{STORE}/beganEmpty"
+_UNHEARD: Final = frozenset({PeerState.UNASKED.value, PeerState.UNKNOWN.value, PeerState.STARTING.value})
 _UNCHECKED: Final = ((12, 28), (36, 84))
 """A record's QUEUEID to QUEUEOFFSET, and SYSFLAG to PREPARED TRANSACTION OFFSET, with IPv4 hosts."""
 _FIELDS_END: Final = 88
@@ -67,6 +69,15 @@ class Process:
     def remembers(self, process: "Process") -> bool:
         """Whether this one knows what that one was told."""
         return process is self or process is self._previous
+
+    @property
+    def hides_a_doubt(self) -> bool:
+        """Whether this log began empty, peers were not heard, and this process or the next one does not know."""
+        catch_up, is_noted = self.replication.catch_up, _BEGAN_EMPTY in self.node.disk.files
+        if catch_up.unheard:
+            return not is_noted
+        peers = catch_up.info()
+        return is_noted and bool(peers) and all(peer["state"] in _UNHEARD for peer in peers)
 
     @property
     def write_error(self) -> StoreWriteError | None:

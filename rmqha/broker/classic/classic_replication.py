@@ -30,6 +30,7 @@ from rmqha.ha.ha_service import HAService
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.replication.master_session import LogRange
 from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.store_note import StoreNote
 from rmqha.tls import secured
 from rmqha.transport import Network, join_address
 
@@ -138,6 +139,7 @@ class ClassicReplication:
                 on_open=self._cut_consumer_offsets,
                 before_beginning=self._learn_tables,
             ),
+            began_empty=StoreNote(self._store.disk, f"{self._config.store_path_root_dir}/beganEmpty"),
         )
 
     @property
