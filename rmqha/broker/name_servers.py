@@ -160,7 +160,7 @@ class NameServers:
 
     async def _body(self, data_version: DataVersion) -> dict[str, Any]:
         table = dict[str, TopicConfig]()
-        for topic in told_topics(self._topics, self._config):
+        for topic in told_topics(self._topics, self._config, follows_tables=False):
             table[topic.topic_name] = topic
             if len(table) % _TOPICS_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()

@@ -25,7 +25,8 @@ from rmqha.store.config_files import ConfigFiles
 class OwnRoutes:
     """See :class:`~rmqha.namesrv.routes.Routes`, and :class:`~rmqha.namesrv.routes.BrokerGroup`: there is one.
 
-    Invariant: a client hears of a topic only when ``topics.json`` has it.
+    Invariant: a client hears of a topic only when ``topics.json`` has it, and where a master's tables are followed,
+    when they have it.
     """
 
     def __init__(
@@ -78,12 +79,13 @@ class OwnRoutes:
 
     def queues_of(self, topic: str) -> QueueData | None:
         """As :meth:`BrokerGroup.queues_of`."""
-        found = told_topic(self._topics, topic, self._config)
+        found = told_topic(self._topics, topic, self._config, follows_tables=self._replication.follows_tables)
         return None if found is None else self._queues(found)
 
     def topics(self) -> Iterator[tuple[str, QueueData]]:
         """As :meth:`BrokerGroup.topics`."""
-        return ((topic.topic_name, self._queues(topic)) for topic in told_topics(self._topics, self._config))
+        told = told_topics(self._topics, self._config, follows_tables=self._replication.follows_tables)
+        return ((topic.topic_name, self._queues(topic)) for topic in told)
 
     def _queues(self, topic: TopicConfig) -> QueueData:
         return QueueData(

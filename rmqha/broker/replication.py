@@ -46,6 +46,11 @@ class Replication(Protocol):
         """What SEND_OK says about other nodes; None if nothing."""
         ...
 
+    @property
+    def follows_tables(self) -> bool:
+        """Whether a master's tables come here every few seconds; not if that failed the last time."""
+        ...
+
     def broker_addrs(self, own: str) -> dict[int, str]:
         """Addresses by brokerId for clients, as far as they are known here: ``own``, and the master's."""
         ...

@@ -204,6 +204,27 @@ async def test_a_follower_says_what_it_could_not_get_from_its_leader_s_broker(
         await group.wait(lambda: late.replication.facts()["not_learned"] == [], limit_s=15)
 
 
+async def test_followers_follow_tables_if_they_find_the_leader_s_broker(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else clients are told of topics that the log alone knows."""
+    metadata, is_there = DLedgerClient.metadata, False
+
+    async def says_nothing(client: DLedgerClient, member_id: str, **words: Any) -> MetadataResponse:
+        if not is_there:
+            raise RemoteProtocolError("a server without a broker")
+        return await metadata(client, member_id, **words)
+
+    monkeypatch.setattr(DLedgerClient, "metadata", says_nothing)
+    async with group_of() as group:
+        await group.wait_master()
+        await group.wait(lambda: not any(node.replication.follows_tables for node in group.nodes.values()))
+        is_there = True
+        followers = await followers_of(group)
+        assert all(node.replication.follows_tables for node in followers)
+        assert not group.nodes[group.masters[0]].replication.follows_tables
+
+
 async def test_who_begins_anew_learns_where_queues_ended_that_it_never_had(autojump_clock: MockClock) -> None:
     """A disk that was full for so long that the leader has deleted meanwhile what this follower lacks."""
     async with group_of(fileReservedTime="0", cleanFileForciblyEnable="false") as group:

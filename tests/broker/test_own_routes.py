@@ -125,6 +125,61 @@ async def test_a_slave_names_the_master_that_it_was_told_of(net: SimNet, autojum
         assert await addresses_at(slave) == BOTH
 
 
+async def queues_at(machine: Machine) -> int:
+    """How many there are to be read in a topic, as clients are told; 0 if they are not told of it."""
+    async with machine.client() as client:
+        answer = await answer_to(client, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+        listed = await answer_to(client, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    is_there = answer.code == ResponseCode.SUCCESS
+    assert is_there == ("orders" in json.loads(listed.body)["topicList"])
+    return decode_route(answer.body).queue_datas[0].read_queue_nums if is_there else 0
+
+
+async def third_queue_arrives(master: Machine, slave: BrokerController) -> None:
+    """A new topic has four, and its first message is in the third: so far a slave knows of three."""
+    async with master.client() as client:
+        await ask(client, send_request(b"x", topic="orders", queue_id=2))
+    with trio.fail_after(2):
+        while (found := slave.topics.select("orders")) is None:  # noqa: ASYNC110 - it tells nobody
+            await trio.sleep(0.1)
+    assert found.read_queue_nums == 3
+
+
+async def test_a_slave_tells_of_a_new_topic_with_all_its_queues(net: SimNet, autojump_clock: MockClock) -> None:
+    """Not before it has its master's table: a consumer that asks once would never read the fourth."""
+    async with pair(net, masterAddress=f"{MASTER}:10911") as (master, slave, follower):
+        await third_queue_arrives(master, follower)
+        assert await queues_at(slave) == 0
+        await trio.sleep(15)
+        assert await queues_at(slave) == 4
+
+
+async def test_a_slave_that_gets_no_tables_tells_what_its_log_does(net: SimNet, autojump_clock: MockClock) -> None:
+    """It does not know whom to ask."""
+    async with pair(net) as (master, slave, follower):
+        await third_queue_arrives(master, follower)
+        assert await queues_at(slave) == 3
+
+
+async def test_a_slave_whose_master_is_gone_tells_what_its_log_does(net: SimNet, autojump_clock: MockClock) -> None:
+    slave = Machine(net, SLAVE, OF_SLAVE | {"masterAddress": f"{MASTER}:10911"})
+    master = Machine(net, MASTER)
+    async with slave.broker() as follower:
+        async with master.broker():
+            await follows(follower)
+            await third_queue_arrives(master, follower)
+        assert await queues_at(slave) == 0
+        await trio.sleep(30)
+        assert await queues_at(slave) == 3
+
+
+async def test_a_master_that_lost_its_table_tells_what_its_log_does(net: SimNet, autojump_clock: MockClock) -> None:
+    machine = Machine(net, MASTER)
+    async with machine.broker() as broker:
+        broker.topics.learn_queue("orders", 2)
+        assert await queues_at(machine) == 3
+
+
 async def test_brokers_of_the_group_register_with_each_other(net: SimNet, autojump_clock: MockClock) -> None:
     """All are given all addresses as namesrvAddr: each of them names both, until one is gone."""
     everybody = f"{MASTER}:10911;{SLAVE}:10911"

@@ -39,6 +39,7 @@ class Quorum:
     final_error = None
     acked_from = 0
     ha_address = ""
+    follows_tables = False
 
     def __init__(self, config: BrokerConfig, store: DefaultMessageStore, log: SparseLog) -> None:
         self._store = store

@@ -38,9 +38,11 @@ class Clients:
         """So many numbers are sent from now on; all that were sent are read."""
         until = max(self._numbers("sent"), default=0) + count
         await self.running.wait_output(rf"sent {until}\n")
-        with trio.fail_after(120):
-            while not set(range(until + 1)) <= self._numbers("got"):  # noqa: ASYNC110 - another process
+        with trio.move_on_after(120):
+            while missing := set(range(until + 1)) - self._numbers("got"):  # noqa: ASYNC110 - another process
                 await trio.sleep(0.2)
+        if missing:
+            raise self.running.failed(f"these numbers were sent, and not read: {sorted(missing)}")
 
 
 @asynccontextmanager

@@ -165,6 +165,11 @@ class ClassicReplication:
     def _identity(self) -> Identity:
         return Identity(self.group.broker_name, self._config.broker_id, self._address(), self.ha_address)
 
+    @property
+    def follows_tables(self) -> bool:
+        """As :attr:`Replication.follows_tables`: of a slave that knows where its master serves clients."""
+        return bool(self._config.is_slave and self._master_address and not self.master_link.failure)
+
     def broker_addrs(self, own: str) -> dict[int, str]:
         """As :meth:`Replication.broker_addrs`: a slave's master if it is known, and slaves that follow this broker."""
         found = self._names.master

@@ -146,6 +146,11 @@ class DLedgerReplication:
         """As :attr:`Replication.final_error`: a leader would cut away what is committed here."""
         return None if self._server is None else self._server.pusher.handler.diverged
 
+    @property
+    def follows_tables(self) -> bool:
+        """As :attr:`Replication.follows_tables`: there may be no leader right now."""
+        return not self._store.role.is_master and self._tables.are_expected
+
     def broker_addrs(self, own: str) -> dict[int, str]:
         """As :meth:`Replication.broker_addrs`: a leader's brokerId is 0."""
         role = self._store.role

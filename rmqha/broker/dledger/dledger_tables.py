@@ -86,19 +86,27 @@ class DLedgerTables:
         one, any leader."""
         self._rounds_before = 0
         self._has_led = False
+        self._has_no_broker = False
+        """A leader is followed that does not say where its broker is."""
         self._taking: Final = trio.Lock()
         """Held by who takes tables over: those of one member, and none of another's over them."""
+
+    @property
+    def are_expected(self) -> bool:
+        """Whether it did not fail the last time, as a follower, to find the leader's broker or to take over its own."""
+        return not (self._has_no_broker or self._link.failure)
 
     async def find_broker(self, leader_id: str) -> str:
         """``host:port`` of the broker of the member that leads; asks until it says so."""
         if not self._has_had_tables:
             self._followed = leader_id
-        is_told = False
+        self._has_no_broker = False
         while not (address := await self._ask(leader_id)):
-            if not is_told:
-                is_told = True
+            if not self._has_no_broker:
+                self._has_no_broker = True
                 logger.warning("dledger_tables.broker_unknown", leader=leader_id, next=_NEXT)
             await trio.sleep(_AGAIN_S)
+        self._has_no_broker = False
         return address
 
     async def _ask(self, member_id: str) -> str | None:

@@ -9,17 +9,27 @@ from rmqha.codec.route import PERM_READ, PERM_WRITE
 from rmqha.config import BrokerConfig
 
 
-def told_topics(topics: TopicConfigManager, config: BrokerConfig) -> Iterator[TopicConfig]:
+def told_topics(topics: TopicConfigManager, config: BrokerConfig, *, follows_tables: bool) -> Iterator[TopicConfig]:
     """All that may be told of, as there are now: others may have their turn between any two."""
     for topic in list(topics):
-        if topic.topic_name not in topics.unsaved:
+        if _may_be_told(topics, topic.topic_name, follows_tables=follows_tables):
             yield as_told(topic, config)
 
 
-def told_topic(topics: TopicConfigManager, name: str, config: BrokerConfig) -> TopicConfig | None:
+def told_topic(
+    topics: TopicConfigManager, name: str, config: BrokerConfig, *, follows_tables: bool
+) -> TopicConfig | None:
     """One topic; None if there is none that may be told of."""
     topic = topics.select(name)
-    return None if topic is None or name in topics.unsaved else as_told(topic, config)
+    return as_told(topic, config) if topic and _may_be_told(topics, name, follows_tables=follows_tables) else None
+
+
+def _may_be_told(topics: TopicConfigManager, name: str, *, follows_tables: bool) -> bool:
+    """Who knows a topic from its first messages alone waits for the master's table, if that is going to come.
+
+    It would tell of too few queues, and some consumers ask only once: they would never read the others.
+    """
+    return name not in topics.unsaved and not (follows_tables and name in topics.learned)
 
 
 def as_told(topic: TopicConfig, config: BrokerConfig) -> TopicConfig:

@@ -62,8 +62,8 @@ class TopicConfigManager:
         self._rules = rules
         self._now_ms = now_ms
         self._table: dict[str, TopicConfig] = {}
-        self._learned: Final = set[str]()
-        """Topics of which nothing but the log tells how many queues there are."""
+        self.learned: Final = set[str]()
+        """Topics of which nothing but the log tells how many queues there are: at least as many as are known."""
         self.deleted: Final = DeletedTopics()
         """Of which topics the log holds messages that nobody is to see."""
         self.dirty = False
@@ -187,7 +187,7 @@ class TopicConfigManager:
             RemoteProtocolError: there would be too many queues, or the table would be too large for slaves.
         """
         self._check_room(topic)
-        self._learned.discard(topic.topic_name)
+        self.learned.discard(topic.topic_name)
         self.made += 1
         if topic.topic_name not in self._table:
             self.unsaved[topic.topic_name] = self.made
@@ -217,7 +217,7 @@ class TopicConfigManager:
             self._size -= former.json_size
         self._shares.give_back(topic)
         self.unsaved.pop(topic, None)
-        self._learned.discard(topic)
+        self.learned.discard(topic)
         if ends:
             self.deleted.add(topic, ends, before=before, number=self.made + 1)
         self.made += 1
@@ -246,10 +246,10 @@ class TopicConfigManager:
         known = self._table.get(topic)
         queue_nums = min(queue_id + 1, _QUEUE_NUMS_MAX)
         if known is None:
-            self._learned.add(topic)
+            self.learned.add(topic)
             self._put(TopicConfig(topic, queue_nums, queue_nums))
         elif known.read_queue_nums < queue_nums:
-            sizes = (queue_nums, queue_nums if topic in self._learned else known.write_queue_nums)
+            sizes = (queue_nums, queue_nums if topic in self.learned else known.write_queue_nums)
             self._put(
                 TopicConfig(topic, *sizes, known.perm, known.topic_filter_type, known.topic_sys_flag, known.order)
             )
@@ -291,7 +291,7 @@ class TopicConfigManager:
         built_in = {topic.topic_name: topic for topic in _built_in_topics(self._rules)}
         self._table = built_in | table.topics
         self._queues, self._size = self._count_queues(), self._count_size()
-        self._learned.clear()
+        self.learned.clear()
         self.deleted.replace(table.deleted, forgotten_before=table.deleted_before)
         self.data_version, self._has_changed = table.data_version, False
         self.dirty = True
