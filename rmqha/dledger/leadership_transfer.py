@@ -23,6 +23,10 @@ _ELECTION_MAX_S: Final = 2.0
 _LOOK_INTERVAL_S: Final = 1.0
 _FAILED_INTERVAL_S: Final = 30.0
 """Pause after a preferred leader did not take over: during each attempt appends are refused."""
+_SOON_AGAIN: Final = frozenset(
+    {_Code.SUCCESS, _Code.FALL_BEHIND_TOO_MUCH, _Code.INCONSISTENT_LEADER, _Code.INCONSISTENT_TERM}
+)
+"""After these another look is worth it: who has not heard of this leader yet says at once that it follows another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,4 +208,4 @@ class LeadershipTransfer:
             self.hand_over_to(min(there, key=self.lag), self._on_preferred)
 
     def _on_preferred(self, code: int) -> None:
-        self._has_failed = code not in (_Code.SUCCESS, _Code.FALL_BEHIND_TOO_MUCH)
+        self._has_failed = code not in _SOON_AGAIN

@@ -103,7 +103,7 @@ async def test_a_master_on_a_full_disk_gives_way_and_no_message_is_lost(tmp_path
         group.brokers["n0"].move_store(image.mount_point / "store")
         del group.brokers["n0"].conf["storePathCommitLog"]
         await group.start()
-        with trio.fail_after(60):
+        with trio.fail_after(120):
             while await group.master() != "n0":
                 pass
         sent = list[int]()
