@@ -1,5 +1,6 @@
 """Planted bugs of who leads: members that ask for votes without need, or late, and transfers that are never over."""
 
+from math import inf
 from typing import Any, Final
 
 from rmqha.dledger import elector_options, leader_elector, leadership_transfer, multi_path_mmap_file_list
@@ -35,7 +36,7 @@ def _keep_taking(self: Any, taking: Any, *, now: float) -> None:
         _look_at_taking(self, taking, now=now)
         if self._taking is None:
             self._taking = taking
-            taking.answer = _no_answer
+            taking.answer, taking.until = _no_answer, inf
 
 
 def _no_answer(_code: int) -> None:

@@ -12,6 +12,7 @@ CHAOS_S: Final = 12.0
 OPERATIONS_MIN: Final = 200
 """A history has at least so many that were answered."""
 _RESTS: Final = 0.3
+_HANDS_OVER: Final = 0.3
 _NETWORK_LATENCY_S: Final = {"instant": (0.0, 0.0), "fast": (0.0001, 0.002), "slow": (0.005, 0.1)}
 
 
@@ -54,6 +55,8 @@ class Swarm:
     """So many hold a member's data files."""
     rests: bool = False
     """In the end the group is left alone for a while: nobody may ask for votes then."""
+    hands_over: bool = False
+    """In the end leadership is handed over, several times."""
     chaos_s: float = CHAOS_S
 
     @property
@@ -106,4 +109,5 @@ def draw(seed: int) -> Swarm:
         prefers=random.random() < 0.1,
         directories=stream(seed, "dledger/directories").choice((1, 1, 1, 2, 3)),
         rests=stream(seed, "dledger/rests").random() < _RESTS,
+        hands_over=stream(seed, "dledger/hands over").random() < _HANDS_OVER,
     )

@@ -30,6 +30,7 @@ AMBUSHED = {
     "a unit is written with its entry": "torn",
     "a flush counts beside one that failed": "told_once",
 }
+HANDED_OVER = ("who has taken over once never does again", "a leader that could not hand over refuses appends")
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +77,16 @@ def test_an_ambush_alone_finds_what_chance_does_not(name: str, kind: str) -> Non
         return simulate(seed, swarm=swarm, plan=plan, is_last=is_last)
 
     assert campaign.first_failure(PLANTED[name], range(5), run=run)[0] is not None
+
+
+@pytest.mark.parametrize("name", HANDED_OVER)
+def test_handovers_find_what_is_wrong_only_the_second_time(name: str) -> None:
+    def run(seed: int, *, is_last: bool = False) -> Outcome:
+        swarm = replace(draw(seed), hands_over=True, prefers=False, rests=False, network="fast")
+        return simulate(seed, swarm=swarm, plan=[], is_last=is_last)
+
+    assert run(0).violations == []
+    assert campaign.first_failure(PLANTED[name], range(1), run=run)[0] is not None
 
 
 @pytest.mark.parametrize("name", PLANTED)

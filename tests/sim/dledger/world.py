@@ -17,6 +17,7 @@ from tests.sim.dledger.ambushes import Ambushes
 from tests.sim.dledger.at_rest import check_at_rest, observe
 from tests.sim.dledger.clients import Client
 from tests.sim.dledger.faults import Nemesis, draw_plan
+from tests.sim.dledger.handovers import LAST_S, Handovers
 from tests.sim.dledger.history import History
 from tests.sim.dledger.invariants import Checker
 from tests.sim.dledger.linearizability import why_not_linearizable
@@ -189,19 +190,20 @@ class World:
     def _look_at(self, machine: Machine) -> None:
         self.checker.look(machine)
 
-    async def transfer(self, transferee: str, operator: Client | None = None) -> None:
-        """An operator asks for another leader; whatever comes of it."""
+    async def transfer(self, transferee: str, operator: Client | None = None) -> int | None:
+        """An operator asks for another leader; returns what was answered, if anything was."""
         leader = next((one for one in self.machines.values() if one.leads), None)
         if leader is None or leader.process is None or leader.process.server is None:
-            return
+            return None
         term = leader.process.server.member_state.curr_term
         try:
             client = (operator or self.clients[0]).client
             answer = await client.transfer_leadership(leader.name, transferee, term=term)
         except (RemotingError, MQBrokerError, RemoteProtocolError) as error:
             self.journal.mark(f"transfer: {type(error).__name__}")
-        else:
-            self.journal.mark(f"transfer: {answer.code}")
+            return None
+        self.journal.mark(f"transfer: {answer.code}")
+        return answer.code
 
     # ---- afterwards
 
@@ -234,6 +236,7 @@ class World:
         limit_s = LIVENESS_S + max(hung_s, 0.0)
         if self.swarm.rests:
             limit_s += max(hung_s, 0.0) + _LEFT_ALONE_S + self._peace_s
+        limit_s += LAST_S * self._hands_over
         with trio.move_on_after(limit_s) as limit:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._stop_when_over, nursery.cancel_scope)
@@ -243,6 +246,9 @@ class World:
                 await self.clients[0].get(self.known_end)
                 if self.swarm.rests and not self.swarm.prefers:
                     await self._check_peace(hung_s)
+                if self._hands_over:
+                    await Handovers(self, is_taken=self.clients[0].append).run()
+                    await self._wait_until(self._is_converged)
                 nursery.cancel_scope.cancel()
         if limit.cancelled_caught and not self.checker.violations:
             self.checker.violation("S11", f"not in order {limit_s:g} s after healing: {self._standing()}")
@@ -251,6 +257,12 @@ class World:
                 self.checker.look(machine)
             check_at_rest(self)
             self.observed = observe(self)
+
+    @property
+    def _hands_over(self) -> bool:
+        """Whether every member takes over in the end; who had no room lately does not."""
+        has_lacked_room = any(fault.kind in {"full", "crowded"} for fault in self.plan)
+        return self.swarm.hands_over and not self.swarm.prefers and not has_lacked_room
 
     async def _check_peace(self, hung_s: float) -> None:
         """S11: in a group that is left alone nobody asks for votes, and nothing is handed over."""

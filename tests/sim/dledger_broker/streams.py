@@ -162,11 +162,13 @@ class Streams:
         self._looked[machine.name] = now
         for key in list(self._records):
             start = self._looked_at.get((machine.name, key), 0)
-            if key in store.queues.lost or start >= store.get_max_offset_in_queue(*key):
-                continue
-            for view in store.get_message(*key, start, max_msg_nums=1000, max_bytes=1 << 30).views:
-                self._check_shown(machine, key, start, bytes(view))
-                start += 1
+            while key not in store.queues.lost and start < store.get_max_offset_in_queue(*key):
+                found = store.get_message(*key, start, max_msg_nums=1000, max_bytes=1 << 30).views
+                for number, view in enumerate(found):
+                    self._check_shown(machine, key, start + number, bytes(view))
+                start += len(found)
+                if not found:
+                    break
             self._looked_at[machine.name, key] = start
 
     # ---- afterwards
