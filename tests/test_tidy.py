@@ -23,7 +23,7 @@ LONG_FUNCTIONS = {
 
 CALLED_FROM_OUTSIDE = {
     *("LazyGroup.list_commands", "LazyGroup.get_command", "LazyGroup.format_commands"),  # click
-    *("RmqhaDataSource.streamReader", "RmqhaReader.partitions"),  # Spark
+    *("RmqhaDataSource.streamReader", "RmqhaDataSource.streamWriter", "RmqhaReader.partitions"),  # Spark
     *("RmqhaStreamReader.initialOffset", "RmqhaStreamReader.latestOffset", "RmqhaStreamReader.getDefaultReadLimit"),
     *("RmqhaStreamReader.reportLatestOffset", "RmqhaStreamReader.prepareForTriggerAvailableNow"),
     *("RmqhaStreamReader.partitions",),

@@ -47,11 +47,15 @@ class LogPartition(spark.InputPartition):
 
 
 class RmqhaDataSource(spark.DataSource):
-    """The format ``rmqha``; its columns are those of the layout, a schema given by the user selects among all."""
+    """The format ``rmqha``. Read, its columns are those of the layout; a schema given by the user selects among all."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._source = parse_options(options)
+
+    @property
+    def _source(self) -> SourceOptions:
+        """What the options mean to a reader; those of a sink are others."""
+        return parse_options(self.options)
 
     @classmethod
     def name(cls) -> str:
@@ -71,6 +75,22 @@ class RmqhaDataSource(spark.DataSource):
         from rmqha.spark.stream import RmqhaStreamReader  # noqa: PLC0415 - only Spark >= 4.2 can load it
 
         return RmqhaStreamReader(self._source, _columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
+        """For batch queries whose rows are sent."""
+        from rmqha.spark.sink.options import parse_sink_options  # noqa: PLC0415 - brings the client library with it
+        from rmqha.spark.sink.writer import RmqhaWriter  # noqa: PLC0415
+
+        return RmqhaWriter(parse_sink_options(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> spark.DataSourceStreamWriter:
+        """For streaming queries whose rows are sent."""
+        from rmqha.spark.sink.options import parse_sink_options  # noqa: PLC0415 - as above
+        from rmqha.spark.sink.writer import RmqhaStreamWriter  # noqa: PLC0415
+
+        return RmqhaStreamWriter(parse_sink_options(self.options), schema, overwrite=overwrite)
 
 
 class RmqhaReader(spark.DataSourceReader):

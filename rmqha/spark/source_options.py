@@ -99,20 +99,37 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         ConfigError: an option is unknown (with the nearest known one), has a bad value, or contradicts another.
     """
+    return _source_options(parse_values(options, _PARSERS, _OF_KAFKA))
+
+
+def parse_values(
+    options: Mapping[str, str], parsers: Mapping[str, Callable[[str], Any]], elsewhere: Mapping[str, str]
+) -> dict[str, Any]:
+    """Options' values, by the names of the parsers.
+
+    Args:
+        options: as Spark gives them.
+        parsers: by name; they raise ValueError.
+        elsewhere: by lower-case name of an option that others have: what is here instead.
+
+    Raises:
+        ConfigError: an option is unknown, or its value cannot be parsed.
+    """
     values: dict[str, Any] = {}
-    for name, text in options.items():
-        known = _KNOWN.get(name.lower())
-        if (ours := _OF_KAFKA.get(name.lower())) is not None:
-            raise ConfigError(f"option {name!r} is one of Spark's source for Kafka; {ours}")
-        if known is None:
-            near = difflib.get_close_matches(name.lower(), _KNOWN, n=1)
-            hint = f"did you mean {_NAMES[near[0]]!r}?" if near else f"there are {', '.join(_NAMES.values())}"
-            raise ConfigError(f"unknown option {name!r}; {hint}")
+    names = {name.lower(): name for name in parsers}
+    for given, text in options.items():
+        if (instead := elsewhere.get(given.lower())) is not None:
+            raise ConfigError(f"option {given!r} is not known here: {instead}")
+        name = names.get(given.lower())
+        if name is None:
+            near = difflib.get_close_matches(given.lower(), names, n=1)
+            hint = f"did you mean {names[near[0]]!r}?" if near else f"there are {', '.join(parsers)}"
+            raise ConfigError(f"unknown option {given!r}; {hint}")
         try:
-            values[_NAMES[name.lower()]] = known(text)
+            values[name] = parsers[name](text)
         except ValueError as error:
-            raise ConfigError(f"option {_NAMES[name.lower()]}={text!r}: {error}") from None
-    return _source_options(values)
+            raise ConfigError(f"option {name}={text!r}: {error}") from None
+    return values
 
 
 def _source_options(values: Mapping[str, Any]) -> SourceOptions:
@@ -161,7 +178,7 @@ def _ending(text: str) -> Bound:
 
 def _bound(text: str) -> Bound:
     if not text.startswith("{"):
-        return _count(text, 0)
+        return count(text, 0)
     offsets = _json_object(text, int)
     for broker, offset in offsets.items():
         if offset < min(_NUMBERED):
@@ -179,7 +196,12 @@ def _json_object(text: str, kind: type) -> Mapping[str, Any]:
     return value
 
 
-def _count(text: str, least: int = 1) -> int:
+def count(text: str, least: int = 1) -> int:
+    """A whole number, as text.
+
+    Raises:
+        ValueError: it is none, or less than ``least``.
+    """
     value = int(text) if text.isdecimal() and text.isascii() else -1
     if value < least:
         raise ValueError(f"must be a whole number from {least} on")
@@ -189,7 +211,7 @@ def _count(text: str, least: int = 1) -> int:
 def _bytes(text: str) -> int:
     units = {"k": 10, "m": 20, "g": 30}
     unit = units.get(text[-1:].lower())
-    return _count(text) if unit is None else _count(text[:-1]) << unit
+    return count(text) if unit is None else count(text[:-1]) << unit
 
 
 def _time_ms(text: str) -> int:
@@ -230,7 +252,7 @@ def _on_corrupt(text: str) -> OnCorrupt:
 
 
 def _queues(text: str) -> tuple[int, ...]:
-    return tuple(_count(word, 0) for word in _words(text))
+    return tuple(count(word, 0) for word in _words(text))
 
 
 _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
@@ -246,7 +268,7 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "startingTimestamp": _time_ms,
     "endingTimestamp": _time_ms,
     "splitBytes": _bytes,
-    "minPartitions": _count,
+    "minPartitions": count,
     "maxBytesPerTrigger": _bytes,
     "failOnDataLoss": _bool,
     "checkCrc": _check_crc,
@@ -258,8 +280,6 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "layout": _layout,
     "includeHeaders": _bool,
 }
-_KNOWN: Final = {name.lower(): parser for name, parser in _PARSERS.items()}
-_NAMES: Final = {name.lower(): name for name in _PARSERS}
 _READ: Final = {
     "subscribe": "topics",
     "subscribePattern": "topic_pattern",

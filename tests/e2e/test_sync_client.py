@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -13,32 +12,14 @@ import trio
 
 from rmqha.client import Message, SendResult, SyncConsumer, SyncProducer
 from rmqha.errors import MQClientError, NoRouteError, RemotingConnectError
-from rmqha.transport import TcpNetwork
 from tests.client.fake_broker import FakeBroker
+from tests.client.on_loopback import broker_on_loopback
 
 
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
-    started: SimpleQueue[tuple[FakeBroker, trio.lowlevel.TrioToken]] = SimpleQueue()
-    stop = trio.Event()
-
-    async def main() -> None:
-        listener = await TcpNetwork().listen("127.0.0.1", 0)
-        broker = FakeBroker(port=listener.port)
-        broker.address = f"127.0.0.1:{listener.port}"
-        broker.addrs = {0: broker.address}
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(broker.server.serve, listener)
-            started.put((broker, trio.lowlevel.current_trio_token()))
-            await stop.wait()
-            nursery.cancel_scope.cancel()
-
-    thread = threading.Thread(target=trio.run, args=(main,))
-    thread.start()
-    broker, token = started.get(timeout=60)
-    yield broker
-    trio.from_thread.run_sync(stop.set, trio_token=token)
-    thread.join(timeout=60)
+    with broker_on_loopback() as broker:
+        yield broker
 
 
 def test_plain_code_sends_and_receives(broker: FakeBroker) -> None:

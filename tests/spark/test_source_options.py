@@ -80,7 +80,7 @@ def test_the_layout_says_which_columns_there_are() -> None:
         ({"path": '{"a": "/a"}', "brokerName": "b"}, "brokerName"),
         ({"layout": "pulsar"}, "rocketmq or kafka"),
         ({"includeHeaders": "true"}, "includeHeaders is for layout=kafka"),
-        ({"maxOffsetsPerTrigger": "9"}, "is one of Spark's source for Kafka; maxBytesPerTrigger"),
+        ({"maxOffsetsPerTrigger": "9"}, "'maxOffsetsPerTrigger' is not known here: maxBytesPerTrigger"),
         ({"startingOffsetsByTimestamp": "{}"}, "startingTimestamp is for all queues"),
         ({"kafka.bootstrap.servers": "h:1"}, "the log is read, not a broker"),
     ],
