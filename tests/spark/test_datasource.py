@@ -121,7 +121,7 @@ def test_a_job_of_kafka_s_finds_its_columns(spark: "SparkSession", tmp_path: Pat
     assert {one.text for one in text} == {"hello", "bare"}
     stream = spark.readStream.format("rmqha").option("layout", "kafka").load(str(log.root))
     sink = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    sink.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination(120)
+    sink.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
     assert spark.read.parquet(str(tmp_path / "out")).orderBy("offset").collect() == [row, bare]
 
 

@@ -20,7 +20,7 @@ from tests.spark.logs import LogWriter
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default"), pytest.mark.timeout(900)]
 ROWS = 6000
 REFUSED = int(ResponseCode.MESSAGE_ILLEGAL)
 
@@ -125,7 +125,7 @@ def test_a_stream_that_fails_goes_on_and_its_repeated_rows_are_known(
         sink = sink.option("addresses", broker.address).option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = sink.trigger(availableNow=True).start()
         try:
-            query.awaitTermination(180)
+            query.awaitTermination()
         finally:
             query.stop()
 
@@ -145,7 +145,7 @@ def test_a_broker_that_is_killed_while_rows_come_loses_none(spark: "SparkSession
         thread.submit(lambda: trio.run(broker.start)).result()
         killing = thread.submit(trio.run, kill_and_start, broker, done)
         try:
-            write(rows, broker.address, topic="orders", retryForMs="240000")
+            write(rows, broker.address, topic="orders", retryForMs="600000")
         finally:
             done.set()
         killing.result()
@@ -157,7 +157,7 @@ def test_a_broker_that_is_killed_while_rows_come_loses_none(spark: "SparkSession
 
 async def kill_and_start(broker: RmqhaBroker, done: threading.Event) -> None:
     """When some rows are stored, or all."""
-    with trio.fail_after(240):
+    with trio.fail_after(600):
         while not done.is_set():
             code, out, _ = await rmqha("topics", "list", "-b", broker.address)
             if code == 0 and "orders" in out:
