@@ -19,6 +19,7 @@ from rmqha.broker.clients.connected_clients import ConnectedClients
 from rmqha.broker.clients.consumer_manager import ConsumerManager
 from rmqha.broker.clients.producer_manager import ProducerManager
 from rmqha.broker.own_routes import own_name_service
+from rmqha.broker.processors.acl_config_processor import AclConfigProcessor
 from rmqha.broker.processors.admin_broker_processor import AdminBrokerProcessor
 from rmqha.broker.processors.consume_admin_processor import ConsumeAdminProcessor
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
@@ -314,10 +315,9 @@ class BrokerController:
         )
         transactions.register(dispatcher)
         nursery.start_soon(transactions.run)
-        replies = ReplyMessageProcessor(
+        ReplyMessageProcessor(
             self.producers, self.topics, internal_puts, rules=send_rules, now_ms=self._now_ms
-        )
-        replies.register(dispatcher)
+        ).register(dispatcher)
         self._register_pulls(dispatcher)
         QueryProcessor(self.store, self.offsets).register(dispatcher)
         QueryMessageProcessor(self.store).register(dispatcher)
@@ -370,15 +370,15 @@ class BrokerController:
         RuntimeInfoProcessor(status, self.stats, self.replication.group, clock=trio.current_time).register(dispatcher)
         broker_name, turns, saves = self.replication.group.broker_name, AnswersInTurns(), AnswersInTurns()
         AdminBrokerProcessor(self.config, self.store, self.topics, self.replication).register(dispatcher)
+        AclConfigProcessor(self.config, self.access, broker_name=broker_name, address=self.address,
+                           now_ms=self._now_ms).register(dispatcher)  # fmt: skip
         TopicAdminProcessor(self.store, self.topics, self.stats, answers=saves).register(dispatcher)
         SubscriptionGroupProcessor(self.metadata, self.role, answers=saves).register(dispatcher)
         TopicStatsProcessor(
             self.store, self.metadata, broker_name=broker_name, answers=turns, now_ms=self._now_ms
         ).register(dispatcher)
-        ConsumeAdminProcessor(
-            self.store, self.metadata, self.consumers, self.stats, broker_name=broker_name, answers=turns,
-            address=self.address,
-        ).register(dispatcher)  # fmt: skip
+        ConsumeAdminProcessor(self.store, self.metadata, self.consumers, self.stats, broker_name=broker_name,
+                              address=self.address, answers=turns).register(dispatcher)  # fmt: skip
 
     def _durability(self) -> Durability:
         config, flush = self.config, None

@@ -25,6 +25,15 @@ class AclConfig:
         derived="$ROCKETMQ_HOME",
         meaning="Below it, in conf/plain_acl.yml and conf/acl/*.yml, are the accounts of aclEnable.",
     )
+    acl_remote_changes_enable: bool = key(
+        "aclRemoteChangesEnable",
+        BOOLEAN,
+        "false",
+        ours=True,
+        meaning="Administrators may change accounts from afar (mqadmin updateAclConfig, deleteAclConfig, "
+        "updateGlobalWhiteAddr, clusterAclConfigVersion), as with RocketMQ. The files are written anew, without their "
+        "comments. Secrets come over the line: use TLS.",
+    )
     acl_credentials_path: str = key(
         "aclCredentialsPath",
         PATH,

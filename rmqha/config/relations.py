@@ -93,6 +93,8 @@ def _master(config: BrokerConfig) -> Problems:
 def _acl(config: BrokerConfig) -> Problems:
     if config.acl_enable and not config.rocketmq_home:
         yield Problem("aclEnable", "aclEnable=true needs rocketmqHome: accounts are in its conf/plain_acl.yml")
+    if config.acl_remote_changes_enable and not config.acl_enable:
+        yield Problem("aclRemoteChangesEnable", "aclRemoteChangesEnable=true needs aclEnable=true: it has no accounts")
 
 
 def _index(config: BrokerConfig) -> Problems:

@@ -12,6 +12,7 @@ from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.client import open_remoting_client
 from rmqha.transport import TcpNetwork
+from tests.broker.machines import send_request
 from tests.e2e.commitlog import wait_identical
 from tests.e2e.name_servers import RmqhaNameServer
 from tests.e2e.processes import Broker, Child, RmqhaBroker, reaping
@@ -226,3 +227,66 @@ async def test_mqadmin_finds_a_message_by_its_unique_key(tmp_path: Path) -> None
             tmp_path, "updateGlobalWhiteAddr", "-b", broker.address, "-g", "*", "-n", broker.address
         )
         assert "rmqha takes no accounts from remote" in refused
+
+
+async def code_of_a_send(broker: Broker, credentials: SessionCredentials) -> int:
+    request = send_request(b"x", topic="orders", properties="KEYS\x01key")  # an empty text is none to RocketMQ
+    credentials.sign(request)
+    async with open_remoting_client(TcpNetwork(), broker.address) as client:
+        return (await client.invoke(request, timeout_s=60)).code
+
+
+@pytest.mark.parametrize("kind", [RmqhaBroker, JavaBroker])
+async def test_mqadmin_changes_accounts_where_the_operator_wants_that(
+    tmp_path: Path, name_server: RmqhaNameServer, kind: type[Broker]
+) -> None:
+    await name_server.start()
+    ours = {"aclRemoteChangesEnable": "true"} if kind is RmqhaBroker else {}
+    broker = broker_with_accounts(tmp_path / "broker", kind, namesrvAddr=name_server.address, **ours)
+    newcomer = SessionCredentials("newcomer", "changeable")
+
+    async def change(command: str, *arguments: str) -> str:
+        return await mqadmin(tmp_path, command, "-b", broker.address, *arguments, "-n", name_server.address)
+
+    with reaping(broker):
+        await broker.start()
+        account = ("-a", "newcomer", "-s", "changeable", "-t", "orders=PUB,other=SUB", "-g", "readers=SUB")
+        assert "AclException" in await change("clusterAclConfigVersion")
+        (tmp_path / "mqadmin" / "conf").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mqadmin" / "conf" / "tools.yml").write_text(TOOLS)
+        assert "success" in await change("updateTopic", "-t", "orders")
+        assert await code_of_a_send(broker, newcomer) == ResponseCode.SYSTEM_ERROR
+        assert "success" in await change("updateAclConfig", *account)
+        assert await code_of_a_send(broker, newcomer) == ResponseCode.SUCCESS
+        assert "plain_acl.yml" in (shown := await change("clusterAclConfigVersion"))
+        assert broker.address in shown
+        assert "success" in await change("deleteAclConfig", "-a", "newcomer")
+        assert await code_of_a_send(broker, newcomer) == ResponseCode.SYSTEM_ERROR
+        assert "success" in await change("updateGlobalWhiteAddr", "-g", "10.10.103.*,127.0.0.1")
+        assert await code_of_a_send(broker, newcomer) == ResponseCode.SUCCESS
+        await broker.stop()
+        await broker.start()
+        assert await code_of_a_send(broker, newcomer) == ResponseCode.SUCCESS
+
+
+async def test_either_broker_reads_the_accounts_that_mqadmin_changed_at_the_other(
+    tmp_path: Path, name_server: RmqhaNameServer
+) -> None:
+    await name_server.start()
+    theirs = broker_with_accounts(tmp_path / "theirs", JavaBroker, namesrvAddr=name_server.address, brokerName="theirs")
+    ours = RmqhaBroker(
+        tmp_path / "ours",
+        {"brokerRole": "ASYNC_MASTER", "aclEnable": "true", "aclRemoteChangesEnable": "true"}
+        | {"rocketmqHome": theirs.conf["rocketmqHome"], "namesrvAddr": name_server.address},
+    )
+    (tmp_path / "mqadmin" / "conf").mkdir(parents=True)
+    (tmp_path / "mqadmin" / "conf" / "tools.yml").write_text(TOOLS)
+    with reaping(ours, theirs):
+        for broker, name in ((theirs, "neighbour"), (ours, "newcomer")):
+            await broker.start()
+            fields = ("-a", name, "-s", "changeable", "-t", "orders=PUB", "-n", name_server.address)
+            assert "success" in await mqadmin(tmp_path, "updateAclConfig", "-b", broker.address, *fields)
+        await theirs.stop()
+        await theirs.start()
+        for broker, name in ((ours, "neighbour"), (theirs, "newcomer"), (theirs, "neighbour"), (ours, "newcomer")):
+            assert await code_of_a_send(broker, SessionCredentials(name, "changeable")) == ResponseCode.SUCCESS

@@ -47,8 +47,8 @@ class MarkedList(list[Any]):
         self.lines: Final = list[int]()
 
 
-def load_marked(path: Path) -> Any:
-    """The document in a file; None if it is blank.
+def load_marked(path: Path, *, shown: Path | None = None) -> Any:
+    """The document in a file, which errors call ``shown``; None if it is blank.
 
     Raises:
         ConfigError: it cannot be read, or is no YAML; or PyYAML is missing.
@@ -64,8 +64,9 @@ def load_marked(path: Path) -> Any:
     for tag in ("tag:yaml.org,2002:map", _JAVA_ACCOUNT):
         loader.add_constructor(tag, _mapping)
     loader.add_constructor("tag:yaml.org,2002:seq", _list)
+    source, path = path, shown or path
     try:
-        return yaml.load(path.read_bytes(), loader)  # noqa: S506 - a safe one
+        return yaml.load(source.read_bytes(), loader)  # noqa: S506 - a safe one
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
     except yaml.MarkedYAMLError as error:  # its text shows what stands there, and that may be a secret

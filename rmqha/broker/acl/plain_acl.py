@@ -19,7 +19,7 @@ Source: rocketmq-all-4.9.8 PlainPermissionManager.java, PlainAccessConfig.java.
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ _ACCOUNT_KEYS: Final = frozenset(
     }
 )  # fmt: skip
 _DEFAULTS: Final = ("defaultTopicPerm", "defaultGroupPerm")
+_AS_THEY_ARE: Final[Mapping[Path, Path]] = {}
 _KINDS: Final = {MarkedMapping: "mapping", MarkedList: "list", float: "number with a point"}
 
 
@@ -51,11 +52,13 @@ class PlainAcl:
         white_addresses: from there any request is taken.
         accounts: by their access keys.
         notes: sentences about what may not be meant as it is written.
+        versions: of each file, by its path, what its ``dataVersion`` says: counter, and milliseconds since 1970.
     """
 
     white_addresses: tuple[RemoteAddressStrategy, ...]
     accounts: Mapping[str, PlainAccessResource]
     notes: tuple[str, ...] = ()
+    versions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def is_white(self, address: Parts) -> bool:
         """Whether requests from there are taken, signed or not."""
@@ -80,18 +83,18 @@ def _raise_unless_missing(error: OSError) -> None:
         raise error
 
 
-def read_plain_acl(home: str) -> PlainAcl:
-    """What they say.
+def read_plain_acl(home: str, *, instead: Mapping[Path, Path] = _AS_THEY_ARE) -> PlainAcl:
+    """What they say; what some of them say is read in another file ``instead``.
 
     Raises:
         ConfigError: there are none, or PyYAML is missing; or all that is wrong with them, each with its file and line.
     """
     white, accounts = list[RemoteAddressStrategy](), dict[str, PlainAccessResource]()
-    problems, notes = list[str](), list[str]()
+    problems, notes, versions = list[str](), list[str](), dict[str, Mapping[str, int]]()
     is_blank = True
-    for path in acl_files(home):
+    for path in dict.fromkeys([*acl_files(home), *instead]):
         try:
-            document = load_marked(path)
+            document = load_marked(instead.get(path, path), shown=path)
         except ConfigError as error:
             problems += error.problems
             continue
@@ -100,6 +103,7 @@ def read_plain_acl(home: str) -> PlainAcl:
         is_blank = False
         reader = _Reader(path, problems, notes)
         white += reader.white_addresses(document)
+        versions[str(path)] = _version_of(document)
         for account, line in reader.accounts(document):
             if account.access_key in accounts:
                 notes.append(f"{path}:{line}: accessKey {account.access_key} is there twice: the first one counts")
@@ -111,7 +115,14 @@ def read_plain_acl(home: str) -> PlainAcl:
             f"{home}/conf/plain_acl.yml: aclEnable=true reads accounts here, and in conf/acl/*.yml, but there are "
             "none: nobody could be served"
         )
-    return PlainAcl(tuple(white), accounts, tuple(notes))
+    return PlainAcl(tuple(white), accounts, tuple(notes), versions)
+
+
+def _version_of(document: Any) -> Mapping[str, int]:
+    versions = document.get("dataVersion") if isinstance(document, MarkedMapping) else None
+    first = versions[0] if isinstance(versions, MarkedList) and versions else None
+    known = first if isinstance(first, MarkedMapping) else {}
+    return {name: known[name] if type(known.get(name)) is int else 0 for name in ("counter", "timestamp")}
 
 
 class _Reader:

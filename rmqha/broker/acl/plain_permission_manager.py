@@ -6,7 +6,7 @@ read before counts.
 Source: rocketmq-all-4.9.8 PlainPermissionManager.java, AclFileWatchService.java.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
@@ -16,6 +16,7 @@ from rmqha.broker.acl.asker import Asker
 from rmqha.broker.acl.needed_permissions import Need
 from rmqha.broker.acl.plain_access_resource import PlainAccessResource
 from rmqha.broker.acl.plain_acl import PlainAcl, acl_files, read_plain_acl
+from rmqha.broker.acl.plain_acl_edit import Change
 from rmqha.broker.acl.remote_address_strategy import parts_of
 from rmqha.codec.acl import ACCESS_KEY, is_signed
 from rmqha.codec.remoting import RemotingCommand
@@ -53,6 +54,7 @@ class PlainPermissionManager:
         self._told = ""
         """Why files could not be read again, the last time."""
         self.on_read: Callable[[], None] = lambda: None
+        self._looking: Final = trio.Lock()
         _tell(self._acl)
 
     def is_white(self, host: str) -> bool:
@@ -101,13 +103,35 @@ class PlainPermissionManager:
         while True:
             await trio.sleep(_LOOKS_AGAIN_S)
             try:
-                with needing_a_thread():
-                    has_changed = await trio.to_thread.run_sync(self.look_again)
+                async with self._looking:
+                    with needing_a_thread():
+                        has_changed = await trio.to_thread.run_sync(self.look_again)
             except OSError as error:  # the next look may get one
                 self._tell_not_read(ConfigError(f"account files cannot be looked at: {error}"))
                 continue
             if has_changed:
                 self.on_read()
+
+    @property
+    def versions(self) -> Mapping[str, Mapping[str, int]]:
+        """See :attr:`PlainAcl.versions`."""
+        return self._acl.versions
+
+    async def change(self, change: Change, *, now_ms: int) -> None:
+        """Change a file; when this returns the change is durable, and counts. One at a time.
+
+        The next look reads it as any other change, and tells what is to be noted.
+
+        Raises:
+            ConfigError: it cannot be made, or nobody knows whether it is durable.
+        """
+        async with self._looking:
+            try:
+                with needing_a_thread():
+                    self._acl = await trio.to_thread.run_sync(change, self._home, now_ms)
+            except OSError as error:
+                raise ConfigError(f"account files cannot be changed: {error}") from None
+        self.on_read()
 
     def look_again(self) -> bool:
         """Read the files if they have changed, and have not since the last look: who is writing one gets done.

@@ -26,14 +26,6 @@ _IN_SYNC: Final = "in-sync"
 _REFUSED: Final = (
     "rmqha takes no configuration from remote: change broker.conf, check it with 'rmqha config check', and restart"
 )
-_ACL_CODES: Final = (
-    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
-    RequestCode.DELETE_ACL_CONFIG,
-    RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
-    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
-)
-_ACL_REFUSED: Final = "rmqha takes no accounts from remote: change plain_acl.yml, which is read again when it changes"
 
 
 class AdminBrokerProcessor:
@@ -51,8 +43,6 @@ class AdminBrokerProcessor:
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes this processor answers."""
         dispatcher.register(RequestCode.UPDATE_BROKER_CONFIG, self.update_broker_config)
-        for code in _ACL_CODES:
-            dispatcher.register(code, self.refuse_acl_config)
         dispatcher.register(RequestCode.GET_BROKER_CONFIG, self.get_broker_config)
         dispatcher.register(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.get_system_topic_list)
         dispatcher.register(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self.clean_what_is_clean)
@@ -64,10 +54,6 @@ class AdminBrokerProcessor:
         """25: refused. Anybody who reaches the port could turn off what keeps messages safe."""
         self._lines.log(logger.warning, "broker_config.update_refused", by=connection.peer)
         return RemotingCommand(ResponseCode.NO_PERMISSION, remark=_REFUSED)
-
-    def refuse_acl_config(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
-        """50 to 54: refused. Who may change accounts could grant himself everything, secrets of others included."""
-        return RemotingCommand(ResponseCode.NO_PERMISSION, remark=_ACL_REFUSED)
 
     def get_broker_config(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
         """26: the whole configuration, as Java properties; it never changes."""
