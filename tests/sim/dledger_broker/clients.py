@@ -10,6 +10,7 @@ from rmqha.codec.headers import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     PullSysFlag,
+    UpdateConsumerOffsetRequestHeader,
     decode_header,
     encode_header,
 )
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _AGAIN_S: Final = 0.1
 _HELD_S: Final = 1.0
 _PAUSE_S: Final = (0.01, 0.3)
+_COMMITS: Final = 0.3
 
 
 class _Actor:
@@ -113,7 +115,10 @@ class Consumer(_Actor):
             for _ in range(self._random.randint(1, 8)):
                 if not line.is_usable:
                     break
-                await self._pull(line, self._random.choice(list(self._positions)))
+                key = self._random.choice(list(self._positions))
+                await self._pull(line, key)
+                if line.life.is_master and self._random.random() < _COMMITS:
+                    await self._commit(line, key)
                 await trio.sleep(self._random.uniform(*_PAUSE_S))
 
     async def _pull(self, line: Line, key: Key) -> None:
@@ -135,3 +140,22 @@ class Consumer(_Actor):
         self._world.journal.mark(f"pull: {None if answer is None else int(answer.code)}")
         if answer is not None and answer.code in {ResponseCode.SUCCESS, ResponseCode.PULL_OFFSET_MOVED}:
             self._positions[key] = decode_header(PullMessageResponseHeader, answer).next_begin_offset
+
+    async def settle(self) -> None:
+        """Commit where this group is, to who is master."""
+        master = next((machine for machine in self._world.brokers if machine.master is not None), None)
+        line = None if master is None else await self._connected(master)
+        for key in self._positions if line is not None else ():
+            await self._commit(line, key)
+
+    async def advance(self) -> None:
+        """Read on from who is master, to the end, and commit."""
+        for key in self._positions:
+            self._positions[key] = len(self._world.streams.queues[key])
+        await self.settle()
+
+    async def _commit(self, line: Line | None, key: Key) -> None:
+        assert line is not None, "it was made"
+        header = UpdateConsumerOffsetRequestHeader(self.name, *key, commit_offset=self._positions[key])
+        request = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=encode_header(header))
+        await line.ask(request, lambda _: None)

@@ -29,6 +29,8 @@ class BrokerProcess(Process):
     def __init__(self, life: int) -> None:
         super().__init__(life)
         self.made: BrokerController | None = None
+        self.blind_since: float | None = None
+        """Since when it leads, and can dispatch nothing."""
 
     @property
     def broker(self) -> BrokerController:

@@ -4,13 +4,16 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.dledger_entry import BODY_OFFSET, DLedgerEntry
 from rmqha.codec.headers import PullMessageResponseHeader, decode_header
-from rmqha.codec.record.layout import BARRIER_TOPIC, SCHEDULE_TOPIC
+from rmqha.codec.record.layout import BARRIER_TOPIC, SCHEDULE_TOPIC, physical_offset_at
 from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
+from tests.sim.dledger.held import holds
 from tests.sim.dledger_broker.line import Line
 from tests.sim.dledger_broker.machine import BrokerMachine, BrokerProcess
 from tests.sim.dledger_broker.swarm import DELAY_LEVELS_S
@@ -22,6 +25,7 @@ TOPICS: Final = ("alpha", "beta")
 LATE: Final = "late"
 """Where delayed messages go."""
 QUEUES: Final = 2
+_LEADS_BLIND_S: Final = 1.0
 Key = tuple[str, int]
 """Topic and queue."""
 
@@ -129,6 +133,18 @@ class Streams:
             self._violation("Q3", machine, f"shows {key} at {offset}, and {len(records)} are committed")
         elif records[offset] != record:
             self._violation("Q3", machine, f"shows {decode_message(record)} at {offset} of {key}")
+        elif not holds(machine, self._entries[physical_offset_at(record, 0)], durable=self.world.swarm.acks_flushed):
+            self._violation("Q3", machine, f"shows {key} at {offset}, and may forget it")
+
+    def _look_at_dispatch(self, machine: BrokerMachine, life: BrokerProcess) -> None:
+        """Q8: who can show nothing any more does not lead, or not for long."""
+        flags, faults, now = life.broker.store.running_flags, machine.disk.faults, trio.current_time()
+        if flags.final_error is None or not life.leads or faults.hung_until >= now or faults.slowness != 1.0:
+            life.blind_since = None
+            return
+        life.blind_since = now if life.blind_since is None else life.blind_since
+        if now - life.blind_since > _LEADS_BLIND_S:
+            self._violation("Q8", machine, f"leads, and can dispatch nothing: {flags.final_error}")
 
     # ---- brokers
 
@@ -153,6 +169,7 @@ class Streams:
         if life is None or life.server is None or life.is_stopping:
             return
         self.learn()
+        self._look_at_dispatch(machine, life)
         store = life.broker.store
         now = life, store.reput_from_offset
         if self._looked.get(machine.name) == now and not anew:

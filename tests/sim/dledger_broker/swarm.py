@@ -11,6 +11,7 @@ ACKNOWLEDGED_MIN: Final = 30
 """So many messages are SEND_OK in a schedule at least."""
 DELAY_LEVELS_S: Final = (1, 3)
 """Of delayed messages."""
+_HANDS_OVER: Final = 0.5
 _HEART_BEAT_S: Final = (0.2, 0.2, 0.5)
 
 
@@ -38,6 +39,7 @@ def draw(seed: int) -> BrokerSwarm:
         "members": 5 if random.random() < 0.05 else 3,
         "cleans": False,
         "rests": False,
+        "hands_over": random.random() < _HANDS_OVER,
         "directories": 1,
         "chaos_s": CHAOS_S,
     }

@@ -15,6 +15,7 @@ EASILY_FOUND = (
     "a new master does not learn where queues end",
     "what this disk has counts as a majority's",
     "of three messages one is not dispatched",
+    "followers take no tables over",
 )
 
 

@@ -10,11 +10,13 @@ from tests.sim import sim_loop
 from tests.sim.dledger import world as group
 from tests.sim.dledger.clients import Client
 from tests.sim.dledger.faults import draw_plan
+from tests.sim.dledger.handovers import LAST_S
 from tests.sim.dledger.machine import Machine
 from tests.sim.dledger_broker.clients import Consumer, Producer
 from tests.sim.dledger_broker.machine import BrokerMachine
 from tests.sim.dledger_broker.streams import Streams
 from tests.sim.dledger_broker.swarm import ACKNOWLEDGED_MIN, BrokerSwarm, draw
+from tests.sim.dledger_broker.tables import Tables
 from tests.sim.nemesis import Fault
 from tests.sim.sim_net import SimStream
 from tests.sim.world import Outcome
@@ -73,7 +75,7 @@ class BrokerWorld(group.World):
     async def _liveness(self) -> None:
         """A new message is SEND_OK, every broker shows all there is, and what was delayed is delivered, in time."""
         hung_s = max(machine.disk.faults.hung_until for machine in self.machines.values()) - trio.current_time()
-        limit_s = group.LIVENESS_S + max(hung_s, 0.0)
+        limit_s = group.LIVENESS_S + max(hung_s, 0.0) + LAST_S * self._hands_over
         with trio.move_on_after(limit_s) as limit:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._stop_when_over, nursery.cancel_scope)
@@ -82,6 +84,10 @@ class BrokerWorld(group.World):
                 await self._wait_until(self._is_all_delivered)
                 await self._wait_until(self._is_converged)
                 await self._wait_until(lambda: all(map(self.streams.is_dispatched, self.brokers)))
+                if self._hands_over:
+                    await Tables(self).run()
+                    await self._wait_until(self._is_converged)
+                    await self._wait_until(lambda: all(map(self.streams.is_dispatched, self.brokers)))
                 nursery.cancel_scope.cancel()
         if limit.cancelled_caught and not self.checker.violations:
             late = f", not delivered: {self.streams.undelivered()[:3]}" if self.swarm.delayed else ""
