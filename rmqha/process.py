@@ -7,14 +7,15 @@ import re
 import resource
 import signal
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import structlog
 import trio
 
-from rmqha.errors import RmqhaError, errors_in
+from rmqha import certificates
+from rmqha.errors import ConfigError, RmqhaError, errors_in
 from rmqha.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from rmqha.service_manager import READY, STOPPING, ServiceManager
 
@@ -72,20 +73,38 @@ async def serve(
         manager.tell(state)
         stop()
 
-    with stopped_by_signals(name, begin_to_stop, is_starting=is_starting):
+    hung_up, hangups = trio.open_memory_channel[None](1)
+    with stopped_by_signals(name, begin_to_stop, on_hangup=hung_up, is_starting=is_starting):
         async with trio.open_nursery() as beating:
             beating.start_soon(manager.beat)
+            beating.start_soon(_read_certificates, hangups)
             async with trio.open_nursery() as running:
                 await running.start(run)
                 manager.tell(state)  # who is stopped before it serves is not ready
             beating.cancel_scope.cancel()
 
 
+async def _read_certificates(hangups: trio.MemoryReceiveChannel[None]) -> None:
+    """At each hangup, until cancelled."""
+    async for _ in hangups:
+        try:
+            logger.info("certificates.read", files=await certificates.read_again())
+        except (ConfigError, OSError) as error:
+            logger.warning("certificates.kept", reason=str(error), consequence="all that were in use go on to be")
+
+
 @contextmanager
 def stopped_by_signals(
-    name: str, stop: Callable[[], None], *, is_starting: Callable[[], bool] = lambda: False
+    name: str,
+    stop: Callable[[], None],
+    *,
+    on_hangup: trio.MemorySendChannel[None],
+    is_starting: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
-    """In the event loop: SIGTERM, SIGINT or SIGHUP calls ``stop``, and a second one ends the process at once.
+    """In the event loop: SIGTERM or SIGINT calls ``stop``, and a second one ends the process at once.
+
+    SIGHUP is told to ``on_hangup``; where a process has a terminal, and was not started by nohup, that has gone then,
+    and SIGHUP stops it as well.
 
     The first ends it at once, too, while ``is_starting``: a recovery may take minutes, and changes nothing that the
     next one would miss. The handlers are Python's own: they run also while the event loop gets no turn.
@@ -113,7 +132,16 @@ def stopped_by_signals(
         finally:  # a handler may meet a line that is just being written
             os._exit(EXIT_INTERRUPTED)
 
-    former = {number: signal.signal(number, on_signal) for number in _stop_signals()}
+    def hang_up_in_loop() -> None:
+        with suppress(trio.WouldBlock):
+            on_hangup.send_nowait(None)
+
+    def hang_up(_number: int, _frame: object) -> None:
+        token.run_sync_soon(hang_up_in_loop, idempotent=True)
+
+    former = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    is_of_terminal = _has_terminal() and not _is_ignored(signal.SIGHUP)
+    former[signal.SIGHUP] = signal.signal(signal.SIGHUP, on_signal if is_of_terminal else hang_up)
     try:
         yield
     finally:
@@ -121,9 +149,13 @@ def stopped_by_signals(
             signal.signal(number, handler)
 
 
-def _stop_signals() -> list[signal.Signals]:
-    """SIGHUP is among them, unless ignored: its terminal is gone, and nobody said nohup."""
-    return [signal.SIGTERM, signal.SIGINT, *([] if _is_ignored(signal.SIGHUP) else [signal.SIGHUP])]
+def _has_terminal() -> bool:
+    """Whether this process would be told by SIGHUP that its terminal is gone; services have none."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _is_ignored(number: signal.Signals) -> bool:

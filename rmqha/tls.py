@@ -9,11 +9,11 @@ before it. Our protocols let the connecting side speak first, so nobody needs to
 """
 
 import ssl
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
+from rmqha.certificates import Certificates, TlsOptions
 from rmqha.choices import TlsMode
 from rmqha.codec.certificate import names_of
 from rmqha.codec.host import host_of
@@ -33,69 +33,6 @@ _HANDSHAKE_S: Final = 10.0
 _ENCRYPTED_AT_ONCE: Final = 256 * 1024
 _UNSENT_BYTES_MAX: Final = _ENCRYPTED_AT_ONCE + 64 * 1024
 """Besides what a sender has encrypted TLS has some bytes to say, unless a peer has it say more and takes nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class TlsOptions:
-    """Certificates, as PEM files.
-
-    Attributes:
-        cert: this side's certificate with its chain; empty: a client without one.
-        key: its private key, not encrypted.
-        trust: certificates of the authorities that peers' certificates must come from; empty: the system's.
-        peer_names: if not empty, a peer's certificate must carry one of these (DNS name, IP address or common name).
-        require_peer_cert: on listeners: whether clients must present a certificate.
-    """
-
-    cert: str = ""
-    key: str = ""
-    trust: str = ""
-    peer_names: tuple[str, ...] = ()
-    require_peer_cert: bool = True
-
-
-def client_context(options: TlsOptions) -> ssl.SSLContext:
-    """How to connect.
-
-    Raises:
-        ConfigError: a file cannot be read, or is no certificate or key.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = not options.peer_names  # pinned names say more than an address
-    _load(context, options)
-    return context
-
-
-def server_context(options: TlsOptions) -> ssl.SSLContext:
-    """How to be connected to.
-
-    Raises:
-        ConfigError: a file cannot be read, or is no certificate or key.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _load(context, options)
-    context.verify_mode = ssl.CERT_REQUIRED if options.require_peer_cert else ssl.CERT_NONE
-    return context
-
-
-def _load(context: ssl.SSLContext, options: TlsOptions) -> None:
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    path = options.cert
-    try:
-        if options.cert:
-            context.load_cert_chain(options.cert, options.key or None, password=_refuse_password)
-        path = options.trust
-        if options.trust:
-            context.load_verify_locations(options.trust)
-        else:
-            context.load_default_certs()
-    except (OSError, ssl.SSLError, ValueError) as error:  # SSLError is an OSError; named for the reader
-        raise ConfigError(f"TLS: {path} cannot be used: {error}") from None
-
-
-def _refuse_password() -> str:
-    raise ValueError("its key is encrypted; give one that is not, readable by this user alone")
 
 
 class TlsStream:
@@ -315,10 +252,9 @@ class TlsStream:
 class TlsListener:
     """Hands out streams whose peer has yet to show what it speaks."""
 
-    def __init__(self, listener: Listener, context: ssl.SSLContext, *, options: TlsOptions, mode: TlsMode) -> None:
+    def __init__(self, listener: Listener, certificates: Certificates, *, mode: TlsMode) -> None:
         self._listener: Final = listener
-        self._context: Final = context
-        self._options: Final = options
+        self._certificates: Final = certificates
         self._mode: Final = mode
         self._handshakes: Final = Handshakes()
 
@@ -330,8 +266,10 @@ class TlsListener:
     async def accept(self) -> TlsStream:
         """See :class:`~rmqha.transport.Listener`."""
         stream = await self._listener.accept()
-        options, mode, handshakes = self._options, self._mode, self._handshakes
-        return TlsStream(stream, self._context, server_host=None, options=options, mode=mode, handshakes=handshakes)
+        context, options = self._certificates.server, self._certificates.options
+        assert context is not None, "a listener has a certificate"
+        mode, handshakes = self._mode, self._handshakes
+        return TlsStream(stream, context, server_host=None, options=options, mode=mode, handshakes=handshakes)
 
     def close(self) -> None:
         """See :class:`~rmqha.transport.Listener`."""
@@ -348,10 +286,8 @@ class TlsNetwork:
     def __init__(self, network: Network, options: TlsOptions, *, mode: TlsMode = TlsMode.ENFORCING) -> None:
         assert mode is not TlsMode.DISABLED, "without TLS there is nothing to wrap"
         self._network: Final = network
-        self._options: Final = options
         self._mode: Final = mode
-        self._client: Final = client_context(options)
-        self._server: Final = server_context(options) if options.cert else None
+        self._certificates: Final = Certificates(options)
 
     async def connect(self, host: str, port: int, *, timeout_s: float) -> Stream:
         """See :class:`~rmqha.transport.Network`. The handshake is done on return, within the same time."""
@@ -359,7 +295,9 @@ class TlsNetwork:
         stream = await self._network.connect(host, port, timeout_s=timeout_s)
         if self._mode is TlsMode.PERMISSIVE:
             return stream
-        tls = TlsStream(stream, self._client, server_host=host, options=self._options, mode=self._mode)
+        certificates = self._certificates
+        options, mode = certificates.options, self._mode
+        tls = TlsStream(stream, certificates.client, server_host=host, options=options, mode=mode)
         try:
             with trio.fail_after(max(0.0, begun_at + timeout_s - trio.current_time())):
                 await tls.start()
@@ -376,10 +314,10 @@ class TlsNetwork:
 
     async def listen(self, host: str, port: int, *, unsent_bytes_max: int | None = None) -> TlsListener:
         """See :class:`~rmqha.transport.Network`."""
-        if self._server is None:
+        if self._certificates.server is None:
             raise ConfigError("TLS: a listener needs a certificate and its key")
         listener = await self._network.listen(host, port, unsent_bytes_max=unsent_bytes_max)
-        return TlsListener(listener, self._server, options=self._options, mode=self._mode)
+        return TlsListener(listener, self._certificates, mode=self._mode)
 
 
 def secured(network: Network, options: TlsOptions, mode: TlsMode) -> Network:

@@ -14,13 +14,14 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from rmqha.certificates import TlsOptions, client_context, server_context
 from rmqha.choices import TlsMode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.tls_records import RECORDS_AT_ONCE
 from rmqha.errors import ConfigError, RemotingError
 from rmqha.remoting.client import open_remoting_client
 from rmqha.store.disk import DataFile
-from rmqha.tls import TlsNetwork, TlsOptions, TlsStream, client_context, secured, server_context
+from rmqha.tls import TlsNetwork, TlsStream, secured
 from rmqha.transport import Stream
 from tests.fakes import MemoryNetwork
 from tests.openssl import OpensslClient

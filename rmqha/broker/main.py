@@ -41,7 +41,7 @@ Observe = Callable[[BrokerController], AbstractAsyncContextManager[object]]
 
 
 def run_broker(config: BrokerConfig, *, observe: Observe | None = None) -> int:
-    """Run until SIGTERM, SIGINT or SIGHUP and drain; a second one ends the process at once. Returns the exit code.
+    """Run until SIGTERM or SIGINT and drain; a second one ends the process at once. Returns the exit code.
 
     Args:
         config: the operator's decisions.

@@ -10,6 +10,7 @@ from rmqha.broker.puts.sent_records import SendRules
 from rmqha.broker.tables.topic_config_manager import TopicRules
 from rmqha.broker.transaction.rules import TransactionRules
 from rmqha.broker.tuning import Tuning
+from rmqha.certificates import TlsOptions
 from rmqha.choices import BrokerRole, FlushDiskType, HaCatchUp, TlsMode
 from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.dledger_entry import BODY_OFFSET, ENTRY_SIZE_MAX
@@ -24,7 +25,7 @@ from rmqha.remoting.limits import RemotingLimits
 from rmqha.replication.role import Role, RoleKind
 from rmqha.store.cleaner import CleanOptions
 from rmqha.store.store_options import StoreOptions
-from rmqha.tls import TlsOptions, secured
+from rmqha.tls import secured
 from rmqha.transport import Network
 
 _PERCENT: Final = 100

@@ -23,8 +23,8 @@ The member listens on its own entry of --peers only, and accepts once it has rec
 DLedger 0.3.1.2: mappedFileSizeForEntryData has to be the same on all. Logs go to stderr.
 
 \b
-Exit codes: 0 stopped in order (SIGTERM, ctrl-c, SIGHUP), 1 could not start, 2 wrong usage, 4 its disk failed, 130
-stopped at once.
+Exit codes: 0 stopped in order (SIGTERM, ctrl-c, its terminal closed), 1 could not start, 2 wrong usage,
+4 its disk failed, 130 stopped at once.
 """
 )
 @click.option("-i", "--id", "self_id", metavar="ID", default="n0", show_default=True, help="Which of --peers this is.")

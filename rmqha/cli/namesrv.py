@@ -23,7 +23,8 @@ nothing of each other. A broker that stops is forgotten at once, one that is sil
 docs/configuration.md. Logs go to stderr.
 
 \b
-Exit codes: 0 stopped in order (SIGTERM, ctrl-c, SIGHUP), 1 could not start, 2 wrong usage, 130 stopped at once.
+Exit codes: 0 stopped in order (SIGTERM, ctrl-c, its terminal closed), 1 could not start, 2 wrong usage,
+130 stopped at once. SIGHUP to one without a terminal has TLS certificates read again.
 """
 )
 @click.option(

@@ -9,7 +9,7 @@ import socket
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqha.tls import TlsOptions
+    from rmqha.certificates import TlsOptions
     from rmqha.transport import Network
 
 
@@ -17,7 +17,7 @@ def _options() -> "TlsOptions | None":
     trust, cert, key = (os.environ.get(f"RMQHA_TLS_{name}", "") for name in ("TRUST", "CERT", "KEY"))
     if not trust and not cert:
         return None
-    from rmqha.tls import TlsOptions  # noqa: PLC0415 - brings the event loop with it
+    from rmqha.certificates import TlsOptions  # noqa: PLC0415 - brings the event loop with it
 
     return TlsOptions(trust=trust, cert=cert, key=key)
 
@@ -46,6 +46,6 @@ def secured_socket(connection: socket.socket, host: str) -> socket.socket:
     options = _options()
     if options is None:
         return connection
-    from rmqha.tls import client_context  # noqa: PLC0415
+    from rmqha.certificates import client_context  # noqa: PLC0415
 
     return client_context(options).wrap_socket(connection, server_hostname=host)

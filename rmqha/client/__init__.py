@@ -25,6 +25,7 @@ To a broker with aclEnable: ``credentials=SessionCredentials(access_key, secret_
 To a broker that speaks TLS: ``network=tls_network(TlsOptions(trust="ca.pem", cert="me.pem", key="me.key"))``.
 """
 
+from rmqha.certificates import TlsOptions
 from rmqha.client.consumer import Consumer, open_consumer
 from rmqha.client.consumer_options import ConsumerOptions
 from rmqha.client.message import Message, MessageExt, MessageQueue
@@ -47,7 +48,7 @@ from rmqha.errors import (
     RemotingTimeoutError,
     RmqhaError,
 )
-from rmqha.tls import TlsOptions, tls_network
+from rmqha.tls import tls_network
 
 __all__ = [
     "ConfigError",

@@ -20,7 +20,7 @@ logger = structlog.get_logger()
 
 
 def run_server(options: ServerOptions) -> int:
-    """Run until SIGTERM, SIGINT or SIGHUP; a second one ends the process at once. Returns the exit code."""
+    """Run until SIGTERM or SIGINT; a second one ends the process at once. Returns the exit code."""
     return process.run_server("dledger", lambda: trio.run(_run, _with_descriptors(options)))
 
 

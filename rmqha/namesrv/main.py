@@ -22,7 +22,7 @@ Observe = Callable[[NamesrvController], AbstractAsyncContextManager[object]]
 
 
 def run_name_server(config: NamesrvConfig, *, observe: Observe | None = None) -> int:
-    """Run until SIGTERM, SIGINT or SIGHUP; a second one ends the process at once. Returns the exit code.
+    """Run until SIGTERM or SIGINT; a second one ends the process at once. Returns the exit code.
 
     Args:
         config: the operator's decisions.

@@ -6,6 +6,7 @@ from typing import Final
 import structlog
 import trio
 
+from rmqha.certificates import TlsOptions
 from rmqha.config.java_properties import format_property
 from rmqha.config.load_namesrv import NAMESRV_KEYS
 from rmqha.config.namesrv_config import NamesrvConfig
@@ -18,7 +19,7 @@ from rmqha.remoting.limits import UNSENT_BYTES_MAX, RemotingLimits
 from rmqha.remoting.server import RemotingServer
 from rmqha.store.config_files import ConfigFiles
 from rmqha.store.disk import Disk
-from rmqha.tls import TlsOptions, secured
+from rmqha.tls import secured
 from rmqha.transport import Network, join_address
 
 logger = structlog.get_logger()

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ class Group:
         self._ports = {f"n{number}": free_ports() for number in range(size)}
         self.peers = ";".join(f"{member_id}-127.0.0.1:{ports.listen}" for member_id, ports in self._ports.items())
         self.children: dict[str, Child] = {}
+        self.prefix: Sequence[str] = ()
 
     @property
     def ids(self) -> list[str]:
@@ -35,7 +36,10 @@ class Group:
     def start(self, *ids: str) -> None:
         """Start these members, or all; does not wait for them."""
         for member_id in ids or self.ids:
-            self.children[member_id] = Child(self.argv(member_id), log=self.directory / f"{member_id}.log")
+            self.children[member_id] = self._launch(member_id)
+
+    def _launch(self, member_id: str) -> Child:
+        return Child([*self.prefix, *self.argv(member_id)], log=self.directory / f"{member_id}.log")
 
     def argv(self, member_id: str) -> list[str]:
         """The command line of a member."""

@@ -1,7 +1,7 @@
 """A name server as a process of its own."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,14 @@ class RmqhaNameServer:
         self._ports = free_ports()
         self.address = f"127.0.0.1:{self._ports.listen}"
         self.child: Child | None = None
+        self.prefix: Sequence[str] = ()
 
     async def start(self) -> None:
         """Until it serves."""
         listen = ("--listen", self.address, "--set", f"kvConfigPath={self._directory}/kvConfig.json")
         more = [word for name, said in self._settings.items() for word in ("--set", f"{name}={said}")]
         argv = [sys.executable, "-m", "rmqha", "namesrv", *listen, *more]
-        self.child = Child(argv, log=self._directory / "namesrv.log")
+        self.child = Child([*self.prefix, *argv], log=self._directory / "namesrv.log")
         await self.child.wait_output("namesrv.started")
 
     async def restart(self) -> None:

@@ -26,6 +26,17 @@ _ports = count(20_000 + os.getpid() * 1009 % 1250 * 8, 8)  # far from those of a
 _claims: dict[int, socket.socket] = {}
 """By the port of a group that a broker listens on: another port of the group, which this process holds meanwhile."""
 
+_IN_A_TERMINAL = """import os, pty, sys
+os.setsid()
+master, slave = pty.openpty()
+os.open(os.ttyname(slave), os.O_RDWR)
+os.set_inheritable(master, True)
+os.execvp(sys.argv[1], sys.argv[1:])"""
+IN_A_TERMINAL: Final = (sys.executable, "-c", _IN_A_TERMINAL)
+"""Before a command line: the process has a terminal, of its own."""
+WITHOUT_TERMINAL: Final = ("setsid",)
+"""Before a command line: as a service has none, whatever started the tests."""
+
 ON_ANY_DISK: Final[Mapping[str, object]] = {
     "diskMaxUsedSpaceRatio": 95,
     "diskSpaceWarningLevelRatio": 99,

@@ -11,6 +11,7 @@ import trio
 
 from tests.e2e.commands import rmqha
 from tests.e2e.dledger_groups import NAME, Group, running
+from tests.e2e.processes import IN_A_TERMINAL
 
 
 async def test_members_that_were_stopped_in_order_have_the_same_files(tmp_path: Path) -> None:
@@ -91,6 +92,7 @@ async def test_nobody_is_reachable(tmp_path: Path, command: str) -> None:
 
 async def test_a_terminal_that_closes_stops_it_in_order(tmp_path: Path) -> None:
     with running(Group(tmp_path, 1)) as group:
+        group.prefix = IN_A_TERMINAL
         group.start()
         await group.healthy()
         child = group.children["n0"]

@@ -10,7 +10,7 @@ import trio
 from tests.e2e.commands import rmqha, wait_status
 from tests.e2e.commitlog import wait_identical
 from tests.e2e.name_servers import RmqhaNameServer
-from tests.e2e.processes import RmqhaBroker, reaping
+from tests.e2e.processes import IN_A_TERMINAL, RmqhaBroker, reaping
 
 pytestmark = pytest.mark.e2e
 
@@ -52,6 +52,7 @@ async def test_what_keeps_it_from_starting_is_told(tmp_path: Path, name_server: 
 
 
 async def test_a_terminal_that_closes_stops_it_in_order(name_server: RmqhaNameServer) -> None:
+    name_server.prefix = IN_A_TERMINAL
     await name_server.start()
     assert name_server.child is not None
     name_server.child.signal(signal.SIGHUP)

@@ -14,7 +14,7 @@ from tests.e2e.commands import rmqha, wait_status
 from tests.e2e.commitlog import HeldMessages, wait_identical
 from tests.e2e.conftest import Pair
 from tests.e2e.load import FLUSH_SLAVE_TIMEOUT, LoadProducer, Sends, body_of_size, wait_in_sync
-from tests.e2e.processes import Child, RmqhaBroker
+from tests.e2e.processes import IN_A_TERMINAL, Child, RmqhaBroker
 
 
 async def test_a_stopped_pair_comes_back_complete(pair: Pair) -> None:
@@ -159,11 +159,12 @@ async def test_the_first_sigterm_ends_a_recovery(pair: Pair) -> None:
 
 
 async def test_a_terminal_that_closes_stops_it_in_order_and_nohup_keeps_it(pair: Pair) -> None:
+    pair.master.prefix = IN_A_TERMINAL
     await pair.master.start()
     pair.master.running.signal(signal.SIGHUP)
     assert await pair.master.running.wait_exit() == 0
     assert not (pair.master.store / "abort").exists()
-    pair.master.prefix = ["nohup"]
+    pair.master.prefix = [*IN_A_TERMINAL, "nohup"]
     await pair.master.start()
     pair.master.running.signal(signal.SIGHUP)
     code, out, _ = await rmqha("status", "-b", pair.master.address)

@@ -6,10 +6,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.certificates import TlsOptions
 from rmqha.codec.codes import RequestCode
 from rmqha.config import load_config
 from rmqha.errors import RemotingError
-from rmqha.tls import TlsOptions
 from tests.broker.machines import Machine
 from tests.namesrv.machines import NameServerMachine, ask
 from tests.sim.sim_net import SimNet

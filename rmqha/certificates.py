@@ -1,0 +1,136 @@
+"""What TLS shows and trusts: PEM files, and what is made of them; read again for the whole process (SIGHUP).
+
+Connections that are there keep what they began with; the next ones go by the new files.
+"""
+
+import ssl
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakSet
+
+import trio
+
+from rmqha.errors import ConfigError
+from rmqha.threads import needing_a_thread
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """Certificates, as PEM files.
+
+    Attributes:
+        cert: this side's certificate with its chain; empty: a client without one.
+        key: its private key, not encrypted.
+        trust: certificates of the authorities that peers' certificates must come from; empty: the system's.
+        peer_names: if not empty, a peer's certificate must carry one of these (DNS name, IP address or common name).
+        require_peer_cert: on listeners: whether clients must present a certificate.
+    """
+
+    cert: str = ""
+    key: str = ""
+    trust: str = ""
+    peer_names: tuple[str, ...] = ()
+    require_peer_cert: bool = True
+
+
+def client_context(options: TlsOptions) -> ssl.SSLContext:
+    """How to connect.
+
+    Raises:
+        ConfigError: a file cannot be read, or is no certificate or key.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = not options.peer_names  # pinned names say more than an address
+    _load(context, options)
+    return context
+
+
+def server_context(options: TlsOptions) -> ssl.SSLContext:
+    """How to be connected to.
+
+    Raises:
+        ConfigError: a file cannot be read, or is no certificate or key.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _load(context, options)
+    context.verify_mode = ssl.CERT_REQUIRED if options.require_peer_cert else ssl.CERT_NONE
+    return context
+
+
+def _load(context: ssl.SSLContext, options: TlsOptions) -> None:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    path = options.cert
+    try:
+        if options.cert:
+            context.load_cert_chain(options.cert, options.key or None, password=_refuse_password)
+        path = options.trust
+        if options.trust:
+            context.load_verify_locations(options.trust)
+        else:
+            context.load_default_certs()
+    except (OSError, ssl.SSLError, ValueError) as error:  # SSLError is an OSError; named for the reader
+        raise ConfigError(f"TLS: {path} cannot be used: {error}") from None
+
+
+def _refuse_password() -> str:
+    raise ValueError("its key is encrypted; give one that is not, readable by this user alone")
+
+
+@dataclass(frozen=True, slots=True)
+class _Contexts:
+    """Both sides, as the files had it at one time."""
+
+    client: ssl.SSLContext
+    server: ssl.SSLContext | None
+
+
+def _read(options: TlsOptions) -> _Contexts:
+    return _Contexts(client_context(options), server_context(options) if options.cert else None)
+
+
+class Certificates:
+    """What a network's new connections go by.
+
+    Attributes:
+        options: where the files are.
+    """
+
+    def __init__(self, options: TlsOptions) -> None:
+        """Read them. Raises ConfigError: a file cannot be read, or is no certificate or key."""
+        self.options: Final = options
+        self.contexts = _read(options)
+        _in_use.add(self)
+
+    @property
+    def client(self) -> ssl.SSLContext:
+        """How to connect."""
+        return self.contexts.client
+
+    @property
+    def server(self) -> ssl.SSLContext | None:
+        """How to be connected to; None without a certificate."""
+        return self.contexts.server
+
+
+_in_use: Final[WeakSet[Certificates]] = WeakSet()
+"""Of this process, as the signal is that has them read again."""
+
+
+async def read_again() -> list[str]:
+    """Have all new connections of this process go by the files as they are now; all of them, or none.
+
+    Returns:
+        The files that were read.
+
+    Raises:
+        ConfigError: one cannot be used; nothing has changed.
+        OSError: no thread could be started to read them; nothing has changed.
+    """
+    in_use = list(_in_use)
+    wanted = {one.options for one in in_use}
+    with needing_a_thread():
+        read = await trio.to_thread.run_sync(lambda: {one: _read(one) for one in wanted}, abandon_on_cancel=True)
+    for one in in_use:
+        one.contexts = read[one.options]
+    return sorted({path for one in wanted for path in (one.cert, one.key, one.trust) if path})

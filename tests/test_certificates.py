@@ -1,0 +1,124 @@
+"""Certificates that are read again: for new connections, all or none, by SIGHUP."""
+
+import os
+import signal
+from pathlib import Path
+from weakref import WeakSet
+
+import pytest
+import structlog.testing
+import trio
+from trio.testing import MockClock
+
+from rmqha import certificates, process
+from rmqha.errors import ConfigError
+from rmqha.tls import TlsNetwork, TlsStream
+from rmqha.transport import UntrustedPeerError
+from tests.fakes import MemoryNetwork
+from tests.test_tls import HOST, PORT, Pki, receive, start
+
+pytest.importorskip("trustme", reason="trustme is in the extra [dev]")
+
+
+@pytest.fixture
+def pki(tmp_path: Path) -> Pki:
+    return Pki(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks of earlier tests, of which some files are bad, may not be collected yet."""
+    monkeypatch.setattr(certificates, "_in_use", WeakSet())
+
+
+def spoil(path: str) -> None:
+    Path(path).write_text("no such thing")
+
+
+async def connected(network: TlsNetwork) -> tuple[TlsStream, int]:
+    """A connection, and the number of the certificate that it was shown."""
+    stream = await network.connect(HOST, PORT, timeout_s=5)
+    assert isinstance(stream, TlsStream)
+    shown = stream._tls.getpeercert()
+    assert shown is not None
+    return stream, int(str(shown["serialNumber"]), 16)
+
+
+async def test_new_connections_go_by_the_new_files_and_old_ones_go_on(
+    pki: Pki, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    memory = MemoryNetwork(host="10.0.0.1")
+    await start(nursery, TlsNetwork(memory, options := pki.options(HOST)))
+    clients = TlsNetwork(memory, pki.options("10.0.0.1"))
+    old, first = await connected(clients)
+    pki.options(HOST)
+    assert options.cert in await certificates.read_again()
+    new, second = await connected(clients)
+    assert first != second
+    for stream in (old, new):
+        await stream.send_all(b"hello")
+        assert await receive(stream, 5) == b"hello"
+    nursery.cancel_scope.cancel()
+
+
+async def test_whom_a_connecting_side_trusts_is_read_again_too(
+    pki: Pki, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    memory = MemoryNetwork(host="10.0.0.1")
+    server = pki.options(HOST)
+    await start(nursery, TlsNetwork(memory, server))
+    clients = TlsNetwork(memory, pki.options("10.0.0.1"))
+    await connected(clients)
+    Pki(pki.directory)  # another authority, in the same file
+    await certificates.read_again()
+    with pytest.raises((UntrustedPeerError, ConnectionError)):
+        await connected(clients)
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("bad", ["cert", "key", "trust"])
+async def test_files_of_which_one_is_bad_change_nothing(
+    bad: str, pki: Pki, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    memory = MemoryNetwork(host="10.0.0.1")
+    options = pki.options(HOST)
+    await start(nursery, TlsNetwork(memory, options))
+    clients = TlsNetwork(memory, pki.options("10.0.0.1"))
+    _, first = await connected(clients)
+    pki.options(HOST)
+    spoil(getattr(options, bad))
+    with pytest.raises(ConfigError, match="cannot be used"):
+        await certificates.read_again()
+    assert (await connected(clients))[1] == first
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_hangup_has_them_read_again_and_what_is_bad_is_said_once(
+    pki: Pki, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_has_terminal", lambda: False)
+    network = TlsNetwork(MemoryNetwork(), options := pki.options(HOST))
+    stop = trio.Event()
+
+    async def live(*, task_status: trio.TaskStatus[None]) -> None:
+        task_status.started()
+        os.kill(os.getpid(), signal.SIGHUP)
+        while not logs:
+            await trio.lowlevel.checkpoint()
+        spoil(options.cert)
+        os.kill(os.getpid(), signal.SIGHUP)
+        while len(logs) < 2:
+            await trio.lowlevel.checkpoint()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stop.wait()
+
+    with structlog.testing.capture_logs() as logs, trio.fail_after(120):
+        await process.serve("broker", live, stop.set)
+    del network
+    assert [(one["event"], one["log_level"]) for one in logs] == [
+        ("certificates.read", "info"),
+        ("certificates.kept", "warning"),
+        ("broker.stopping", "info"),
+    ]
+    assert options.cert in logs[0]["files"]
+    assert options.cert in logs[1]["reason"]
