@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "replay": ("rmqha.cli.replay:replay", "Replay a store with Spark into Parquet or JSON."),
     "config": ("rmqha.cli.config:config", "Check or show configurations; print the reference of all keys."),
     "completion": ("rmqha.cli.completion:completion", "Print the completion script for a shell."),
+    "man": ("rmqha.cli.man:man", "Write a manual page for each command."),
 }
 
 EPILOG: Final = """\b
