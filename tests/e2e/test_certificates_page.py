@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.e2e.commands import rmqha, wait_status
+from tests.e2e.commands import wait_status
 from tests.e2e.conftest import Pair
 from tests.e2e.monitoring import port_of
 from tests.e2e.name_servers import RmqhaNameServer
@@ -70,18 +70,19 @@ async def test_a_pair_takes_renewed_certificates_on_all_ports_and_keeps_them_whe
 ) -> None:
     (tmp_path / "conf").mkdir()
     master = InstalledBroker(tmp_path / "master", {"brokerRole": "SYNC_MASTER", "metricsListen": "0"})
+    patient: dict[str, object] = {"haHousekeepingInterval": 120_000}  # no connection ends because the machine is slow
     slave = InstalledBroker(tmp_path / "slave", {"brokerRole": "SLAVE", "brokerId": 1, "masterAddress": master.address})
     slave.conf["haMasterAddress"] = master.ha_address
     with reaping(master, slave):
         recipe = Recipe(tmp_path, {"rmqha@master": master})
         await recipe.make()
         for name, broker in zip(NAMES, (master, slave), strict=False):
-            broker.conf |= recipe.conf(name, "tls", "haTls")
+            broker.conf |= {**recipe.conf(name, "tls", "haTls"), **patient}
             broker.program, broker.prefix = recipe.shell.rmqha, WITHOUT_TERMINAL
             await broker.start()
         for name, path in zip(("CERT", "KEY", "TRUST"), ("client.pem", "client.key", "ca.pem"), strict=True):
             monkeypatch.setenv(f"RMQHA_TLS_{name}", str(recipe.certs / path))
-        assert (await rmqha("status", "-b", master.address, "--wait", "in-sync"))[0] == 0
+        await wait_status(master, 0, says="in-sync")
         ports = [*master.ports, int((await port_of(master.running)).rpartition(":")[2])]
         first = {await recipe.shown(port) for port in ports}
         async with trio.open_nursery() as nursery:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.e2e.commands import rmqha
+from tests.e2e.commands import rmqha, wait_status
 from tests.e2e.conftest import SEGMENT_BYTES
 from tests.e2e.pages import InstalledBroker, Shell, commands_of, write_program
 from tests.e2e.processes import CHECKOUT, reaping
@@ -26,7 +26,8 @@ class Installed:
 
     def __init__(self, directory: Path) -> None:
         (directory / "conf").mkdir()
-        common = {"mappedFileSizeCommitLog": SEGMENT_BYTES}
+        patient = {"slaveTimeout": 60_000, "haHousekeepingInterval": 120_000}  # however slow the machine is
+        common = {"mappedFileSizeCommitLog": SEGMENT_BYTES, **patient}
         self.master = InstalledBroker(directory / "master", {"brokerRole": "SYNC_MASTER", **common})
         self.slave = InstalledBroker(directory / "slave", {"brokerRole": "SLAVE", "brokerId": 1, **common})
         self.master.conf["haPeers"] = self.slave.ha_address
@@ -60,9 +61,9 @@ class Installed:
 
     async def send(self, count: int) -> None:
         """Messages that both have: each is answered SEND_OK."""
-        assert (await rmqha("status", "-b", self.master.address, "--wait", "in-sync"))[0] == 0
-        sent = ["send", "orders", "-b", self.master.address, "--count", str(count), "--format", "json"]
-        code, out, err = await rmqha(*sent)
+        await wait_status(self.master, 0, says="in-sync")
+        sent = ["send", "orders", "-b", self.master.address, "--count", str(count), "--timeout", "120"]
+        code, out, err = await rmqha(*sent, "--format", "json")
         assert (code, json.loads(out)["statuses"]) == (0, {"SEND_OK": count}), err
 
     async def messages(self, broker: InstalledBroker) -> list[tuple[int, int]]:
