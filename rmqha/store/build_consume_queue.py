@@ -20,7 +20,7 @@ from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.log import Log
-from rmqha.store.outlived import beginning_of, leads_to_its_message
+from rmqha.store.outlived import beginning_of, may_stop
 from rmqha.store.stopped_queues import QUEUE_OFFSET_MAX, stop_before
 from rmqha.store.unit_group import UnitGroup, write_groups
 
@@ -163,9 +163,9 @@ class CommitLogDispatcherBuildConsumeQueue:
         return not group.units and (not queue.has_units or (not at_start and self._is_gone(queue, request)))
 
     def _stop(self, group: UnitGroup, request: DispatchRequest) -> None:
-        """Let the queue end here. First it has to be right: the log says of its last message that it is that."""
+        """Let the queue end here. First it has to be right, as far as the log can tell."""
         queue = group.queue
-        is_right = group.units or not queue.has_units or leads_to_its_message(queue, group.end - 1, self._log)
+        is_right = group.units or not queue.has_units or may_stop(queue, self._log)
         if not is_right or request.commit_log_offset < group.last_ends_at:
             self._misfit = queue
             where = f"queue {queue.topic}/{queue.queue_id} ends at {group.end}, this record is its"

@@ -31,3 +31,12 @@ def leads_to_its_message(queue: ConsumeQueue, index: int, log: Log) -> bool:
         return False
     requests, _ = read_dispatch(record, 0, len(record), phy_offset_base=unit[0])
     return [(*one[:2], one.queue_offset) for one in requests] == [(queue.topic, queue.queue_id, index)]
+
+
+def may_stop(queue: ConsumeQueue, log: Log) -> bool:
+    """Whether a queue that has units may stop behind the last: the log says of its last message that it is that.
+
+    Or it holds none of them any more: the queue is due to be built again as soon as it has stopped
+    (:meth:`~rmqha.store.stopped_queues.StoppedQueues.due`). Raises StoreReadError: the log cannot be read at present.
+    """
+    return not queue.has_messages or leads_to_its_message(queue, queue.max_offset_in_queue - 1, log)

@@ -22,7 +22,7 @@ from rmqha.errors import CorruptLogError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.log import Extent, Log
-from rmqha.store.outlived import beginning_of, leads_to_its_message
+from rmqha.store.outlived import beginning_of, may_stop
 from rmqha.store.stopped_queues import StoppedQueue, stop_before
 from rmqha.store.unit_group import UnitGroup
 
@@ -184,10 +184,9 @@ class _Comparison:
         if (known := stopped.get(key)) is not None:
             return known.passes_over(request)
         queue = self._table.find(*key)
-        if queue is None or not queue.has_messages or request.queue_offset in {0, queue.max_offset_in_queue}:
+        if queue is None or not queue.has_units or request.queue_offset in {0, queue.max_offset_in_queue}:
             return False
-        is_behind = request.commit_log_offset >= queue.max_physic_offset
-        if is_behind and leads_to_its_message(queue, queue.max_offset_in_queue - 1, self._log):
+        if request.commit_log_offset >= queue.max_physic_offset and may_stop(queue, self._log):
             stopped[key] = stop_before(request, UnitGroup(queue))
         return key in stopped
 

@@ -120,6 +120,10 @@ def _recover_queues(
     else:
         queues.finish_erasing()
     queues.correct_min_offset(log.min_offset)
+    for key in queues.stopped.due(log.min_offset):
+        queues.build_again(key)
+    while queues.take_out_missing():
+        pass  # before a consumer takes its end for where it begins
 
 
 def _log_repairs(recovery: LogRecovery) -> None:

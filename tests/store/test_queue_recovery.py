@@ -84,7 +84,10 @@ async def test_a_damaged_last_unit_behind_deleted_ones_does_not_make_a_queue_loo
         assert bodies(store) == [b"1", b"2"]
     device.files[QUEUE_FILE.format(0)].write(UNIT.pack(0, 120, 0), 2 * UNIT_SIZE)
     async with running(device.mount()) as store:
+        assert [*store.queues.lost] == [("TopicTest", 0)], "nobody is told a wrong beginning"
+        await trio.sleep(5)
         assert bodies(store) == [b"1", b"2"]
+        assert not store.queues.stopped
 
 
 def swap(device: SimDisk, one: str, other: str) -> None:

@@ -178,6 +178,32 @@ async def test_so_it_is_when_the_log_begins_elsewhere_without_a_cleaning(autojum
         assert (store.queues.range_of(*ODD), store.queues.stopped.describe()) == ((5, 7), "")
 
 
+@pytest.mark.parametrize("crash", [False, True])
+async def test_a_start_before_it_is_built_again_takes_nothing_back_of_the_others(
+    crash: bool, autojump_clock: MockClock
+) -> None:
+    """Nothing told that the queue was right: all were built again from the whole log, before anybody was served."""
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True, crash=crash) as store:
+        await feed(store, 0, 1, 2)
+        await feed(store, *range(SEGMENT // 1000 + 1), topic="Other", size=1000)
+        await feed(store, 5, 6)
+        await feed(store, *range(SEGMENT // 1000 + 1, 3 * SEGMENT // 1000 + 1), topic="Other", size=1000)
+        await store.flush_now(store.max_offset)
+        await trio.sleep(60)
+        await commit_log(store).queue.delete_first_in_thread()
+    with capture_logs() as logs:
+        async with running(device.mount(), is_slave=True) as store:
+            assert (store.recovery.total_bytes == 0) is not crash, "a clean stop leaves nothing to be dispatched"
+            assert not [line for line in logs if line["event"] == "consume_queues.rebuilt"]
+            assert (ODD in store.queues.stopped, [*store.queues.lost]) == (True, [ODD])
+            await trio.sleep(5)
+            assert (store.queues.range_of(*ODD), store.queues.stopped.describe()) == ((5, 7), "")
+            assert store.running_flags.final_error is None
+    async with running(device.mount(), is_slave=True) as store:
+        assert (store.queues.range_of(*ODD), store.queues.stopped.describe()) == ((5, 7), "")
+
+
 async def test_so_does_one_that_stopped_where_it_had_no_message_behind_a_deletion(autojump_clock: MockClock) -> None:
     """The cleaning ended the broker: there was no such queue any more."""
     clock = Clock()
