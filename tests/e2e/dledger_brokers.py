@@ -11,6 +11,7 @@ from rmqha.cli.errors import CliError
 from rmqha.cli.verdict import judge, read_status
 from rmqha.client.consumer import Consumer
 from rmqha.errors import RmqhaError
+from tests.e2e.dledger_groups import HEART_BEAT_MS
 from tests.e2e.processes import Broker, Ports, RmqhaBroker, free_ports, give_back
 
 
@@ -35,7 +36,7 @@ class BrokerGroup:
             "dLegerPeers": peers,
             "mappedFileSizeCommitLog": 1 << 20,
             "mappedFileSizeForEntryIndex": 32 << 10,
-            "heartBeatTimeIntervalMs": 300,
+            "heartBeatTimeIntervalMs": HEART_BEAT_MS,
         }
         self.brokers: dict[str, Broker] = {
             name: MemberBroker(directory / name, {**common, **conf, "dLegerSelfId": name}, ports=ports)

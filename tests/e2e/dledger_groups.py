@@ -14,7 +14,8 @@ from tests.e2e.processes import Child, free_ports, give_back
 
 NAME = "g"
 DATA_SIZE, INDEX_SIZE = 65536, 32 * 1024
-HEART_BEAT_MS = 300
+HEART_BEAT_MS = 1000
+"""Who is not heard of for three of them is given up: a busy machine is to depose no leader in the midst of a test."""
 AnyGroup = TypeVar("AnyGroup", bound="Group")
 
 

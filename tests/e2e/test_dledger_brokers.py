@@ -64,7 +64,7 @@ async def test_leaders_are_killed_and_nothing_acknowledged_is_lost(group: Broker
                 await group.brokers[leader].start()
             await sender.wait((KILLS + 1) * MESSAGES_A_KILL)
             sent = set(sender.acknowledged)
-            with trio.fail_after(60):
+            with trio.fail_after(120):
                 while not sent <= reader.numbers:  # noqa: ASYNC110 - likewise
                     await trio.sleep(0.05)
             nursery.cancel_scope.cancel()

@@ -53,7 +53,7 @@ async def test_a_leader_on_a_full_disk_gives_way_and_says_so(tmp_path: Path, ima
         group.start()
         await group.healthy()
         await group.append(count=10, text="before")
-        with trio.fail_after(60):
+        with trio.fail_after(120):
             while (await group.command("transfer", "-t", "n0"))[0] != 0:
                 pass
         ballast = fill(image)
@@ -85,7 +85,7 @@ async def test_a_leader_that_can_make_no_file_gives_way(tmp_path: Path) -> None:
             pid = group.children[leader].pid
             soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, hard))
-            with trio.fail_after(60):
+            with trio.fail_after(120):
                 while (await client.append(bytes(4000))).code == 200:
                     pass
                 await group.children[leader].wait_output("dledger.gave_way")
