@@ -11,6 +11,7 @@ import trio
 from rmqha.client.auto_commit import AutoCommit, check_auto_commit
 from rmqha.client.consumer_options import ConsumerOptions
 from rmqha.client.environment import check_trio_runs, logger
+from rmqha.client.gone_queues import GoneQueues
 from rmqha.client.message import MessageExt, MessageQueue
 from rmqha.client.offset_store import OffsetStore
 from rmqha.client.process_queue import ProcessQueue, check_offset
@@ -56,7 +57,8 @@ class Consumer:
         self._options = options
         self._states: dict[MessageQueue, ProcessQueue] = {}
         self._received: deque[tuple[MessageQueue, int, list[MessageExt], int]] = deque()
-        self._errors: deque[RmqhaError] = deque()
+        self._errors: deque[tuple[MessageQueue | None, RmqhaError]] = deque()
+        self._gone = GoneQueues(topic)
         self._unanswered = Unanswered()
         self._arrived = trio.Event()
         self._handed_out: ProcessQueue | None = None
@@ -147,7 +149,7 @@ class Consumer:
     async def poll(self, *, timeout_s: float = 3.0) -> list[MessageExt]:
         """The next messages of any queue, at least one unless ``timeout_s`` passes first.
 
-        While the topic does not exist there are none. A broker that restarts is waited for.
+        While the topic does not exist there are none. A broker that restarts is waited for, a queue taken away is not.
 
         Raises:
             RemotingError: no broker of a queue has answered for ``timeout_s``, or answers when it has passed;
@@ -159,10 +161,12 @@ class Consumer:
             self._handed_out = None
         with trio.move_on_after(timeout_s):
             while True:
-                if self._errors:
-                    raise self._errors.popleft()
-                self._unanswered.raise_after(timeout_s, now=trio.current_time())
                 self._refresh_queues()
+                while self._errors and not self._is_refreshing:
+                    queue, error = self._errors.popleft()
+                    if queue not in self._gone:
+                        raise error
+                self._unanswered.raise_after(timeout_s, now=trio.current_time())
                 self._start_pulls()
                 if messages := self._take():
                     return messages
@@ -178,7 +182,7 @@ class Consumer:
 
     async def _wait_arrival(self) -> None:
         self._arrived = trio.Event()
-        paused = [state.not_before for state in self._states.values() if not state.pulling]
+        paused = [one.not_before for queue, one in self._states.items() if not one.pulling and queue not in self._gone]
         with trio.move_on_at(min([*paused, inf if self._is_refreshing else self._refresh_at])):
             await self._arrived.wait()
 
@@ -199,7 +203,7 @@ class Consumer:
     def _start_pulls(self) -> None:
         now = trio.current_time()
         for queue, state in self._states.items():
-            if not state.pulling and state.not_before <= now:
+            if not state.pulling and state.not_before <= now and queue not in self._gone:
                 state.pulling = True
                 self._nursery.start_soon(self._pull, queue, state, state.epoch)
 
@@ -243,7 +247,7 @@ class Consumer:
         if isinstance(error, RemotingError):
             self._unanswered.note(queue, error, now=trio.current_time())
         else:
-            self._errors.append(error)
+            self._errors.append((queue, error))
 
     def _on_pulled(self, queue: MessageQueue, state: ProcessQueue, result: PullResult) -> None:
         self._unanswered.clear(queue)
@@ -251,12 +255,8 @@ class Consumer:
         if trio.current_time() >= state.stay_until:
             state.broker_id = self._suggested(queue, result)
         if result.status is PullStatus.OFFSET_ILLEGAL:
-            logger.warning(
-                "consumer.offset_moved: offset %d lies outside %s, going on at %d",
-                state.next_offset,
-                queue,
-                result.next_begin_offset,
-            )
+            moved = (state.next_offset, queue, result.next_begin_offset)
+            logger.warning("consumer.offset_moved: offset %d lies outside %s, going on at %d", *moved)
         elif result.status is not PullStatus.FOUND and result.next_begin_offset <= state.next_offset:
             if result.status is PullStatus.NO_MATCHED_MSG:
                 state.not_before = trio.current_time() + _PAUSE_S  # a slave that is behind what we have read
@@ -305,6 +305,7 @@ class Consumer:
         self._api.set_brokers(route.broker_datas)
         for queue in readable_queues(self.topic, route):
             await self._add(queue)
+        self._gone.note_route(self._states, route)
         if not self._states:
             raise NoRouteError(f"topic {self.topic} has no queue that may be read")
         self._refresh_at = trio.current_time() + REFRESH_AFTER_S

@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.client import Message
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import MQBrokerError, RemotingError
@@ -222,3 +223,38 @@ async def test_who_does_not_answer_is_asked_by_one_task_in_the_background(autoju
         asked.clear()
         await trio.sleep(80)
         assert 8 <= len(asked) <= 11, "3 s it is waited for, and then 5 s till the next try"
+
+
+async def test_a_queue_that_an_operator_takes_away_is_left_alone_until_it_is_back(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its broker refuses pulls of it, which is nobody's fault; the route says why."""
+    broker = FakeBroker()
+    broker.topics["T"] = 2
+    serve, refused = broker._pull, list[int]()
+
+    def pull(connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        queue_id = int(request.ext_fields["queueId"])
+        if queue_id < broker.topics["T"]:
+            return serve(connection, request)
+        refused.append(queue_id)
+        return broker.refuse()
+
+    broker.register(11, pull)
+    async with (
+        cluster_of(broker) as cluster,
+        cluster.producer() as producer,
+        cluster.consumer(suspend_timeout_s=5) as consumer,
+    ):
+        assert await consumer.poll(timeout_s=1) == []
+        broker.topics["T"] = 1
+        for number in range(3):
+            await producer.send(Message("T", b"%d" % number))
+            assert await read(consumer, 1) == [b"%d" % number]
+            assert await consumer.poll(timeout_s=60) == []
+        assert len(refused) == 1
+        assert caplog.text.count("consumer.queue_gone") == 1
+        broker.topics["T"] = 2
+        await consumer.refresh()
+        await send(producer, 4, first=3)
+        assert sorted(await read(consumer, 4)) == [b"3", b"4", b"5", b"6"]
