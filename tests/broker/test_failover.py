@@ -163,6 +163,34 @@ async def test_a_former_master_follows_one_that_did_not_know_the_end(
     assert (begun_again["topic"], begun_again["ended_at"], begun_again["begins_at"]) == ("idle", 3, 0)
 
 
+async def test_a_former_master_goes_on_behind_the_messages_that_it_had_from_one_that_did_not_know_the_end(
+    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When these had expired it remembered the old end, left out two numbers, and stopped the queues of all others."""
+    await cluster.let_a_topic_fall_silent()
+    with monkeypatch.context() as patch:
+        patch.setattr(QueueEndsClient, "run", never_learn)
+        async with cluster.rebuilt_slave():
+            pass
+    async with cluster.second.broker(**MASTER), cluster.second.client() as client:
+        assert await send(client, "idle") == 0
+        for _ in range(3):
+            await send(client, "busy", bytes(40_000))
+        async with cluster.first.broker(**FOLLOWER):
+            await trio.sleep(20)
+    async with cluster.first.broker(**MASTER) as broker:
+        await trio.sleep(IDLE_S)
+        broker.store.cleaner.execute_delete_files_manually()
+        await trio.sleep(60)
+        assert broker.store.queues.range_of("idle", 0) == (1, 1)
+        async with cluster.first.client() as client:
+            assert await send(client, "idle") == 1
+        async with cluster.second.broker(**SLAVE) as slave:
+            await trio.sleep(20)
+            assert not slave.store.queues.stopped
+            assert await body_at(cluster.second, 1) == b"idle message"
+
+
 async def test_queues_moved_away_are_no_reason_to_give_a_position_twice(
     cluster: Cluster, autojump_clock: MockClock
 ) -> None:

@@ -10,6 +10,7 @@ from rmqha.broker.tables.queue_ends import QueueEnds
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.deleted_topic import DeletedQueue
 from rmqha.codec.headers import QueueEndsRequestHeader, encode_header
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
@@ -19,7 +20,8 @@ from tests.broker.machines import Machine, ask, send_request
 from tests.settings import topic_rules
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
-from tests.store.helpers import Clock, commit_log, make_store, options
+from tests.store.helpers import SEGMENT, Clock, commit_log, make_store, options, running
+from tests.store.test_stopped_queues import feed
 
 
 def queue_ends() -> QueueEnds:
@@ -52,6 +54,41 @@ async def test_the_end_of_a_queue_that_begins_again_is_saved() -> None:
     store.queues.begin_again(queue)
     assert await ends.to_json_in_turns() == {"queueEnds": {"a": {0: 5}}}
     assert (ends.dirty, told) == (True, [True])
+
+
+@pytest.mark.parametrize("first", [0, 2])
+async def test_the_end_of_a_queue_that_began_anew_is_that_of_its_last_messages(
+    first: int, autojump_clock: MockClock
+) -> None:
+    """The end of its former messages counted, once the later ones had gone: a master left out the numbers between."""
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        ends = QueueEnds(store)
+        ends.learn({("TopicTest", 0): 9, ("TopicTest", 1): 9})
+        await feed(store, *range(first, first + 3))
+        await ends.note_going(store.max_offset)
+        assert store.queues.known_ends == {("TopicTest", 0): first + 3, ("TopicTest", 1): 9}
+        assert ends.dirty
+
+
+async def test_no_end_falls_below_what_is_deleted_or_has_gone(autojump_clock: MockClock) -> None:
+    """A number would be given twice."""
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        ends = QueueEnds(store)
+        await feed(store, 0, 1, 2)
+        store.queues.hide({("TopicTest", 0): DeletedQueue(9, store.max_offset + 1000)})
+        await ends.note_going(store.max_offset)
+        assert store.queues.known_ends == {("TopicTest", 0): 9}
+        await feed(store, 0, 1, topic="Other")
+        ends.learn({("Other", 0): 7})
+        await feed(store, *range(SEGMENT // 1000 + 1), topic="Busy", size=1000)
+        await commit_log(store).queue.delete_first_in_thread()
+        await ends.note_going(store.min_offset)
+        await feed(store, 3, topic="Lost")
+        store.queues.note_missing("/store/consumequeue/Lost/0", damaged="a file")
+        assert store.queues.take_out_missing()
+        ends.learn({("Lost", 0): 5})
+        await ends.note_going(store.max_offset)
+        assert store.queues.known_ends.items() >= {("TopicTest", 0): 9, ("Other", 0): 7, ("Lost", 0): 5}.items()
 
 
 async def test_the_end_of_a_queue_that_is_being_built_again_is_saved_before_its_messages_go() -> None:

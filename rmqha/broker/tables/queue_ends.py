@@ -8,13 +8,14 @@ without a message; all of it is in
     ROOT/config/queueEnds.json         {"queueEnds":{"TopicTest":{0:5280,1:5312}}}, on change; RocketMQ does not read it
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import trio
 
 from rmqha.codec.queue_table import decode_ends, decode_topic
 from rmqha.errors import RemoteProtocolError
+from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import QueueKey
 from rmqha.store.message_store import DefaultMessageStore
 
@@ -28,7 +29,11 @@ _READ_AT_ONCE: Final = 25
 
 
 class QueueEnds:
-    """The table of ends, kept in ``store.queues.known_ends``. An end never falls."""
+    """The table of ends, kept in ``store.queues.known_ends``.
+
+    An end falls only when messages are about to go that begin anew below it, as RocketMQ numbers them when a topic is
+    made again: what the log held last counts.
+    """
 
     def __init__(self, store: DefaultMessageStore) -> None:
         self._store: Final = store
@@ -79,7 +84,23 @@ class QueueEnds:
         for start in range(0, len(queues), _PAGE):
             going = [queue for queue in queues[start : start + _PAGE] if queue.max_physic_offset <= before]
             self.learn({(queue.topic, queue.queue_id): queue.max_offset_in_queue for queue in going})
+            self._store.queues.note_ends(self._fallen(going))
             await trio.lowlevel.checkpoint()
+
+    def _fallen(self, queues: Sequence[ConsumeQueue]) -> dict[QueueKey, int]:
+        """Where those of these queues end that have begun anew below an end that is known.
+
+        The log's own messages came later than that, and every broker that has them goes on behind the last one.
+        """
+        fallen: dict[QueueKey, int] = {}
+        for queue in queues:
+            key = queue.topic, queue.queue_id
+            if queue.max_offset_in_queue < self._known.get(key, 0):
+                queue.correct_min_offset(self._store.min_offset)
+                end = self._store.queues.range_of(*key)[1]
+                if queue.has_messages and end < self._known[key]:
+                    fallen[key] = end
+        return fallen
 
     async def to_json_in_turns(self) -> dict[str, Any]:
         """The table, as ``queueEnds.json`` holds it, made a page at a time.
