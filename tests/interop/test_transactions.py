@@ -53,8 +53,11 @@ def committed(keys: list[str]) -> set[str]:
 
 @pytest.mark.tries(JAVA_CLIENT, "send in transactions", "be asked about transactions")
 async def test_a_java_producer_s_transactions(tmp_path: Path) -> None:
-    """Our broker is the name server as well. Each commit is consumed once, nothing else ever."""
-    broker = RmqhaBroker(tmp_path / "broker", CONF)
+    """Our broker is the name server as well. Each commit is consumed once, nothing else ever.
+
+    Who has ten seconds for what takes a moment is not asked about what it has ended, nor once more about an answer.
+    """
+    broker = RmqhaBroker(tmp_path / "broker", CONF | {"transactionCheckInterval": 10_000, "transactionTimeOut": 10_000})
     with reaping(broker):
         await broker.start()
         producer = Transactions(tmp_path, "producer", broker.address, *ENDED, *LATER)
