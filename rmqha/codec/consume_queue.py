@@ -23,6 +23,8 @@ UNIT: Final = struct.Struct(">qiq")
 UNIT_SIZE: Final = UNIT.size
 assert UNIT_SIZE == 20
 _WORDS: Final = UNIT_SIZE // 4
+QUEUE_OFFSET_MAX: Final = (1 << 62) // UNIT_SIZE
+"""No message has a larger number in its queue, nor a negative one."""
 FILLER_SIZE: Final = 0x7FFFFFFF
 FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from rmqha.codec.consume_queue import QUEUE_OFFSET_MAX
 from rmqha.codec.queue_table import decode_ends, decode_number, decode_topic
 
 _OFFSET_MAX: Final = 2**63 - 1
@@ -18,8 +19,8 @@ class DeletedQueue(NamedTuple):
     """Only those before this offset of the log: another broker may number messages from 0 again behind it."""
 
     def holds(self, queue_offset: int, phy_offset: int) -> bool:
-        """Whether that message is one of them."""
-        return 0 <= queue_offset < self.end and phy_offset < self.before
+        """Whether that message is one of them; a number that none can have is no other broker's, either."""
+        return phy_offset < self.before and not self.end <= queue_offset <= QUEUE_OFFSET_MAX
 
 
 @dataclass(frozen=True, slots=True)

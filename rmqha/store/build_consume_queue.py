@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from rmqha.codec.consume_queue import UNIT, UNIT_SIZE, sum_of_sizes
+from rmqha.codec.consume_queue import QUEUE_OFFSET_MAX, UNIT, UNIT_SIZE, sum_of_sizes
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.layout import enters_queue
 from rmqha.errors import CorruptLogError, StoreReadError
@@ -21,7 +21,7 @@ from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.log import Log
 from rmqha.store.outlived import beginning_of, may_stop
-from rmqha.store.stopped_queues import QUEUE_OFFSET_MAX, stop_before
+from rmqha.store.stopped_queues import stop_before
 from rmqha.store.unit_group import UnitGroup, write_groups
 
 logger = structlog.get_logger()
@@ -180,7 +180,8 @@ class CommitLogDispatcherBuildConsumeQueue:
             facts = {"topic": queue.topic, "queue_id": queue.queue_id, "ended_at": group.end, "begins_at": begins_at}
             hidden = self._messages_of(group)
             logger.warning("consume_queue.begun_again", **facts, hidden_messages=hidden)
-            self._queues.hidden.note(key, hidden, before=phy_offset)
+            end = max(group.end, self._queues.stopped.next_of(key))
+            self._queues.hidden.note(key, hidden, before=phy_offset, end=end)
             queue = group.queue = self._queues.begin_again(queue)
         self._queues.stopped.goes_on(key)
         queue.start_at(begins_at)

@@ -5,7 +5,7 @@ So is one whose messages were deleted with their topic: of what it held nothing 
 
 from dataclasses import dataclass
 
-from rmqha.store.stopped_queues import QUEUE_OFFSET_MAX
+from rmqha.codec.consume_queue import QUEUE_OFFSET_MAX
 
 
 @dataclass(slots=True, eq=False)

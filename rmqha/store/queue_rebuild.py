@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 import trio
 
-from rmqha.codec.consume_queue import UNIT
+from rmqha.codec.consume_queue import QUEUE_OFFSET_MAX, UNIT
 from rmqha.codec.deleted_topic import DeletedQueue
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.layout import enters_queue
@@ -26,7 +26,7 @@ from rmqha.store.mapped_file import parse_file_name
 from rmqha.store.passing import may_pass
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.running_flags import RunningFlags
-from rmqha.store.stopped_queues import QUEUE_OFFSET_MAX, StoppedQueue, stop_before
+from rmqha.store.stopped_queues import StoppedQueue, stop_before
 from rmqha.store.unit_group import UnitGroup, write_groups
 
 logger = structlog.get_logger()
@@ -261,7 +261,8 @@ class QueueRebuildService:
             if queue_offset == 0:
                 stopped = self._stopped.pop(key, None)
                 messages = group.end - queue.min_offset_in_queue + (0 if stopped is None else stopped.messages)
-                self._queues.hidden.note(key, messages, before=request.commit_log_offset)
+                end = group.end if stopped is None else stopped.next
+                self._queues.hidden.note(key, messages, before=request.commit_log_offset, end=end)
                 if queue.has_units:
                     queue.empty()
             elif (stopped := self._stopped.get(key)) is not None:

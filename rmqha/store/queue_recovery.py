@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from rmqha.codec.consume_queue import UNIT_SIZE
+from rmqha.codec.consume_queue import QUEUE_OFFSET_MAX, UNIT_SIZE
 from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
 from rmqha.codec.record.layout import enters_queue
 from rmqha.errors import CorruptLogError
@@ -159,6 +159,7 @@ class _Comparison:
         self._log: Final = log
         self._beginnings: Final[dict[QueueKey, int]] = {}
         self._hidden: Final[Counter[QueueKey]] = Counter()
+        self._hidden_ends: Final[dict[QueueKey, int]] = {}
         self._stopped: dict[QueueKey, StoppedQueue] = {}
 
     def finds(self, extent: Extent, counted_before: int) -> bool:
@@ -172,6 +173,8 @@ class _Comparison:
                 if request.commit_log_offset >= self._beginning_of(key):
                     return False
                 hidden[key] += request.commit_log_offset < counted_before
+                if request.queue_offset <= QUEUE_OFFSET_MAX:
+                    self._hidden_ends[key] = max(self._hidden_ends.get(key, 0), request.queue_offset + 1)
         except CorruptLogError:
             return False
         self._hidden.update(hidden)
@@ -196,7 +199,8 @@ class _Comparison:
             if stopped.phy_offset < dispatch_from:
                 self._table.stopped.note(key, stopped)
         for key, messages in self._hidden.items():
-            self._table.hidden.note(key, messages, before=min(self._beginnings[key], dispatch_from))
+            before, end = min(self._beginnings[key], dispatch_from), self._hidden_ends.get(key, 0)
+            self._table.hidden.note(key, messages, before=before, end=end)
 
     def _beginning_of(self, key: QueueKey) -> int:
         if key not in self._beginnings:

@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 import trio
 
+from rmqha.codec.consume_queue import QUEUE_OFFSET_MAX
 from rmqha.codec.record.layout import enters_queue
 from rmqha.errors import CorruptLogError, StoreReadError, StoreWriteError
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
@@ -20,7 +21,6 @@ from rmqha.store.passing import is_lack
 from rmqha.store.queue_recovery import empty_queues_of, read_pieces, recover_consume_queues
 from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.reput_message_service import ReputMessageService
-from rmqha.store.stopped_queues import QUEUE_OFFSET_MAX
 from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_log import StoreLog
 from rmqha.store.store_options import StoreOptions

@@ -19,13 +19,12 @@ from typing import Final
 
 import structlog
 
-from rmqha.codec.consume_queue import UNIT_SIZE
+from rmqha.codec.consume_queue import QUEUE_OFFSET_MAX
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.store.unit_group import UnitGroup
 
 logger = structlog.get_logger()
 
-QUEUE_OFFSET_MAX: Final = (1 << 62) // UNIT_SIZE
 _NAMED_MAX: Final = 5
 _NEXT: Final = "see docs/operations.md, 'A queue that stopped'"
 

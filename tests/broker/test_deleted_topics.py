@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.tables import topic_config_manager
 from rmqha.broker.tables.deleted_topics import DeletedTopics
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
@@ -21,12 +22,14 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.client import RemotingClient
 from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk
 from rmqha.store.queue_verify import verify_queues
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.test_dledger_broker import asked, group_of
 from tests.broker.test_pair import Pair
 from tests.settings import topic_rules
+from tests.store.helpers import dispatched, message
 
 
 def topic_manager() -> TopicConfigManager:
@@ -148,6 +151,50 @@ async def test_what_was_deleted_stays_so_when_the_queues_are_built_again(
         assert await pulled(client) == (ResponseCode.PULL_OFFSET_MOVED, 2, [])
         assert await pulled(client, 2) == (ResponseCode.SUCCESS, 3, [b"new"])
         assert await send(client, b"newer") == [3]
+
+
+@pytest.mark.parametrize("numbers", [(0, 1, 2, 3, 4, 0, 1), (0, 1, 5, 0, 1), (0, 2**61, 0, 1), (0, -1, 0, 1)])
+async def test_so_it_does_where_a_rocketmq_master_had_begun_it_again(
+    machine: Machine, autojump_clock: MockClock, numbers: tuple[int, ...]
+) -> None:
+    """Hidden messages came back in the places of new ones, which nobody was given, and the queue stopped."""
+    async with running_broker(machine) as controller:
+        await send_raw(controller.store, *numbers)
+    async with running_broker(machine) as controller, machine.client() as client:
+        assert await pulled(client) == (ResponseCode.SUCCESS, 2, [b"1"] * 2)
+        await ask(client, delete_request())
+        first, _ = new = await send(client, b"new", b"newer")
+        assert new == [first, first + 1]
+        for _ in range(2):
+            assert await pulled(client, first) == (ResponseCode.SUCCESS, first + 2, [b"new", b"newer"])
+            controller.store.queues.note_missing("/store/consumequeue/t/0", damaged="a file")
+            await trio.sleep(10)
+        assert await pulled(client, first) == (ResponseCode.SUCCESS, first + 2, [b"new", b"newer"])
+        assert await send(client, b"newest") == [first + 2]
+    async with serving(machine) as client:
+        assert await pulled(client, first) == (ResponseCode.SUCCESS, first + 3, [b"new", b"newer", b"newest"])
+        assert await pulled(client) == (ResponseCode.PULL_OFFSET_MOVED, first, [])
+
+
+@asynccontextmanager
+async def running_broker(machine: Machine) -> AsyncIterator[BrokerController]:
+    controller = machine.controller()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(controller.run)
+        yield controller
+        controller.stop()
+
+
+async def send_raw(store: DefaultMessageStore, *numbers: int) -> None:
+    """As a slave takes it from a RocketMQ master."""
+    for number in numbers:
+        begin = store.max_offset
+        record = message(b"1", topic="t").pack(queue_offset=number, physical_offset=begin, store_timestamp_ms=5)
+        taken = 0
+        while taken < len(record):
+            taken += store.append_raw(record[taken:], begin + taken)
+            await store.wait_allocated()
+    await dispatched(store)
 
 
 @pytest.mark.parametrize("crash", [True, False])

@@ -109,13 +109,19 @@ class TopicAdminProcessor:
         self._check_role()
         config = self._topics.select(topic)
         queue_ids |= set(range(config.queue_nums if config is not None else 0))
-        ends = {queue_id: self._store.next_queue_offset(topic, queue_id) for queue_id in sorted(queue_ids)}
+        ends = {queue_id: self._end_of(topic, queue_id) for queue_id in sorted(queue_ids)}
         ends = {queue_id: end for queue_id, end in ends.items() if end > 0}
         self._topics.expire_deleted()
         self._topics.delete_topic_config(topic, ends, before=self._store.max_offset)
+        for queue_id, end in ends.items():
+            self._store.commit_log.learn_queue_offset(topic, queue_id, end)
         self._stats.on_topic_deleted(topic)
         facts = {"topic": topic, "by": peer, "queues": len(ends), "before": self._store.max_offset}
         self._lines.log(logger.info, "topic.deleted", **facts)
+
+    def _end_of(self, topic: str, queue_id: int) -> int:
+        """Behind the positions of all that the log holds: a RocketMQ master may have begun again with fewer."""
+        return max(self._store.next_queue_offset(topic, queue_id), self._store.queues.hidden.end_of((topic, queue_id)))
 
     async def _when_saved(self, topic: str) -> RemotingCommand:
         number = self._topics.made
