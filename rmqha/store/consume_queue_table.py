@@ -250,7 +250,7 @@ class ConsumeQueueTable:
                 break
             with suppress(StoreReadError):  # nobody can look there at present: it stays noted
                 queue, begins = self._queues.get(key), self.deleted_end(*key)
-                if queue is not None and queue.queue.files and queue.min_offset_in_queue < begins:
+                if queue and (queue.min_offset_in_queue < begins if queue.queue.files else key in self.stopped):
                     kept = queue.unit(begins)  # its master's log ended elsewhere, perhaps: some may lie before that
                     begins_at = min(before, queue.max_physic_offset if kept is None else kept[0])
                     lost = self._take_out(queue, queue.queue.directory, begins_at=begins_at)

@@ -119,6 +119,29 @@ async def test_when_its_topic_is_deleted_no_position_is_given_again(autojump_clo
         assert (store.queues.range_of(*ODD), store.queues.stopped.describe()) == ((6, 7), "")
 
 
+@pytest.mark.parametrize("later", [(), (3, 4)])
+async def test_so_it_is_when_it_stopped_before_it_had_any_message(
+    later: tuple[int, ...], autojump_clock: MockClock
+) -> None:
+    """Of one without files nothing was put aside: the topic made again took no message before the next start."""
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True) as store:
+        await feed(store, 2**61, 2)
+    async with running(device.mount(), is_slave=bool(later)) as store:
+        deleted = DeletedQueue(3, store.max_offset)
+        assert ODD in store.queues.stopped
+        await feed(store, *later)
+        store.queues.hide({ODD: deleted})
+        store.queues.drop_hidden([ODD], before=deleted.before)
+        await trio.sleep(5)
+        assert store.queues.stopped.describe() == ""
+        if not later:
+            (result,) = await store.put_messages_when_allocated([message()])
+            assert (result.status, result.queue_offset) == (PutMessageStatus.PUT_OK, 3)
+            await dispatched(store)
+        assert store.queues.range_of(*ODD) == (3, 4 + bool(later))
+
+
 async def test_so_it_is_when_it_is_built_again(autojump_clock: MockClock) -> None:
     """What comes meanwhile is dispatched then."""
     async with running(SimDisk().mount(), is_slave=True) as store:
