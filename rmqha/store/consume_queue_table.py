@@ -221,7 +221,7 @@ class ConsumeQueueTable:
 
         What they hold of other messages is built again: all at or behind ``before``, an offset of the log.
         """
-        self._to_drop.update((key, before) for key in keys if key in self._queues)
+        self._to_drop.update((key, before) for key in keys if key in self._queues or key in self.stopped)
         self._on_missing()
 
     def forget_hidden(self, keys: Iterable[QueueKey]) -> None:
@@ -249,7 +249,8 @@ class ConsumeQueueTable:
             if len(taken) >= _TAKEN_OUT_AT_ONCE:
                 break
             with suppress(StoreReadError):  # nobody can look there at present: it stays noted
-                queue, begins = self._queues.get(key), self.deleted_end(*key)
+                queue = self.find_or_create(*key) if key in self.stopped else self._queues.get(key)
+                begins = self.deleted_end(*key)
                 if queue and (queue.min_offset_in_queue < begins if queue.queue.files else key in self.stopped):
                     kept = queue.unit(begins)  # its master's log ended elsewhere, perhaps: some may lie before that
                     begins_at = min(before, queue.max_physic_offset if kept is None else kept[0])

@@ -474,3 +474,15 @@ def test_what_is_counted_of_deleted_topics_is_what_there_is() -> None:
     check(3)
     deleted.replace({})
     check(0)
+
+
+def test_a_table_that_is_told_again_hides_only_what_is_new() -> None:
+    """Told again of 65,536, a slave was busy for 0.4 s with each change of its master's topics."""
+    deleted, queues = DeletedTopics(), ConsumeQueueTable(OsDisk(), "nowhere", file_size=20)
+    deleted.connect(queues, log_begins_at=lambda: 0)
+    table = {"t": DeletedTopic(9, {0: 5})}
+    for hidden in (1, 1, 2):
+        table["t2"] = DeletedTopic(9 + hidden, {0: 5})
+        deleted.replace(dict(table))
+        assert queues.changes == hidden + 1
+    assert (deleted.queue_count, set(deleted.to_json()["deletedTopics"])) == (2, {"t", "t2"})

@@ -142,6 +142,20 @@ async def test_so_it_is_when_it_stopped_before_it_had_any_message(
         assert store.queues.range_of(*ODD) == (3, 4 + bool(later))
 
 
+async def test_so_it_is_when_it_stopped_while_it_was_put_aside_for_an_earlier_deletion(
+    autojump_clock: MockClock,
+) -> None:
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        await feed(store, 2)
+        for numbers, has_stopped in (((2**61,), True), ((), False)):
+            deleted = DeletedQueue(3, store.max_offset)
+            store.queues.hide({ODD: deleted})
+            store.queues.drop_hidden([ODD], before=deleted.before)
+            await feed(store, *numbers)
+            await trio.sleep(5)
+            assert (ODD in store.queues.stopped) == has_stopped
+
+
 async def test_so_it_is_when_it_is_built_again(autojump_clock: MockClock) -> None:
     """What comes meanwhile is dispatched then."""
     async with running(SimDisk().mount(), is_slave=True) as store:

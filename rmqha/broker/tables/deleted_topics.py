@@ -110,8 +110,11 @@ class DeletedTopics:
         former, self._table = self._table, {}
         self.queue_count = self.json_size = 0
         for topic, deleted in table.items():
-            self._hide(topic, deleted)
-            if former.get(topic) != deleted:
+            if former.get(topic) == deleted:  # there may be tens of thousands
+                self._count(topic, deleted, +1)
+                self._table[topic] = deleted
+            else:
+                self._hide(topic, deleted)
                 self.drop(topic)
         for topic, deleted in former.items():
             if topic not in table:
