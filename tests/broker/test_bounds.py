@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import structlog
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker import pull_request_hold_service
@@ -134,6 +135,31 @@ def test_a_topic_that_grows_counts_with_the_queues_it_has() -> None:
         topics.create_topic_in_send_message_method(
             "one more", default_topic="TBW102", client_default_topic_queue_nums=1
         )
+
+
+def test_a_queue_that_none_can_be_is_not_learned() -> None:
+    """By a flipped bit consumers were told of a billion queues, and no other topic could be made.
+
+    What operators asked of all its queues never came to an end, and to delete the topic took all memory.
+    """
+    topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
+    topics.learn_queue("t", 3)
+    with capture_logs() as logs:
+        for topic, queue_id in (("t", 2**30), ("t", 2**31 - 1), ("t", 65_536), ("u", 2**30)):
+            topics.learn_queue(topic, queue_id)
+    assert [(line["topic"], line["queue_id"]) for line in logs] == [("t", 2**30), ("u", 2**30)]
+    known = topics.select("t")
+    assert known is not None
+    assert (known.read_queue_nums, known.write_queue_nums, topics.select("u")) == (4, 4, None)
+
+
+def test_no_table_says_that_a_topic_has_more_queues_than_clients_make_room_for() -> None:
+    topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
+    entry = {"readQueueNums": 2**31 - 1, "writeQueueNums": 2**30}
+    topics.replace_from_json({"dataVersion": {"timestamp": 1}, "topicConfigTable": {"t": entry}})
+    known = topics.select("t")
+    assert known is not None
+    assert (known.read_queue_nums, known.write_queue_nums) == (65_536, 65_536)
 
 
 def test_queues_of_the_log_are_never_refused() -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rmqha.codec.deleted_topic import DeletedTopic, decode_before, decode_deleted
-from rmqha.codec.route import PERM_READ, PERM_WRITE
+from rmqha.codec.route import PERM_READ, PERM_WRITE, QUEUE_NUMS_MAX
 from rmqha.errors import RemoteProtocolError
 
 _INT32_MAX: Final = 2**31 - 1
@@ -50,6 +50,8 @@ class TopicConfig:
     def from_json(cls, name: str, value: dict[str, Any]) -> "TopicConfig":
         """Read one entry of ``topicConfigTable``; members that are missing keep their defaults.
 
+        Of more queues than clients make room for, which RocketMQ lets an operator say, these many are taken.
+
         Raises:
             AttributeError, TypeError, ValueError: the entry, or its name, is none.
         """
@@ -57,8 +59,8 @@ class TopicConfig:
             raise TypeError(f"{name!r:.40} is no topic's name")
         return cls(
             topic_name=name,
-            read_queue_nums=_int32(value.get("readQueueNums", 16)),
-            write_queue_nums=_int32(value.get("writeQueueNums", 16)),
+            read_queue_nums=min(_int32(value.get("readQueueNums", 16)), QUEUE_NUMS_MAX),
+            write_queue_nums=min(_int32(value.get("writeQueueNums", 16)), QUEUE_NUMS_MAX),
             perm=_int32(value.get("perm", PERM_READ | PERM_WRITE)),
             topic_filter_type=str(value.get("topicFilterType", "SINGLE_TAG")),
             topic_sys_flag=_int32(value.get("topicSysFlag", 0)),

@@ -8,17 +8,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import structlog
+
 from rmqha.broker.tables.deleted_topics import DELETED_QUEUES_MAX, DeletedTopics
 from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
 from rmqha.broker.tables.topic_shares import TopicShares
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import TABLE_SIZE_MAX, topic_problem
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
-from rmqha.codec.route import AUTO_CREATE_TOPIC_KEY_TOPIC, PERM_INHERIT, PERM_READ, PERM_WRITE
+from rmqha.codec.route import AUTO_CREATE_TOPIC_KEY_TOPIC, PERM_INHERIT, PERM_READ, PERM_WRITE, QUEUE_NUMS_MAX
 from rmqha.errors import RemoteProtocolError
 from rmqha.replication.watermark import Complete, Watermark
 
-_QUEUE_NUMS_MAX: Final = 2**31 - 1
+logger = structlog.get_logger()
+
+_TOLD_MAX: Final = 100
 _SCHEDULE_QUEUE_NUMS: Final = 18
 _CLUSTER_TOPIC_QUEUE_NUMS: Final = 16
 _BENCHMARK_QUEUE_NUMS: Final = 1024
@@ -64,6 +68,8 @@ class TopicConfigManager:
         self._table: dict[str, TopicConfig] = {}
         self.learned: Final = set[str]()
         """Topics of which nothing but the log tells how many queues there are: at least as many as are known."""
+        self._told: Final = set[str]()
+        """Topics of which it is logged that they have a queue with a number that none can have."""
         self.deleted: Final = DeletedTopics()
         """Of which topics the log holds messages that nobody is to see."""
         self.dirty = False
@@ -240,11 +246,15 @@ class TopicConfigManager:
     def learn_queue(self, topic: str, queue_id: int) -> None:
         """Take notice that the log holds this queue: the topic exists and has at least that many queues.
 
-        A number of queues is an int32: the last queue there can be, which no broker gives to anybody, does not count.
+        A number beyond those that clients make room for is damage: they would make as many queues, and so would
+        whatever goes through all of a topic's.
         Of a topic that is known it can be read, but is not written: an operator may have taken it away.
         """
+        if queue_id >= QUEUE_NUMS_MAX:
+            self._tell_of(topic, queue_id)
+            return
         known = self._table.get(topic)
-        queue_nums = min(queue_id + 1, _QUEUE_NUMS_MAX)
+        queue_nums = queue_id + 1
         if known is None:
             self.learned.add(topic)
             self._put(TopicConfig(topic, queue_nums, queue_nums))
@@ -253,6 +263,12 @@ class TopicConfigManager:
             self._put(
                 TopicConfig(topic, *sizes, known.perm, known.topic_filter_type, known.topic_sys_flag, known.order)
             )
+
+    def _tell_of(self, topic: str, queue_id: int) -> None:
+        if topic not in self._told and len(self._told) < _TOLD_MAX:
+            self._told.add(topic)
+            reason = f"a topic has at most {QUEUE_NUMS_MAX} queues: the record is damaged, and no consumer sees it"
+            logger.error("topic.no_such_queue", topic=topic, queue_id=queue_id, reason=reason)
 
     def _put(self, topic: TopicConfig) -> None:
         former = self._table.get(topic.topic_name)
