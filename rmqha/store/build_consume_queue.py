@@ -26,6 +26,8 @@ from rmqha.store.unit_group import UnitGroup, write_groups
 
 logger = structlog.get_logger()
 
+_TOLD_MAX: Final = 100
+
 
 class UnitPlan:
     """The units that a round adds, by queue; see :class:`~rmqha.store.commit_log_dispatcher.Plan`."""
@@ -68,12 +70,13 @@ class CommitLogDispatcherBuildConsumeQueue:
     """Builds ``queues``; see :class:`~rmqha.store.commit_log_dispatcher.CommitLogDispatcher`.
 
     A record that is in its queue already is passed over, and so is one that was deleted with its topic, or of a queue
-    that is lost, or from before its queue began anew, or behind the record at which it stopped.
+    that is lost, or from before its queue began anew, or behind the record at which it stopped, or of no queue.
     """
 
     def __init__(self, log: Log, queues: ConsumeQueueTable) -> None:
         self._log: Final = log
         self._queues: Final = queues
+        self._told = 0
         self._misfit: ConsumeQueue | None = None
         """The queue of the record that had no place in the last round, unless the log says that the queue is right."""
 
@@ -104,6 +107,9 @@ class CommitLogDispatcherBuildConsumeQueue:
             key = (topic, queue_id)
             group = groups.get(key)
             if group is None:
+                if queue_id < 0:
+                    self._tell_of_damage(request)
+                    continue
                 if (deleted := self._queues.deleted.get(key)) is not None and deleted.holds(queue_offset, phy_offset):
                     continue
                 if (lost := self._queues.lost.get(key)) is not None:
@@ -125,6 +131,14 @@ class CommitLogDispatcherBuildConsumeQueue:
             group.units += pack(phy_offset, size, tags_code)
             group.next += 1
         return [group for group in groups.values() if group.units]
+
+    def _tell_of_damage(self, request: DispatchRequest) -> None:
+        """A record of no queue, as after a bit flipped in its queueId: all others go on."""
+        self._told += 1
+        if self._told <= _TOLD_MAX:
+            facts = {"topic": request.topic, "queue_id": request.queue_id, "queue_offset": request.queue_offset}
+            reason = "no queue has a negative number: the record is damaged, and no consumer sees it"
+            logger.error("consume_queue.none", **facts, offset=request.commit_log_offset, reason=reason)
 
     def _is_acceptable(self, group: UnitGroup, request: DispatchRequest, *, at_start: bool) -> bool:
         """A record that may not be the queue's next: True if it is, or the queue begins with it; False for a repeat.

@@ -209,7 +209,7 @@ class _Comparison:
 
     def _is_in_queue(self, request: DispatchRequest) -> bool:
         """Whether it has its unit, or is to have none."""
-        if not enters_queue(request.sys_flag):
+        if not enters_queue(request.sys_flag) or request.queue_id < 0:
             return True
         if self._table.deleted.holds(request):
             return True

@@ -264,6 +264,30 @@ async def test_so_does_one_that_stopped_where_it_had_no_message_behind_a_deletio
         assert (store.queues.range_of(*ODD), store.running_flags.final_error) == ((3, 6), None)
 
 
+@pytest.mark.parametrize("queue_id", [-1, -(2**31)])
+async def test_a_record_of_a_queue_that_cannot_be_stops_nothing(queue_id: int, autojump_clock: MockClock) -> None:
+    """By one flipped bit dispatch of all topics ended for good, each start was refused, and named another place."""
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True) as store:
+        await feed(store, 0)
+        with capture_logs() as logs:
+            record = message(queue_id=queue_id).pack(queue_offset=1, physical_offset=105, store_timestamp_ms=5)
+            store.append_raw(record, 105)
+            await dispatched(store)
+        (line,) = [line for line in logs if line["log_level"] == "error"]
+        assert (line["event"], line["queue_id"], line["offset"]) == ("consume_queue.none", queue_id, 105)
+        await feed(store, 1)
+        await feed(store, 0, topic="Other")
+        assert store.running_flags.final_error is None
+    for is_lost in (False, True):
+        if is_lost:
+            device.remove("/store/consumequeue")
+        with capture_logs() as logs:
+            async with running(device.mount(), is_slave=True) as store:
+                assert (store.queues.range_of(*ODD), store.queues.range_of("Other", 0)) == ((0, 2), (0, 1))
+                assert (store.recovery.total_bytes > 0) == is_lost, "of a clean stop nothing is dispatched again"
+
+
 @pytest.mark.parametrize("number", [1 << 62, (1 << 63) - 1, -1, -5])
 async def test_a_number_that_none_can_have_does_not_count(number: int, autojump_clock: MockClock) -> None:
     """A master would have gone on behind it, which no queue can hold."""
