@@ -1,13 +1,16 @@
 """The short form of what scripts/simulate --dledger-brokers does at length: no violation, and not blind."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from tests.sim import campaign
 from tests.sim.dledger_broker.mutants import PLANTED
-from tests.sim.dledger_broker.swarm import ACKNOWLEDGED_MIN
+from tests.sim.dledger_broker.plan import momentary_absences
+from tests.sim.dledger_broker.swarm import ACKNOWLEDGED_MIN, draw
 from tests.sim.dledger_broker.world import simulate
+from tests.sim.world import Outcome
 
 SEEDS = int(os.environ.get("RMQHA_SIM_DLEDGER_BROKER_SEEDS", "8"))
 EASILY_FOUND = (
@@ -44,6 +47,17 @@ def test_a_bug_that_is_planted_into_a_broker_on_a_group_is_found(name: str) -> N
     assert count is not None
     assert outcome is not None
     assert outcome.violations
+
+
+def test_leaders_that_are_away_for_a_moment_find_what_chance_does_not() -> None:
+    """What waits for a majority is overwritten by the next leader, and the place is passed while it still waits."""
+
+    def run(seed: int, *, is_last: bool = False) -> Outcome:
+        swarm = replace(draw(seed), producers=3, rate=20.0, heart_beat_s=0.2, network="fast", stubborn=0.0)
+        return simulate(seed, swarm=swarm, plan=momentary_absences(seed, swarm), is_last=is_last)
+
+    planted = PLANTED["puts that wait outlive the leadership"]
+    assert campaign.first_failure(planted, range(25), run=run)[0] is not None
 
 
 @pytest.mark.parametrize("name", PLANTED)

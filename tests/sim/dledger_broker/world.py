@@ -9,11 +9,11 @@ import trio
 from tests.sim import sim_loop
 from tests.sim.dledger import world as group
 from tests.sim.dledger.clients import Client
-from tests.sim.dledger.faults import draw_plan
 from tests.sim.dledger.handovers import LAST_S
 from tests.sim.dledger.machine import Machine
 from tests.sim.dledger_broker.clients import Consumer, Producer
 from tests.sim.dledger_broker.machine import BrokerMachine
+from tests.sim.dledger_broker.plan import draw as draw_plan
 from tests.sim.dledger_broker.streams import Streams
 from tests.sim.dledger_broker.swarm import ACKNOWLEDGED_MIN, BrokerSwarm, draw
 from tests.sim.dledger_broker.tables import Tables
@@ -113,7 +113,7 @@ def simulate(
     gc.disable()
     try:
         swarm = swarm or draw(seed)
-        plan = draw_plan(seed, swarm, has_ambushes=False) if plan is None else plan
+        plan = draw_plan(seed, swarm) if plan is None else plan
         world = BrokerWorld(seed, swarm, plan, keep_events=keep_events, is_last=is_last)
         return sim_loop.run(world.run, seed=seed)
     finally:
