@@ -305,7 +305,7 @@ class Consumer:
         self._api.set_brokers(route.broker_datas)
         for queue in readable_queues(self.topic, route):
             await self._add(queue)
-        self._gone.note_route(self._states, route)
+        self._gone.note_route([queue for queue, _ in self._errors], route)
         if not self._states:
             raise NoRouteError(f"topic {self.topic} has no queue that may be read")
         self._refresh_at = trio.current_time() + REFRESH_AFTER_S

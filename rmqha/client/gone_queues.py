@@ -10,7 +10,10 @@ from rmqha.codec.route import TopicRouteData
 
 
 class GoneQueues:
-    """Of one topic. Of a broker that a route does not name, because it is away, it says nothing."""
+    """Of one topic: their broker refused them, and the route does not have them.
+
+    A route alone proves nothing: a slave may tell one that is older. Of a broker that it does not name it says nothing.
+    """
 
     def __init__(self, topic: str) -> None:
         self._topic: Final = topic
@@ -19,11 +22,12 @@ class GoneQueues:
     def __contains__(self, queue: MessageQueue | None) -> bool:
         return queue in self._gone
 
-    def note_route(self, known: Iterable[MessageQueue], route: TopicRouteData) -> None:
-        """Of the queues that were ``known``, this route has some."""
+    def note_route(self, refused: Iterable[MessageQueue | None], route: TopicRouteData) -> None:
+        """The route, looked up after these queues were refused."""
         readable = frozenset(readable_queues(self._topic, route))
         brokers = {data.broker_name for data in route.queue_datas}
-        gone = frozenset(queue for queue in known if queue.broker_name in brokers and queue not in readable)
+        doubtful = {queue for queue in refused if queue is not None} | self._gone
+        gone = frozenset(queue for queue in doubtful if queue.broker_name in brokers and queue not in readable)
         for queue in sorted(gone - self._gone):
             logger.warning("consumer.queue_gone: %s may not be read any more", queue)
         self._gone = gone

@@ -258,3 +258,23 @@ async def test_a_queue_that_an_operator_takes_away_is_left_alone_until_it_is_bac
         await consumer.refresh()
         await send(producer, 4, first=3)
         assert sorted(await read(consumer, 4)) == [b"3", b"4", b"5", b"6"]
+
+
+async def test_a_route_that_lacks_a_queue_takes_none_away_that_its_broker_serves(autojump_clock: MockClock) -> None:
+    """A slave that has not heard of the topic's new queues may be the first to answer."""
+    broker = FakeBroker()
+    broker.topics["T"] = 2
+    async with (
+        cluster_of(broker) as cluster,
+        cluster.producer() as producer,
+        cluster.consumer(suspend_timeout_s=2) as consumer,
+    ):
+        await send(producer, 2)
+        assert sorted(await read(consumer, 2)) == numbers(2)
+        broker.topics["T"] = 1
+        await consumer.refresh()
+        broker.topics["T"] = 2
+        assert await consumer.poll(timeout_s=5) == [], "what was asked before has its answer"
+        await send(producer, 2, first=2)
+        assert sorted(await read(consumer, 2)) == [b"2", b"3"]
+        assert trio.current_time() < 15, "at once, and not with the next route"
