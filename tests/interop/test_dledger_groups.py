@@ -83,12 +83,15 @@ async def test_after_a_leader_was_killed_nothing_acknowledged_is_lost(tmp_path: 
 
 
 @pytest.mark.tries(DLEDGER, "be repaired by our leader")
-async def test_a_leader_of_ours_repairs_a_java_member_that_a_java_leader_cannot(tmp_path: Path) -> None:
-    """It was killed when it had ended a data file, and written nothing yet into the next."""
+async def test_a_leader_of_ours_repairs_a_java_member(tmp_path: Path) -> None:
+    """It was killed when it had ended a data file, and written nothing yet into the next.
+
+    A leader of Java's sends it the same again and again, until by chance one of its threads disturbs another.
+    """
     with running(MixedGroup(tmp_path, [JAVA, JAVA, OURS])) as group:
         group.start()
         await group.healthy()
-        await handed_over(group, "n0")
+        await led_by_ours(group)
         await wait_for(group, (await group.append(count=5, text="before"))[-1])
         await group.children["n1"].kill()
         last = (await group.dump("n1"))[-1]
@@ -98,11 +101,13 @@ async def test_a_leader_of_ours_repairs_a_java_member_that_a_java_leader_cannot(
             file.write(encode_blank(DATA_SIZE - end))
         group.start("n1")
         await group.healthy()
-        await group.append(count=5, text="after")
-        await trio.sleep(3)
-        assert (await entries(group, "n1"))[-1] == last, "Java would do: docs/dledger.md says it does not"
+        await led_by_ours(group)
+        await wait_for(group, (await group.append(count=5, text="after"))[-1])
+
+
+async def led_by_ours(group: Group) -> None:
+    if (await group.healthy())["leader"] != "n2":
         await handed_over(group, "n2")
-        await wait_for(group, (await group.append(count=1, text="ours"))[-1])
 
 
 async def entries(group: Group, member_id: str) -> list[dict[str, Any]]:
