@@ -53,3 +53,13 @@ def test_it_is_shown_without_a_complaint(pages: Path) -> None:
         text = re.sub(r"\x1b\[[\d;]*m|.\x08", "", shown.stdout)
         assert path.name.removesuffix(".1") in text
         assert "SYNOPSIS" in text
+
+
+def test_what_looks_like_a_request_or_an_escape_is_text() -> None:
+    @click.command(help="First.\n\n\b\n.so /etc/passwd\n'br a\\nb\n\n.TH again", epilog=".SH no")
+    def command() -> None: ...
+
+    page = page_of(click.Context(command, info_name="it"))
+    assert "\n\\&.so /etc/passwd\n\\(aqbr a\\enb\n" in page
+    assert "\n\\&.TH again\n" in page
+    assert "\n\\&.SH no\n" in page
