@@ -30,7 +30,7 @@ class Installed:
         common = {"mappedFileSizeCommitLog": SEGMENT_BYTES, **patient}
         self.master = InstalledBroker(directory / "master", {"brokerRole": "SYNC_MASTER", **common})
         self.slave = InstalledBroker(directory / "slave", {"brokerRole": "SLAVE", "brokerId": 1, **common})
-        self.master.conf["haPeers"] = self.slave.ha_address
+        self.master.conf |= {"haPeers": self.slave.ha_address, "slaveTimeout": 20_000}  # a busy machine is no failure
         self.slave.conf |= {"haMasterAddress": self.master.ha_address, "masterAddress": self.master.address}
         self.data = directory / "data"
         self.names = {
