@@ -101,7 +101,8 @@ def _file_of(home: str, access_key: str) -> Path | None:
 
 def _accounts_of(path: Path) -> Iterable[Any]:
     document = load_marked(path)
-    return (document.get("accounts") or []) if isinstance(document, dict) else []
+    accounts = document.get("accounts") if isinstance(document, dict) else None
+    return accounts if isinstance(accounts, list) else []
 
 
 def _is(account: Any, access_key: str) -> bool:
@@ -152,16 +153,20 @@ def replace_file(home: str, path: Path, edit: Callable[[Document], None], *, now
     """
     target = path.resolve()
     before = _status_of(target)
-    document = _plain(load_marked(path)) if before is not None else None
+    document = _read(path, shown=path) if before is not None else None
     if not isinstance(document, dict | None):
         raise ConfigError(f"{path}: it holds no keys such as accounts and globalWhiteRemoteAddresses")
     document = document or {}
+    if not isinstance(document.get("accounts") or [], list):
+        raise ConfigError(f"{path}: accounts is no list of accounts: each begins with '- '")
     edit(document)
     document["dataVersion"] = [{"counter": _counter_of(document) + 1, "timestamp": now_ms}]
     new = target.with_name(target.name + ".new")
     try:
         _write(new, _dump(document), like=before)
         acl = read_plain_acl(home, instead={path: new})
+        if _read(new, shown=path) != document:
+            raise ConfigError(f"{path} cannot hold one of these values as it is: a sign in it means a new line there")
         if _identity_of(_status_of(target)) != _identity_of(before):
             raise ConfigError(f"{path} was changed by somebody else at the same time: ask again")
         new.replace(target)
@@ -173,6 +178,13 @@ def replace_file(home: str, path: Path, edit: Callable[[Document], None], *, now
     finally:
         os.close(directory)
     return acl
+
+
+def _read(path: Path, *, shown: Path) -> Any:
+    try:
+        return _plain(load_marked(path, shown=shown))
+    except RecursionError:
+        raise ConfigError(f"{shown}: an alias (*) leads back to itself") from None
 
 
 def _plain(value: Any) -> Any:
@@ -194,7 +206,7 @@ def _dump(document: Document) -> bytes:
 
     try:
         data = bytes(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, encoding="utf-8"))
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"no file can hold this: {type(error).__name__}") from None
     if len(data) > SIZE_MAX:
         raise ConfigError(f"the file of accounts would have {len(data)} bytes: at most {SIZE_MAX} are written")

@@ -98,6 +98,18 @@ class PlainPermissionManager:
         if reason := account.why_not(code, needs):
             raise AclError(reason)
 
+    def check_administrator(self, asker: Asker, code: int) -> None:
+        """Who may change accounts: an address of the account's own is not enough, as it may grant itself everything.
+
+        Raises:
+            AclError: it is no administrator, and does not come from an address from where all is taken.
+        """
+        if self.is_white(asker.host):
+            return
+        account = self._acl.accounts.get(asker.access_key)
+        if reason := f"No acl config for {asker.access_key}" if account is None else account.why_not(code, []):
+            raise AclError(reason)
+
     async def run(self) -> None:
         """Read files that change, until cancelled."""
         while True:

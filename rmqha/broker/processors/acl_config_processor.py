@@ -43,13 +43,16 @@ _CODES: Final = (
 )
 _REFUSED: Final = "rmqha takes no accounts from remote: change plain_acl.yml, which is read again when it changes"
 _SHOWN_SIZE_MAX: Final = 100
+_PROBLEMS_TOLD: Final = 3
+_REASON_SIZE_MAX: Final = 2000
 
 
 class AclConfigProcessor:
     """Refuses all, unless ``aclRemoteChangesEnable``: who may change accounts could grant himself everything.
 
-    Then it changes one file at a time, for administrators and for addresses from where all is taken. An answer of
-    SUCCESS means that the change is durable, and counts. Accounts are shown to nobody (54), as in RocketMQ 4.9.8.
+    Then it changes one file at a time, for administrators and for addresses from where all requests are taken. An
+    account's own address is not enough: there it signs nothing, and may do all else. An answer of SUCCESS means that
+    the change is durable, and counts. Accounts are shown to nobody (54), as in RocketMQ 4.9.8.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class AclConfigProcessor:
         address: str,
         now_ms: Callable[[], int],
     ) -> None:
+        self._access: Final = access
         self._permissions: Final = access.permissions if config.acl_remote_changes_enable else None
         self._cluster: Final = config.broker_cluster_name
         self._broker_name: Final = broker_name
@@ -107,13 +111,17 @@ class AclConfigProcessor:
         permissions = self._permissions
         assert permissions is not None, "it has registered for that"
 
+        asker = self._access.asker_of(connection, request)
+
         async def make() -> RemotingCommand:
+            permissions.check_administrator(asker, request.code)
             facts = {"code": request.code, "what": what[:_SHOWN_SIZE_MAX], "by": connection.peer}
             try:
                 await permissions.change(change, now_ms=self._now_ms())
             except ConfigError as error:
-                self._lines.log(logger.warning, "acl.not_changed", reason=str(error), **facts)
-                return RemotingCommand(failed, remark=str(error))
+                reason = "; ".join(error.problems[:_PROBLEMS_TOLD])[:_REASON_SIZE_MAX]
+                self._lines.log(logger.warning, "acl.not_changed", reason=reason, **facts)
+                return RemotingCommand(failed, remark=reason)
             self._lines.log(logger.info, "acl.changed", **facts)
             return RemotingCommand(ResponseCode.SUCCESS)
 

@@ -77,6 +77,23 @@ async def test_only_administrators_change_accounts_and_nobody_is_shown_them(home
     assert files_of(home) == before
 
 
+@pytest.mark.parametrize(("admin", "code"), [("false", ResponseCode.SYSTEM_ERROR), ("true", ResponseCode.SUCCESS)])
+async def test_an_address_of_its_own_lets_an_account_change_accounts_only_if_it_is_an_administrator(
+    tmp_path: Path, admin: str, code: int
+) -> None:
+    """Who names it from there signs nothing: an account that is none would make itself one, from everywhere."""
+    text = "accounts:\n" + account("neighbour", "whiteRemoteAddress: '*'", f"admin: {admin}")
+    one = open_to_changes(home_with(tmp_path, text))
+    unsigned = {"accessKey": "neighbour", "AccessKey": "neighbour"}
+    async with one.broker(), one.client() as client:
+        assert await code_of(client, RemotingCommand(UPDATE, ext_fields=unsigned | {"admin": "true"}), None) == code
+        white = RemotingCommand(WHITE, ext_fields=unsigned | {"globalWhiteAddrs": "10.9.9.9"})
+        assert await code_of(client, white, None) == code
+        delete = RemotingCommand(DELETE, ext_fields=unsigned)
+        assert await code_of(client, delete, None) == code
+    assert ("neighbour" in files_of(str(tmp_path))[f"{tmp_path}/conf/plain_acl.yml"].decode()) is (admin == "false")
+
+
 async def test_an_account_that_is_made_counts_at_once_and_is_in_the_file(home: str) -> None:
     one = open_to_changes(home)
     async with one.broker(), one.client() as client:
@@ -165,6 +182,7 @@ WRONG: list[tuple[int, dict[str, Any], str]] = [
     (UPDATE, NEW | {"whiteRemoteAddress": "10.0.0"}, "has four parts"),
     (UPDATE, {"accessKey": "intwofiles", "admin": "true"}, "leave it in one of them"),
     (DELETE, {"accessKey": "intwofiles"}, "leave it in one of them"),
+    (UPDATE, NEW | {"secretKey": "secret of\x85its own"}, "cannot hold"),
     (WHITE, {"globalWhiteAddrs": "10.0.0.300"}, "is no address"),
     (WHITE, {"globalWhiteAddrs": "*", "aclFileFullPath": "/etc/passwd"}, "is no file of accounts"),
 ]
@@ -216,6 +234,34 @@ def test_what_somebody_else_writes_at_the_same_time_is_not_lost(home: str) -> No
     with pytest.raises(ConfigError, match="somebody else"):
         replace_file(home, path, edit, now_ms=1)
     assert files_of(home) == {str(path): theirs.encode()}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("accounts: 5\n", "accounts is no list"),
+        ("accounts: true\n", "accounts is no list"),
+        ("accounts: {producer: {}}\n", "accounts is no list"),
+        ("accounts: &a [*a]\n", "leads back to itself"),
+        ("accounts: [{accessKey: newcomer, topicPerms: &b [*b]}]\n", "leads back to itself"),
+    ],
+)
+async def test_a_file_that_somebody_is_just_breaking_is_not_changed(home: str, text: str, reason: str) -> None:
+    one = open_to_changes(home)
+    async with one.broker(), one.client() as client:
+        home_with(Path(home), text)
+        answer = await changed(client, UPDATE, NEW)
+        assert (answer.code, reason in (answer.remark or "")) == (209, True), answer.remark
+        assert (await changed(client, DELETE, {"accessKey": "producer"})).code == 210
+    assert files_of(home) == {f"{home}/conf/plain_acl.yml": text.encode()}
+
+
+async def test_of_many_mistakes_some_are_told(home: str) -> None:
+    one = open_to_changes(home)
+    async with one.broker(), one.client() as client:
+        answer = await changed(client, WHITE, {"globalWhiteAddrs": "a.b.c," * 15_000})
+        assert (answer.code, "is no address" in (answer.remark or "")) == (211, True)
+        assert len(answer.remark or "") <= 2000
 
 
 def test_a_file_does_not_grow_without_end(home: str) -> None:
