@@ -7,11 +7,16 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.client import open_remoting_client
+from rmqha.transport import TcpNetwork
 from tests.e2e.commands import rmqha, wait_status
 from tests.e2e.conftest import SEGMENT_BYTES
 from tests.e2e.pages import InstalledBroker, Shell, commands_of, write_program
@@ -30,7 +35,7 @@ class Installed:
         common = {"mappedFileSizeCommitLog": SEGMENT_BYTES, **patient}
         self.master = InstalledBroker(directory / "master", {"brokerRole": "SYNC_MASTER", **common})
         self.slave = InstalledBroker(directory / "slave", {"brokerRole": "SLAVE", "brokerId": 1, **common})
-        self.master.conf |= {"haPeers": self.slave.ha_address, "slaveTimeout": 20_000}  # a busy machine is no failure
+        self.master.conf["haPeers"] = self.slave.ha_address
         self.slave.conf |= {"haMasterAddress": self.master.ha_address, "masterAddress": self.master.address}
         self.data = directory / "data"
         self.names = {
@@ -56,8 +61,17 @@ class Installed:
             await self.master.start()
             await self.slave.start()
             await self.send(100)
+            await self.slave_knows()
             yield
             nursery.cancel_scope.cancel()
+
+    async def slave_knows(self) -> None:
+        """Return when the slave can tell all that its master told it: without that it gives a new master nothing."""
+        with trio.fail_after(120):
+            async with open_remoting_client(TcpNetwork(), self.slave.address) as client:
+                ask = partial(RemotingCommand, RequestCode.GET_ALL_DELAY_OFFSET)
+                while (await client.invoke(ask(), timeout_s=60)).code != ResponseCode.SUCCESS:  # noqa: ASYNC110
+                    await trio.sleep(0.1)
 
     async def send(self, count: int) -> None:
         """Messages that both have: each is answered SEND_OK."""
