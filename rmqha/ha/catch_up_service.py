@@ -201,7 +201,7 @@ class CatchUpService:
     async def _note_doubt(self) -> None:
         """Let the store say, durably, whether a start after this one has to doubt; no send comes before it does."""
         try:
-            if not self.unheard:
+            if not self._plan.is_doubtful:
                 await self._began_empty.remove_in_thread()
         except StoreWriteError as error:  # it says more than is true, and is removed after a later answer
             logger.warning("catch_up.not_noted", reason=str(error))

@@ -180,6 +180,12 @@ class CatchUpPlan:
             return []
         return [peer.peer for peer in self.peers if peer.state in _PROVES_NOTHING]
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a later start has to doubt as this one does: some peer is unheard, or holds other bytes."""
+        is_doubted = self.is_open and self.began_empty
+        return is_doubted and any(peer.state is not PeerState.SETTLED for peer in self.peers)
+
     def _pause_s(self, peer: PeerKnowledge, own_end: int) -> float:
         if peer.is_longer(own_end):  # an unfit one may have been rebuilt: sends are refused until that is known
             return _ASK_AGAIN_S if peer.state is PeerState.UNFIT else peer.backoff.next_pause_s()

@@ -435,6 +435,29 @@ async def test_the_doubt_ends_with_what_a_peer_gives_or_where_nobody_is_to_be_as
     nursery.cancel_scope.cancel()
 
 
+async def test_the_doubt_outlives_a_restart_although_the_peer_was_heard_to_hold_other_bytes(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Not only may it hold what this log has lost: it does."""
+    disk, log, theirs = SimDisk(), MemoryLog(), records([*BODIES[:20], b"theirs"])
+    peer, address = Peer(), MasterAddress("peer", 20000)
+    async with trio.open_nursery() as first:
+        alone = start_catch_up(first, network, log, address, probe_peer=peer.probe, began_empty=note_on(disk))
+        assert await opened_within(alone, 6.0)
+        log.extend(PART)
+        await start_master(first, network, MemoryLog.holding(theirs), ha_options(ha_listen_port=20000))
+        peer.answer = LogRange(0, len(theirs))
+        await until(lambda: states(alone) == ["unfit"])
+        await trio.sleep(60.0)
+        assert (alone.refusal, alone.unheard) == ("", [])
+        first.cancel_scope.cancel()
+    disk.power_cut()
+    again = start_catch_up(nursery, network, log, GONE, began_empty=note_on(disk))
+    assert await opened_within(again, 6.0)
+    assert again.unheard == ["gone:1"]
+    nursery.cancel_scope.cancel()
+
+
 async def test_no_send_is_taken_while_the_doubt_cannot_be_noted(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
