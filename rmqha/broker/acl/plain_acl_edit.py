@@ -221,7 +221,8 @@ def _write(path: Path, data: bytes, *, like: os.stat_result | None) -> None:
         file.write(data)
         file.flush()
         if like is not None:
-            if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
+            made = os.fstat(descriptor)  # the group may be the directory's
+            if (like.st_uid, like.st_gid) != (made.st_uid, made.st_gid):
                 os.fchown(descriptor, like.st_uid, like.st_gid)
             os.fchmod(descriptor, like.st_mode & 0o7777)
         os.fsync(descriptor)

@@ -282,6 +282,16 @@ def test_mode_and_link_stay(home: str) -> None:
     assert PlainPermissionManager(home).is_white("10.0.0.1")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other groups")
+def test_a_directory_that_gives_its_files_to_a_group_does_not_show_it_the_secrets(home: str) -> None:
+    path = Path(home, "conf/plain_acl.yml")
+    path.chmod(0o640)
+    os.chown(path.parent, -1, 12345)
+    path.parent.chmod(0o2770)
+    replace_file(home, path, lambda document: document.update(globalWhiteRemoteAddresses=["10.0.0.1"]), now_ms=1)
+    assert (path.stat().st_gid, path.stat().st_mode & 0o777) == (os.getegid(), 0o640)
+
+
 def test_a_first_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     home = home_with(tmp_path, "accounts:\n" + account("elsewhere"), name="acl/team.yml")
     path = tmp_path / "conf/plain_acl.yml"
