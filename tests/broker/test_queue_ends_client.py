@@ -26,6 +26,8 @@ from tests.sim.sim_net import SimNet
 from tests.store.helpers import Clock, make_store, options
 
 Answer = Callable[[RemotingCommand], RemotingCommand]
+TOO_MANY_QUEUES = ",".join(f'"t{number}":{{"readQueueNums":2000000000}}' for number in range(16))
+"""Of each topic 65,536 count, and a million of all."""
 
 
 def says(text: str) -> Answer:
@@ -101,7 +103,7 @@ async def test_rocketmq_is_asked_queue_by_queue(autojump_clock: MockClock) -> No
             {RequestCode.GET_ALL_TOPIC_CONFIG: says(text), RequestCode.GET_MAX_OFFSET: max_offset}
             for text in (
                 "{}",
-                '{"topicConfigTable":{"t":{"readQueueNums":2000000000}}}',
+                f'{{"topicConfigTable":{{{TOO_MANY_QUEUES}}}}}',
                 '{"topicConfigTable":{"../t":{"readQueueNums":3}}}',
             )
         ),
