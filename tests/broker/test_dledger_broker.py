@@ -10,6 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import decode_route
 from rmqha.dledger.dledger_client import open_dledger_client
@@ -95,6 +96,23 @@ async def test_a_late_majority_is_no_flush_slave_timeout(autojump_clock: MockClo
                 node.kill()
         answer = await asked(master, send_request(b"alone"))
         assert (answer.code, "no majority" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+
+
+async def test_what_is_sent_back_without_a_majority_is_not_told_to_be_stored(autojump_clock: MockClock) -> None:
+    """The consumer would count it as consumed; told this, it sends the message itself."""
+    async with group_of(maxWaitAckTimeMs="100") as group:
+        master = await group.wait_master()
+        assert (await asked(master, send_request(b"to come again"))).code == ResponseCode.SUCCESS
+        consumed = decode_message((await asked(master, pull_request(0, suspend_ms=5000))).body)
+        offset = str(consumed.physical_offset)
+        fields = {"offset": offset, "group": "g", "delayLevel": "0", "unitMode": "false", "originTopic": TOPIC}
+        send_back = RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=fields)
+        assert (await asked(master, send_back)).code == ResponseCode.SUCCESS
+        for node in group.nodes.values():
+            if node is not master:
+                node.kill()
+        answer = await asked(master, send_back)
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "OS_PAGECACHE_BUSY")
 
 
 async def test_followers_refuse_at_once_and_name_the_master(autojump_clock: MockClock) -> None:

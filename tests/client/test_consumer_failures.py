@@ -278,3 +278,17 @@ async def test_a_route_that_lacks_a_queue_takes_none_away_that_its_broker_serves
         await send(producer, 2, first=2)
         assert sorted(await read(consumer, 2)) == [b"2", b"3"]
         assert trio.current_time() < 15, "at once, and not with the next route"
+
+
+async def test_a_broker_that_refuses_is_told_of_though_the_route_names_only_others(autojump_clock: MockClock) -> None:
+    """A route without the broker says nothing of its queues: they are no queues that somebody took away."""
+    one, other = FakeBroker(), FakeBroker("broker-b", port=10921)
+    for broker in (one, other):
+        broker.topics["T"] = 1
+    async with cluster_of(one, other) as cluster, cluster.consumer(suspend_timeout_s=2) as consumer:
+        assert await consumer.poll(timeout_s=1) == []
+        del one.topics["T"]  # it was started without its topics, and makes none for reading
+        one.register(11, lambda _connection, _request: one.refuse())
+        for _ in range(2):
+            with pytest.raises(MQBrokerError):
+                await consumer.poll(timeout_s=10)

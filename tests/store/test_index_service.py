@@ -200,6 +200,30 @@ async def test_a_full_disk_holds_up_the_index_alone(autojump_clock: MockClock) -
         assert store.index.describe() == ""
 
 
+async def test_a_disk_that_is_full_behind_some_of_a_message_s_keys_has_none_indexed_twice(
+    autojump_clock: MockClock,
+) -> None:
+    """Its keys lie in several files: all that have been written count, not those of the last file alone."""
+    keys = " ".join(f"key-{number}" for number in range(20))
+    async with running(SimDisk().mount(), max_index_num=8) as store:
+        seal = index_file.IndexFile.seal
+
+        async def seal_the_first(file: index_file.IndexFile) -> None:
+            if len(store.index.files) > 1:
+                raise StoreWriteError(OSError(errno.ENOSPC, "full"), operation="pwrite", path="index")
+            await seal(file)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(index_file.IndexFile, "seal", seal_the_first)
+            (result,) = await put(store, keyed(1, keys=keys))
+            await trio.sleep(5)
+            assert [header.index_count for header in headers_of(store)] == [8, 8]
+            assert "tries again" in store.index.describe()
+        await indexed(store)
+        assert entries_of(store) == [result.wrote_offset] * 21
+        assert await offsets_of(store, "key-0") == await offsets_of(store, "key-19") == [result.wrote_offset]
+
+
 async def test_a_broken_disk_ends_the_index_and_nothing_else(autojump_clock: MockClock) -> None:
     device = SimDisk()
     async with running(device.mount()) as store:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
-from rmqha.broker.acl.plain_acl_edit import SIZE_MAX, replace_file
+from rmqha.broker.acl.plain_acl_edit import SIZE_MAX, Change, replace_file, update_access_config
 from rmqha.broker.acl.plain_permission_manager import PlainPermissionManager
 from rmqha.codec.acl import SessionCredentials
+from rmqha.codec.acl_headers import CreateAccessConfigRequestHeader
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import ConfigError
@@ -153,6 +155,49 @@ async def test_an_account_that_is_deleted_may_nothing_from_then_on(home: str) ->
         answer = await changed(client, DELETE, {"accessKey": "producer"})
         assert (answer.code, answer.remark) == (ResponseCode.DELETE_ACL_CONFIG_FAILED, "there is no account producer")
     assert not PlainPermissionManager(home).is_account("producer")
+
+
+async def test_who_is_no_administrator_any_more_when_it_is_its_turn_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked before, and waited, could bring back the account that was just taken away."""
+    home = home_with(tmp_path, FILE + account("overthrown", "admin: true"))
+    one, deputy, codes = open_to_changes(home), SessionCredentials("overthrown", "12345678"), dict[int, int]()
+    is_turn, goes_on = trio.Event(), trio.Event()
+    async with one.broker() as broker, one.client() as client, one.client() as other, trio.open_nursery() as nursery:
+        permissions = broker.access.permissions
+        assert permissions is not None
+        change = permissions.change
+
+        async def change_later(wanted: Change, *, now_ms: int) -> None:
+            is_turn.set()
+            await goes_on.wait()
+            await change(wanted, now_ms=now_ms)
+
+        async def ask_for(client: RemotingClient, code: int, fields: dict[str, str], who: SessionCredentials) -> None:
+            codes[code] = await code_of(client, RemotingCommand(code, ext_fields=fields), who)
+
+        monkeypatch.setattr(permissions, "change", change_later)
+        nursery.start_soon(ask_for, client, DELETE, {"accessKey": "overthrown"}, ADMIN)
+        await is_turn.wait()
+        nursery.start_soon(ask_for, other, UPDATE, NEW, deputy)
+        assert broker.server is not None
+        while sum(one.in_flight.requests for one in broker.server.connections) < 2:
+            await trio.lowlevel.checkpoint()
+        goes_on.set()
+    assert codes == {DELETE: ResponseCode.SUCCESS, UPDATE: ResponseCode.SYSTEM_ERROR}
+    assert "newcomer" not in files_of(home)[f"{home}/conf/plain_acl.yml"].decode()
+
+
+async def test_a_change_is_told_when_it_counts(home: str) -> None:
+    """Pulls that are held for an account end with its permissions, and not with the next look at the files."""
+    permissions, told = PlainPermissionManager(home), list[bool]()
+    permissions.on_read = lambda: told.append(permissions.is_account("newcomer"))
+    header = CreateAccessConfigRequestHeader("newcomer", "secret of its own")
+    await permissions.change(update_access_config(header), now_ms=1)
+    assert told == [True]
+    await permissions.change(update_access_config(header), now_ms=2)
+    assert told == [True, True]
 
 
 async def test_white_addresses_are_those_that_are_named(home: str) -> None:
