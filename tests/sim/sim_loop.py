@@ -3,6 +3,7 @@
 Time jumps to the next deadline when nobody can run, and the kernel is asked only when there is none.
 """
 
+import gc
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from math import inf
@@ -35,6 +36,18 @@ class _Now:
 
 _NOW: Final = _Now()
 _INSTALLED: Final[list[bool]] = []
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """A schedule runs without garbage collections: each would go through all that a whole world holds."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager

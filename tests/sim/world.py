@@ -1,6 +1,5 @@
 """The world: builds a cluster from a seed, lets the nemesis loose, heals, and sees whether everything was kept."""
 
-import gc
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -325,14 +324,9 @@ def simulate(
     is_last: bool = False,
 ) -> Outcome:
     """Run one seed, or what is left of it. ``is_last``: this process ends soon, see :func:`sim_loop.leave`."""
-    is_collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with sim_loop.uncollected():
         swarm = swarm or draw(seed)
         drawn = draw_plan(seed, swarm) if drawn is None else drawn
         plan = drawn if plan is None else plan
         world = World(seed, swarm, plan, drawn, only_messages=only_messages, keep_events=keep_events, is_last=is_last)
         return sim_loop.run(world.run, seed=seed)
-    finally:
-        if is_collecting:
-            gc.enable()

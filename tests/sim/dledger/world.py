@@ -1,6 +1,5 @@
 """The world: builds a group from a seed, lets things happen to it, heals it, and sees whether everything was kept."""
 
-import gc
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -335,13 +334,8 @@ def simulate(
     is_last: bool = False,
 ) -> Outcome:
     """Run one seed, or what is left of it. ``is_last``: this process ends soon, see :func:`sim_loop.leave`."""
-    is_collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with sim_loop.uncollected():
         swarm = swarm or draw(seed)
         plan = draw_plan(seed, swarm) if plan is None else plan
         world = World(seed, swarm, plan, keep_events=keep_events, is_last=is_last)
         return sim_loop.run(world.run, seed=seed)
-    finally:
-        if is_collecting:
-            gc.enable()

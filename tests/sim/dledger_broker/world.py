@@ -1,6 +1,5 @@
 """The world of brokers on a group: as of members alone, with clients that send and pull."""
 
-import gc
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -109,13 +108,8 @@ def simulate(
     is_last: bool = False,
 ) -> Outcome:
     """Run one seed, or what is left of it. ``is_last``: this process ends soon, see :func:`sim_loop.leave`."""
-    is_collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with sim_loop.uncollected():
         swarm = swarm or draw(seed)
         plan = draw_plan(seed, swarm) if plan is None else plan
         world = BrokerWorld(seed, swarm, plan, keep_events=keep_events, is_last=is_last)
         return sim_loop.run(world.run, seed=seed)
-    finally:
-        if is_collecting:
-            gc.enable()
