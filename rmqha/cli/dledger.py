@@ -8,12 +8,12 @@ from rmqha.cli.lazy import LazyGroup
 
 COMMANDS: Final = {
     "server": ("rmqha.cli.dledger_server:server", "Start a member of a group."),
-    "start": ("rmqha.cli.dledger_server:server", "The same."),
+    "start": ("rmqha.cli.dledger_server:server", "Another name of server."),
     "append": ("rmqha.cli.dledger_append:append", "Append entries to a group's log."),
     "get": ("rmqha.cli.dledger_get:get", "Read entries from a group's leader."),
     "status": ("rmqha.cli.dledger_status:status", "Say who leads a group, and how its members are."),
     "leadershipTransfer": ("rmqha.cli.dledger_transfer:leadership_transfer", "Hand leadership over to a member."),
-    "transfer": ("rmqha.cli.dledger_transfer:leadership_transfer", "The same."),
+    "transfer": ("rmqha.cli.dledger_transfer:leadership_transfer", "A short name of leadershipTransfer."),
     "dump": ("rmqha.cli.dledger_dump:dump", "Print the entries of a store as JSON lines."),
 }
 

@@ -36,7 +36,8 @@ def append(ctx: click.Context, /, *, group: str, peers: dict[str, str], data: st
     """Append entries to a group's log, one after another.
 
     Prints a JSON line for each: code, index, term, pos, leaderId. With any code but 200 the entry is not known to be
-    appended; with 300, 302, 501 and 502 it may be there all the same.
+    appended; with 300, 302, 501 and 502 it may be there all the same. 301: nobody leads. 400: another group is meant
+    (--group). 'rmqha dledger status' says more.
     """
     from rmqha.cli.dledger_lines import append_line, as_json  # noqa: PLC0415 - not for --help
 

@@ -40,7 +40,9 @@ def leadership_transfer(
     leader_id: str | None,
     term: int | None,
 ) -> None:
-    """Hand the leadership of a group over to one of its members. Also named transfer.
+    """Hand the leadership of a group over to one of its members.
+
+    leadershipTransfer is DLedger's name of it, transfer a short one.
 
     Prints the leader's answer as JSON: its code. Meanwhile, for some milliseconds, the group takes no appends.
     """

@@ -49,6 +49,14 @@ Examples:
   rmqha replay /data/s --out /lake/orders
 
 \b
+Environment of the commands that ask a broker:
+  RMQHA_BROKER, RMQHA_CONTEXT          which one, as --broker and --context
+  RMQHA_TLS_TRUST                      TLS: the authority's file (PEM)
+  RMQHA_TLS_CERT, RMQHA_TLS_KEY        TLS: your own, where the broker asks for them
+  RMQHA_CREDENTIALS                    your account: a file like mqadmin's tools.yml
+  RMQHA_ACCESS_KEY, RMQHA_SECRET_KEY   or the account itself
+
+\b
 Exit codes: 0 good, 1 degraded or failed, 2 wrong usage or configuration,
 3 broker unreachable, 130 interrupted. A broker has more: rmqha master --help.
 """

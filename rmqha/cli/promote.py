@@ -24,7 +24,7 @@ Examples:
 
 \b
 Exit codes: 0 nothing is in the way, or done; 1 something is; 2 wrong usage or configuration, 3 the slave does
-not answer. docs/operations.md, "Failover", says what comes before and after.
+not answer. docs/operations.md, "Failover by hand", says what comes before and after.
 """
 )
 @click.option("-c", "--config", "path", required=True, type=click.Path(path_type=Path), help="The slave's broker.conf.")

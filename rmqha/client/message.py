@@ -118,7 +118,9 @@ def _checked(properties: Mapping[str, str]) -> Mapping[str, str]:
         if not name or not value:
             raise MQClientError(f"property {name!r}: neither a name nor a value may be empty")
         if name in _RESERVED:
-            raise MQClientError(f"property {name!r} is RocketMQ's own: use the message's attribute instead")
+            raise MQClientError(
+                f"property {name!r} is RocketMQ's own: leave it out; keys and tags have places of their own"
+            )
     return properties
 
 

@@ -31,7 +31,8 @@ def why_apart(here: GroupMember, there: GroupMember) -> str:
         )
     if here.broker_id is not None and here.broker_id == there.broker_id:
         return (
-            f"both have brokerId={here.broker_id}: clients reach only one of them. Give each broker of a group its own"
+            f"both have brokerId={here.broker_id}: clients reach only one of them. Give each broker of a group "
+            "its own: 0 is that of the one master, and a second master is to be its slave"
         )
     return ""
 

@@ -275,7 +275,10 @@ class ClassicReplication:
         if not metadata.had_topics:
             await self.master_link.synchronize(address)
             if self.master_link.failure and there.checks_reports:
-                raise RemoteProtocolError("its topics, groups and consumers' offsets could not be taken over")
+                raise RemoteProtocolError(
+                    "its topics, groups and consumers' offsets could not be taken over "
+                    "(master_link.not_synchronized in the log here)"
+                )
             logger.info("master_link.tables_taken_back", address=address, missing=self.master_link.failure or None)
         await metadata.save()
         if metadata.queue_ends.dirty or metadata.topics.dirty:
