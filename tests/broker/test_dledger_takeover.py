@@ -334,3 +334,30 @@ async def test_who_has_the_tables_of_one_leader_keeps_them_if_the_next_is_gone_a
         await hand_over(other, late)
         await group.wait(lambda: late.is_master, limit_s=1)
         assert asked_for == [f"{group.addresses[other.name]}:10911"]
+
+
+async def test_who_was_master_has_the_newest_though_it_had_none_of_the_one_before(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leads again, and has followed nobody since: what it would be given lacks what it made as master."""
+
+    async def fails(_link: MasterLink, _address: str) -> None:
+        await trio.sleep(0.1)
+
+    async with group_of() as group:
+        late = (await followers_of(group))[0]
+        leader = await make_topic_without(group, late, monkeypatch)
+        with monkeypatch.context() as patch:
+            patch.setattr(MasterLink, "synchronize", fails)
+            await hand_over(leader, late)
+            await group.wait(lambda: late.is_master)
+        late.running.topics.create_topic_in_send_message_back_method("later", queue_nums=3)
+        others = [node for node in group.nodes.values() if node is not late]
+        for node in others:
+            node.kill()
+        await asked(late, send_request(b"0"))  # it alone has this, so it leads next
+        await group.wait(lambda: late.replication.facts()["role"] == "CANDIDATE")
+        for node in others:
+            await node.start()
+        await group.wait(lambda: late.is_master)
+        assert (queues_of(late, "later"), queues_of(leader, "later")) == (3, 0)

@@ -197,6 +197,21 @@ async def test_a_majority_that_cannot_write_takes_no_appends(group: Group, autoj
     )
 
 
+@pytest.mark.parametrize(
+    "facts", [{"role": "CANDIDATE"}, {"alive": False, "error": "refused", "role": None}], ids=["no leader", "away"]
+)
+async def test_who_does_not_follow_stores_nothing_whatever_room_it_has(
+    group: Group, autojump_clock: MockClock, facts: Facts
+) -> None:
+    members = await changed(group, 1, writeError="the disk is too full")
+    members[2] |= {"leaderId": None} | facts
+    verdict = judge_group("g", members)
+    assert (verdict.level, verdict.reasons[0]) == (
+        "failed",
+        "1 of 3 members, fewer than a majority, can store an entry",
+    )
+
+
 @pytest.mark.parametrize(("seconds", "level"), [(2, "ok"), (3, "failed")])
 async def test_a_leader_whose_entries_nobody_takes(
     group: Group, autojump_clock: MockClock, seconds: int, level: str

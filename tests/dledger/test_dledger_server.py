@@ -385,6 +385,22 @@ async def test_a_follower_knows_how_far_it_is_behind(group: ServerGroup, autojum
     assert (handler.leader_committed_index, store.ledger_end_index) == (30, 0)
 
 
+async def test_who_lacked_nothing_all_the_time_is_stuck_since_it_lacks_something(
+    group: ServerGroup, autojump_clock: MockClock
+) -> None:
+    """Else the first entry after a quiet minute has every member look stuck for a minute."""
+    await group.append(b"one")
+    leader = await group.wait_leader()
+    full = next(member for name, member in group.members.items() if name != leader)
+    await trio.sleep(60)
+    full.disk.faults.crowded = True
+    await trio.sleep(1)
+    await group.append(b"two")
+    await trio.sleep(5)
+    [view] = [view for view in group.members[leader].running.view_members() if view.id == full.name]
+    assert (view.lacks, 4 <= view.stuck_s <= 7) == (1, True)
+
+
 async def test_a_stop_is_in_order(group: ServerGroup, autojump_clock: MockClock) -> None:
     await group.append(*[b"one"] * 3)
     await group.wait_same()

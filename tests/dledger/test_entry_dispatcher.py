@@ -171,6 +171,22 @@ def test_who_is_far_behind_gets_its_quota() -> None:
         assert follower.dispatcher.due_at <= follower.now + 1
 
 
+@pytest.mark.parametrize(
+    ("count", "size", "throttle_point"),
+    [(3000, 52, 1 << 20), (30, 1000, 10_000)],
+    ids=["many entries, few bytes", "few entries, many bytes"],
+)
+def test_who_is_behind_in_one_way_only_is_not_held_back(count: int, size: int, throttle_point: int) -> None:
+    """Spec: dledger §3.5: by more than 1000 entries, and by so many bytes."""
+    store = leader(SimDisk().mount(), mapped_file_size_for_entry_data=1 << 20, mapped_file_size_for_entry_index=1 << 20)
+    put(store, b"first")
+    follower = Follower(store, default(PushOptions, peer_push_throttle_point=throttle_point, peer_push_quota=100))
+    follower.converge()
+    put(store, *[b"x" * size] * count)
+    follower.converge()
+    assert follower.checker.water_mark("n1") == count
+
+
 @pytest.mark.parametrize("quota", [5_000, 100_000], ids=["used up", "used up as the window is full"])
 def test_who_has_used_up_its_quota_is_left_alone_until_it_has_more(quota: int) -> None:
     """The leader looked all the time what there was to send, with all of its processor, for most of each second."""

@@ -281,6 +281,20 @@ class TestCleanSpaceService:
         assert await member.clean(data=99) == 2
         assert member.store.ledger_begin_index == 2
 
+    async def test_what_others_have_durably_stays_until_it_is_durable_here(self, sim: SimDisk) -> None:
+        """A leader's entries are committed by a majority of others: its own disk may be slower than theirs."""
+        sim.latency_s = (0, 0)
+        member = Member(sim)
+        put(member.store, *[bytes(400)] * 8)
+        member.store.update_committed_index(1, 7)
+        data, flushed = member.store.data_file_list, member.store.data_file_list.flushed_where
+        assert flushed < data.mapped_files[-2].end_offset <= member.store.committed_pos
+        await member.clean(data=99)
+        assert data.min_offset <= flushed
+        assert await member.store.flush_in_thread()
+        await member.clean(data=99)
+        assert member.store.ledger_begin_index == 7
+
     async def test_the_emptiest_directory_counts_and_full_ones_get_no_file(self, sim: SimDisk) -> None:
         """Seed checklist: calcDataStorePathPhysicRatio, fullStorePaths (spec: dledger §1.13)."""
         sim.latency_s = (0, 0)
