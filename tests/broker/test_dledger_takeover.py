@@ -136,6 +136,21 @@ async def test_who_begins_anew_and_leads_at_once_asks_the_others_where_queues_en
         assert await send(late, "rare") == ["7"]
 
 
+async def test_so_does_one_that_was_told_where_they_ended_before_its_log_began_anew(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knew where queues ended before its former log, and the new one begins far behind that."""
+    async with group_of(fileReservedTime="0", cleanFileForciblyEnable="false") as group:
+        await group.send(b"0")
+        tables = (await followers_of(group))[0].replication._tables
+        await group.wait(lambda: tables._ends_known_of == tables._beginnings())
+        monkeypatch.setattr(QueueEndsClient, "run", never)
+        leader, late = await begin_anew(group)
+        await hand_over(leader, late)
+        await group.wait(lambda: late.is_master, limit_s=1)
+        assert await send(late, "rare") == ["7"]
+
+
 async def test_so_does_one_that_was_restarted_since(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     async with group_of(fileReservedTime="0", cleanFileForciblyEnable="false") as group:
         monkeypatch.setattr(QueueEndsClient, "run", never)

@@ -50,6 +50,16 @@ def test_a_message_lies_behind_its_entrys_header_and_knows_where() -> None:
     assert log.wrote.value == log.max_offset == results[-1].end_offset
 
 
+def test_no_record_is_seen_that_ends_behind_what_may_be_seen() -> None:
+    """Else a message that no majority has is shown to who asks for it by its offset."""
+    log = ledger_log()
+    first, second = log.put_messages([message(b"1"), message(b"2")])
+    for end in (first.end_offset, second.wrote_offset, second.end_offset - 1):
+        assert log.record_at(first.wrote_offset, end=end) is not None
+        assert log.record_at(second.wrote_offset, end=end) is None
+    assert log.record_at(second.wrote_offset, end=second.end_offset) is not None
+
+
 def test_each_message_of_a_batch_is_an_entry() -> None:
     log = ledger_log()
     batch = batch_of(*[message(b"%d" % number) for number in range(7)])
