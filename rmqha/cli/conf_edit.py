@@ -1,6 +1,5 @@
 """Changing keys of a broker.conf: what was there stays as a comment, and the former file as a copy beside it."""
 
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -9,6 +8,7 @@ from typing import Final
 
 from rmqha.config import BrokerConfig, load_config
 from rmqha.config.java_properties import format_property, parse_properties
+from rmqha.replacement import replacement
 
 _LINES: Final = re.compile(rb"(\r\n|\r|\n)")
 _CONTINUED: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\$")
@@ -45,24 +45,8 @@ def replace_conf(path: Path, data: bytes, *, copy_suffix: str) -> tuple[Path, Br
         OSError: a file cannot be written; the broker.conf is as it was.
     """
     path = path.resolve()
-    copy, new = path.with_name(path.name + copy_suffix), path.with_name(path.name + ".new")
-    try:
-        with new.open("wb") as file:
-            file.write(data)
-            file.flush()
-            shutil.copystat(path, new)
-            owner = path.stat()
-            if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
-                os.chown(new, owner.st_uid, owner.st_gid)
-            os.fsync(file.fileno())
+    copy = path.with_name(path.name + copy_suffix)
+    with replacement(path, data) as new:
         config = load_config(new)
         shutil.copy2(path, copy)
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
     return copy, config

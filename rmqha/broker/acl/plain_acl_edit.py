@@ -20,6 +20,7 @@ from rmqha.codec.acl_headers import (
     UpdateGlobalWhiteAddrsConfigRequestHeader,
 )
 from rmqha.errors import ConfigError
+from rmqha.replacement import replacement
 
 SIZE_MAX: Final = 1024 * 1024
 """Bytes of a file that is written here; such a file takes seconds to read."""
@@ -161,22 +162,12 @@ def replace_file(home: str, path: Path, edit: Callable[[Document], None], *, now
         raise ConfigError(f"{path}: accounts is no list of accounts: each begins with '- '")
     edit(document)
     document["dataVersion"] = [{"counter": _counter_of(document) + 1, "timestamp": now_ms}]
-    new = target.with_name(target.name + ".new")
-    try:
-        _write(new, _dump(document), like=before)
+    with replacement(target, _dump(document)) as new:
         acl = read_plain_acl(home, instead={path: new})
         if _read(new, shown=path) != document:
             raise ConfigError(f"{path} cannot hold one of these values as it is: a sign in it means a new line there")
         if _identity_of(_status_of(target)) != _identity_of(before):
             raise ConfigError(f"{path} was changed by somebody else at the same time: ask again")
-        new.replace(target)
-    finally:
-        new.unlink(missing_ok=True)
-    directory = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
     return acl
 
 
@@ -211,21 +202,6 @@ def _dump(document: Document) -> bytes:
     if len(data) > SIZE_MAX:
         raise ConfigError(f"the file of accounts would have {len(data)} bytes: at most {SIZE_MAX} are written")
     return data
-
-
-def _write(path: Path, data: bytes, *, like: os.stat_result | None) -> None:
-    """A file that nobody else may read, unless the one before might be read; it is durable."""
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        if like is not None:
-            made = os.fstat(descriptor)  # the group may be the directory's
-            if (like.st_uid, like.st_gid) != (made.st_uid, made.st_gid):
-                os.fchown(descriptor, like.st_uid, like.st_gid)
-            os.fchmod(descriptor, like.st_mode & 0o7777)
-        os.fsync(descriptor)
 
 
 def _status_of(path: Path) -> os.stat_result | None:
