@@ -143,15 +143,20 @@ async def test_a_slave_of_the_new_master_learns_what_that_one_learned(
         assert slave.store.queues.known_ends["idle", 0] == 3
 
 
-async def test_a_former_master_follows_one_that_did_not_know_the_end(
-    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A RocketMQ does not: its queue begins at 0 again, and so has ours, as none of the old messages is there."""
+async def forget_the_end(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second broker has the log, and was never told where the silent topic's queue ends."""
     await cluster.let_a_topic_fall_silent()
     with monkeypatch.context() as patch:
         patch.setattr(QueueEndsClient, "run", never_learn)
         async with cluster.rebuilt_slave():
             pass
+
+
+async def test_a_former_master_follows_one_that_did_not_know_the_end(
+    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A RocketMQ does not: its queue begins at 0 again, and so has ours, as none of the old messages is there."""
+    await forget_the_end(cluster, monkeypatch)
     async with cluster.second.broker(**MASTER), cluster.second.client() as client:
         assert await send(client, "idle") == 0
         with capture_logs() as logs:
@@ -167,11 +172,7 @@ async def test_a_former_master_goes_on_behind_the_messages_that_it_had_from_one_
     cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When these had expired it remembered the old end, left out two numbers, and stopped the queues of all others."""
-    await cluster.let_a_topic_fall_silent()
-    with monkeypatch.context() as patch:
-        patch.setattr(QueueEndsClient, "run", never_learn)
-        async with cluster.rebuilt_slave():
-            pass
+    await forget_the_end(cluster, monkeypatch)
     async with cluster.second.broker(**MASTER), cluster.second.client() as client:
         assert await send(client, "idle") == 0
         for _ in range(3):
