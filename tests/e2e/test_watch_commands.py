@@ -21,6 +21,9 @@ async def test_a_slave_is_seen_while_it_follows_and_counts_as_lag_when_it_has_le
             await trio.sleep(0.2)
     assert (await rmqha("status", *master, "--wait", "in-sync"))[0] == 0
     assert (await rmqha("send", "orders", *master, "--count", "500"))[0] == 0
+    with trio.fail_after(60):
+        while not await put_tps(master):  # noqa: ASYNC110 - another process, which counts once a second
+            await trio.sleep(0.2)
     code, out, err = await rmqha("top", *master, "--count", "2", "--interval", "500ms", "--format", "json")
     first, second = map(json.loads, out.splitlines())
     assert (code, err) == (0, "")
@@ -39,3 +42,8 @@ async def test_a_slave_is_seen_while_it_follows_and_counts_as_lag_when_it_has_le
     assert "which left, lags behind by" in found[1]
     assert "more than --crit-lag 4 s" in found[1]
     assert (await rmqha("status", *master))[0] == 0
+
+
+async def put_tps(master: list[str]) -> float:
+    _, out, _ = await rmqha("top", *master, "--count", "1", "--format", "json")
+    return float(json.loads(out)["putTps"])
