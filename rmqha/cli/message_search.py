@@ -11,8 +11,8 @@ from rmqha.logs import escaped
 
 Found = tuple[list[MessageExt], str]
 
-_BODY_SIZE_MAX = 64 << 20
-"""Of a body that is inflated."""
+_BODIES_SIZE_MAX = 64 << 20
+"""Of the bodies that are inflated, together; what is beyond is shown as it is stored."""
 _UNIQUE_MAX = 32
 
 
@@ -78,12 +78,14 @@ def _query(connection: BrokerConnection, header: QueryMessageRequestHeader, brok
 
 
 def _read(body: bytes, broker_name: str) -> list[MessageExt]:
-    messages, at = [], 0
+    messages, at, left = list[MessageExt](), 0, _BODIES_SIZE_MAX
     while at < len(body):
         try:
             stored = decode_message(body, at)
         except StoreError as error:
             raise RemoteProtocolError(f"what came is no message: {escaped(str(error))}") from None
         at += stored.store_size
-        messages.append(read_message(stored, broker_name, body_size_max=_BODY_SIZE_MAX))
+        message = read_message(stored, broker_name, body_size_max=max(left, 0))
+        left -= _BODIES_SIZE_MAX if message.body_problem else len(message.body) - len(stored.body)
+        messages.append(message)
     return messages

@@ -1,7 +1,6 @@
 """The reading itself: positions, the end of a topic, and how a message is printed."""
 
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -106,16 +105,16 @@ async def read_stored(
     await _seek(consumer, plan.start, ends)
     if isinstance(plan.start, End):
         return ends
-    kept: deque[MessageExt] | None = deque() if isinstance(plan.start, Last) else None
+    newest: list[MessageExt] | None = [] if isinstance(plan.start, Last) else None
     while not printer.done and any(consumer.position(queue) < end for queue, end in ends.items()):
         stored = [message for message in await consumer.poll() if message.queue_offset < ends.get(message.queue, 0)]
-        if kept is None:
+        if newest is None or not isinstance(plan.start, Last):
             printer.print(stored)
-        else:
-            kept += filter(plan.takes, stored)
-    if kept is not None and isinstance(plan.start, Last):
-        in_order = sorted(kept, key=lambda message: (message.store_timestamp_ms, message.physical_offset))
-        printer.print(in_order[-plan.start.count :] if plan.start.count else [])
+        else:  # no more are kept than are wanted, however many queues there are
+            newest += filter(plan.takes, stored)
+            newest.sort(key=lambda message: (message.store_timestamp_ms, message.physical_offset))
+            del newest[: max(len(newest) - plan.start.count, 0)]
+    printer.print(newest or ())
     return ends
 
 

@@ -15,12 +15,13 @@ from rmqha.client.gone_queues import GoneQueues
 from rmqha.client.message import MessageExt, MessageQueue
 from rmqha.client.offset_store import OffsetStore
 from rmqha.client.process_queue import ProcessQueue, check_offset
-from rmqha.client.pull_api import PullApi
+from rmqha.client.pull_api import PullApi, Pulled
 from rmqha.client.results import PullResult, PullStatus
 from rmqha.client.start import Start, check_start, find_start
 from rmqha.client.topic_routes import REFRESH_AFTER_S, TopicRoutes, readable_queues, split_addresses
 from rmqha.client.unanswered import Unanswered
 from rmqha.codec.acl import SessionCredentials
+from rmqha.codec.record.message import StoredMessage
 from rmqha.errors import MQClientError, NoRouteError, RemotingError, RmqhaError
 from rmqha.remoting.background import open_background_nursery
 from rmqha.remoting.connections import Connections
@@ -56,7 +57,7 @@ class Consumer:
         self._nursery = nursery
         self._options = options
         self._states: dict[MessageQueue, ProcessQueue] = {}
-        self._received: deque[tuple[MessageQueue, int, list[MessageExt], int]] = deque()
+        self._received: deque[tuple[MessageQueue, int, Sequence[StoredMessage], int]] = deque()
         self._errors: deque[tuple[MessageQueue | None, RmqhaError]] = deque()
         self._gone = GoneQueues(topic)
         self._unanswered = Unanswered()
@@ -144,7 +145,7 @@ class Consumer:
         Raises:
             RemotingError, MQBrokerError: no answer, or a refusal.
         """
-        return await self._api.pull(queue, offset, max_messages=max_messages or self._options.batch_size, suspend_s=0)
+        return await self._api.pull_messages(queue, offset, max_messages=max_messages or self._options.batch_size)
 
     async def poll(self, *, timeout_s: float = 3.0) -> list[MessageExt]:
         """The next messages of any queue, at least one unless ``timeout_s`` passes first.
@@ -168,6 +169,7 @@ class Consumer:
                         raise error
                 self._unanswered.raise_after(timeout_s, now=trio.current_time())
                 self._start_pulls()
+                await trio.lowlevel.checkpoint()  # to inflate may take long: others get a turn between two polls
                 if messages := self._take():
                     return messages
                 await self._wait_arrival()
@@ -188,11 +190,14 @@ class Consumer:
 
     def _take(self) -> list[MessageExt]:
         while self._received:
-            queue, epoch, messages, next_offset = self._received.popleft()
+            queue, epoch, records, next_offset = self._received.popleft()
             state = self._states[queue]
             if epoch == state.epoch:
-                state.delivered_offset = next_offset
-                state.pulling = False
+                messages, left = self._api.read_some(records, queue)
+                if left:
+                    self._received.appendleft((queue, epoch, left, next_offset))
+                state.delivered_offset = left[0].queue_offset if left else next_offset
+                state.pulling = bool(left)
                 if messages:
                     self._handed_out = state
                     self._start_pulls()
@@ -249,11 +254,11 @@ class Consumer:
         else:
             self._errors.append((queue, error))
 
-    def _on_pulled(self, queue: MessageQueue, state: ProcessQueue, result: PullResult) -> None:
+    def _on_pulled(self, queue: MessageQueue, state: ProcessQueue, result: Pulled) -> None:
         self._unanswered.clear(queue)
         state.failures = 0
         if trio.current_time() >= state.stay_until:
-            state.broker_id = self._suggested(queue, result)
+            state.broker_id = self._api.suggested_id(queue, result)
         if result.status is PullStatus.OFFSET_ILLEGAL:
             moved = (state.next_offset, queue, result.next_begin_offset)
             logger.warning("consumer.offset_moved: offset %d lies outside %s, going on at %d", *moved)
@@ -264,12 +269,8 @@ class Consumer:
             self._arrived.set()
             return
         state.next_offset = result.next_begin_offset
-        self._received.append((queue, state.epoch, result.messages, result.next_begin_offset))
+        self._received.append((queue, state.epoch, result.records, result.next_begin_offset))
         self._arrived.set()
-
-    def _suggested(self, queue: MessageQueue, result: PullResult) -> int:
-        ids = self._api.broker_ids(queue)
-        return result.suggest_which_broker_id if result.suggest_which_broker_id in ids else min(ids, default=0)
 
     def _refresh_queues(self) -> None:
         """Learn of new queues and addresses every 30 s, and after each failure; every second while there are none."""
@@ -381,9 +382,7 @@ async def open_consumer(
         )
         named, servers = options.named_only, split_addresses(addresses)
         routes = TopicRoutes(connections, servers, nursery=nursery, timeout_s=options.timeout_s, named_only=named)
-        api = PullApi(
-            connections, group=group, tags=tags, timeout_s=options.timeout_s, body_size_max=options.body_size_max
-        )
+        api = PullApi(connections, group=group, tags=tags, options=options)
         offsets = OffsetStore(api, group=group)
         consumer = Consumer(
             topic, offsets=offsets, start=start, pull_api=api, routes=routes, nursery=nursery, options=options

@@ -1,11 +1,12 @@
 """PullApi: the requests a consumer makes, and which broker is asked."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
+from rmqha.client.consumer_options import ConsumerOptions
 from rmqha.client.message import MessageExt, MessageQueue, read_message
-from rmqha.client.results import PULL_STATUS_BY_CODE, PullResult, broker_error
+from rmqha.client.results import PULL_STATUS_BY_CODE, PullResult, PullStatus, broker_error
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (
     OffsetResponseHeader,
@@ -20,7 +21,8 @@ from rmqha.codec.headers import (
     encode_header,
 )
 from rmqha.codec.heartbeat import SUBSCRIBE_ALL
-from rmqha.codec.record.message import decode_message
+from rmqha.codec.properties import TAGS
+from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.codec.remoting import RemotingCommand, SerializeType
 from rmqha.codec.route import MASTER_ID, BrokerData
 from rmqha.errors import MQClientError, NoRouteError, RemoteProtocolError, RemotingError, StoreError
@@ -29,24 +31,36 @@ from rmqha.remoting.connections import Connections
 _ANSWER_LATER_S: Final = 10.0
 """How much longer than the time it may hold a pull a broker is given to answer."""
 
+INFLATED_TOGETHER_MAX: Final = 16 * 1024 * 1024
+"""Bytes that bodies grow by, behind which no more messages of an answer are inflated before these are handed out."""
+
 _NO_GROUP: Final = "rmqha-consumer"
 """What brokers are told, for their statistics, of a consumer without a group."""
+
+
+class Pulled(NamedTuple):
+    """The answer to a pull: the records that have passed the tag filter, with bodies as they are stored."""
+
+    status: PullStatus
+    records: Sequence[StoredMessage]
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    suggest_which_broker_id: int
 
 
 class PullApi:
     """Asks the brokers of one topic on behalf of one group, or of none."""
 
-    def __init__(
-        self, connections: Connections, *, group: str | None, tags: str, timeout_s: float, body_size_max: int
-    ) -> None:
+    def __init__(self, connections: Connections, *, group: str | None, tags: str, options: ConsumerOptions) -> None:
         self._connections = connections
         self._group = group or _NO_GROUP
         self._subscription = tags.strip() or SUBSCRIBE_ALL
         self._tags = frozenset(tag for part in self._subscription.split("||") if (tag := part.strip()))
         if not self._tags:
             raise MQClientError(f"the tag expression {tags!r} names no tag: use '*' or 'TagA || TagB'")
-        self._timeout_s = timeout_s
-        self._body_size_max = body_size_max
+        self._timeout_s = options.timeout_s
+        self._body_size_max = options.body_size_max
         self._brokers: dict[str, dict[int, str]] = {}
 
     def set_brokers(self, broker_datas: Iterable[BrokerData]) -> None:
@@ -58,6 +72,11 @@ class PullApi:
         """The brokers that hold the queue: 0 the master, if there is one, then the slaves."""
         return sorted(self._brokers.get(queue.broker_name, ()))
 
+    def suggested_id(self, queue: MessageQueue, pulled: Pulled) -> int:
+        """Of the broker that is to be asked next, as the one that answered says."""
+        ids = self.broker_ids(queue)
+        return pulled.suggest_which_broker_id if pulled.suggest_which_broker_id in ids else min(ids, default=0)
+
     def _address(self, queue: MessageQueue, broker_id: int) -> str:
         addresses = self._brokers.get(queue.broker_name)
         if not addresses:
@@ -66,8 +85,8 @@ class PullApi:
 
     async def pull(
         self, queue: MessageQueue, offset: int, *, max_messages: int, suspend_s: float, broker_id: int = 0
-    ) -> PullResult:
-        """Messages from ``offset`` on; if there are none, the broker waits for up to ``suspend_s``.
+    ) -> Pulled:
+        """Records from ``offset`` on; if there are none, the broker waits for up to ``suspend_s``.
 
         Raises:
             RemotingError, MQBrokerError: no answer, or a refusal.
@@ -91,18 +110,18 @@ class PullApi:
         if status is None:
             raise broker_error(response)
         found = decode_header(PullMessageResponseHeader, response)
-        return PullResult(
+        return Pulled(
             status,
-            self._read_messages(response.body, queue),
+            self._read_records(response.body, queue),
             found.next_begin_offset,
             found.min_offset,
             found.max_offset,
             found.suggest_which_broker_id,
         )
 
-    def _read_messages(self, body: bytes, queue: MessageQueue) -> list[MessageExt]:
+    def _read_records(self, body: bytes, queue: MessageQueue) -> list[StoredMessage]:
         """Brokers filter by hash code; here the tags themselves are compared."""
-        messages = []
+        records = []
         at = 0
         while at < len(body):
             try:
@@ -110,10 +129,39 @@ class PullApi:
             except StoreError as error:
                 raise RemoteProtocolError(f"broker {queue.broker_name} sent what is no message: {error}") from None
             at += stored.store_size
+            if self._subscription == SUBSCRIBE_ALL or stored.properties.get(TAGS) in self._tags:
+                records.append(stored)
+        return records
+
+    def read_some(
+        self, records: Sequence[StoredMessage], queue: MessageQueue
+    ) -> tuple[list[MessageExt], Sequence[StoredMessage]]:
+        """The first of these messages, and the records that are left: small bodies may inflate to large ones.
+
+        At least one is read, and all if they grow by no more than :data:`INFLATED_TOGETHER_MAX` together.
+        """
+        messages, grown = list[MessageExt](), 0
+        for stored in records:
+            if grown > INFLATED_TOGETHER_MAX:
+                return messages, records[len(messages) :]
             message = read_message(stored, queue.broker_name, body_size_max=self._body_size_max)
-            if self._subscription == SUBSCRIBE_ALL or message.tags in self._tags:
-                messages.append(message)
-        return messages
+            grown += self._body_size_max if message.body_problem else len(message.body) - len(stored.body)
+            messages.append(message)
+        return messages, ()
+
+    async def pull_messages(self, queue: MessageQueue, offset: int, *, max_messages: int) -> PullResult:
+        """As :meth:`pull`, without waiting; of messages that inflate to much the first ones. Raises the same."""
+        pulled = await self.pull(queue, offset, max_messages=max_messages, suspend_s=0)
+        messages, left = self.read_some(pulled.records, queue)
+        next_begin_offset = left[0].queue_offset if left else pulled.next_begin_offset
+        return PullResult(
+            pulled.status,
+            messages,
+            next_begin_offset,
+            pulled.min_offset,
+            pulled.max_offset,
+            pulled.suggest_which_broker_id,
+        )
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The first offset there is. Raises RemotingError, MQBrokerError."""

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from rmqha.cli.main import run
+from rmqha.client.compression import ZLIB_SYS_FLAG, compress_body
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.host import parse_host
 from rmqha.codec.message_id import encode_message_id
@@ -18,14 +19,14 @@ OFFSET_ID = encode_message_id(HOST, 300)
 UNIQUE = "7F0000010000000000000000000000AB"
 
 
-def record(physical_offset: int = 300, *, keys: str = "k1 k2") -> bytes:
+def record(physical_offset: int = 300, *, keys: str = "k1 k2", body: bytes = b"body\x1b", sys_flag: int = 0) -> bytes:
     return prepare(
         "orders",
-        b"body\x1b",
+        body,
         properties_raw=f"UNIQ_KEY\x01{UNIQUE}\x02KEYS\x01{keys}".encode(),
         queue_id=1,
         flag=0,
-        sys_flag=0,
+        sys_flag=sys_flag,
         born_timestamp_ms=1_000_000,
         born_host_raw=HOST,
         store_host_raw=HOST,
@@ -92,3 +93,14 @@ def test_wrong_usage_and_answers_that_are_none(broker: FakeBrokers, capsys: Outp
     broker.answers[A][RequestCode.VIEW_MESSAGE_BY_ID] = answer(code=1, remark="AclException: not an admin")
     assert run(["message", "get", "--offset", "300", "-b", A]) == 1
     assert "RMQHA_CREDENTIALS" in capsys.readouterr().err
+
+
+def test_of_small_messages_that_inflate_to_large_ones_the_first_are_inflated(
+    broker: FakeBrokers, capsys: Output
+) -> None:
+    large = [record(at, body=compress_body(bytes(40 << 20)), sys_flag=ZLIB_SYS_FLAG) for at in (300, 600, 900)]
+    broker.answers[A][RequestCode.QUERY_MESSAGE] = answer(body=b"".join(large))
+    assert run(["message", "get", "--key", "k2", "-t", "orders", "-b", A, "--format", "json"]) == 0
+    sizes = [json.loads(line)["bodyLength"] for line in capsys.readouterr().out.splitlines()]
+    assert sizes[0] == 40 << 20
+    assert max(sizes[1:]) < 1 << 20

@@ -341,3 +341,42 @@ async def test_offsets_are_asked_of_a_slave_when_the_master_is_gone(autojump_clo
         with pytest.raises(RemotingError):
             await consumer.seek_to_begin()
         assert consumer.position(consumer.queues[0]) == 5
+
+
+async def test_messages_that_inflate_to_much_are_handed_out_a_few_at_a_time(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    large = bytes(10 << 20)
+    options = {"compress_over_bytes": 1, "message_size_max": len(large)}
+    async with cluster_of(broker) as cluster, cluster.producer(**options) as producer:
+        (queue, *_) = await producer.queues("T")
+        for _ in range(5):
+            await producer.send(Message("T", large), queue=queue)
+        async with cluster.consumer(group="g") as consumer:
+            seen = []
+            for count in (2, 2, 1):
+                messages = await consumer.poll()
+                seen += [message.queue_offset for message in messages if message.body == large]
+                assert len(messages) == count
+                assert consumer.position(queue) == len(seen)
+            assert seen == [0, 1, 2, 3, 4]
+            assert sum(pull.queue_id == queue.queue_id and pull.queue_offset < 5 for pull in broker.pulls) == 1
+            consumer.seek(queue, 1)
+            assert [message.queue_offset for message in await consumer.poll()] == [1, 2]
+            consumer.take_back(await consumer.poll())
+            assert [message.queue_offset for message in await consumer.poll()] == [3, 4]
+            one = await consumer.pull(queue, 2)
+            assert [message.queue_offset for message in one.messages] == [2, 3]
+            assert one.next_begin_offset == 4
+
+
+async def test_so_are_those_that_inflate_to_more_than_is_taken(autojump_clock: MockClock) -> None:
+    large = bytes(10 << 20)
+    options = {"compress_over_bytes": 1, "message_size_max": len(large)}
+    async with cluster_of(FakeBroker()) as cluster, cluster.producer(**options) as producer:
+        (queue, *_) = await producer.queues("T")
+        for _ in range(3):
+            await producer.send(Message("T", large), queue=queue)
+        async with cluster.consumer(body_size_max=9 << 20) as consumer:
+            first, second = await consumer.poll(), await consumer.poll()
+    assert [len(first), len(second)] == [2, 1]
+    assert all("inflates to more than" in message.body_problem for message in first + second)
