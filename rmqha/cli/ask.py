@@ -1,7 +1,5 @@
 """Questions to a broker, in plain blocking code: a command that asks a few times need not start an event loop."""
 
-import socket
-import time
 from collections.abc import Mapping
 from typing import Final, Self
 
@@ -9,19 +7,16 @@ from rmqha.cli.credentials import client_credentials, sign_in_hint
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.tls import secured_socket
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.headers import encode_header
 from rmqha.codec.java_json import loads
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import MASTER_ID, BrokerData, decode_cluster_info
-from rmqha.codec.strangers import describe_answer
 from rmqha.config.kinds import split_address
 from rmqha.errors import RemoteProtocolError
 from rmqha.logs import escaped
+from rmqha.remoting.blocking import BlockingConnection
 
-_FIRST_BYTES: Final = 16
 _NAMED_MAX: Final = 12
-_NO_ANSWER: Final = "it closed the connection without an answer, as one does that requires TLS"
 
 
 class RefusedError(CliError):
@@ -53,17 +48,14 @@ class BrokerConnection:
         self.address: Final = address
         self._timeout_s: Final = timeout_s
         self._credentials: Final = client_credentials()
-        self._socket: socket.socket | None = None
-        self._decoder = FrameDecoder()
-        self._first_bytes = b""
-        self._opaque = 0
+        self._connection: BlockingConnection | None = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_error: object) -> None:
-        if self._socket is not None:
-            self._socket.close()
+    def __exit__(self, *error: object) -> None:
+        if self._connection is not None:
+            self._connection.__exit__(*error)
 
     def ask_for(
         self, code: RequestCode, header: object | None = None, *, more: Mapping[str, str] | None = None
@@ -86,12 +78,8 @@ class BrokerConnection:
         Raises:
             UnreachableError: nobody answers in time, or what answers is no broker.
         """
-        self._opaque += 1
-        request.opaque = self._opaque
-        if self._credentials is not None:
-            self._credentials.sign(request)
         try:
-            return self._answer_to(request, deadline=time.monotonic() + self._timeout_s)
+            return self._connected().ask(request)
         except TimeoutError:
             raise UnreachableError(self.address, f"no answer within {self._timeout_s:g} s") from None
         except OSError as error:
@@ -99,33 +87,15 @@ class BrokerConnection:
         except UnicodeError as error:
             raise UnreachableError(self.address, f"is no host's name: {error}") from None
         except RemoteProtocolError as error:
-            told = describe_answer(self._first_bytes) or f"what listens there is no broker: {error}"
-            raise UnreachableError(self.address, told) from None
+            raise UnreachableError(self.address, str(error)) from None
 
-    def _answer_to(self, request: RemotingCommand, *, deadline: float) -> RemotingCommand:
-        connection = self._connect()
-        connection.settimeout(max(deadline - time.monotonic(), 0.001))
-        connection.sendall(request.encode())
-        while True:
-            connection.settimeout(max(deadline - time.monotonic(), 0.001))
-            data = connection.recv(65536)
-            if not data:
-                raise UnreachableError(self.address, describe_answer(self._first_bytes) or _NO_ANSWER)
-            self._first_bytes = self._first_bytes or data[:_FIRST_BYTES]
-            for answer in self._decoder.receive_data(data):
-                if answer.is_response and answer.opaque == request.opaque:
-                    return answer
-
-    def _connect(self) -> socket.socket:
-        if self._socket is None:
+    def _connected(self) -> BlockingConnection:
+        if self._connection is None:
             host, port = split_address(self.address)
-            plain = socket.create_connection((host, port), self._timeout_s)
-            try:
-                self._socket = secured_socket(plain, host)
-            except BaseException:
-                plain.close()
-                raise
-        return self._socket
+            self._connection = BlockingConnection(
+                host, port, timeout_s=self._timeout_s, credentials=self._credentials, secure=secured_socket
+            )
+        return self._connection
 
 
 def ask_broker(address: str, request: RemotingCommand, *, timeout_s: float) -> RemotingCommand:

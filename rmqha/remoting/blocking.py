@@ -1,0 +1,94 @@
+"""One question after the other to a broker, in plain blocking code: a few are not worth an event loop."""
+
+import socket
+import time
+from collections.abc import Callable
+from typing import Final, Self
+
+from rmqha.codec.acl import SessionCredentials
+from rmqha.codec.frame_decoder import FrameDecoder
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.strangers import describe_answer
+from rmqha.errors import RemoteProtocolError
+
+_FIRST_BYTES: Final = 16
+_NO_ANSWER: Final = "it closed the connection without an answer, as one does that requires TLS"
+
+Secure = Callable[[socket.socket, str], socket.socket]
+"""Makes TLS of a connection to a host, or leaves it as it is."""
+
+
+def plain(connection: socket.socket, _host: str) -> socket.socket:
+    """No TLS."""
+    return connection
+
+
+class BlockingConnection:
+    """A connection to a broker, made with the first question. Use it as a context manager."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout_s: float,
+        credentials: SessionCredentials | None = None,
+        secure: Secure = plain,
+    ) -> None:
+        self._address: Final = (host, port)
+        self._timeout_s: Final = timeout_s
+        self._credentials: Final = credentials
+        self._secure: Final = secure
+        self._socket: socket.socket | None = None
+        self._decoder: Final = FrameDecoder()
+        self._first_bytes = b""
+        self._opaque = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._socket is not None:
+            self._socket.close()
+
+    def ask(self, request: RemotingCommand) -> RemotingCommand:
+        """The broker's answer, whatever its code. ``request`` gets a number of this connection, and is signed.
+
+        Raises:
+            OSError: nobody answers; TimeoutError: not in time.
+            UnicodeError: the host's name is none.
+            RemoteProtocolError: what answers is no broker.
+        """
+        self._opaque += 1
+        request.opaque = self._opaque
+        if self._credentials is not None:
+            self._credentials.sign(request)
+        try:
+            return self._answer_to(request, deadline=time.monotonic() + self._timeout_s)
+        except RemoteProtocolError as error:
+            told = describe_answer(self._first_bytes) or f"what listens there is no broker: {error}"
+            raise RemoteProtocolError(told) from None
+
+    def _answer_to(self, request: RemotingCommand, *, deadline: float) -> RemotingCommand:
+        connection = self._connect()
+        connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        connection.sendall(request.encode())
+        while True:
+            connection.settimeout(max(deadline - time.monotonic(), 0.001))
+            data = connection.recv(65536)
+            if not data:
+                raise ConnectionError(describe_answer(self._first_bytes) or _NO_ANSWER)
+            self._first_bytes = self._first_bytes or data[:_FIRST_BYTES]
+            for answer in self._decoder.receive_data(data):
+                if answer.is_response and answer.opaque == request.opaque:
+                    return answer
+
+    def _connect(self) -> socket.socket:
+        if self._socket is None:
+            raw = socket.create_connection(self._address, self._timeout_s)
+            try:
+                self._socket = self._secure(raw, self._address[0])
+            except BaseException:
+                raw.close()
+                raise
+        return self._socket
