@@ -18,7 +18,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     catch_up         of each of a master's haPeers: peer, state, end, reason (see PeerState)
     doubt            what messages that are sent now may do harm to, in a sentence, or None
     ha               asdict(HAServiceInfo): port, connections, connections_broken, refused, departed,
-                     push2_slave_max_offset, live_slaves, replicated_offset, refusals
+                     push2_slave_max_offset, live_slaves, replicated_offset, proven_offset, refusals
     ha_client        asdict(HAClientInfo) on a slave, else None
     not_learned      what a slave could not get from its master beside the log, a sentence each
     not_registered   name servers that do not know this broker, a sentence each; of a DLedger member, too

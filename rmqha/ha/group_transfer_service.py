@@ -27,6 +27,7 @@ class GroupTransferService:
         self.acked: Final = Watermark(0 if in_sync.slaves_needed else _NOBODY_IS_NEEDED)
         self.acked_from = 0
         self._held_offset = 0
+        self._taken_offset = 0
         self._in_sync: Final = in_sync
         self._flushed: Final = flushed
         self._deadlines: Final = DeadlineService(self.acked.deadlines)
@@ -37,6 +38,8 @@ class GroupTransferService:
 
     def notify_transfer_some(self) -> None:
         """A slave acknowledged something: answer those whom that satisfies."""
+        if not self._in_sync.slaves_needed:
+            self._taken_offset = max(self._taken_offset, self._in_sync.taken_max_offset())
         while (proof := self._in_sync.proof_beyond(self.acked.value)) is not None:
             held_offset, self.acked_from = self.held_offset, proof.begin
             if proof.begin <= held_offset:
@@ -50,8 +53,17 @@ class GroupTransferService:
             self._held_offset = self.acked.value
         return max(self._held_offset, self._flushed.value)
 
+    @property
+    def proven_offset(self) -> int:
+        """Up to here as many slaves took the log, at some moment, as a send waits for, and one at least.
+
+        0 if none has since the start; falls only by a cut.
+        """
+        return self.acked.value if self._in_sync.slaves_needed else self._taken_offset
+
     def cut(self, end: int) -> None:
         """The log's tail behind ``end`` is gone, and the acknowledgements of it with their connections."""
+        self._taken_offset = min(self._taken_offset, end)
         self.acked_from, self._held_offset = min(self.acked_from, end), min(self._held_offset, end)
         if self._in_sync.slaves_needed:
             self.acked.cut(end)

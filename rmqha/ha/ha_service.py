@@ -282,5 +282,6 @@ class HAService:
             push2_slave_max_offset=self.push2_slave_max_offset,
             live_slaves=self.live_slaves,
             replicated_offset=self._in_sync.value(),
+            proven_offset=self.group_transfer.proven_offset,
             refusals={refusal.value: count for refusal, count in self._refused.counts.items()},
         )

@@ -78,6 +78,8 @@ class HAServiceInfo:
     """As how many slaves the connections that have reported count: one for all that may be one slave's."""
     replicated_offset: int
     """Held by as many live slaves as ``in_sync_replicas`` asks for; -1 when there are not enough."""
+    proven_offset: int
+    """As much as enough slaves, one at least, took at some moment since the start, wherever they are now; 0: none."""
     refusals: dict[str, int]
     """How often a peer was turned away since the start, by reason."""
 

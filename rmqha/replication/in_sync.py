@@ -104,6 +104,10 @@ class InSyncReplicas:
         """How many distinct slaves are connected and have reported."""
         return len(_distinct(self._reported()))
 
+    def taken_max_offset(self) -> int:
+        """What the live slave that took most holds of what it was sent, 0 without one."""
+        return max((replica.reported for replica in self._replicas if replica.has_proven), default=0)
+
     def push2_slave_max_offset(self) -> int:
         """The largest report of any live connection, 0 without one."""
         return max((replica.reported for replica in self._reported()), default=0)

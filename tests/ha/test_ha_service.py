@@ -665,3 +665,25 @@ async def test_two_connections_from_one_port_are_two(nursery: trio.Nursery, auto
     await new.report(len(DATA))
     assert (len(service.connections), service.group_transfer.acked.value) == (1, len(DATA))
     nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("in_sync_replicas", [1, 2])
+async def test_what_a_slave_took_is_proven_when_it_has_left_too(
+    in_sync_replicas: int, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """One slave at least, where sends wait for none. What it says first proves nothing."""
+    network = MemoryNetwork()
+    service = await start_master(
+        nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=in_sync_replicas)
+    )
+    slave = await connect_from("10.0.0.1", nursery, network, service.port)
+    await slave.report(500)
+    assert service.info().proven_offset == 0
+    await slave.report(600)
+    assert service.info().proven_offset == 600
+    slave.stream.close()
+    await settle()
+    assert (service.info().proven_offset, service.info().push2_slave_max_offset) == (600, 0)
+    service.group_transfer.cut(550)
+    assert service.info().proven_offset == 550
+    nursery.cancel_scope.cancel()
