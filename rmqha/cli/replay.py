@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqha.cli.errors import CliError
-from rmqha.cli.options import time_option
+from rmqha.cli.options import addresses_option, time_option
 from rmqha.cli.output import describe_os_error, flush_output, give_up_buffers
 from rmqha.cli.progress import progress
 from rmqha.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rmqha.spark.confirmed import Masters
     from rmqha.spark.replay import Progress, ReplayOptions, ReplayReport
 
 
@@ -23,6 +24,7 @@ Examples:
   rmqha replay /data/s --out /lake/all                  # again: only what is new
   rmqha replay /data/s --out /tmp/day --since @2026-11-20 --until @2026-11-21 --decompress
   rmqha replay /backup/s --out s3://lake/all --on-corrupt skip
+  rmqha replay /data/s --out /lake/all --confirmed-by 10.0.0.1   # nothing that a failover may cut
   rmqha replay /data/dledger-n0 --out /lake/all         # of a DLedger member: what is committed
   rmqha replay /data/s --out /lake/all --master spark://10.0.0.7:7077
 
@@ -41,6 +43,14 @@ Exit codes: 0 done, 1 the log is damaged or the job failed (nothing was written)
 @click.option("--until", callback=time_option, metavar="TIME", help="Store time before which to end.")
 @click.option("--from-offset", type=click.IntRange(0), help="First physical offset; for the first run only.")
 @click.option("--to-offset", type=click.IntRange(0), help="Physical offset before which to end.")
+@click.option(
+    "--confirmed-by",
+    "masters",
+    metavar="HOST[:PORT]",
+    multiple=True,
+    callback=addresses_option,
+    help="Only what replicas hold, as the store's master at this address says; of several, whichever is master.",
+)
 @click.option("--system-topics", is_flag=True, help="Also scheduled, half, retry and dead-letter topics.")
 @click.option(
     "--include-deleted", is_flag=True, help="Also messages whose topic was deleted, while the log holds them."
@@ -120,7 +130,17 @@ def _options(store: str, out: str, **options: Any) -> "ReplayOptions":
         format=OutputFormat(options["output_format"]),
         master=options["master"],
         allow_gap=options["allow_gap"],
+        masters=_masters(options["masters"]),
     )
+
+
+def _masters(addresses: tuple[str, ...]) -> "Masters | None":
+    """With the environment's credentials and certificates, as for all commands."""
+    from rmqha.cli.credentials import client_credentials  # noqa: PLC0415 - for those who ask
+    from rmqha.cli.tls import secured_socket  # noqa: PLC0415
+    from rmqha.spark.confirmed import Masters  # noqa: PLC0415
+
+    return Masters(addresses, credentials=client_credentials, secure=secured_socket) if addresses else None
 
 
 def _bar(stack: ExitStack) -> Callable[["Progress"], None]:

@@ -26,12 +26,14 @@ class CommitLog:
         end: end of the last whole record, of a DLedger log of the last entry that is known to be committed
             (``min_offset`` if there is none).
         unfinished: what follows ``end``, empty if nothing does; not an error on a live store.
+        is_committed: whether a DLedger group has agreed on all of it.
     """
 
     uri: str
     segments: tuple[Segment, ...]
     end: int
     unfinished: str
+    is_committed: bool = False
 
     @property
     def min_offset(self) -> int:
@@ -114,7 +116,8 @@ def open_log(path_or_uri: str, *, known_end: int | None = None) -> CommitLog:
     entries, end = ((), LogEnd(0, "")) if ledger is None else open_ledger(filesystem, ledger)
     if not entries or (classic and end.offset == entries[0].base):
         end = find_log_end(filesystem, classic, known=known_end)
-    return CommitLog(path_or_uri, joined([*classic, *entries]), end.offset, end.unfinished)
+    segments = joined([*classic, *entries])
+    return CommitLog(path_or_uri, segments, end.offset, end.unfinished, is_committed=ledger is not None)
 
 
 def without_range(options: ReadOptions) -> ReadOptions:

@@ -72,7 +72,7 @@ def from_json(value: Any) -> Position:
 
 def position_at(log: CommitLog, offset: int) -> Position:
     """An offset at which a record begins, with what is around it."""
-    return Position(offset, _last_record_before(log, offset), blank_behind(log, offset))
+    return Position(offset, last_record_before(log, offset), blank_behind(log, offset))
 
 
 def blank_behind(log: CommitLog, offset: int) -> int | None:
@@ -90,7 +90,8 @@ def anchor_of(log: CommitLog, offset: int, size: int) -> Anchor:
     return Anchor(offset, size, crc32(_read(log, offset, size)))
 
 
-def _last_record_before(log: CommitLog, offset: int) -> Anchor | None:
+def last_record_before(log: CommitLog, offset: int) -> Anchor | None:
+    """What ends there, or nearest before; None if nothing does."""
     for segment in reversed(log.segments):
         if segment.base < offset and (found := _last_record_in(log, segment, min(offset, segment.end))):
             return anchor_of(log, *found)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import CommitLog
+from rmqha.spark.confirmed import Masters, confirmed_end, split_addresses
 from rmqha.spark.options import SPLIT_BYTES, OnCorrupt, ReadOptions
 from rmqha.spark.schema import COLUMNS, KAFKA_COLUMNS, select
 
@@ -47,6 +48,7 @@ class SourceOptions:
         bytes_per_trigger_max: log bytes of one micro-batch of a stream.
         layout: whose columns are delivered unless the query's schema names some.
         include_headers: whether Kafka's headers are among them.
+        masters: who says what replicas hold, if no more than that is to be read.
         fail_on_data_loss: whether missing (deleted or cut) ranges are an error or only a warning.
     """
 
@@ -59,6 +61,7 @@ class SourceOptions:
     bytes_per_trigger_max: int = MAX_BYTES_PER_TRIGGER
     layout: Layout = Layout.ROCKETMQ
     include_headers: bool = True
+    masters: Masters | None = None
     fail_on_data_loss: bool = True
 
     def columns(self) -> pa.Schema:
@@ -82,15 +85,18 @@ class SourceOptions:
 
         Raises:
             ConfigError: no offset is given for this broker.
+            StoreError: it is not known what replicas hold; see :func:`confirmed_end`.
         """
+        last = confirmed_end(log, self.masters)
         starting, ending = _of_broker(self.starting, broker), _of_broker(self.ending, broker)
         read = replace(
             self.read,
-            starting_offset={"earliest": None, "latest": log.end}.get(starting, starting),
+            starting_offset={"earliest": None, "latest": last}.get(starting, starting),
             ending_offset=None if ending == "latest" else ending,
         )
         begin, end = log.range_of(read)
-        return log.record_of(starting) if isinstance(starting, int) else begin, end
+        begin = log.record_of(starting) if isinstance(starting, int) else begin
+        return begin, max(begin, min(end, last))
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
@@ -140,13 +146,32 @@ def _source_options(values: Mapping[str, Any]) -> SourceOptions:
             raise ConfigError(f"give {offset} or {time}, not both")
     if "includeHeaders" in values and values.get("layout") is not Layout.KAFKA:
         raise ConfigError("includeHeaders is for layout=kafka; the column properties is always there")
+    masters = _masters(values)
     logs = values["path"]
     if isinstance(logs, str):
         logs = {values.get("brokerName", ReadOptions.broker_name): logs}
     elif "brokerName" in values:
         raise ConfigError("brokerName names a single log; a path of several logs names each of them itself")
     read = ReadOptions(**{ours: values[name] for name, ours in _READ.items() if name in values})
-    return SourceOptions(logs, read, **{ours: values[name] for name, ours in _SOURCE.items() if name in values})
+    source = {ours: values[name] for name, ours in _SOURCE.items() if name in values}
+    return SourceOptions(logs, read, masters=masters, **source)
+
+
+def _masters(values: Mapping[str, Any]) -> Masters | None:
+    """Whom to ask; nobody unless ``until=confirmed``."""
+    if not values.get("until", False):
+        if asking := sorted(_ASKING & values.keys()):
+            raise ConfigError(f"{asking[0]} is for until=confirmed: otherwise no broker is asked")
+        return None
+    if "tlsKey" in values and "tlsCert" not in values:
+        raise ConfigError("tlsKey is the key of tlsCert, which is missing")
+    return Masters.by_files(
+        values.get("addresses", ()),
+        credentials=values.get("credentials", ""),
+        trust=values.get("tlsTrust", ""),
+        cert=values.get("tlsCert", ""),
+        key=values.get("tlsKey", ""),
+    )
 
 
 def _of_broker(bound: Bound, broker: str) -> Any:
@@ -230,6 +255,17 @@ def _bool(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _until(text: str) -> bool:
+    choices = {"written": False, "confirmed": True}
+    if text.lower() not in choices:
+        raise ValueError("must be written or confirmed")
+    return choices[text.lower()]
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    return split_addresses([text])
+
+
 def _check_crc(text: str) -> bool:
     choices = {"all": True, "none": False, "true": True, "false": False}
     if text.lower() not in choices:
@@ -270,6 +306,12 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "splitBytes": _bytes,
     "minPartitions": count,
     "maxBytesPerTrigger": _bytes,
+    "until": _until,
+    "addresses": _addresses,
+    "credentials": str,
+    "tlsTrust": str,
+    "tlsCert": str,
+    "tlsKey": str,
     "failOnDataLoss": _bool,
     "checkCrc": _check_crc,
     "onCorrupt": _on_corrupt,
@@ -280,6 +322,7 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "layout": _layout,
     "includeHeaders": _bool,
 }
+_ASKING: Final = frozenset({"addresses", "credentials", "tlsTrust", "tlsCert", "tlsKey"})
 _READ: Final = {
     "subscribe": "topics",
     "subscribePattern": "topic_pattern",

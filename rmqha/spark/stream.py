@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTr
 
 from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import CommitLog, open_log
+from rmqha.spark.confirmed import confirmed_end_or
 from rmqha.spark.datasource import LogPartition
 from rmqha.spark.executors import check_here
 from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task
@@ -26,7 +27,7 @@ Offsets = dict[str, Any]
 
 
 class RmqhaStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows logs. A batch ends at the last whole record, or after about ``maxBytesPerTrigger``."""
+    """Follows logs. A batch ends at the last whole record (that replicas hold), or after ``maxBytesPerTrigger``."""
 
     def __init__(self, source: SourceOptions, columns: tuple[str, ...]) -> None:
         self._source = source
@@ -35,7 +36,11 @@ class RmqhaStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNo
         self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's names, here and below
-        """Where a new query starts; a restarted one goes on from its checkpoint."""
+        """Where a new query starts; a restarted one goes on from its checkpoint.
+
+        Raises:
+            StoreError: nobody says what replicas hold, and that is to be asked for.
+        """
         starts = {}
         for broker, uri in self._source.logs.items():
             log = open_log(uri)
@@ -68,7 +73,9 @@ class RmqhaStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def _next_end(self, broker: str, log: CommitLog, begin: Position, *, share: int | None) -> int:
         at = check_still_there(log, begin, fail_on_data_loss=self._source.fail_on_data_loss)
-        end = log.end if self._target is None else max(at, min(log.end, self._target.get(broker, log.end)))
+        end = confirmed_end_or(log, self._source.masters, at)
+        if self._target is not None:
+            end = max(at, min(end, self._target.get(broker, end)))
         if share is None or end - at <= share:
             return end
         return log.start_at(at + max(share, 1))

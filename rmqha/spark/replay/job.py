@@ -8,6 +8,7 @@ from typing import Final
 
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
 from rmqha.spark.commit_log import CommitLog, open_log
+from rmqha.spark.confirmed import confirmed_end
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.partitions import plan_tasks
 from rmqha.spark.position import Anchor, Position, anchor_of, blank_behind
@@ -23,6 +24,7 @@ from rmqha.spark.schema import select
 _TASK_BYTES_MIN: Final = 32 << 20
 _TASK_BYTES_MAX: Final = 256 << 20
 _TASKS_PER_CORE: Final = 4
+_UNCONFIRMED: Final = "what follows is not known to be held by replicas"
 
 OnProgress = Callable[[Progress], None]
 Start = Callable[[str | None], Runner]
@@ -38,8 +40,8 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
 
     Raises:
         ConfigError: options contradict each other, or those of earlier runs; or there is no Spark, or no Java for it.
-        StoreError: Spark failed; or the store cannot be read, is not the one of the earlier runs, or lost what was to
-            come next.
+        StoreError: Spark failed; or nobody says what replicas hold; or the store cannot be read, is not the one of the
+            earlier runs, or lost what was to come next.
         ReplayDamageError: damage, unless ``on_corrupt`` says otherwise. Nothing is committed.
     """
     if not options.out:
@@ -54,8 +56,10 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
         last = output.last_manifest()
         output.recover(last)
         log = open_log(options.store)
-        begin, end = _range(options, last, log)
-        report = ReplayReport(begin, end, unfinished=log.unfinished, is_first=last is None)
+        confirmed = confirmed_end(log, options.masters)
+        begin, end = _range(options, last, log, confirmed=confirmed)
+        unfinished = log.unfinished if confirmed == log.end else _UNCONFIRMED
+        report = ReplayReport(begin, end, unfinished=unfinished, is_first=last is None)
         if begin < end:
             with output.staging() as staging:
                 runner = _started(options, report, progress or _nobody, start)
@@ -88,10 +92,11 @@ def _absolute(path_or_uri: str) -> str:
     return path_or_uri if "://" in path_or_uri else os.path.abspath(path_or_uri)  # noqa: PTH100 - strings, as URIs
 
 
-def _range(options: ReplayOptions, last: Manifest | None, log: CommitLog) -> tuple[int, int]:
+def _range(options: ReplayOptions, last: Manifest | None, log: CommitLog, *, confirmed: int) -> tuple[int, int]:
     """Where this run begins and ends."""
     if last is None:
-        return log.range_of(options.read)
+        begin, end = log.range_of(options.read)
+        return begin, max(begin, min(end, confirmed))
     if options.read.starting_offset is not None or options.read.starting_timestamp_ms is not None:
         raise ConfigError(
             f"{options.out} already holds messages up to {last.end.offset}; a start is for the first run only"
@@ -115,7 +120,7 @@ def _range(options: ReplayOptions, last: Manifest | None, log: CommitLog) -> tup
             f"{log.uri} is not the log that was replayed up to {last.end.offset}: {problem}; choose another --out"
         )
     _, end = log.range_of(replace(options.read, starting_offset=None, starting_timestamp_ms=None))
-    return last.end.offset, max(last.end.offset, end)
+    return last.end.offset, max(last.end.offset, min(end, confirmed))
 
 
 def _nobody(_progress: Progress) -> None:

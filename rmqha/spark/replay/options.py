@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rmqha.spark.confirmed import Masters
 from rmqha.spark.options import ReadOptions
 
 
@@ -23,6 +24,7 @@ class ReplayOptions:
         read: filters and choices. Start bounds count for the first run only; later ones go on where it ended.
         format: Parquet (zstd) or JSON lines.
         master: Spark's master; None: spark-submit's, else all cores of this machine.
+        masters: who says what replicas hold, if no more than that is to be replayed.
         allow_gap: go on although files between the last run's end and the log's start have been deleted.
     """
 
@@ -31,4 +33,5 @@ class ReplayOptions:
     read: ReadOptions = field(default_factory=ReadOptions)
     format: OutputFormat = OutputFormat.PARQUET
     master: str | None = None
+    masters: Masters | None = None
     allow_gap: bool = False
