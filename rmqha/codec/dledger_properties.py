@@ -3,6 +3,7 @@
     checkpoint   endIndex        the last entry
                  committedIndex  the last entry that a majority was known to have
                  voteFloor...    rmqha's: see :attr:`LedgerCheckpoint.vote_floor`; DLedger does not look at it
+                 cutFrom         rmqha's: see :attr:`LedgerCheckpoint.cut_from`
                  #...            rmqha's: see :attr:`LedgerCheckpoint.index_proves`; to DLedger a comment
     currterm     currTerm        the term
                  voteLeader      who got this node's vote in it; empty: nobody
@@ -20,6 +21,7 @@ END_INDEX_KEY: Final = "endIndex"
 COMMITTED_INDEX_KEY: Final = "committedIndex"
 _FLOOR_TERM_KEY: Final = "voteFloorTerm"
 _FLOOR_INDEX_KEY: Final = "voteFloorIndex"
+_CUT_FROM_KEY: Final = "cutFrom"
 _INDEX_PROVES: Final = "#rmqha: an entry without a unit in the index was never stored"
 TERM_FILE: Final = "currterm"
 TERM_KEY: Final = "currTerm"
@@ -38,6 +40,8 @@ class LedgerCheckpoint:
     vote_floor: tuple[int, int] = (-1, -1)
     """Term and index of the last entry that was here before the log was dropped for a leader's: this member may have
     been counted for what was committed up to there, and votes for nobody who has less."""
+    cut_from: int = -1
+    """Entries from this index on are being cut, and with them whole data files: their units may still be there."""
 
     @property
     def kept_index(self) -> int:
@@ -56,6 +60,7 @@ def decode_check_point(raw: BytesLike) -> LedgerCheckpoint:
         _number(values.get(COMMITTED_INDEX_KEY)),
         _INDEX_PROVES.encode() in bytes(raw).splitlines(),
         (_number(values.get(_FLOOR_TERM_KEY)), _number(values.get(_FLOOR_INDEX_KEY))),
+        _number(values.get(_CUT_FROM_KEY)),
     )
 
 
@@ -65,6 +70,8 @@ def encode_check_point(checkpoint: LedgerCheckpoint) -> bytes:
     term, index = checkpoint.vote_floor
     if index >= 0:
         text += f"{_FLOOR_TERM_KEY}={term}\n{_FLOOR_INDEX_KEY}={index}\n"
+    if checkpoint.cut_from >= 0:
+        text += f"{_CUT_FROM_KEY}={checkpoint.cut_from}\n"
     return (text + f"{_INDEX_PROVES}\n" * checkpoint.index_proves).encode()
 
 

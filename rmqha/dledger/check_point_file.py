@@ -1,5 +1,6 @@
 """CheckPointFile: how far a log was written, and committed, when it was last noted."""
 
+from dataclasses import replace
 from typing import Final
 
 from rmqha.codec.dledger_properties import CHECK_POINT_FILE, LedgerCheckpoint, decode_check_point, encode_check_point
@@ -39,16 +40,27 @@ class CheckPointFile:
         """Vouch for nothing any more: the log is to be dropped, and nobody with less than it had gets this vote.
 
         Raises:
+            DLedgerException, StoreWriteError: as :meth:`note_cut`.
+        """
+        self._persist_first(LedgerCheckpoint(index_proves=index_proves, vote_floor=vote_floor, cut_from=0))
+
+    def note_cut(self, index: int) -> None:
+        """Note that data files of entries from ``index`` on are to go, until the next checkpoint.
+
+        Raises:
             DLedgerException: DISK_FULL: nothing was changed, and later it may be done. So too while a thread writes the
                 file: it would put back what is forgotten.
             StoreWriteError: it cannot be written.
         """
+        self._persist_first(replace(self.durable, cut_from=index))
+
+    def _persist_first(self, checkpoint: LedgerCheckpoint) -> None:
         if self._is_being_written:
             raise DLedgerException(
                 DLedgerResponseCode.DISK_FULL, "the log is not dropped yet: its checkpoint is written"
             )
         try:
-            self.persist(LedgerCheckpoint(index_proves=index_proves, vote_floor=vote_floor))
+            self.persist(checkpoint)
         except StoreWriteError as error:
             if not is_lack(error):
                 raise

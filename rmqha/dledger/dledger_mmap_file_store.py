@@ -262,6 +262,8 @@ class DLedgerMmapFileStore:
     def _cut(self, index: int, offset: int) -> None:
         """``index`` is the next, to go to ``offset``. The units go last: without its unit an entry was never stored."""
         last = (index - 1, self.index.term(index - 1)) if index > self.ledger_begin_index >= 0 else (-1, -1)
+        if self.data_file_list.loses_files(offset):
+            self._checkpoint.note_cut(index)
         self.data_file_list.truncate_offset(offset)
         self.index.truncate(index)
         self._set_end(*last)  # the leader's entry may find no room

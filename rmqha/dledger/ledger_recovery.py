@@ -21,6 +21,7 @@ from rmqha.codec.dledger_entry import (
     Blank,
     End,
     EntryHeader,
+    decode_index,
     encode_index,
     read_record,
     start_position,
@@ -30,6 +31,7 @@ from rmqha.dledger.check_point_file import CheckPointFile
 from rmqha.dledger.mmap_file import MmapFile
 from rmqha.dledger.mmap_file_list import MmapFileList
 from rmqha.errors import CorruptLogError
+from rmqha.store.mapped_file import file_name
 
 _FILES_SCANNED_MIN: Final = 3
 _WRITE_BYTES: Final = 1 << 20
@@ -76,6 +78,9 @@ def recover_ledger(data: MmapFileList, index: MmapFileList, *, check_point_file:
     scan = _Scan(data, index, checkpoint=checkpoint)
     scan.run()
     _check(scan, data, checkpoint)
+    scan.check_last_file()
+    if data.loses_files(scan.process_offset):
+        check_point_file.persist(replace(checkpoint, cut_from=scan.last.index + 1 if scan.last else 0))
     data.truncate_offset(scan.process_offset)
     _write_data_again(data, scan.unproven_offset, scan.process_offset)
     if scan.rewrite_from >= 0:  # a start that finds a part of what is made again must not take it for all
@@ -130,6 +135,7 @@ class _Scan:
         self._files: Final = data.mapped_files
         self._index: Final = index
         self._kept_index: Final = checkpoint.kept_index
+        self._cut_from: Final = checkpoint.cut_from
         self._index_proves: Final = checkpoint.index_proves and self._is_index_there()
         self.last: EntryHeader | None = None
         self.first_unproven: EntryHeader | None = None
@@ -160,6 +166,24 @@ class _Scan:
         if self._doubtful is not None:
             self._end_before(self._doubtful)
         self.process_offset = self.last.pos + self.last.size if self.last else begin
+
+    def check_last_file(self) -> None:
+        """The index goes on into no data file that is not there: its units were written behind the data's flush.
+
+        Raises:
+            CorruptLogError: it does; a directory is missing, such as a disk that is not mounted.
+        """
+        next_index, end = self.last.index + 1 if self.last else 0, self._files[-1].end_offset
+        if self.last is None or not self._index_proves or 0 <= self._cut_from <= next_index:
+            return
+        unit = self._index.get_data(next_index * INDEX_UNIT_SIZE, INDEX_UNIT_SIZE)
+        if unit is not None and any(unit) and decode_index(unit)[0] >= end:
+            raise CorruptLogError(
+                end,
+                f"{file_name(end)} is missing behind {self._files[-1].path}, and the index says that entry "
+                f"{next_index} is there: nothing was changed. If a directory of dataStorePath is not mounted, mount "
+                "it; else move the whole directory of this member away, and let the group give it its log again",
+            )
 
     def _first_file(self) -> int:
         """The third from the end, or the first before it that begins with an entry that the index knows."""

@@ -256,6 +256,10 @@ class MmapFileList:
         self._disk.unlink(path)
         return True
 
+    def loses_files(self, offset: int) -> bool:
+        """Whether some go when the list is cut at ``offset``."""
+        return bool(self.mapped_files) and self.mapped_files[-1].file_from_offset > offset
+
     def truncate_offset(self, offset: int) -> None:
         """Make ``offset`` the end: files behind it are deleted, from the last one on, the rest of its own is zeroed.
 

@@ -132,8 +132,9 @@ def test_the_checkpoint() -> None:
 
 @pytest.mark.parametrize("floor", [(-1, -1), (0, 0), (3, 0), (2, 17)])
 @pytest.mark.parametrize("index_proves", [True, False])
-def test_a_checkpoint_comes_back_whole(floor: tuple[int, int], *, index_proves: bool) -> None:
-    checkpoint = LedgerCheckpoint(57, 54, index_proves, floor)
+@pytest.mark.parametrize("cut_from", [-1, 0, 55])
+def test_a_checkpoint_comes_back_whole(floor: tuple[int, int], cut_from: int, *, index_proves: bool) -> None:
+    checkpoint = LedgerCheckpoint(57, 54, index_proves, floor, cut_from)
     assert decode_check_point(encode_check_point(checkpoint)) == checkpoint
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.errors import CorruptLogError
 from tests.dledger.ledgers import blank
-from tests.dledger.members import INDEX_SIZE, all_of, leader, opened, put
+from tests.dledger.members import INDEX_SIZE, all_of, cut_to, follow, leader, opened, put
+from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SimDisk
 
 ENTRIES = 14
@@ -143,3 +144,34 @@ async def test_any_damage(seed: int, committed: int) -> None:
     if isinstance(store, DLedgerMmapFileStore):
         assert store.ledger_end_index >= committed
         store.close()
+
+
+@pytest.mark.parametrize("committed", [-1, 9, 11])
+async def test_a_last_data_file_that_is_missing(committed: int) -> None:
+    """The checkpoint is older than its entries, which were durable, and acknowledged: their units tell of them."""
+    disk = await made(committed=committed)
+    del disk.files[f"{DATA}/{12 // 2 * 512:020d}"]
+    result = reopened(disk)
+    assert isinstance(result, CorruptLogError)
+    assert f"{3072:020d} is missing behind {DATA}/{2560:020d}, and the index says that entry 12 is there" in str(result)
+
+
+async def test_data_files_that_were_cut_are_not_missing() -> None:
+    """Whatever call of the cut was the last one before the power went."""
+    for calls in range(1, 60):
+        disk = await made(committed=5)
+        store = opened(disk.mount(), term=2)
+        entry = store.get(6)
+        follow(store, 2)
+        disk.crash_at = disk.calls + calls
+        try:
+            cut_to(store, entry)
+        except NodeDied:
+            disk.power_cut()
+            result = reopened(disk)
+            assert isinstance(result, DLedgerMmapFileStore), f"killed at call {calls}: {result}"
+            assert result.ledger_end_index >= 6
+        else:
+            assert calls > 10, "nothing was tried"
+            return
+    raise AssertionError("the cut takes more calls than that")
