@@ -360,12 +360,12 @@ class BrokerController:
             self.config,
             self.store,
             self.replication,
+            tables=self.metadata,
             fence=self.fence,
             stats=self.stats,
             address=self.address,
-            clock=trio.current_time,
-            now_ms=self._now_ms,
-        )
+            clock=trio.current_time, now_ms=self._now_ms,
+        )  # fmt: skip
         status.more.append(self._schedule.running_stats)
         RuntimeInfoProcessor(status, self.stats, self.replication.group, clock=trio.current_time).register(dispatcher)
         broker_name, turns, saves = self.replication.group.broker_name, AnswersInTurns(), AnswersInTurns()

@@ -10,6 +10,7 @@ from typing import Any, Final
 from rmqha import __version__
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.replication import Replication
+from rmqha.broker.tables.metadata import MetadataService
 from rmqha.codec.codes import STATUS_KEY
 from rmqha.codec.remoting import VERSION
 from rmqha.config import BrokerConfig
@@ -45,6 +46,7 @@ class BrokerStatus:
         store: DefaultMessageStore,
         replication: Replication,
         *,
+        tables: MetadataService,
         fence: Fence,
         stats: BrokerStatsManager,
         address: str,
@@ -54,6 +56,7 @@ class BrokerStatus:
         self._config = config
         self._store = store
         self._replication = replication
+        self._tables = tables
         self._fence = fence
         self._stats = stats
         self.more: Final = list[Callable[[], dict[str, str]]]()
@@ -124,6 +127,7 @@ class BrokerStatus:
             "stopped_queues": store.queues.stopped.describe() or None,
             "hidden_messages": store.hidden_messages(),
             "index_trouble": store.index.trouble or None,
+            "not_saved": self._tables.trouble or None,
             "disk_used_percent": store.disk_used_percent,
             "disk_looked_s_ago": round(self._clock() - store.cleaner.disk_looked_at, 3),
             "put_p99_ms": store.stats.put_times.recent_latency_ms(0.99),

@@ -10,6 +10,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     stopped_queues   which consume queues end before a record that does not fit, and what to do, in a sentence, or None
     hidden_messages  messages in the log whose queues have begun anew since: how many, and of ten queues; or None
     index_trouble    why messages that come now are not found by key, in a sentence, or None
+    not_saved        why topics, groups and offsets that have changed are not on the disk, in a sentence, or None
     disk_used_percent disk_looked_s_ago
     mapped_file_size_commit_log
     group_clashes    what does not belong together among this broker and its slaves, a sentence each
@@ -48,6 +49,7 @@ _ONE_SLAVE: Final = (
     "they share an address or a brokerId, and may be one slave's. See docs/operations.md, 'A tunnel, proxy or NAT'"
 )
 _UNFIT_PEER: Final = "unfit"
+_TROUBLES: Final = ("lost_queues", "stopped_queues", "index_trouble", "not_saved")
 _SLAVE_GOOD: Final = ("transfer",)
 _SLAVE_ADVICE: Final = {
     "ahead": "it holds more than its master; nothing is cut. See docs/operations.md, 'Slave ahead of the master'",
@@ -93,7 +95,7 @@ def judge(facts: dict[str, Any]) -> Verdict:
     if facts.get("starting"):
         return _judge_starting(facts["starting"], name)
     verdict = _judge_by_kind(facts, name)
-    sentences = filter(None, [facts.get(name) for name in ("lost_queues", "stopped_queues", "index_trouble")])
+    sentences = filter(None, [facts.get(name) for name in _TROUBLES])
     troubles = [*_bugs_met(facts), *sentences, *facts.get("not_registered", ())]
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level

@@ -16,6 +16,7 @@ from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends import QueueEnds
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
+from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
@@ -289,3 +290,28 @@ async def test_what_is_expired_stays_until_the_ends_of_its_queues_are_saved(
         machine.disk.faults.heal()
         assert await broker.store.cleaner.clean() == 1
         assert b"silent" in machine.disk.files["/store/config/queueEnds.json"].durable
+
+
+@pytest.mark.parametrize(("faults", "says"), [({"full": True}, "No space left"), ({"hung": True}, "has not answered")])
+async def test_what_cannot_be_saved_is_told_by_the_status(
+    machine: Machine, autojump_clock: MockClock, faults: dict[str, bool], says: str
+) -> None:
+    """A full disk of config was a line of the log: consumers' offsets went unsaved for as long, and all was well."""
+    async with machine.broker(flushConsumerOffsetInterval="1000") as broker:
+
+        async def reasons() -> tuple[str, ...]:
+            async with machine.client() as client:
+                answer = await ask(client, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+            return judge(read_status(json.loads(answer.body)["table"])).reasons
+
+        assert await reasons() == ()
+        if faults.get("full"):
+            machine.disk.faults.full = True
+        else:
+            machine.disk.faults.hung_until = trio.current_time() + 25
+        broker.topics.learn_queue("orders", 8)
+        await trio.sleep(15)
+        assert [says in reason and "config/" in reason for reason in await reasons()].count(True) == 1
+        machine.disk.faults.full = False
+        await trio.sleep(15)
+        assert await reasons() == ()

@@ -27,6 +27,7 @@ from tests.cli.facts import connection, master, member, slave, view
         (master(connection(), lost_queues="T/0 lost its files"), "degraded", True, "T/0 lost its files"),
         (master(connection(), stopped_queues="T/0 shows nothing"), "degraded", True, "T/0 shows nothing"),
         (master(connection(), index_trouble="no index"), "degraded", True, "no index"),
+        (master(connection(), not_saved="disk is full"), "degraded", True, "disk is full"),
         (master(connection(), not_registered=["name server a:1 is away"]), "degraded", True, "a:1 is away"),
         (slave("transfer"), "ok", True, ""),
         (slave("connecting"), "degraded", False, "not connected"),

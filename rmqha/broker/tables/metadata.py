@@ -3,6 +3,7 @@
 Source: spec: ha §12.
 """
 
+from math import inf
 from typing import Any, Final, Protocol
 
 import structlog
@@ -23,6 +24,8 @@ _PAUSE_SHARE: Final = 3
 """After each save a pause so many times as long: topics made meanwhile share the next, which may be a large one."""
 _PAUSE_MAX_S: Final = 0.5
 """A disk that hung for a minute may be well again; sends to new topics wait two seconds for a save."""
+_SAVE_S: Final = 10.0
+"""A save that takes longer is told of."""
 
 
 class SavedTable(Protocol):
@@ -68,10 +71,18 @@ class MetadataService:
         self.had_topics = False
         self._interval_s = interval_s
         self._not_saved = ""
+        self._save_begun_at = inf
         self._deadlines = DeadlineService(topics.saved.deadlines)
         self._changed = trio.Event()
         self._saving = trio.Lock()
         topics.on_put = queue_ends.on_learned = self.save_soon
+
+    @property
+    def trouble(self) -> str:
+        """Why tables that have changed are not on the disk, in a sentence; empty if they are, or will be at once."""
+        if (taken_s := trio.current_time() - self._save_begun_at) > _SAVE_S:
+            return f"config/*.json cannot be saved at present: its disk has not answered for {taken_s:.0f} s"
+        return self._not_saved and f"config/*.json cannot be saved at present, it tries again: {self._not_saved}"
 
     def save_soon(self) -> None:
         """Have :meth:`run` save what changed, rather than at its next interval."""
@@ -105,14 +116,11 @@ class MetadataService:
         """Save what changed. What fails is tried again, and told once; sends that need the topic are refused."""
         try:
             async with self._saving:
-                await self._save_topics()
-                await self.queue_ends.note_gone()
-                await self._save_if_dirty(self.queue_ends, QUEUE_ENDS)
-                await self._save_if_dirty(self.offsets, CONSUMER_OFFSET)
-                made = self.groups.made
-                await self._save_if_dirty(self.groups, SUBSCRIPTION_GROUP)
-                self.groups.saved.advance(made)
-                await self._save_if_dirty(self.delay_offsets, DELAY_OFFSET)
+                self._save_begun_at = trio.current_time()
+                try:
+                    await self._save_all()
+                finally:
+                    self._save_begun_at = inf
         except (StoreWriteError, StoreReadError) as error:
             self.groups.saved.fail_all()
             if self._not_saved != str(error):
@@ -120,6 +128,16 @@ class MetadataService:
                 logger.warning("metadata.not_saved", reason=self._not_saved)
         else:
             self._not_saved = ""
+
+    async def _save_all(self) -> None:
+        await self._save_topics()
+        await self.queue_ends.note_gone()
+        await self._save_if_dirty(self.queue_ends, QUEUE_ENDS)
+        await self._save_if_dirty(self.offsets, CONSUMER_OFFSET)
+        made = self.groups.made
+        await self._save_if_dirty(self.groups, SUBSCRIPTION_GROUP)
+        self.groups.saved.advance(made)
+        await self._save_if_dirty(self.delay_offsets, DELAY_OFFSET)
 
     async def save_ends(self, before: int) -> bool:
         """Save where queues end whose messages all lie ``before`` an offset of the log, and are about to go.
