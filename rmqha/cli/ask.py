@@ -9,7 +9,7 @@ from rmqha.cli.tls import secured_socket
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import encode_header
 from rmqha.codec.java_json import loads
-from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
 from rmqha.codec.route import MASTER_ID, BrokerData, decode_cluster_info
 from rmqha.config.kinds import split_address
 from rmqha.errors import RemoteProtocolError
@@ -44,11 +44,12 @@ class NoBrokerError(CliError):
 class BrokerConnection:
     """A connection to a broker, for one question after the other; made with the first one."""
 
-    def __init__(self, address: str, *, timeout_s: float) -> None:
+    def __init__(self, address: str, *, timeout_s: float, answer_size_max: int = FRAME_SIZE_MAX) -> None:
         self.address: Final = address
         self._timeout_s: Final = timeout_s
         self._credentials: Final = client_credentials()
         self._connection: BlockingConnection | None = None
+        self._answer_size_max: Final = answer_size_max
 
     def __enter__(self) -> Self:
         return self
@@ -93,8 +94,9 @@ class BrokerConnection:
         if self._connection is None:
             host, port = split_address(self.address)
             self._connection = BlockingConnection(
-                host, port, timeout_s=self._timeout_s, credentials=self._credentials, secure=secured_socket
-            )
+                host, port, timeout_s=self._timeout_s, credentials=self._credentials, secure=secured_socket,
+                answer_size_max=self._answer_size_max,
+            )  # fmt: skip
         return self._connection
 
 

@@ -102,6 +102,9 @@ class RequestCode(IntEnum):
 STATUS_KEY: Final = "rmqhaStatus"
 """What a broker of ours adds to the table that answers 28: its status (rmqha/cli/verdict.py), as JSON."""
 
+CONFIG_ORIGINS_FIELD: Final = "origins"
+"""What a broker of ours adds to the header that answers 26: JSON, of each key that was set where."""
+
 
 class ResponseCode(IntEnum):
     """How a request ended. 10, 11 and 12 answer a send whose message *is* stored (spec: remoting §3)."""

@@ -1,12 +1,13 @@
-"""HttpServer: GET and HEAD over HTTP/1.1, one request a connection, for monitoring that may turn out hostile.
+"""HttpServer: GET and HEAD over HTTP/1.1, one request a connection, for peers that may turn out hostile.
 
 The protocol is h11's; connections come from the same door to the network as all others, with or without TLS. Nothing
 that a peer does lasts: it has so long to ask and so long to take its answer, and gives way to newer ones (decision 18).
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import h11
@@ -32,12 +33,26 @@ _HEAD_SIZE_MAX: Final = 8 * 1024
 _RECEIVE_SIZE: Final = 4 * 1024
 
 
+class Asked(NamedTuple):
+    """A request.
+
+    Attributes:
+        path: without what stands behind ``?``, which is the query.
+        headers: by name, in lower case; of several with one name the last.
+    """
+
+    path: str
+    query: str = ""
+    headers: Mapping[str, str] = MappingProxyType({})
+
+
 class Answer(NamedTuple):
-    """What is sent back."""
+    """What is sent back; ``headers`` go beside those that each answer has."""
 
     status: int
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -63,14 +78,19 @@ class HttpServer:
         refused: peers that were turned away, or sent no request, since the start, by reason.
     """
 
-    def __init__(self, answer: Callable[[str], Awaitable[Answer]], *, allow: tuple[str, ...]) -> None:
+    def __init__(
+        self, answer: Callable[[Asked], Awaitable[Answer]], *, allow: tuple[str, ...], name: str = "metrics"
+    ) -> None:
         """Make it.
 
         Args:
             answer: what there is at a path.
             allow: networks whose peers may connect; empty: all.
+            name: of the port, in the log.
         """
         self._answer: Final = answer
+        self._refused_event: Final = f"{name}.refused"
+        self._broken_event: Final = f"{name}.broken"
         self.refused: Final = Counter[str]()
         self._lines: Final = LogLimit(burst=3)
         self._door: Final = Door[_Guest](
@@ -110,7 +130,7 @@ class HttpServer:
 
     def _refuse(self, kind: str, peer: str, reason: str) -> None:
         self.refused[kind] += 1
-        self._lines.log(logger.warning, "metrics.refused", peer=peer, reason=reason)
+        self._lines.log(logger.warning, self._refused_event, peer=peer, reason=reason)
 
     async def _serve_one(self, guest: _Guest) -> None:
         """Answer one request; what goes wrong over it stays with this connection."""
@@ -123,7 +143,7 @@ class HttpServer:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # it has left
         except Exception as bug:  # noqa: BLE001 - it ends this connection, not the port
-            self._lines.log(logger.error, "metrics.broken", peer=peer, reason=repr(bug), exc_info=bug)
+            self._lines.log(logger.error, self._broken_event, peer=peer, reason=repr(bug), exc_info=bug)
         finally:
             guest.stream.close()
             self._door.leave(guest)
@@ -147,7 +167,9 @@ class HttpServer:
     async def _answer_to(self, request: h11.Request) -> Answer:
         if request.method not in (b"GET", b"HEAD"):
             return Answer(405, b"only GET and HEAD\n")
-        return await self._answer(request.target.split(b"?", 1)[0].decode("ascii", "replace"))
+        path, _, query = request.target.decode("ascii", "replace").partition("?")
+        headers = {name.decode("ascii"): value.decode("latin-1") for name, value in request.headers}
+        return await self._answer(Asked(path, query, headers))
 
 
 async def _receive_request(protocol: h11.Connection, stream: Stream) -> h11.Request | None:
@@ -167,8 +189,9 @@ async def _send(protocol: h11.Connection, stream: Stream, answer: Answer, *, has
     """Send the whole answer, and let the peer leave first: what it has not read yet is lost if it is cut off."""
     if protocol.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
         return
-    status, body, content_type = answer
+    status, body, content_type, more = answer
     headers = [
+        *more,
         ("content-type", content_type),
         ("content-length", str(len(body))),
         ("cache-control", "no-store"),

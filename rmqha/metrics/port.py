@@ -9,7 +9,7 @@ import trio
 from prometheus_client.process_collector import ProcessCollector
 
 from rmqha.config.kinds import split_listen_address
-from rmqha.metrics.http_server import UNSENT_BYTES_MAX, Answer, HttpServer
+from rmqha.metrics.http_server import UNSENT_BYTES_MAX, Answer, Asked, HttpServer
 from rmqha.metrics.page import CONTENT_TYPE, MetricsPage, Source
 from rmqha.transport import Listener, Network, join_address
 
@@ -55,9 +55,9 @@ class MetricsPort:
             "/readyz": self._readyz,
         }
 
-    async def answer(self, path: str) -> Answer:
-        """What there is at ``path``."""
-        page = self._paths.get(path)
+    async def answer(self, asked: Asked) -> Answer:
+        """What there is at a path."""
+        page = self._paths.get(asked.path)
         return Answer(404, b"not found: see /\n") if page is None else await page()
 
     async def _index(self) -> Answer:

@@ -7,7 +7,7 @@ from typing import Final, Self
 
 from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.frame_decoder import FrameDecoder
-from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
 from rmqha.codec.strangers import describe_answer
 from rmqha.errors import RemoteProtocolError
 
@@ -34,13 +34,14 @@ class BlockingConnection:
         timeout_s: float,
         credentials: SessionCredentials | None = None,
         secure: Secure = plain,
+        answer_size_max: int = FRAME_SIZE_MAX,
     ) -> None:
         self._address: Final = (host, port)
         self._timeout_s: Final = timeout_s
         self._credentials: Final = credentials
         self._secure: Final = secure
         self._socket: socket.socket | None = None
-        self._decoder: Final = FrameDecoder()
+        self._decoder: Final = FrameDecoder(frame_size_max=answer_size_max)
         self._first_bytes = b""
         self._opaque = 0
 

@@ -13,15 +13,17 @@ from tests.sim.sim_net import SimNet
 
 pytest.importorskip("h11", reason="h11 is in the extra [web]")
 
-from rmqha.metrics.http_server import ASKS_WITHIN_S, PLACES, TAKES_WITHIN_S, Answer, HttpServer
+from rmqha.metrics.http_server import ASKS_WITHIN_S, PLACES, TAKES_WITHIN_S, Answer, Asked, HttpServer
 
 LARGE = b"x" * 1_000_000
 
 
-async def answer(path: str) -> Answer:
-    if path == "/bug":
+async def answer(asked: Asked) -> Answer:
+    if asked.path == "/bug":
         raise RuntimeError("a bug")
-    return Answer(200, LARGE if path == "/large" else path.encode())
+    if asked.path == "/asked":
+        return Answer(200, f"{asked.query} {asked.headers['host']}".encode(), headers=(("x-more", "yes"),))
+    return Answer(200, LARGE if asked.path == "/large" else asked.path.encode())
 
 
 @asynccontextmanager
@@ -41,6 +43,12 @@ async def test_a_request_is_answered_and_the_connection_ends(autojump_clock: Moc
         assert (await get(net, "/large")).body == LARGE
         await trio.sleep(2)
         assert server.connections == 0
+
+
+async def test_query_and_headers_come_along_and_headers_go_back(autojump_clock: MockClock) -> None:
+    async with serving() as (net, _):
+        reply = await get(net, "/asked?a=1&b=%3C")
+        assert (reply.text, reply.headers["x-more"]) == ("a=1&b=%3C x", "yes")
 
 
 async def test_head_has_the_length_and_no_body(autojump_clock: MockClock) -> None:

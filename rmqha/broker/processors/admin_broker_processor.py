@@ -10,7 +10,7 @@ import structlog
 from rmqha.broker.replication import Replication
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
-from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.codes import CONFIG_ORIGINS_FIELD, RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.config import BrokerConfig
 from rmqha.config.java_properties import format_property
@@ -38,6 +38,7 @@ class AdminBrokerProcessor:
         self._topics: Final = topics
         self._replication: Final = replication
         self._config_text: Final = _as_text(config)
+        self._origins: Final = java_json.dumps(_origins(config))
         self._lines: Final = LogLimit()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
@@ -56,9 +57,10 @@ class AdminBrokerProcessor:
         return RemotingCommand(ResponseCode.NO_PERMISSION, remark=_REFUSED)
 
     def get_broker_config(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
-        """26: the whole configuration, as Java properties; it never changes."""
+        """26: the whole configuration, as Java properties; it never changes. Beside it, where each key was set."""
         version = java_json.dumps({"counter": 0, "timestamp": 0})
-        return RemotingCommand(ResponseCode.SUCCESS, ext_fields={"version": version}, body=self._config_text)
+        fields = {"version": version, CONFIG_ORIGINS_FIELD: self._origins}
+        return RemotingCommand(ResponseCode.SUCCESS, ext_fields=fields, body=self._config_text)
 
     def get_system_topic_list(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
         """305: topics that nobody may make, change or delete."""
@@ -111,6 +113,11 @@ def _connection_info(connection: dict[str, Any], end: int) -> dict[str, Any]:
         "transferFromWhere": connection["next_transfer_from_where"],
         "transferredByteInSecond": int(connection["rate_bytes_s"]),
     }
+
+
+def _origins(config: BrokerConfig) -> dict[str, str]:
+    """Of each key that was set, where: file and line, or the command line."""
+    return {key.name: origin for key, _, origin in shown_config(config) if origin != "default"}
 
 
 def _as_text(config: BrokerConfig) -> bytes:

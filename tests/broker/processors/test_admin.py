@@ -208,6 +208,9 @@ async def test_the_configuration_is_told_and_not_changed(machine: Machine, autoj
         keys = {one.key: one.value for one in properties}
         assert (keys["brokerName"], keys["listenPort"], problems) == ("broker-a", "10911", [])
         json.loads(answer.ext_fields["version"])
+        origins = json.loads(answer.ext_fields["origins"])
+        assert origins.keys() < keys.keys()
+        assert (origins["listenPort"], "haAck" in origins) == ("command line", False)
         change = RemotingCommand(RequestCode.UPDATE_BROKER_CONFIG, body=b"flushDiskType=ASYNC_FLUSH\n")
         assert (await ask(client, change)).code == ResponseCode.NO_PERMISSION
 

@@ -1,0 +1,107 @@
+"""The cluster as it is drawn: who follows whom, how far behind, and the worst of all verdicts."""
+
+import json
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.dashboard.cluster_view import cluster_view, edge_level, worst
+from tests.cli.facts import connection, master, member, slave, view
+from tests.dashboard.fakes import A, B, C, FakeAsker, pair, table
+from tests.dashboard.test_broker_view import GONE
+from tests.dashboard.test_collector import collecting
+
+
+async def viewed(asker: FakeAsker, *addresses: str) -> dict[str, Any]:
+    async with collecting(asker, *addresses) as collector:
+        told: dict[str, Any] = json.loads(json.dumps(cluster_view(collector), allow_nan=False))
+        return told
+
+
+def edges(told: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    return [(one["from"], one["to"], one["state"], one["level"]) for group in told["groups"] for one in group["edges"]]
+
+
+async def test_a_pair_in_sync(autojump_clock: MockClock) -> None:
+    asker = FakeAsker(pair(ha={"connections": [connection(name="a/1"), connection(name="a/9")], "refused": []}))
+    told = await viewed(asker, A, B)
+    assert (told["level"], told["summary"]) == ("ok", "2 brokers: 2 ok")
+    assert edges(told) == [(A, B, "in-sync", "ok"), (A, f"seen {A} a/9", "in-sync", "ok")]
+    (group,) = told["groups"]
+    assert [(node["role"], node["first"], node["watched"]) for node in group["nodes"]] == [
+        ("SYNC_MASTER", True, True), ("SLAVE", False, True), ("SLAVE", False, False),
+    ]  # fmt: skip
+    assert [(row["role"], row["answeredSecondsAgo"]) for row in told["brokers"]] == [("SYNC_MASTER", 1), ("SLAVE", 1)]
+
+
+async def test_a_slave_that_is_lost_is_drawn_with_why(autojump_clock: MockClock) -> None:
+    gone = GONE | {"name": "a/1"}
+    tables = {A: table(master(ha={"connections": [], "refused": [], "departed": [gone]}))}
+    told = await viewed(FakeAsker(tables), A)
+    assert (told["level"], told["brokers"][0]["level"]) == ("degraded", "degraded")
+    assert edges(told) == [(A, f"seen {A} a/1", "gone", "failed")]
+    assert told["groups"][0]["edges"][0]["why"] == "x"
+    assert told["groups"][0]["edges"][0]["lagBytes"] == 60
+    back = {"connections": [connection(name="a/1")], "refused": [], "departed": [gone]}
+    told = await viewed(FakeAsker({A: table(master(ha=back))}), A)
+    assert edges(told) == [(A, f"seen {A} a/1", "in-sync", "ok")]
+
+
+async def test_a_slave_that_diverged_is_not_followed_by_its_masters_word(autojump_clock: MockClock) -> None:
+    told = await viewed(FakeAsker({A: table(master()), B: table(slave("diverged"))}), A, B)
+    assert edges(told) == [(A, B, "diverged", "failed")]
+    assert told["level"] == "failed"
+    alone = await viewed(FakeAsker({B: table(slave("connecting"))}), B)
+    assert edges(alone) == [("seen master of a", B, "connecting", "degraded")]
+    assert alone["groups"][0]["nodes"][1]["label"] == "10.0.0.1:10912"
+
+
+async def test_a_group(autojump_clock: MockClock) -> None:
+    others = [view("n1", lacks=5000), view("n2", connected=False, reason="refused", since_s=9)]
+    leader, follower = member(members=others), member("FOLLOWER", is_master=False)
+    follower["dledger"]["id"] = "n1"
+    told = await viewed(FakeAsker({A: table(leader), B: table(follower)}), A, B)
+    assert edges(told) == [(A, B, "lacks 5,000 entries", "degraded"), (A, "seen n2", "away", "failed")]
+
+
+async def test_those_that_do_not_answer_are_rows_with_why(autojump_clock: MockClock) -> None:
+    asker = FakeAsker(pair())
+    asker.delays[C] = 100
+    async with collecting(asker, A, B, C) as collector:
+        del asker.tables[A]
+        levels = {row["address"]: row["level"] for row in cluster_view(collector)["brokers"]}
+        assert levels == {A: "ok", B: "ok", C: "unknown"}
+        await trio.sleep(10)
+        told = cluster_view(collector)
+        row = next(row for row in told["brokers"] if row["address"] == A)
+        assert (row["level"], row["summary"], row["reasons"]) == (
+            "failed", "SYNC_MASTER a (id 0): does not answer", ["refused"],
+        )  # fmt: skip
+        assert row["answeredSecondsAgo"] == 11
+        assert edges(told) == [(A, B, "in-sync", "failed")]
+    told = await viewed(FakeAsker({}), A)
+    assert (told["brokers"][0]["summary"], told["level"]) == (f"{A}: does not answer", "failed")
+
+
+async def test_a_name_server_that_does_not_answer_is_told(autojump_clock: MockClock) -> None:
+    asker = FakeAsker({})
+    async with collecting(asker) as collector:
+        assert (cluster_view(collector)["level"], cluster_view(collector)["summary"]) == (
+            "unknown", "no broker is known",
+        )  # fmt: skip
+        collector.troubles[B] = "refused"
+        told = cluster_view(collector)
+        assert (told["level"], told["troubles"]) == ("degraded", [{"address": B, "why": "refused"}])
+
+
+@pytest.mark.parametrize(("state", "level"), [("transfer", "ok"), ("catch-up", "degraded"), ("ahead", "failed")])
+def test_states_of_replicas(state: str, level: str) -> None:
+    assert edge_level(state) == level
+
+
+def test_the_worst_counts() -> None:
+    assert worst(["ok", "degraded", "failed", "unknown"]) == "failed"
+    assert worst(["ok", "unknown"]) == "unknown"
+    assert worst([]) == "unknown"
