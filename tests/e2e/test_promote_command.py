@@ -12,7 +12,7 @@ pytestmark = pytest.mark.e2e
 
 
 async def test_a_slave_is_promoted_when_its_master_is_gone_and_the_master_comes_back_as_its_slave(pair: Pair) -> None:
-    pair.master.conf["slaveTimeout"] = 20_000  # a busy machine is no failure
+    pair.master.conf |= {"slaveTimeout": 20_000, "haPeers": pair.slave.ha_address}  # a busy machine is no failure
     await pair.start()
     master, slave = pair.master, pair.slave
     assert (await rmqha("status", "-b", master.address, "--wait", "in-sync"))[0] == 0
@@ -33,6 +33,9 @@ async def test_a_slave_is_promoted_when_its_master_is_gone_and_the_master_comes_
     code, out, _ = await rmqha("send", "orders", "-b", slave.address, "--count", "100", "--format", "json")
     assert (code, json.loads(out)["statuses"]) == (0, {"SEND_OK": 100})
 
+    old_file = master.launch()  # as if nothing had happened meanwhile
+    assert await old_file.wait_exit() != 0
+    assert "a second master is to be its slave" in old_file.output()
     master.conf |= {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": slave.ha_address}
     await master.start()
     await wait_status(master, 0, says="transfer from")
