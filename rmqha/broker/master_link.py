@@ -1,6 +1,6 @@
 """MasterLink: what a broker asks of another broker by remoting: where its log begins and ends, and its tables.
 
-Source: spec: ha §9 (request 28), §12 (metadata every 10 s, the first time after 3 s).
+Source: spec: ha §9 (request 28), §12 (metadata every 10 s). RocketMQ's slaves ask for it 3 s after their start first.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,9 @@ _READ_AT_ONCE_MAX: Final = 64 * 1024
 """Bytes of JSON, or of a configuration: some 20 milliseconds' work."""
 _STATUS_SIZE_MAX: Final = 1024 * 1024
 _FIRST_AFTER_S: Final = 3.0
+"""At the latest, as RocketMQ's slaves; so soon again what has never been taken over yet."""
 _INTERVAL_S: Final = 10.0
+_LOOKS_AGAIN_S: Final = 0.1
 HA_PORT_DISTANCE: Final = 1
 _TRANSACTION_KEYS: Final = tuple(topic + TOPIC_GROUP_SEPARATOR + CONSUMER_GROUP for topic in (HALF_TOPIC, OP_TOPIC))
 
@@ -56,6 +58,7 @@ class MasterLink:
         credentials: by which it signs what it asks, if the operator gave it any.
         failure: why a table could not be taken over the last time; empty if all were.
         rounds: how often all were.
+        has_taken: whether all were since :meth:`run` began.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class MasterLink:
         """Where the master's log ended, and how far it had dealt with half messages: they may lie beyond this log."""
         self.failure = ""
         self.rounds = 0
+        self.has_taken = False
 
     async def probe(self, ha_address: MasterAddress) -> LogRange | None:
         """What the log of the broker with this HA port holds; None if it does not say.
@@ -146,20 +150,25 @@ class MasterLink:
             return False
 
     async def run(
-        self, address: str, *, begins_at_once: bool = False, is_apart: Callable[[], bool] = lambda: False
+        self,
+        address: str,
+        *,
+        is_joined: Callable[[], bool] = lambda: True,
+        is_apart: Callable[[], bool] = lambda: False,
     ) -> None:
         """Keep the tables like those of the master at ``address``, until cancelled; but not while ``is_apart``.
 
-        RocketMQ's slaves begin after some seconds; a master that has just been elected may be replaced before.
+        They are asked for as soon as the log ``is_joined`` to the master's, and without that after some seconds: who
+        has the log alone could not give a master with an empty store its tables back.
         """
-        self._unsettled = None
-        if begins_at_once:
-            await self.synchronize(address)
-        await trio.sleep(_FIRST_AFTER_S)
+        self._unsettled, self.has_taken = None, False
+        with trio.move_on_after(_FIRST_AFTER_S):
+            while not is_joined():  # noqa: ASYNC110 - a connection tells nobody
+                await trio.sleep(_LOOKS_AGAIN_S)
         while True:
             if not is_apart():
                 await self.synchronize(address)
-            await trio.sleep(_INTERVAL_S)
+            await trio.sleep(_INTERVAL_S if self.has_taken else _FIRST_AFTER_S)
 
     async def synchronize(self, address: str) -> None:
         """Take over the tables; a failure is logged when it changes, and the next round tries again.
@@ -186,6 +195,7 @@ class MasterLink:
             logger.warning("master_link.not_synchronized", address=address, reason=failure)
         self.failure = failure
         self.rounds += not failure
+        self.has_taken = self.has_taken or not failure
 
     async def _take_over_topics(self, client: RemotingClient) -> None:
         if topics := await _ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics):

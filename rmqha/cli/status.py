@@ -42,8 +42,8 @@ A RocketMQ broker is asked the same way and tells less.
 @brokers_option("The broker's listenPort. Can be repeated.")
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--wait", type=click.Choice(["in-sync"]),
-              help="Until the replicas are in sync, or --timeout. A slave knows only of what has reached it: better "
-              "ask the master.")  # fmt: skip
+              help="Until the replicas are in sync, or --timeout. A master knows how long its log is: better "
+              "ask it. A slave knows whether it has topics, groups and offsets as well.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0.01), default=None, metavar="SECONDS",
               help="For the answer (5), or for --wait (60).")  # fmt: skip
 @click.option("--warn-lag", "warn_s", callback=span_option, metavar="SPAN",

@@ -21,7 +21,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     ha               asdict(HAServiceInfo): port, connections, connections_broken, refused, departed,
                      push2_slave_max_offset, live_slaves, replicated_offset, proven_offset, refusals
     ha_client        asdict(HAClientInfo) on a slave, else None
-    not_learned      what a slave could not get from its master beside the log, a sentence each
+    not_learned      what a slave has not from its master beside the log, and why, a sentence each
     not_registered   name servers that do not know this broker, a sentence each; of a DLedger member, too
 
 A member of a DLedger group has ``dledger`` in place of the last four: see rmqha/cli/dledger_verdict.py.
@@ -192,8 +192,8 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
         reasons.append(f"{state}: {told}")
     failed = facts.get("write_refusal") or state in ("ahead", "below-min", "diverged", "failed", "misconfigured")
     behind = client["received_offset"] - client["durable_offset"]
-    in_sync = not reasons and behind == 0  # of the log
     reasons += facts.get("not_learned", ())
+    in_sync = not reasons and behind == 0
     level = "failed" if failed else "degraded" if reasons else "ok"
     return Verdict(level, f"{name}, {state} from {client['master']}", tuple(reasons), in_sync=in_sync)
 

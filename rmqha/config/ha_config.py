@@ -61,8 +61,8 @@ class HAConfig:
         "",
         roles=SLAVE,
         ours=True,
-        meaning="host:port of the master's listenPort, for topics and consumer offsets. Without it only "
-        "the log is copied.",
+        meaning="host:port of the master's listenPort, for topics and consumer offsets. Without it and "
+        "namesrvAddr the port below haMasterAddress is asked.",
     )
     ha_send_heartbeat_interval_s: float = key(
         "haSendHeartbeatInterval",

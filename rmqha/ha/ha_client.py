@@ -268,6 +268,11 @@ class HAClient:
                 stream.close()
 
     @property
+    def is_joined(self) -> bool:
+        """Whether a master is connected whose log goes on with this one: its end was compared."""
+        return self._connection is not None and not self._connection.session.is_comparing
+
+    @property
     def is_apart(self) -> bool:
         """Whether the master's log is known not to go on with this one: nothing of the master's belongs to it."""
         return self._state_now(self._connection) in _UNFIT_STATES | _FINAL_STATES

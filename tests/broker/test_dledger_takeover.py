@@ -182,8 +182,7 @@ async def test_where_nobody_answers_it_leads_all_the_same(
         await group.wait(lambda: late.is_master, limit_s=2)
 
 
-async def takes_nothing_over(_link: MasterLink, _address: str, *, begins_at_once: bool = False) -> None:
-    assert begins_at_once
+async def takes_nothing_over(_link: MasterLink, _address: str) -> None:
     await trio.sleep_forever()
 
 

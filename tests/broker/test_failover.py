@@ -14,6 +14,7 @@ from rmqha.broker.processors.metadata_processor import MetadataProcessor
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.broker.tables.topic_config import TopicConfig
+from rmqha.cli.verdict import judge
 from rmqha.codec import java_json
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.message import decode_message
@@ -24,7 +25,7 @@ from rmqha.remoting.client import RemotingClient
 from rmqha.remoting.connection import Connection
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.test_deleted_topics import delete_request
-from tests.broker.test_pair import SLAVE
+from tests.broker.test_pair import SLAVE, status
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_net import SimNet
 
@@ -270,6 +271,22 @@ async def test_a_master_that_begins_empty_has_its_tables_from_the_peer_as_well(
                 assert group.retry_max_times == 7
         async with cluster.first.broker(**MASTER) as master:
             assert master.topics.select("read") == TopicConfig("read", 3, 3, PERM_READ), "it has saved them"
+
+
+async def test_a_slave_in_sync_can_give_them_back_though_it_was_just_made(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    """It said so up to three seconds before, and the master waited for ever for what nobody had told its peer."""
+    async with cluster.first.broker(**MASTER) as master, cluster.first.client() as client:
+        await send(client, "read")
+        master.offsets.commit_offset("g", "read", 0, offset=1)
+        async with cluster.second.broker(**SLAVE), cluster.second.client() as asked:
+            with trio.fail_after(60):
+                while not judge(await status(asked)).in_sync:  # noqa: ASYNC110 - as an operator asks
+                    await trio.sleep(0.001)
+    cluster.first.disk = type(cluster.first.disk)(now_ms=WallClock())
+    async with cluster.second.broker(**SLAVE), cluster.first.broker(**MASTER, haPeers="10.0.0.2:10912") as master:
+        assert master.offsets.query_offset("g", "read", 0) == 1
 
 
 async def code_of_send(client: RemotingClient, topic: str) -> int:

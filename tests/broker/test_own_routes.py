@@ -17,7 +17,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import TopicRouteData, decode_route
 from rmqha.ha.runtime_info import ClientState
 from rmqha.remoting.client import RemotingClient
-from tests.broker.machines import UNSET, Machine, ask, ha_client_of, send_request
+from tests.broker.machines import UNSET, Machine, ask, ha_client_of, replication_of, send_request
 from tests.sim.sim_net import SimNet
 
 MASTER, SLAVE = "10.0.0.1", "10.0.0.2"
@@ -135,6 +135,13 @@ async def queues_at(machine: Machine) -> int:
     return decode_route(answer.body).queue_datas[0].read_queue_nums if is_there else 0
 
 
+async def has_tables(slave: BrokerController) -> None:
+    """The next are asked for ten seconds later."""
+    with trio.fail_after(5):
+        while not replication_of(slave).master_link.has_taken:  # noqa: ASYNC110 - it tells nobody
+            await trio.sleep(0.1)
+
+
 async def third_queue_arrives(master: Machine, slave: BrokerController) -> None:
     """A new topic has four, and its first message is in the third: so far a slave knows of three."""
     async with master.client() as client:
@@ -148,6 +155,7 @@ async def third_queue_arrives(master: Machine, slave: BrokerController) -> None:
 async def test_a_slave_tells_of_a_new_topic_with_all_its_queues(net: SimNet, autojump_clock: MockClock) -> None:
     """Not before it has its master's table: a consumer that asks once would never read the fourth."""
     async with pair(net, masterAddress=f"{MASTER}:10911") as (master, slave, follower):
+        await has_tables(follower)
         await third_queue_arrives(master, follower)
         assert await queues_at(slave) == 0
         await trio.sleep(15)
@@ -155,8 +163,8 @@ async def test_a_slave_tells_of_a_new_topic_with_all_its_queues(net: SimNet, aut
 
 
 async def test_a_slave_that_gets_no_tables_tells_what_its_log_does(net: SimNet, autojump_clock: MockClock) -> None:
-    """It does not know whom to ask."""
-    async with pair(net) as (master, slave, follower):
+    """Nobody answers where its master should."""
+    async with pair(net, masterAddress=f"{MASTER}:1") as (master, slave, follower):
         await third_queue_arrives(master, follower)
         assert await queues_at(slave) == 3
 
@@ -167,6 +175,7 @@ async def test_a_slave_whose_master_is_gone_tells_what_its_log_does(net: SimNet,
     async with slave.broker() as follower:
         async with master.broker():
             await follows(follower)
+            await has_tables(follower)
             await third_queue_arrives(master, follower)
         assert await queues_at(slave) == 0
         await trio.sleep(30)

@@ -7,16 +7,11 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
-from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.remoting import RemotingCommand
-from rmqha.remoting.client import open_remoting_client
-from rmqha.transport import TcpNetwork
 from tests.e2e.commands import rmqha, wait_status
 from tests.e2e.conftest import SEGMENT_BYTES
 from tests.e2e.pages import InstalledBroker, Shell, commands_of, write_program
@@ -66,12 +61,9 @@ class Installed:
             nursery.cancel_scope.cancel()
 
     async def slave_knows(self) -> None:
-        """Return when the slave can tell all that its master told it: without that it gives a new master nothing."""
-        with trio.fail_after(120):
-            async with open_remoting_client(TcpNetwork(), self.slave.address) as client:
-                ask = partial(RemotingCommand, RequestCode.GET_ALL_DELAY_OFFSET)
-                while (await client.invoke(ask(), timeout_s=60)).code != ResponseCode.SUCCESS:  # noqa: ASYNC110
-                    await trio.sleep(0.1)
+        """Return when the slave has all that its master told it: without that it gives a new master nothing."""
+        code, _, err = await rmqha("status", "-b", self.slave.address, "--wait", "in-sync", "--timeout", "120")
+        assert code == 0, err
 
     async def send(self, count: int) -> None:
         """Messages that both have: each is answered SEND_OK."""

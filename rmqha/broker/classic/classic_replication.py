@@ -19,7 +19,7 @@ from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import FoundMaster, Identity, NameServers
 from rmqha.broker.puts.durability import ReplicaPromise
 from rmqha.broker.tables.metadata import MetadataService
-from rmqha.broker.tables.queue_ends_client import QueueEndsClient, address_behind, not_learned
+from rmqha.broker.tables.queue_ends_client import NOT_ASKED, QueueEndsClient, address_behind, not_learned
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.route import MASTER_ID
 from rmqha.config import BrokerConfig, split_address
@@ -35,6 +35,8 @@ from rmqha.tls import secured
 from rmqha.transport import Network, join_address
 
 logger = structlog.get_logger()
+
+_DELIVERIES_AWAITED: Final = "how far delayed messages are delivered counts once the log here goes as far as there"
 
 
 class ClassicReplication:
@@ -179,8 +181,14 @@ class ClassicReplication:
 
     @property
     def _master_address(self) -> str:
-        """Where a slave's master serves clients, or did when it was last heard of; empty if nobody said so."""
-        return self._config.master_address or (self._found.address if self._found else "")
+        """Where a slave's master serves clients, or did when it was last heard of; empty if nobody said so.
+
+        One that was given the HA port alone listens one below, unless it was told otherwise.
+        """
+        config = self._config
+        named = config.master_address or (self._found.address if self._found else "")
+        behind = address_behind(split_address(config.ha_master_address)) if config.ha_master_address else ""
+        return named or behind
 
     def _on_master(self, found: FoundMaster) -> None:
         """A name server has named a slave's master."""
@@ -229,7 +237,7 @@ class ClassicReplication:
             nursery.start_soon(self._names.run)
             if self.ha_client is not None:
                 nursery.start_soon(self.ha_client.run)
-                nursery.start_soon(self._follow_tables)
+                nursery.start_soon(self._follow_tables, self.ha_client)
             task_status.started()
 
     async def take_leave(self) -> None:
@@ -237,19 +245,17 @@ class ClassicReplication:
         if self._store.role.is_master:
             await self.ha_service.take_leave()
 
-    async def _follow_tables(self) -> None:
+    async def _follow_tables(self, client: HAClient) -> None:
         """Take over the master's tables, and those of another one as soon as it is named."""
+        run = partial(self.master_link.run, is_joined=lambda: client.is_joined, is_apart=lambda: client.is_apart)
         while True:
             self._master_changed = changed = trio.Event()
-            ha_address = self._config.ha_master_address
-            address = self._master_address or (address_behind(split_address(ha_address)) if ha_address else "")
+            address = self._master_address
             async with trio.open_nursery() as nursery:
                 if address:
                     self._followed_ends = self._queue_ends_client(address)
                     nursery.start_soon(self._followed_ends.run)
-                if self._master_address and (client := self.ha_client) is not None:
-                    run = partial(self.master_link.run, is_apart=lambda: client.is_apart)
-                    nursery.start_soon(run, self._master_address)
+                    nursery.start_soon(run, address)
                 await changed.wait()
                 nursery.cancel_scope.cancel()
 
@@ -284,6 +290,15 @@ class ClassicReplication:
         if metadata.queue_ends.dirty or metadata.topics.dirty:
             raise RemoteProtocolError("where its queues end could not be saved (metadata.not_saved in the log here)")
 
+    @property
+    def _why_no_tables(self) -> str:
+        """Why a slave lacks its master's tables, or some; empty: it could give all of them back."""
+        link = self.master_link
+        if link.failure or link.has_taken:
+            awaited = self._metadata.delay_offsets.are_awaited
+            return link.failure or (_DELIVERIES_AWAITED if awaited else "")
+        return NOT_ASKED
+
     def _cut_consumer_offsets(self) -> None:
         """What was committed beyond the end of a log that lost its tail. A slave's log may still come."""
         if not self._store.role.is_master:
@@ -299,7 +314,7 @@ class ClassicReplication:
             "doubt": self.doubt() or None,
             "ha": _plain(self.ha_service.info()),
             "ha_client": _plain(self.ha_client.info()) if self.ha_client is not None else None,
-            "not_learned": not_learned(self.master_link, self._followed_ends),
+            "not_learned": not_learned(self._why_no_tables, self._followed_ends) if self._config.is_slave else [],
             "not_registered": self._names.not_registered(),
         }
 

@@ -5,7 +5,6 @@ no name server is needed. One of RocketMQ's does not say, but a name server may 
 """
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Final
 
 import structlog
@@ -135,7 +134,7 @@ class DLedgerTables:
         self._followed, self._rounds_before = leader_id, self._link.rounds
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_ends, ends)
-            nursery.start_soon(partial(self._link.run, address, begins_at_once=True))
+            nursery.start_soon(self._link.run, address)
 
     async def _wait_master(self, address: str) -> None:
         """What a leader has that is not yet master may be older than what is here, and just be asked for."""
@@ -238,4 +237,4 @@ class DLedgerTables:
 
     def not_learned(self) -> list[str]:
         """What a follower could not get from its leader's broker the last time it asked, a sentence each."""
-        return not_learned(self._link, self._ends)
+        return not_learned(self._link.failure, self._ends)

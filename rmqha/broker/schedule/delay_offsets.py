@@ -42,6 +42,11 @@ class DelayOffsets:
         return bool(self._unsettled)
 
     @property
+    def are_awaited(self) -> bool:
+        """Whether nothing is known yet but what a master told of a log that goes on behind the end of this one."""
+        return self.has_unsettled and not self._table
+
+    @property
     def is_full(self) -> bool:
         """Whether too much is unsettled for more."""
         self._settle()

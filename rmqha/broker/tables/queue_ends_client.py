@@ -10,7 +10,6 @@ from rmqha.broker.master_link import (
     HA_PORT_DISTANCE,
     RPC_TIMEOUT_S,
     TABLE_TIMEOUT_S,
-    MasterLink,
     open_link,
     read_table,
 )
@@ -36,6 +35,7 @@ logger = structlog.get_logger()
 _AGAIN_S: Final = 1.0
 """Until it knows the ends, this slave should not become master: it asks soon, and often."""
 _LOOKED_AT_ONCE: Final = 1000
+NOT_ASKED: Final = "its master has yet to be asked"
 _PAGE_SIZE_MAX: Final = 256 * 1024
 """Bytes: 500 queues with the longest names have 75 KB."""
 
@@ -55,6 +55,7 @@ class QueueEndsClient:
 
     Attributes:
         failure: why it could not be learned the last time; empty if it was, or nobody was asked yet.
+        has_learned: whether it ever was.
     """
 
     def __init__(
@@ -74,6 +75,13 @@ class QueueEndsClient:
         self._check_group: Final = check_group
         self._credentials: Final = credentials
         self.failure = ""
+        self.has_learned = False
+
+    @property
+    def why_unknown(self) -> str:
+        """Why this broker does not know where queues end; empty if it does, or there is nothing to know."""
+        has_begun_later = 0 < self._store.min_offset < self._store.max_offset
+        return self.failure or (NOT_ASKED if has_begun_later and not self.has_learned else "")
 
     async def run(self) -> None:
         """Ask until the answer is complete, once it is settled where the local log begins."""
@@ -93,7 +101,7 @@ class QueueEndsClient:
                 logger.warning("queue_ends.unknown", address=self._address, reason=str(error))
             self.failure = str(error)
             return False
-        self.failure = ""
+        self.failure, self.has_learned = "", True
         logger.info("queue_ends.learned", address=self._address, count=count)
         return True
 
@@ -144,11 +152,11 @@ def _queue_nums(value: dict[str, Any]) -> dict[str, int]:
     return queue_nums
 
 
-def not_learned(link: MasterLink, ends: QueueEndsClient | None) -> list[str]:
-    """What a slave should have from its master beside the log, and could not get the last time it asked."""
+def not_learned(why_no_tables: str, ends: QueueEndsClient | None) -> list[str]:
+    """What a slave should have from its master beside the log, and has not, or could not get the last time it asked."""
     asked = (
-        ("topics, groups and consumers' offsets were not taken over", link.failure),
-        ("it should not be made master: where queues end is unknown", ends.failure if ends else ""),
+        ("topics, groups and consumers' offsets were not taken over", why_no_tables),
+        ("it should not be made master: where queues end is unknown", ends.why_unknown if ends else ""),
     )
     return [f"{what}: {why}" for what, why in asked if why]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.sim.dledger_broker.world import BrokerWorld
 
 _TAKEN_OVER_S: Final = 25.0
-"""A broker asks 3 s after it has begun to follow, and then every 10 s."""
+"""A broker asks when it begins to follow, 3 s later if that failed, and then every 10 s."""
 _MASTER_S: Final = 10.0
 _LOOK_S: Final = 0.25
 _MOMENT_S: Final = 0.001
