@@ -2,11 +2,15 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import trio
+
+from rmqha.cli.ask import known_brokers
 from rmqha.codec import java_json
-from tests.e2e.processes import Child, free_ports, give_back
+from tests.e2e.processes import Broker, Child, free_ports, give_back
 
 
 class RmqhaNameServer:
@@ -28,6 +32,17 @@ class RmqhaNameServer:
         argv = [sys.executable, "-m", "rmqha", "namesrv", *listen, *more]
         self.child = Child([*self.prefix, *argv], log=self._directory / "namesrv.log")
         await self.child.wait_output("namesrv.started")
+
+    async def knows(self, *brokers: Broker) -> None:
+        """Return when these are registered here: a broker serves clients a moment before."""
+        ask = partial(known_brokers, self.address, timeout_s=30)
+        with trio.fail_after(120):
+            while True:
+                groups = (await trio.to_thread.run_sync(ask)).values()
+                known = {address for group in groups for address in group.broker_addrs.values()}
+                if {broker.address for broker in brokers} <= known:
+                    return
+                await trio.sleep(0.1)
 
     async def restart(self) -> None:
         """SIGTERM, and again."""

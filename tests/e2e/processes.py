@@ -14,7 +14,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import count
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,7 +22,9 @@ import trio
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _POLL_S = 0.02  # another process's log file and ports offer nothing to wait on
-_ports = count(20_000 + os.getpid() * 1009 % 1250 * 8, 8)  # far from those of another run, begun at the same time
+_FIRST_PORT, _LAST_PORT, _PORTS_OF_A_GROUP = 20_000, 32_000, 8
+_begin = _FIRST_PORT + os.getpid() * 1009 % 1500 * _PORTS_OF_A_GROUP  # far from those of a run begun at the same time
+_ports = cycle(chain(range(_begin, _LAST_PORT, _PORTS_OF_A_GROUP), range(_FIRST_PORT, _begin, _PORTS_OF_A_GROUP)))
 _claims: dict[int, socket.socket] = {}
 """By the port of a group that a broker listens on: another port of the group, which this process holds meanwhile."""
 
@@ -70,13 +72,13 @@ def free_ports() -> Ports:
     Another run does not find the same, even before anybody listens on them, until :func:`give_back`.
     """
     for listen in _ports:
-        if (claim := _bound(listen + 3)) is None:
+        if listen in _claims or (claim := _bound(listen + 3)) is None:
             continue
         if all(_is_free(port) for port in (listen - 2, listen, listen + 1)):
             _claims[listen] = claim
             return Ports(listen, listen + 1)
         claim.close()
-    raise AssertionError("unreachable: the counter has no end")
+    raise AssertionError("unreachable: the cycle has no end")
 
 
 def give_back(ports: Ports) -> None:

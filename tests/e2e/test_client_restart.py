@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
+from subprocess import PIPE
 
 import pytest
 import trio
@@ -19,7 +20,7 @@ from rmqha.client import (
 from rmqha.codec import java_json
 from tests.e2e.commands import rmqha
 from tests.e2e.conftest import Pair
-from tests.e2e.processes import RmqhaBroker
+from tests.e2e.processes import CHECKOUT, RmqhaBroker
 
 RESTART_S_MAX = 120.0
 COUNT = 40
@@ -61,28 +62,42 @@ async def test_a_send_with_retries_bridges_the_restart_of_a_killed_master(pair: 
 async def test_the_command_with_retries_begins_before_its_broker_and_goes_on_behind_a_restart(pair: Pair) -> None:
     """One that does not answer at first, and one that is killed in between, end it without."""
     pair.master.conf["brokerRole"] = "ASYNC_MASTER"
-    window = ["--window", "1", "--count", "3000", "--size", "10"]
-    arguments = ["send", "orders", "-b", pair.master.address, *window]
-    code, _, err = await rmqha(*arguments)
+    arguments = ["send", "orders", "-b", pair.master.address, "--window", "1"]
+    code, _, err = await rmqha(*arguments, "--count", "1")
     assert (code, "cannot be reached" in err) == (3, True)
-    ended: list[tuple[int, str, str]] = []
-
-    async def send() -> None:
-        ended.append(await rmqha(*arguments, "--retries", "1000", "--timeout", str(RESTART_S_MAX), "--format", "json"))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(send)
-        await trio.sleep(1)
-        await pair.master.start()
-        with trio.fail_after(RESTART_S_MAX):
+    half = b"".join(b"%d\n" % number for number in range(1500))
+    patient = ["--retries", "1000", "--timeout", str(RESTART_S_MAX), "--format", "json"]
+    command = [sys.executable, "-m", "rmqha", *arguments, *patient]
+    sending = await trio.lowlevel.open_process(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=CHECKOUT)
+    assert sending.stdin is not None
+    assert sending.stdout is not None
+    assert sending.stderr is not None
+    try:
+        with trio.fail_after(2 * RESTART_S_MAX):
+            await sending.stdin.send_all(half)
+            await trio.sleep(1)
+            await pair.master.start()
             while not (pair.master.store / "consumequeue" / "orders").exists():  # noqa: ASYNC110 - another process
                 await trio.sleep(0.05)
-        await pair.master.kill()
-        await pair.master.start()
-    ((code, out, err),) = ended
-    figures = java_json.loads(out.encode())
-    assert (code, figures["statuses"], err) == (0, {"SEND_OK": 3000}, "")
+            await pair.master.kill()
+            async with sending.stdin:
+                await sending.stdin.send_all(half)
+            await hang_up_once(pair.master.ports.listen)
+            await pair.master.start()
+            figures = java_json.loads(b"".join([some async for some in sending.stdout]))
+            complaints = b"".join([some async for some in sending.stderr])
+            code = await sending.wait()
+    finally:
+        sending.kill()
+    assert (code, figures["statuses"], complaints) == (0, {"SEND_OK": 3000}, b"")
     assert figures["sentAgain"] > 0
+
+
+async def hang_up_once(port: int) -> None:
+    """Take one connection in the place of the broker that was killed, and end it: who came has to come again."""
+    (listener,) = await trio.open_tcp_listeners(port, host="127.0.0.1")
+    async with listener, await listener.accept():
+        pass
 
 
 def _saved(broker: RmqhaBroker) -> int:

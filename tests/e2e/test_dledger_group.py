@@ -36,12 +36,11 @@ async def test_a_member_that_hangs_is_told_of(tmp_path: Path) -> None:
         follower = next(member_id for member_id in group.ids if member_id != leader)
         group.children[follower].signal(signal.SIGSTOP)
         await group.append(count=3, text="two are enough")
-        code, [status], _ = await group.command("status", "--format", "json")
-        assert (code, status["verdict"]) == (0, "degraded")
+        status = await group.wait_verdict("degraded")
         assert {member["role"] for member in status["members"] if member["alive"]} == {"LEADER", "FOLLOWER"}
         assert [member["id"] for member in status["members"] if not member["alive"]] == [follower]
         group.children[follower].signal(signal.SIGCONT)
-        assert (await group.healthy())["verdict"] == "ok"
+        await group.wait_verdict("ok")
 
 
 async def test_without_a_majority_nothing_is_appended(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ async def test_a_doctor_finds_a_running_pair_well_and_a_second_master_of_its_nam
         pair.master.conf |= {"namesrvAddr": server.address, "haPeers": pair.slave.ha_address, **ON_ANY_DISK}
         pair.slave.conf |= ON_ANY_DISK
         await pair.start()
+        await server.knows(pair.master)
         for broker in pair.brokers:
             code, out, err = await rmqha("doctor", "-c", str(broker.directory / "broker.conf"))
             assert (code, err) == (0, ""), out

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from rmqha.client import Message, SendStatus, open_producer
+from rmqha.client import Message, ProducerOptions, SendStatus, open_producer
 from tests.e2e.conftest import Pair
 from tests.e2e.monitoring import fetch, port_of, wait_until
 from tests.e2e.name_servers import RmqhaNameServer
@@ -35,7 +35,7 @@ async def scrape(address: str) -> dict[Sample, float]:
 
 
 async def send(address: str, count: int) -> set[SendStatus]:
-    async with open_producer(address) as producer:
+    async with open_producer(address, options=ProducerOptions(timeout_s=60)) as producer:
         return {(await producer.send(Message("t", b"%d" % number))).status for number in range(count)}
 
 
@@ -83,7 +83,8 @@ async def test_it_lives_while_it_starts_and_says_what_it_waits_for(tmp_path: Pat
             assert (await fetch(address, "/livez")).status == 200
             reply = await wait_until(address, "/readyz", lambda reply: "haPeers" in reply.text)
             assert (reply.status, reply.text.startswith("recovering: ")) == (503, True)
-            assert value(await scrape(address), "rmqha_recovering") == 1
+            page = await fetch(address, "/metrics")  # the first, made now: after ten seconds reads are served
+            assert value(samples_of(page.text), "rmqha_recovering") == 1
             await broker.wait_ready()
             reply = await fetch(address, "/readyz")
             assert (reply.status, reply.text.startswith("sends are refused: ")) == (503, True)

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from rmqha.client import Message, Producer, SendStatus, open_producer
+from rmqha.client import Message, Producer, ProducerOptions, SendStatus, open_producer
 from tests.e2e.processes import RmqhaBroker, reaping
 
 Brokers = tuple[RmqhaBroker, RmqhaBroker, RmqhaBroker]
+PATIENT = ProducerOptions(timeout_s=60)  # it is the broker's answer that counts, however slow the machine is
 
 
 class Tunnel:
@@ -69,7 +70,7 @@ async def _send_ok_within(producer: Producer, limit_s: float) -> bool:
 async def test_two_slaves_on_their_masters_host_are_two_replicas(three: Brokers) -> None:
     for broker in three:
         await broker.start()
-    async with open_producer(three[0].address) as producer:
+    async with open_producer(three[0].address, options=PATIENT) as producer:
         assert await _send_ok_within(producer, 120)
         await three[2].kill()
         assert not await _send_ok_within(producer, 2)
@@ -79,7 +80,7 @@ async def test_a_slave_that_is_back_through_a_tunnel_is_one_replica(three: Broke
     """Its first connection is still open at the master, which waits for nobody: it knows of one slave at most."""
     master, slave, _ = three
     await master.start()
-    async with trio.open_nursery() as nursery, open_producer(master.address) as producer:
+    async with trio.open_nursery() as nursery, open_producer(master.address, options=PATIENT) as producer:
         slave.conf["haMasterAddress"] = f"127.0.0.1:{await nursery.start(Tunnel(master.ports.ha).serve)}"
         slave.conf["masterAddress"] = master.address
         for connections in (1, 2):

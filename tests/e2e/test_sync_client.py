@@ -75,7 +75,7 @@ def test_an_interrupted_poll_takes_no_message_from_those_after_it(
     with SyncProducer(broker.address) as producer:
         producer.send(Message("T", b"first"))
         with SyncConsumer(broker.address, "T") as consumer:
-            assert [message.body for message in consumer.poll()] == [b"first"]
+            assert [message.body for message in consumer.poll(timeout_s=60)] == [b"first"]
             before = signal.signal(signal.SIGUSR1, interrupt)
             try:
                 with monkeypatch.context() as patch:

@@ -31,6 +31,7 @@ async def test_a_name_server_is_told_from_a_broker_with_the_brokers_that_it_know
         await server.start()
         pair.master.conf |= {"namesrvAddr": server.address, "brokerRole": "ASYNC_MASTER"}
         await pair.master.start()
+        await server.knows(pair.master)
         for command in (["tail", "orders"], ["status"]):
             code, out, err = await rmqha(*command, "-b", server.address)
             assert (code, out) == (1, "")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from rmqha.client import Message, SendStatus, TlsOptions, open_consumer, open_producer, tls_network
+from rmqha.client import Message, ProducerOptions, SendStatus, TlsOptions, open_consumer, open_producer, tls_network
 from rmqha.codec.codes import ResponseCode
 from rmqha.errors import RmqhaError
 from rmqha.remoting.client import RemotingClient, open_remoting_client
@@ -66,7 +66,8 @@ async def test_a_pair_replicates_and_serves_behind_certificates(pair: Pair, pki:
     await pair.start()
     cert, key = pki.issue("client")
     network = tls_network(TlsOptions(cert=str(cert), key=str(key), trust=str(pki.trust)))
-    async with open_producer(pair.master.address, network=network) as producer:
+    patient = ProducerOptions(timeout_s=60)
+    async with open_producer(pair.master.address, options=patient, network=network) as producer:
         with trio.fail_after(120):
             while (await producer.send(Message("TopicTest", b"hello"))).status is not SendStatus.SEND_OK:
                 pass  # the slave is on its way

@@ -30,8 +30,8 @@ async def talk(port: int, data: bytes) -> bytes:
 
 
 async def first_line(broker: RmqhaBroker, event: str) -> str:
-    """The first line about this event."""
-    return (await broker.running.wait_output(f'.*"{event}".*')).group()
+    """The first line about this event, whole."""
+    return (await broker.running.wait_output(f'.*"{event}".*\n')).group()
 
 
 @pytest.mark.parametrize("serialize", list(SerializeType))

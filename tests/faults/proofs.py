@@ -56,10 +56,10 @@ async def ends_acknowledgement(
         nursery.start_soon(load.run)
         await load.wait_acknowledged(500)
         breaks()
+        await victim.running.wait_output(rf"store\.write_failed|{reason}")  # some room may be left until then
         await no_send_ok_any_more(load)
         nursery.cancel_scope.cancel()
     assert load.unexpected == [] or victim is pair.master
-    await victim.running.wait_output(rf"store\.write_failed|{reason}")
     code, text = await status(victim)
     assert (code, bool(re.search(reason, text))) == (1, True), text
     codes = {broker: await broker.stop() for broker in pair.brokers}

@@ -15,7 +15,7 @@ from tests.faults.proofs import all_there, all_there_after_restart, ends_acknowl
 
 async def test_a_device_that_fails_under_writes_is_an_honest_end(pair_on_image: MakePair) -> None:
     """Refused and said; with the device repaired nothing acknowledged is missing."""
-    pair, image = pair_on_image("master", slaveTimeout=300)
+    pair, image = pair_on_image("master", slaveTimeout=2_000)
     acknowledged = await ends_acknowledgement(
         pair,
         pair.master,

@@ -30,7 +30,7 @@ def newest_with_data(broker: Broker) -> Path:
 @pytest.mark.parametrize("side", ["master", "slave"])
 async def test_what_must_not_be_changed_is_an_honest_end(pair_on_image: MakePair, side: str, what: str) -> None:
     """The next segment cannot be made, or this one not written any more; once it may be again, nothing is missing."""
-    pair, _ = pair_on_image(side, slaveTimeout=300)
+    pair, _ = pair_on_image(side, slaveTimeout=2_000)
     victim = pair.master if side == "master" else pair.slave
     frozen: list[Path] = []
 

@@ -20,7 +20,7 @@ SIDES = ["master", "slave"]
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    pair = make_pair(tmp_path, slaveTimeout=300)
+    pair = make_pair(tmp_path, slaveTimeout=2_000)
     with reaping(*pair.brokers):
         yield pair
 

@@ -13,6 +13,7 @@ import trio
 
 from tests.e2e.commands import rmqha
 from tests.e2e.conftest import Pair
+from tests.e2e.load import wait_in_sync
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 UNITS = sorted(SCRIPTS.glob("*.service"))
@@ -62,7 +63,9 @@ async def test_a_pair_makes_no_call_that_its_unit_forbids(strace_pair: Pair, tmp
     for broker in (pair.master, pair.slave):
         summaries.append(tmp_path / f"{broker.directory.name}.calls")
         broker.prefix = ["strace", "-D", "-f", "-c", "-o", str(summaries[-1])]
+    pair.master.conf["slaveTimeout"] = 20_000  # each call is counted by a tracer
     await pair.start()
+    await wait_in_sync(pair.master.ports.listen)
     code, _, err = await rmqha("send", "orders", "--count", "100", "-b", pair.master.address)
     assert code == 0, err
     for broker in (pair.slave, pair.master):
