@@ -66,16 +66,20 @@ class TopicRouteData:
 
 def encode_route(route: TopicRouteData, *, version: int, accept_standard_json_only: bool = False) -> bytes:
     """The body for a client of this protocol ``version``."""
+    value = route_json(route, version=version, accept_standard_json_only=accept_standard_json_only)
+    return java_json.dumps(value).encode()
+
+
+def route_json(route: TopicRouteData, *, version: int, accept_standard_json_only: bool = False) -> dict[str, Any]:
+    """Its members."""
     quoted = version >= _STANDARD_JSON_VERSION or accept_standard_json_only
     ordered = {} if route.order_topic_conf is None else {"orderTopicConf": route.order_topic_conf}
-    return java_json.dumps(
-        {
-            "brokerDatas": [_broker_json(broker, quoted=quoted, version=version) for broker in route.broker_datas],
-            "filterServerTable": {},
-            **ordered,
-            "queueDatas": [_queue_json(queue) for queue in route.queue_datas],
-        }
-    ).encode()
+    return {
+        "brokerDatas": [_broker_json(broker, quoted=quoted, version=version) for broker in route.broker_datas],
+        "filterServerTable": {},
+        **ordered,
+        "queueDatas": [_queue_json(queue) for queue in route.queue_datas],
+    }
 
 
 def cluster_info_json(brokers: Iterable[BrokerData], *, version: int) -> dict[str, Any]:

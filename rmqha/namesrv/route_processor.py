@@ -17,7 +17,7 @@ from rmqha.codec.namesrv_headers import (
     WritePermOfBrokerRequestHeader,
 )
 from rmqha.codec.remoting import RemotingCommand
-from rmqha.codec.route import QueueData, cluster_info_json, encode_route
+from rmqha.codec.route import QueueData, TopicRouteData, cluster_info_json, encode_route, route_json
 from rmqha.namesrv.routes import BrokerGroup, Routes, pickup_topic_route_data
 from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
@@ -25,6 +25,8 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.store.config_files import encode_in_turns
 
 _LOOKED_AT_ONCE: Final = 1000
+_ADDRESSES_AT_ONCE: Final = 256
+"""Of brokers in a route that is made in one step: two milliseconds' work."""
 _FLAG_UNIT: Final = 1
 _FLAG_UNIT_SUB: Final = 2
 
@@ -55,19 +57,27 @@ class RouteProcessor:
         dispatcher.register(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, self.get_has_unit_sub_topic_list)
         dispatcher.register(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, self.get_has_unit_sub_ununit_topic_list)
 
-    def get_route_info_by_topic(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """105: the brokers that have a topic, with how many queues."""
+    def get_route_info_by_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """105: the brokers that have a topic, with how many queues. A route of thousands is a long answer."""
         header = decode_header(GetRouteInfoRequestHeader, request)
-        route = pickup_topic_route_data(self._routes, header.topic)
+        plain, route = header.accept_standard_json_only, self._find(header.topic)
         if route is None:
             remark = f"No topic route info in name server for the topic: {header.topic}"
             return RemotingCommand(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
-        body = encode_route(
-            replace(route, order_topic_conf=self._order_topic_conf(header.topic)),
-            version=request.version,
-            accept_standard_json_only=header.accept_standard_json_only,
-        )
-        return RemotingCommand(ResponseCode.SUCCESS, body=body)
+        if sum(len(broker.broker_addrs) for broker in route.broker_datas) <= _ADDRESSES_AT_ONCE:
+            body = encode_route(route, version=request.version, accept_standard_json_only=plain)
+            return RemotingCommand(ResponseCode.SUCCESS, body=body)
+
+        async def make() -> dict[str, Any]:
+            found = self._find(header.topic) or TopicRouteData((), ())
+            return route_json(found, version=request.version, accept_standard_json_only=plain)
+
+        self._list(connection, request, make)
+        return None
+
+    def _find(self, topic: str) -> TopicRouteData | None:
+        route = pickup_topic_route_data(self._routes, topic)
+        return route and replace(route, order_topic_conf=self._order_topic_conf(topic))
 
     def get_broker_cluster_info(self, connection: Connection, request: RemotingCommand) -> None:
         """106: the clusters, their brokers, and these brokers' addresses."""
