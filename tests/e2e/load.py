@@ -136,10 +136,22 @@ class LoadProducer:
     connections: int = 0
     unexpected: list[str] = field(default_factory=list)
     _progress: trio.Event = field(default_factory=trio.Event)
+    _is_ending: bool = False
+
+    async def send(self, more: int) -> None:
+        """Until ``more`` messages are acknowledged, and all others answered: none is stored later."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.run)
+            await self.wait_acknowledged(more)
+            self.stop()
+
+    def stop(self) -> None:
+        """Send no more: :meth:`run` ends when what was sent is answered, or its connection is broken."""
+        self._is_ending = True
 
     async def run(self) -> None:
-        """Send until cancelled; a broken or refused connection is made again."""
-        while True:
+        """Send until cancelled or stopped; a broken or refused connection is made again."""
+        while not self._is_ending:
             try:
                 stream = await trio.open_tcp_stream("127.0.0.1", self.port)
             except OSError:
@@ -154,14 +166,16 @@ class LoadProducer:
             self.sends.forget_partial_answer()
 
     async def _keep_window_full(self, stream: trio.SocketStream) -> None:
-        missing = self.window
-        while True:
-            await stream.send_all(b"".join(self.sends.request() for _ in range(missing)))
+        unanswered = 0
+        while unanswered or not self._is_ending:
+            if not self._is_ending:
+                await stream.send_all(b"".join(self.sends.request() for _ in range(self.window - unanswered)))
+                unanswered = self.window
             data = await stream.receive_some(262_144)
             if not data:
                 return
             answers = self.sends.receive(data)
-            missing = len(answers)
+            unanswered -= len(answers)
             self._note(answers)
             if any(answer.code != SEND_OK for answer in answers):
                 await trio.sleep(0.02)  # refusals come at once; without a pause they would fill the log

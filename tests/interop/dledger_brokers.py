@@ -1,24 +1,30 @@
 """Groups of brokers on one DLedger log: RocketMQ's, rmqha's, or both."""
 
 import json
+import struct
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from rmqha.cli.dledger_transfer import hand_over
 from rmqha.cli.errors import CliError
+from rmqha.codec.record.layout import BARRIER_TOPIC
 from rmqha.config.dledger_peers import parse_peers
 from rmqha.dledger.dledger_client import DLedgerClient, open_dledger_client
 from rmqha.errors import RemotingError, RmqhaError
 from tests.e2e.commands import rmqha
+from tests.e2e.commitlog import decode_record
 from tests.e2e.dledger_brokers import BrokerGroup
 from tests.e2e.processes import Broker
 from tests.interop.dledger_groups import JAVA
 from tests.interop.peers import JavaBroker
+
+_QUEUE_UNIT: Final = struct.Struct(">qiq")
+"""Place in the log, size, hash of the tag."""
 
 
 class MixedBrokers(BrokerGroup):
@@ -33,10 +39,11 @@ class MixedBrokers(BrokerGroup):
         self._peers = parse_peers(str(self.brokers["n0"].conf["dLegerPeers"]))
 
     async def start(self) -> None:
-        """All of them, until one leads."""
+        """All that do not run yet, until one leads."""
         async with trio.open_nursery() as nursery:
             for broker in self.brokers.values():
-                nursery.start_soon(broker.start)
+                if broker.child is None:
+                    nursery.start_soon(broker.start)
         await self.leader()
 
     def _client(self) -> AbstractAsyncContextManager[DLedgerClient]:
@@ -67,17 +74,47 @@ class MixedBrokers(BrokerGroup):
         assert code == 0, err
         return [json.loads(line) for line in out.splitlines()]
 
-    async def wait_dispatched(self) -> None:
-        """All have the same in their queues: the last messages reach followers some time later."""
-        with trio.fail_after(120):
-            while len({str(self.queue_files(name)) for name in self.brokers}) > 1:  # noqa: ASYNC110 - other processes
+    async def at_rest(self) -> None:
+        """Return when all have the same log, and all of it in their queues. Each request has been answered before.
+
+        The last entries reach followers, and queues, some time after that.
+        """
+        with trio.fail_after(240):
+            while not await self._is_at_rest():  # noqa: ASYNC110 - other processes
                 await trio.sleep(0.2)
+
+    async def _is_at_rest(self) -> bool:
+        queues, *other_queues = [self.queue_files(name) for name in self.brokers]
+        if any(other != queues for other in other_queues):
+            return False
+        log, *other_logs = [await self.dump(name) for name in self.brokers]
+        if any(other != log for other in other_logs):
+            return False
+        return _newest_in(queues) == self._newest_message("n0", [line for line in log if "index" in line])
+
+    def _newest_message(self, name: str, entries: list[dict[str, Any]]) -> int:
+        """Where it lies in the log; the entry with which a leader of ours begins is in no queue."""
+        files = {int(file): data for file, data in self.data_files(name).items()}
+        for entry in reversed(entries):
+            start = max(start for start in files if start <= entry["pos"])
+            end = entry["pos"] + entry["size"] - start
+            record = decode_record(files[start][end - entry["bodyLength"] : end])
+            if record.topic != BARRIER_TOPIC:
+                return record.physical_offset
+        raise AssertionError(f"{name} has no message")
 
     def queue_files(self, name: str) -> dict[str, bytes]:
         """The consume queues of one, by file, as far as they are filled."""
         directory = self.brokers[name].store / "consumequeue"
         files = {path.relative_to(directory): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
         return {str(path): data.rstrip(b"\0") for path, data in files.items() if data.rstrip(b"\0")}
+
+
+def _newest_in(queues: dict[str, bytes]) -> int:
+    """The greatest place of a message in any of these files of consume queues."""
+    padded = [data.ljust(-(-len(data) // _QUEUE_UNIT.size) * _QUEUE_UNIT.size, b"\0") for data in queues.values()]
+    units = [unit for data in padded for unit in _QUEUE_UNIT.iter_unpack(data)]
+    return max((place for place, size, _ in units if size), default=-1)
 
 
 async def _named_by(client: DLedgerClient, name: str) -> str | None:

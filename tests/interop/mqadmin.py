@@ -1,15 +1,27 @@
 """RocketMQ's mqadmin: one command, and all that it printed. Its exit code says nothing: it prints what went wrong."""
 
 from pathlib import Path
+from typing import Final
 
 import trio
 
 from tests.e2e.processes import Child
 from tests.interop.peers import JAVA_OPTIONS, LOGBACK, QUICK_START, VERSION, tools_libs
 
+_TIMED_OUT: Final = ("RemotingTimeoutException", "RemotingTooMuchRequestException")
+_TRIES: Final = 5
+
 
 async def mqadmin(directory: Path, *arguments: str, version: str = VERSION) -> str:
-    """Run it; what it printed, errors included."""
+    """Run it; what it printed, errors included. It waits for answers for 3 or 5 s: after that it is run again."""
+    for _ in range(_TRIES):
+        printed = await _run(directory, *arguments, version=version)
+        if not any(error in printed for error in _TIMED_OUT):
+            break
+    return printed
+
+
+async def _run(directory: Path, *arguments: str, version: str) -> str:
     home = directory / "mqadmin"
     (home / "conf").mkdir(parents=True, exist_ok=True)
     for name in ("logback_tools.xml", "rmq.tools.logback.xml"):
@@ -24,9 +36,13 @@ async def mqadmin(directory: Path, *arguments: str, version: str = VERSION) -> s
         child.reap()
 
 
-async def mqadmin_until(directory: Path, *arguments: str, shows: str) -> str:
-    """Run it again until it prints ``shows``: what it asks about may take a moment."""
-    with trio.fail_after(120):
-        while shows not in (printed := await mqadmin(directory, *arguments)):  # noqa: ASYNC110 - other processes
+async def mqadmin_until(directory: Path, *arguments: str, shows: str = "", hides: str | None = None) -> str:
+    """Run it again until it prints ``shows``, and not ``hides``: what it asks about may take a moment."""
+    printed = ""
+    with trio.move_on_after(240):
+        while True:
+            printed = await mqadmin(directory, *arguments)
+            if shows in printed and (hides is None or hides not in printed):
+                return printed
             await trio.sleep(0.5)
-    return printed
+    raise AssertionError(f"mqadmin {arguments} does not print {shows!r}, or prints {hides!r}: {printed}")

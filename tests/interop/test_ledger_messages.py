@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from rmqha.spark import ReadOptions, ReadReport, iter_batches
 from rmqha.spark.commit_log import open_log
@@ -22,11 +21,7 @@ async def _fill(port: int) -> int:
     """Single messages and batches; how many were acknowledged."""
     acknowledged = 0
     for topic, sizes, batch, count in (("orders", (0, 300, 4000), 1, 200), ("batches", (300,), 20, 20)):
-        load = LoadProducer(port, Sends(topic, body=body_of_size(*sizes), batch=batch), window=4)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(load.run)
-            await load.wait_acknowledged(count)
-            nursery.cancel_scope.cancel()
+        await LoadProducer(port, Sends(topic, body=body_of_size(*sizes), batch=batch), window=4).send(count)
         acknowledged += count * batch
     return acknowledged
 

@@ -22,10 +22,7 @@ async def _fill(broker: Broker) -> None:
     """Single messages of all sizes, and batches."""
     for topic, size, batch, count in (("orders", SIZES, 1, 100), ("batches", (300,), 20, 20)):
         load = LoadProducer(broker.ports.listen, Sends(topic, body=body_of_size(*size), batch=batch), window=4)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(load.run)
-            await load.wait_acknowledged(count)
-            nursery.cancel_scope.cancel()
+        await load.send(count)
         assert load.unexpected == []
 
 
