@@ -12,6 +12,9 @@ from rmqha.cli.output import describe_os_error, flush_output, give_up_buffers
 from rmqha.cli.progress import progress
 from rmqha.errors import ConfigError
 
+_PRUNED_MAX = 0.95
+"""Of the bytes asked for. Splits that are read as a whole read some of them twice."""
+
 if TYPE_CHECKING:
     from rmqha.spark.confirmed import Masters
     from rmqha.spark.replay import Progress, ReplayOptions, ReplayReport
@@ -55,6 +58,7 @@ Exit codes: 0 done, 1 the log is damaged or the job failed (nothing was written)
 @click.option(
     "--include-deleted", is_flag=True, help="Also messages whose topic was deleted, while the log holds them."
 )
+@click.option("--full-scan", is_flag=True, help="Read all of the log, not only what consume queues name as --topic's.")
 @click.option("--columns", metavar="A,B,...", help="Only these columns, see docs/replay.md.")
 @click.option("--decompress", is_flag=True, help="Write bodies inflated.")
 @click.option("--format", "output_format", type=click.Choice(["parquet", "json"]), default="parquet", show_default=True)
@@ -118,6 +122,7 @@ def _options(store: str, out: str, **options: Any) -> "ReplayOptions":
         ending_timestamp_ms=options["until"],
         include_system_topics=options["system_topics"],
         include_deleted=options["include_deleted"],
+        use_consume_queues=not options["full_scan"],
         check_crc=not options["no_crc"],
         on_corrupt=OnCorrupt(options["on_corrupt"]),
         decompress=options["decompress"],
@@ -185,6 +190,11 @@ def _show(report: "ReplayReport") -> None:
             f"{report.messages:,} messages of [{report.begin}, {report.end}), {report.records:,} records read, "
             f"{len(report.files)} files by Spark on {report.master}"
         )
+        if report.bytes_read < report.bytes_asked_for * _PRUNED_MAX:
+            click.echo(
+                f"{report.bytes_read:,} bytes read of {report.bytes_asked_for:,}: the others hold other topics, by the "
+                "consume queues"
+            )
         click.echo(f"Manifest: {report.manifest}")
     _warn_unmatched(report)
     if report.deleted:

@@ -8,7 +8,9 @@ import pyarrow as pa
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.decoder import decode
 from rmqha.spark.options import ReadOptions
+from rmqha.spark.queue_pruning import QueuePruning
 from rmqha.spark.report import ReadReport
+from rmqha.spark.segments import open_filesystem
 
 
 def iter_batches(
@@ -34,4 +36,6 @@ def iter_batches(
     begin, end = log.range_of(options)
     report.begin = report.next = begin
     splits, deleted = log.splits(begin, end, split_bytes=sys.maxsize), log.deleted(options)
-    yield from decode(log.filesystem, splits, options, deleted=deleted, report=report)
+    filesystem, path = open_filesystem(path_or_uri)
+    pruning = QueuePruning(filesystem, path, options)
+    yield from decode(filesystem, splits, options, deleted=deleted, report=report, pruning=pruning)

@@ -5,7 +5,7 @@ lengths checked. 3 ``selection``: which are wanted, by dictionaries of topics an
 CRCs. 4 ``columns``: the wanted columns, gathered.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,7 @@ from rmqha.spark.columns import Rows
 from rmqha.spark.deleted import Deleted, shown_rows
 from rmqha.spark.lane_walk import Positions, Walk, walk
 from rmqha.spark.options import OnCorrupt, ReadOptions
+from rmqha.spark.queue_pruning import Kept, QueuePruning
 from rmqha.spark.records import Verdict, crc32, find_next, foreign_record, judge, open_at
 from rmqha.spark.report import TOPICS_MET_MAX, CorruptRange, ReadReport
 from rmqha.spark.segments import Segment, SegmentReader, as_array
@@ -56,50 +57,119 @@ class Split:
 
 
 def decode(
-    filesystem: fs.FileSystem, splits: Iterable[Split], options: ReadOptions, *, deleted: Deleted, report: ReadReport
+    filesystem: fs.FileSystem,
+    splits: Iterable[Split],
+    options: ReadOptions,
+    *,
+    deleted: Deleted,
+    report: ReadReport,
+    pruning: QueuePruning | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The wanted messages of these splits, but those that are deleted, in their order; then the report is complete.
+
+    Args:
+        filesystem: of the store.
+        splits: in log order.
+        options: what is wanted of them.
+        deleted: what is not wanted any more.
+        report: grows.
+        pruning: tells what need not be read; None: all is.
 
     Raises:
         CorruptLogError: damage, and ``on_corrupt`` is ``fail``.
         StoreError: a file holds another format.
     """
     for split in splits:
-        yield from _SplitDecoder(split, options, deleted, report).batches(filesystem)
+        yield from _SplitDecoder(split, options, deleted, report, pruning).batches(filesystem)
         if report.corrupt and options.on_corrupt is OnCorrupt.STOP:
             return
 
 
 class _SplitDecoder:
-    def __init__(self, split: Split, options: ReadOptions, deleted: Deleted, report: ReadReport) -> None:
+    def __init__(
+        self, split: Split, options: ReadOptions, deleted: Deleted, report: ReadReport, pruning: QueuePruning | None
+    ) -> None:
         self._split = split
         self._options = options
         self._deleted = deleted
         self._report = report
+        self._pruning = pruning
         self._schema = schema.select(options.columns)
         self._stopped = False
 
     def batches(self, filesystem: fs.FileSystem) -> Iterator[pa.RecordBatch]:
-        split = self._split
+        split, report, pruning = self._split, self._report, self._pruning
+        kept = None
+        if pruning is not None:
+            kept = pruning.kept(split.segment, split.begin, split.end, log_end=split.log_end, is_start=split.is_first)
+            report.bytes_read += pruning.take_bytes_read()
         with SegmentReader(filesystem, split.segment) as file:
-            position = split.begin if split.is_first else open_at(file, split.begin, end=split.end)
-            if position is None:
-                self._report.next = split.end
-                return
-            if self._report.first is None:
-                self._report.first = position
-            size_min = 0  # of the next block, so that a large record is whole in it
-            while position < split.end:
-                self._report.next = position
-                size = max(size_min, min(BLOCK_BYTES, split.end - position + _BEYOND_BYTES))
-                rows, end = self._read_block(file.read_block(position, size), position)
-                if rows is not None:
-                    yield from self._deliver(rows)
-                if self._stopped:
-                    return
-                size_min, position = self._advance(file, position, end=end, size_min=size_min)
-            self._report.next = position
+            yield from self._read_split(file, kept)
+            report.bytes_read += file.bytes_read
+        report.bytes_asked_for += split.end - split.begin
+
+    def _read_split(self, file: SegmentReader, kept: Kept | None) -> Iterator[pa.RecordBatch]:
+        split, report = self._split, self._report
+        position = self._opening(file, kept)
+        if position is None:
+            report.next = split.end
+            return
+        if report.first is None:
+            report.first = position
+        if kept is None:
+            position = yield from self._read(file, position, split.end, beyond=_BEYOND_BYTES)
+        else:
+            position = yield from self._read_kept(file, position, kept)
+        if not self._stopped:
+            report.next = position
             self._look_beyond(file, position)
+
+    def _opening(self, file: SegmentReader, kept: Kept | None) -> int | None:
+        """Where the split's first record begins, or damage that nobody else reports; None: nowhere."""
+        if self._split.is_first:
+            return self._split.begin
+        if kept is not None and kept.start is not None and self._goes_on_at(file, kept.start):
+            return kept.start
+        return open_at(file, self._split.begin, end=self._split.end)
+
+    def _read_kept(self, file: SegmentReader, position: int, kept: Kept) -> Generator[pa.RecordBatch, None, int]:
+        """As :meth:`_read`, to the split's end; what need not be read is passed over, if the log goes on behind it.
+
+        The queues are believed as long as what is read ends where they say: else all is read up to where it does.
+        """
+        at = kept.start
+        for begin, end in (*kept.ranges, (kept.stop, kept.stop)):
+            if position == at and self._goes_on_at(file, begin):
+                position = begin
+            position = yield from self._read(file, position, min(end, self._split.end), beyond=0)
+            if self._stopped:
+                return position
+            at = end
+        return position
+
+    def _goes_on_at(self, file: SegmentReader, position: int) -> bool:
+        """Whether a record or a blank says to lie there; or the log, or its file, ends."""
+        kind = self._split.segment.record_format
+        if position >= min(self._split.range_end, file.segment.end):
+            return True
+        view = memoryview(file.read(position, kind.fixed_size)).cast("B")
+        magic = int.from_bytes(view[kind.magic_at : kind.magic_at + 4], "big")
+        return kind.claims(view, position) or magic == kind.blank_magic
+
+    def _read(
+        self, file: SegmentReader, position: int, end: int, *, beyond: int
+    ) -> Generator[pa.RecordBatch, None, int]:
+        """Records that start in ``[position, end)``; where the last, or damage, ends. ``beyond`` is read with it."""
+        size_min = 0  # of the next block, so that a large record is whole in it
+        while position < end and not self._stopped:
+            self._report.next = position
+            size = max(size_min, min(BLOCK_BYTES, end - position + beyond))
+            rows, read_to = self._read_block(file.read_block(position, size), position, limit=end - position)
+            if rows is not None:
+                yield from self._deliver(rows)
+            if not self._stopped:
+                size_min, position = self._advance(file, position, end=read_to, size_min=size_min)
+        return position
 
     def _advance(self, file: SegmentReader, position: int, *, end: int, size_min: int) -> tuple[int, int]:
         """Size needed for the next block, and its position."""
@@ -135,10 +205,10 @@ class _SplitDecoder:
         self._report.corrupt.append(CorruptRange(start, end, reason))
         self._stopped = self._options.on_corrupt is OnCorrupt.STOP
 
-    def _read_block(self, buffer: pa.Buffer, position: int) -> tuple[Rows | None, int]:
+    def _read_block(self, buffer: pa.Buffer, position: int, *, limit: int) -> tuple[Rows | None, int]:
         """The wanted rows of the records that are whole in the block, and where those records end."""
         kind = self._split.segment.record_format
-        found = walk(as_array(buffer), position, limit=self._split.end - position, record_format=kind)
+        found = walk(as_array(buffer), position, limit=limit, record_format=kind)
         if not found.starts.size:
             return None, position
         sizes = np.diff(found.starts, append=found.end)

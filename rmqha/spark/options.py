@@ -63,6 +63,8 @@ class ReadOptions:
         include_system_topics: also deliver scheduled, half, retry, dead-letter and other topics of the broker.
         include_deleted: also deliver messages whose topic was deleted, as long as the log holds them. A copy of the log
             without the store's ``config/topics.json`` does not tell which these are.
+        use_consume_queues: where topics are chosen, pass over what the store's consume queues name as other topics'.
+            Damage there is not met.
         check_crc: verify each delivered body.
         on_corrupt: fail (CorruptLogError), skip to the next good record, or stop there; see ``ReadReport.corrupt``.
         decompress: deliver bodies inflated; bit 0 of ``sysFlag`` then says whether ``body`` *still* is compressed.
@@ -82,6 +84,7 @@ class ReadOptions:
     ending_timestamp_ms: int | None = None
     include_system_topics: bool = False
     include_deleted: bool = False
+    use_consume_queues: bool = True
     check_crc: bool = True
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
     decompress: bool = False

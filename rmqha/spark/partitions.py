@@ -14,6 +14,7 @@ from rmqha.spark.decoder import Split, decode
 from rmqha.spark.deleted import Deleted
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.position import Position
+from rmqha.spark.queue_pruning import QueuePruning
 from rmqha.spark.report import ReadReport
 from rmqha.spark.segments import open_filesystem
 from rmqha.spark.selection import is_wanted_topic
@@ -79,11 +80,12 @@ def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = Tr
     Raises:
         StoreError: a file has been deleted since the scan was planned, and ``fail_on_data_loss``.
     """
-    filesystem, _ = open_filesystem(task.uri)
+    filesystem, path = open_filesystem(task.uri)
+    pruning = QueuePruning(filesystem, path, task.options)
     report.begin = task.splits[0].begin
     for split in task.splits:
         try:
-            yield from decode(filesystem, (split,), task.options, deleted=task.deleted, report=report)
+            yield from decode(filesystem, (split,), task.options, deleted=task.deleted, report=report, pruning=pruning)
         except FileNotFoundError as error:
             lost = f"physical offsets [{split.begin}, {split.end}) were deleted before they were read: {error}"
             if fail_on_data_loss:
@@ -91,6 +93,8 @@ def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = Tr
             logger.warning("commit_log.data_lost: %r lacks [%d, %d)", task.uri, split.begin, split.end)
         if report.corrupt and task.options.on_corrupt is OnCorrupt.STOP:
             break
+    if pruning.is_possible:
+        logger.info("consume_queues.used: %d of %d bytes read", report.bytes_read, report.bytes_asked_for)
     for damage in report.corrupt:
         logger.warning("commit_log.corrupt_skipped: %r: %r", task.uri, damage)
 

@@ -38,7 +38,11 @@ class Segment:
 
 
 class SegmentReader:
-    """An open file, addressed by physical offsets. Owns the handle: use it as a context manager."""
+    """An open file, addressed by physical offsets. Owns the handle: use it as a context manager.
+
+    Attributes:
+        bytes_read: so far, whatever of them was read before.
+    """
 
     def __init__(self, filesystem: fs.FileSystem, segment: Segment) -> None:
         self.segment = segment
@@ -46,11 +50,14 @@ class SegmentReader:
         self._window = pa.py_buffer(b"")
         self._window_at = 0
         self._block = np.empty(0, np.uint8)
+        self.bytes_read = 0
 
     def read(self, position: int, size: int) -> pa.Buffer:
         """At most ``size`` bytes from physical offset ``position`` on; fewer only at the file's end."""
         self._file.seek(position - self.segment.base)
-        return self._file.read_buffer(max(0, min(size, self.segment.end - position)))
+        found = self._file.read_buffer(max(0, min(size, self.segment.end - position)))
+        self.bytes_read += found.size
+        return found
 
     def read_block(self, position: int, size: int) -> pa.Buffer:
         """As :meth:`read`, into memory that the next call overwrites: fresh pages would cost more than decoding."""
@@ -58,7 +65,9 @@ class SegmentReader:
         if self._block.size < size:
             self._block = np.empty(size, np.uint8)
         self._file.seek(position - self.segment.base)
-        return pa.py_buffer(self._block[: self._file.readinto(self._block[:size])])
+        count = self._file.readinto(self._block[:size])
+        self.bytes_read += count
+        return pa.py_buffer(self._block[:count])
 
     def peek(self, position: int, size: int) -> memoryview:
         """As :meth:`read`, for small neighbouring reads: fetches a window ahead, which an object store rewards.

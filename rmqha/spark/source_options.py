@@ -317,6 +317,7 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "onCorrupt": _on_corrupt,
     "includeSystemTopics": _bool,
     "includeDeleted": _bool,
+    "useConsumeQueues": _bool,
     "decompress": _bool,
     "maxInflatedBytes": _bytes,
     "layout": _layout,
@@ -335,6 +336,7 @@ _READ: Final = {
     "onCorrupt": "on_corrupt",
     "includeSystemTopics": "include_system_topics",
     "includeDeleted": "include_deleted",
+    "useConsumeQueues": "use_consume_queues",
     "decompress": "decompress",
     "maxInflatedBytes": "inflated_bytes_max",
 }

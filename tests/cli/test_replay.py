@@ -15,6 +15,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is in the extra [spark]")
 from rmqha.spark import java, replay
 from rmqha.spark.replay import job
 from tests.spark.in_process import in_process
+from tests.spark.queues import large_store
 
 Output = pytest.CaptureFixture[str]
 
@@ -50,6 +51,35 @@ def test_filters_and_json(tmp_path: Path) -> None:
         if message["topic"] == "order-events" and (message["properties"] or {}).get("TAGS") == "TagA"
     ]
     assert lines == wanted != []
+
+
+def test_how_much_was_read_is_told_where_queues_spare_some(tmp_path: Path, capsys: Output) -> None:
+    store = large_store(tmp_path / "store", count=4000)
+    replay_to = ["replay", str(store.log.root), "--topic", "rare", "--out"]
+    assert run([*replay_to, str(tmp_path / "few")]) == 0
+    *_, told, manifest = capsys.readouterr().out.splitlines()
+    values = json.loads(Path(manifest.removeprefix("Manifest: ")).read_text())
+    assert told == (
+        f"{values['bytesRead']:,} bytes read of {store.log.end:,}: the others hold other topics, by the consume queues"
+    )
+    assert (values["messages"], values["bytesRead"] < store.log.end / 10) == (4, True)
+    assert run([*replay_to, str(tmp_path / "all"), "--full-scan"]) == 0
+    captured = capsys.readouterr().out
+    assert "4 messages" in captured
+    assert "consume queues" not in captured
+    assert run(["replay", str(store.log.root), "--topic", "common-11", "--out", str(tmp_path / "none")]) == 0
+    assert "is one of these meant? common-1" in capsys.readouterr().err
+
+
+def test_a_run_goes_on_with_the_record_before_it_however_little_was_read(tmp_path: Path, capsys: Output) -> None:
+    """Between the last wanted message and the log's end another log's records would not have been noticed."""
+    store = large_store(tmp_path / "store", count=4000)
+    replay_to = ["replay", str(store.log.root), "--topic", "rare", "--out", str(tmp_path / "out")]
+    assert run(replay_to) == 0
+    store.log.write(store.log.offsets[-1] + 200, b"another")
+    store.put("rare", 0, b"later")
+    assert run([*replay_to, "--no-crc"]) == 1
+    assert f"another record is at {store.log.offsets[-2]}" in capsys.readouterr().err
 
 
 def test_a_topic_that_nothing_is_of_is_warned_of_with_names_that_may_be_meant(tmp_path: Path, capsys: Output) -> None:

@@ -11,7 +11,8 @@ from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.confirmed import confirmed_end
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.partitions import plan_tasks
-from rmqha.spark.position import Anchor, Position, anchor_of, blank_behind
+from rmqha.spark.position import Position, blank_behind, last_record_before
+from rmqha.spark.queue_pruning import QueuePruning
 from rmqha.spark.replay.manifest import Manifest, encode, kept_options
 from rmqha.spark.replay.options import ReplayOptions
 from rmqha.spark.replay.output import Output
@@ -20,6 +21,7 @@ from rmqha.spark.replay.runner import Runner, start_spark
 from rmqha.spark.replay.task import ALWAYS_READ, ReplayTask, TaskResult
 from rmqha.spark.report import CorruptRange
 from rmqha.spark.schema import select
+from rmqha.spark.segments import open_filesystem
 
 _TASK_BYTES_MIN: Final = 32 << 20
 _TASK_BYTES_MAX: Final = 256 << 20
@@ -66,11 +68,12 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
                 results = _run(options, log, staging, report=report, progress=progress or _nobody, runner=runner)
                 output.check_staged(results)
                 _add_up(report, results, options.read)
+                report.topics_met |= QueuePruning(*open_filesystem(options.store), options.read).topics
                 missing = [topic for topic in options.read.topics or () if topic not in report.topics]
                 report.unmatched = [topic for topic in missing if not output.has_topic(topic)]
             if last is not None and last.end.lacks_files(log):
                 report.corrupt.insert(0, CorruptRange(begin, log.min_offset, "deleted before it was replayed"))
-            anchor = _last_record(log, results) or (last.end.anchor if last else None)
+            anchor = last_record_before(log, report.end) or (last.end.anchor if last else None)
             manifest = encode(options, report, Position(report.end, anchor, blank_behind(log, report.end)))
             report.manifest = output.commit(begin, report.end, files=report.files, manifest=manifest)
     return report
@@ -189,17 +192,11 @@ def _add_up(report: ReplayReport, results: list[TaskResult], read: ReadOptions) 
         report.messages += result.read.messages
         report.not_inflated += result.read.not_inflated
         report.deleted += result.read.deleted
+        report.bytes_asked_for += result.read.bytes_asked_for
+        report.bytes_read += result.read.bytes_read
         report.topics_met |= result.read.topics_met
         report.files += result.files
         for topic, totals in result.topics.items():
             report.topics.setdefault(topic, TopicTotals()).add(totals)
     stopped = report.corrupt and read.on_corrupt is OnCorrupt.STOP
     report.end = results[-1].read.next if stopped else max(report.end, position or 0)
-
-
-def _last_record(log: CommitLog, results: list[TaskResult]) -> Anchor | None:
-    lasts = [result.read.last for result in results if result.read.last is not None]
-    if not lasts:
-        return None
-    offset, size = max(lasts)
-    return anchor_of(log, offset, size)

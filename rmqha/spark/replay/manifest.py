@@ -22,6 +22,7 @@ _NOT_KEPT: Final = {
     "ending_timestamp_ms",
     "on_corrupt",
     "check_crc",
+    "use_consume_queues",
 }
 """Options that may differ from run to run without changing what the output as a whole means."""
 _NEWER_OPTIONS: Final = {"include_deleted": False}
@@ -61,6 +62,8 @@ def encode(options: ReplayOptions, report: ReplayReport, end: Position) -> bytes
         "messages": report.messages,
         "deleted": report.deleted,
         "notInflated": report.not_inflated,
+        "bytesRead": report.bytes_read,
+        "bytesAskedFor": report.bytes_asked_for,
         "corrupt": [one._asdict() for one in report.corrupt],
         "topics": {topic: report.topics[topic].as_json() for topic in sorted(report.topics)},
         "files": [file._asdict() for file in sorted(report.files)],

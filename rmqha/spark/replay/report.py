@@ -84,6 +84,8 @@ class ReplayReport:
         topics_met: if topics were asked for by name, those of the records that were read.
         not_inflated: messages whose body stayed compressed although decompression was asked for.
         unfinished: why reading ended where it did, if something follows there.
+        bytes_asked_for: of the log, in the range.
+        bytes_read: of them, and of the consume queues that told which to read.
         is_first: no earlier run has written to this output.
         manifest: its path; None if there was nothing new.
         master: where Spark ran the tasks; empty if there was nothing new.
@@ -101,6 +103,8 @@ class ReplayReport:
     topics_met: set[str] = field(default_factory=set)
     not_inflated: int = 0
     unfinished: str = ""
+    bytes_asked_for: int = 0
+    bytes_read: int = 0
     is_first: bool = False
     manifest: str | None = None
     master: str = ""

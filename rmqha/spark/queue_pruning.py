@@ -1,0 +1,282 @@
+"""What of a split need not be read, as the consume queues tell: records of topics that nobody asked for.
+
+A queue has, for each message, where its record lies and how long it is. The queues of all topics together name every
+record that was dispatched, so what no queue names is read: the log's end, which may not be dispatched yet, records that
+brokers show to nobody, and all that a queue should name that is missing, damaged or behind. Only stretches that queues
+of other topics name without a gap are passed over. Where two queues name the same bytes, neither is believed.
+
+The reader itself looks, where a stretch was passed over, whether a record lies behind it (``decoder``).
+
+Source: spec: commitlog §8
+"""
+
+import bisect
+import logging
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pyarrow import fs
+
+from rmqha.codec.consume_queue import FILLER_SIZE, UNIT_SIZE
+from rmqha.spark.lane_walk import Positions
+from rmqha.spark.options import ReadOptions
+from rmqha.spark.segments import Segment
+from rmqha.spark.selection import is_wanted_topic
+
+logger = logging.getLogger("rmqha.spark")
+
+Mask = npt.NDArray[np.bool_]
+
+SPLIT_BYTES_MIN: Final = 1 << 20
+"""Of less, looking into queues saves nothing."""
+SKIPPED_BYTES_MIN: Final = 32 << 10
+"""Shorter stretches are read with what is around them: one long read is cheaper than two."""
+QUEUE_COST_BYTES: Final = 16 << 10
+"""What looking into one queue costs, as bytes that could be read meanwhile."""
+_WORTH: Final = 4
+"""At least one part in so many of a split must be spared."""
+_UNIT: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+_NONE: Final = np.empty(0, _UNIT)
+_UNUSED: Final = 1 << 62
+_INNER: Final = ("commitlog", "data")
+
+
+class Kept(NamedTuple):
+    """What of a split is to be read.
+
+    Attributes:
+        start: where the first record of the split begins; None: the queues do not tell.
+        ranges: bytes ``[begin, end)``, ascending, none touching the next; each begins at a record or a blank.
+        stop: where the first record behind the split begins, if what is passed over reaches to its end; else its end.
+    """
+
+    start: int | None
+    ranges: list[tuple[int, int]]
+    stop: int
+
+
+@dataclass(frozen=True)
+class _QueueFile:
+    path: str
+    base: int
+    size: int
+
+
+class QueuePruning:
+    """The queues of one store, listed once; their units are read as they are when a split is looked up."""
+
+    def __init__(self, filesystem: fs.FileSystem, path: str, options: ReadOptions) -> None:
+        """Nothing is listed yet.
+
+        Args:
+            filesystem: of the store.
+            path: the store's root, its log, or a DLedger member's directory.
+            options: what is wanted.
+        """
+        self._filesystem: Final = filesystem
+        self._root: Final = store_root(path)
+        self._options: Final = options
+        self._queues: dict[str, list[list[_QueueFile]]] | None = None
+        self._bytes_read = 0
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether anything is left out by its topic."""
+        options = self._options
+        return options.use_consume_queues and (options.topics is not None or options.topic_pattern is not None)
+
+    def take_bytes_read(self) -> int:
+        """How many bytes of queues were read since the last call."""
+        taken, self._bytes_read = self._bytes_read, 0
+        return taken
+
+    @property
+    def topics(self) -> set[str]:
+        """All topics that have queues."""
+        return set(self._listed())
+
+    def kept(self, segment: Segment, begin: int, end: int, *, log_end: int, is_start: bool) -> Kept | None:
+        """What of ``[begin, end)`` of a segment is to be read; None: all of it.
+
+        Args:
+            segment: of the log.
+            begin: of the split; a record's start if ``is_start``.
+            end: of the split.
+            log_end: nothing beyond is part of the log.
+            is_start: whether a record, or damage, begins at ``begin``.
+        """
+        if not self.is_possible or end - begin < SPLIT_BYTES_MIN or not segment.record_format.holds_messages:
+            return None
+        queues = self._listed()
+        if not queues or sum(map(len, queues.values())) * QUEUE_COST_BYTES > end - begin:
+            return None
+        tiles = self._tiles(queues, segment, begin, end, log_end=log_end)
+        if tiles is None:
+            return None
+        kept = tiles.kept(begin, end, is_start=is_start)
+        spared = end - begin - sum(stop - start for start, stop in kept.ranges)
+        return kept if spared * _WORTH >= end - begin else None
+
+    def _listed(self) -> dict[str, list[list[_QueueFile]]]:
+        """By topic, the files of each of its queues."""
+        if self._queues is None:
+            self._queues = {}
+            if self.is_possible:
+                try:
+                    self._queues = _list_queues(self._filesystem, f"{self._root}/consumequeue")
+                except OSError as error:
+                    logger.info("consume_queues.not_listed: the whole log is read: %s", error)
+        return self._queues
+
+    def _tiles(
+        self, queues: dict[str, list[list[_QueueFile]]], segment: Segment, begin: int, end: int, *, log_end: int
+    ) -> "_Tiles | None":
+        starts, ends, wanted = list[Positions](), list[Positions](), list[Mask]()
+        before = segment.record_format.message_at
+        for topic, files_of_queues in queues.items():
+            is_wanted = is_wanted_topic(topic, self._options)
+            for files in files_of_queues:
+                try:
+                    units, read = _units_within(self._filesystem, files, begin + before, end + before)
+                except OSError as error:  # expired meanwhile, or not readable: then its messages lie in gaps
+                    logger.info("consume_queue.not_read: %s", error)
+                    continue
+                starts.append(units["offset"].astype(np.int64) - before)
+                ends.append(starts[-1] + before + units["size"])
+                wanted.append(np.full(len(units), is_wanted))
+                self._bytes_read += read
+        if not starts:
+            return None
+        tiles = _Tiles(np.concatenate(starts), np.concatenate(ends), np.concatenate(wanted))
+        return tiles.sound(segment.base, min(segment.end, log_end), size_min=segment.record_format.size_min)
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """Records ``[starts, ends)`` that queues name."""
+
+    starts: Positions
+    ends: Positions
+    wanted: Mask
+
+    def _take(self, which: Any) -> "_Tiles":
+        return _Tiles(self.starts[which], self.ends[which], self.wanted[which])
+
+    def sound(self, base: int, end: int, *, size_min: int) -> "_Tiles":
+        """In order, those that lie in ``[base, end)`` and share no byte with another."""
+        inside = (self.starts >= base) & (self.ends <= end) & (self.ends - self.starts >= size_min)
+        tiles = self._take(np.flatnonzero(inside))
+        tiles = tiles._take(np.argsort(tiles.starts, kind="stable"))
+        alone = np.ones(tiles.starts.size, np.bool_)
+        alone[:-1] &= tiles.ends[:-1] <= tiles.starts[1:]
+        alone[1:] &= np.maximum.accumulate(tiles.ends)[:-1] <= tiles.starts[1:]
+        return tiles._take(alone)
+
+    def kept(self, begin: int, end: int, *, is_start: bool) -> Kept:
+        """All of ``[begin, end)`` but what tiles that are not wanted cover, stretch by stretch."""
+        start = begin if is_start else self._first_start(begin)
+        at = begin if start is None else start
+        ranges = list[tuple[int, int]]()
+        for stretch_begin, stretch_end in self._unwanted(at, end):
+            if at < stretch_begin:
+                ranges.append((at, stretch_begin))
+            at = stretch_end
+        if at < end:
+            ranges.append((at, end))
+        return Kept(start, ranges, max(at, end))
+
+    def _first_start(self, begin: int) -> int | None:
+        """Where the first record at or after ``begin`` starts; None if no tile reaches that far."""
+        before = int(np.searchsorted(self.starts, begin)) - 1
+        if before + 1 < self.starts.size and self.starts[before + 1] == begin:
+            return begin
+        return int(self.ends[before]) if before >= 0 and self.ends[before] >= begin else None
+
+    def _unwanted(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Long stretches of neighbouring tiles that begin in ``[begin, end)`` and are not wanted."""
+        inside = ~self.wanted & (self.starts >= begin) & (self.starts < end)
+        starts, ends = self.starts[inside], self.ends[inside]
+        if not starts.size:
+            return
+        breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+        firsts = np.concatenate([np.zeros(1, np.int64), breaks])
+        lasts = np.concatenate([breaks, np.array([starts.size])]) - 1
+        runs = np.stack([starts[firsts], ends[lasts]], axis=1)
+        yield from (tuple(run) for run in runs[runs[:, 1] - runs[:, 0] >= SKIPPED_BYTES_MIN].tolist())
+
+
+def store_root(path: str) -> str:
+    """The root of the store that ``path`` is, or lies in."""
+    root = path
+    while root.rpartition("/")[2] in _INNER or root.rpartition("/")[2].startswith("dledger-"):
+        root = root.rpartition("/")[0]
+    return root
+
+
+def _list_queues(filesystem: fs.FileSystem, directory: str) -> dict[str, list[list[_QueueFile]]]:
+    files: defaultdict[str, defaultdict[str, list[_QueueFile]]] = defaultdict(lambda: defaultdict(list))
+    for info in filesystem.get_file_info(fs.FileSelector(directory, recursive=True, allow_not_found=True)):
+        name = info.base_name
+        if info.is_file and info.size >= UNIT_SIZE and len(name) == 20 and name.isdecimal():
+            *_, topic, queue, _ = info.path.split("/")
+            files[topic][queue].append(_QueueFile(info.path, int(name), info.size))
+    return {topic: [sorted(one, key=lambda file: file.base) for one in of.values()] for topic, of in files.items()}
+
+
+def _units_within(
+    filesystem: fs.FileSystem, files: list[_QueueFile], begin: int, end: int
+) -> tuple[npt.NDArray[Any], int]:
+    """A queue's units of messages in ``[begin, end)``, the last one before them, and how many bytes were read.
+
+    Of a queue whose units do not ascend, some: whatever is not found is read.
+    """
+    with ExitStack() as stack:
+
+        def first_offset(file: _QueueFile) -> int:
+            return opened(file)[0]
+
+        def opened(file: _QueueFile) -> _FileUnits:
+            if file not in units_of:
+                data = stack.enter_context(filesystem.open_input_file(file.path))
+                units_of[file] = _FileUnits(data, file.size // UNIT_SIZE)
+            return units_of[file]
+
+        units_of = dict[_QueueFile, _FileUnits]()
+        low = max(0, bisect.bisect_left(files, begin, key=first_offset) - 1)
+        high = bisect.bisect_left(files, end, lo=low, key=first_offset)
+        found = [opened(file).within(begin, end) for file in files[low:high]]
+        return np.concatenate([_NONE, *found]), sum(units.bytes_read for units in units_of.values())
+
+
+class _FileUnits:
+    """The offsets of one queue file's units, for a search; unused space counts as behind everything."""
+
+    def __init__(self, data: Any, count: int) -> None:
+        self._data = data
+        self._count = count
+        self.bytes_read = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> int:
+        unit = self._read(index, index + 1)
+        return int(unit["offset"][0]) if len(unit) and unit["size"][0] > 0 else _UNUSED
+
+    def within(self, begin: int, end: int) -> npt.NDArray[Any]:
+        """Units of messages in ``[begin, end)``, and the last one before them."""
+        low = max(0, bisect.bisect_left(self, begin) - 1)
+        units = self._read(low, bisect.bisect_left(self, end, lo=low))
+        found: npt.NDArray[Any] = units[(units["size"] > 0) & (units["size"] != FILLER_SIZE)]
+        return found
+
+    def _read(self, begin: int, end: int) -> npt.NDArray[Any]:
+        data = self._data.read_at((end - begin) * UNIT_SIZE, begin * UNIT_SIZE)
+        self.bytes_read += len(data)
+        units: npt.NDArray[Any] = np.frombuffer(data, _UNIT, count=len(data) // UNIT_SIZE)
+        return units

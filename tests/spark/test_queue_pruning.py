@@ -1,0 +1,243 @@
+"""Topics found by the consume queues: the rows of a full scan, of fewer bytes, whatever is wrong with the queues."""
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is in the extra [spark]")
+
+from rmqha.codec.deleted_topic import DeletedTopic
+from rmqha.spark import ReadReport, queue_pruning
+from rmqha.spark.commit_log import open_log
+from rmqha.spark.decoder import decode
+from rmqha.spark.options import OnCorrupt, ReadOptions
+from rmqha.spark.queue_pruning import QueuePruning
+from rmqha.spark.segments import open_filesystem
+from tests import stores
+from tests.spark.logs import LedgerWriter, LogWriter
+from tests.spark.queues import UNITS_IN_FILE, Store, large_store, write_units
+from tests.spark.readers import offsets
+
+Damage = Callable[[random.Random, Store], None]
+
+
+def make_store(chance: random.Random, root: Path, *, is_ledger: bool, count: int = 500) -> Store:
+    store = Store(LedgerWriter(root) if is_ledger else LogWriter(root))
+    for _ in range(count):
+        topic = chance.choices(["rare", "orders", "audit", "%RETRY%g"], [5, 60, 28, 7])[0]
+        body = chance.randbytes(chance.choice([0, 5, 50, 300, 1500]))
+        store.put(topic, chance.randrange(3), body, is_shown=chance.random() > 0.02)
+    store.dispatch()
+    return store
+
+
+def pruned(root: Path, topic: str, split_bytes: int = 1 << 40) -> list[int]:
+    log, options = open_log(str(root)), ReadOptions(topics=(topic,), columns=("physicalOffset",))
+    report, splits = ReadReport(), log.splits(log.min_offset, log.end, split_bytes=split_bytes)
+    pruning = QueuePruning(*open_filesystem(str(root)), options)
+    found = decode(log.filesystem, splits, options, deleted=log.deleted(options), report=report, pruning=pruning)
+    return [at for batch in found for at in batch.column(0).to_pylist()]
+
+
+def scanned(root: Path, topic: str) -> list[int]:
+    return offsets(root, topics=(topic,), use_consume_queues=False)
+
+
+@pytest.fixture
+def _always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small logs are pruned, too, and as finely as can be."""
+    monkeypatch.setattr(queue_pruning, "SPLIT_BYTES_MIN", 0)
+    monkeypatch.setattr(queue_pruning, "SKIPPED_BYTES_MIN", 1)
+    monkeypatch.setattr(queue_pruning, "QUEUE_COST_BYTES", 0)
+    monkeypatch.setattr(queue_pruning, "_WORTH", 1 << 40)
+
+
+def nothing(_chance: random.Random, _store: Store) -> None: ...
+
+
+def behind(chance: random.Random, store: Store) -> None:
+    shutil.rmtree(store.log.root / "consumequeue")
+    store.dispatch(behind=chance.randrange(1, 200))
+
+
+def missing_files(chance: random.Random, store: Store) -> None:
+    for path in chance.sample(store.files(), 5):
+        path.unlink()
+
+
+def missing_queue(chance: random.Random, store: Store) -> None:
+    shutil.rmtree(chance.choice(store.files()).parent)
+
+
+def missing_topic(chance: random.Random, store: Store) -> None:
+    shutil.rmtree(store.log.root / "consumequeue" / chance.choice(["rare", "orders", "audit"]))
+
+
+def noise(chance: random.Random, store: Store) -> None:
+    for path in chance.sample(store.files(), 10):
+        data = bytearray(path.read_bytes())
+        at = chance.randrange(len(data) - 100)
+        data[at : at + 100] = chance.choice([chance.randbytes(100), bytes(100)])
+        path.write_bytes(data)
+
+
+def one_bit(chance: random.Random, store: Store) -> None:
+    for path in store.files():
+        data = bytearray(path.read_bytes())
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+
+
+def too_short(chance: random.Random, store: Store) -> None:
+    for path in chance.sample(store.files(), 10):
+        with path.open("r+b") as file:
+            file.truncate(chance.randrange(UNITS_IN_FILE * 20))
+
+
+def of_another_log(chance: random.Random, store: Store) -> None:
+    """The queues of a log that went on in another way."""
+    other = make_store(chance, store.log.root.parent / "other", is_ledger=isinstance(store.log, LedgerWriter))
+    source, target = (one.log.root / "consumequeue" for one in (other, store))
+    if chance.random() < 0.5:
+        shutil.rmtree(target)
+    for topic in chance.sample(["rare", "orders", "audit"], 2):
+        shutil.copytree(source / topic, target / topic, dirs_exist_ok=True)
+
+
+def claimed_twice(chance: random.Random, store: Store) -> None:
+    """As if other topics' queues held what is of this one."""
+    for queue in range(3):
+        write_units(store.log.root, "orders", 10 + queue, store.units["rare", queue])
+
+
+def swallowing(chance: random.Random, store: Store) -> None:
+    """Units that are far too long, of a queue that is none."""
+    starts = chance.sample(store.log.offsets, 5)
+    write_units(store.log.root, "orders", 10, [(at, chance.randrange(1, 60_000)) for at in sorted(starts)])
+
+
+def fillers(_chance: random.Random, store: Store) -> None:
+    for queue in range(3):
+        units = [(0, 0x7FFFFFFF)] * 50 + store.units["rare", queue]
+        shutil.rmtree(store.log.root / "consumequeue" / "rare" / str(queue))
+        write_units(store.log.root, "rare", queue, units)
+
+
+def strangers(_chance: random.Random, store: Store) -> None:
+    root = store.log.root / "consumequeue"
+    (root / "orders" / "0" / "notes.txt").write_text("x" * 100)
+    (root / "orders" / f"{0:020d}").write_bytes(bytes(40))
+    (root / f"{0:020d}").write_bytes(bytes(40))
+
+
+DAMAGES = [
+    nothing, behind, missing_files, missing_queue, missing_topic, noise, one_bit, too_short, of_another_log,
+    claimed_twice, swallowing, fillers, strangers,
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("_always")
+@pytest.mark.parametrize("is_ledger", [False, True])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_the_rows_are_those_of_a_full_scan(damage: Damage, is_ledger: bool, tmp_path: Path) -> None:
+    chance = random.Random(f"{damage.__name__}{is_ledger}")
+    store = make_store(chance, tmp_path / "store", is_ledger=is_ledger)
+    damage(chance, store)
+    root = store.log.root
+    for topic in ("rare", "orders", "%RETRY%g", "no-such"):
+        expected = scanned(root, topic)
+        assert bool(expected) == (topic != "no-such")
+        assert pruned(root, topic) == expected
+        for split_bytes in (chance.randrange(3000, 9000), 30_000):
+            assert pruned(root, topic, split_bytes) == expected
+
+
+def test_a_rare_topic_is_found_in_a_twentieth_of_the_bytes(tmp_path: Path) -> None:
+    store = large_store(tmp_path / "store")
+    report = ReadReport()
+    found = offsets(store.log.root, report, topics=("rare",))
+    assert found == scanned(store.log.root, "rare")
+    assert (len(found), report.messages, report.bytes_asked_for) == (20, 20, store.log.end)
+    assert report.bytes_read < report.bytes_asked_for / 20
+    full = ReadReport()
+    offsets(store.log.root, full, topics=("rare",), use_consume_queues=False)
+    assert full.bytes_read >= store.log.end
+
+
+def test_what_is_not_dispatched_yet_is_read(tmp_path: Path) -> None:
+    """So much of it is, and no more: queues that are behind cost what they lack."""
+    store = large_store(tmp_path / "store")
+    for number in range(3000):
+        store.put("rare" if number % 1000 == 7 else "common-1", 0, b"late" * 200)
+    report = ReadReport()
+    found = offsets(store.log.root, report, topics=("rare",))
+    assert len(found) == 23
+    assert found == scanned(store.log.root, "rare")
+    assert report.bytes_read < 0.3 * store.log.end
+
+
+def test_a_pattern_finds_topics_too(tmp_path: Path) -> None:
+    store, report = large_store(tmp_path / "store"), ReadReport()
+    assert len(offsets(store.log.root, report, topic_pattern="ra.*")) == 20
+    assert report.bytes_read < report.bytes_asked_for / 20
+
+
+def test_messages_of_a_deleted_topic_stay_left_out(tmp_path: Path) -> None:
+    """Its queues are gone, and so is nothing else of it: what they named is read, and left out."""
+    store = large_store(tmp_path / "store", count=6000)
+    shutil.rmtree(store.log.root / "consumequeue" / "rare")
+    deleted = {"rare": DeletedTopic(before=store.log.offsets[3000], ends=dict.fromkeys(range(4), 1000))}
+    options, log, report = (
+        ReadOptions(topics=("rare",), columns=("physicalOffset",)),
+        open_log(str(store.log.root)),
+        ReadReport(),
+    )
+    pruning = QueuePruning(*open_filesystem(log.uri), options)
+    splits = log.splits(0, log.end)
+    found = decode(log.filesystem, splits, options, deleted=deleted, report=report, pruning=pruning)
+    assert (sum(batch.num_rows for batch in found), report.deleted) == (3, 3)
+
+
+def test_damage_is_met_where_it_is_read(tmp_path: Path) -> None:
+    """A rare message's record is damaged: that is told, as by a full scan. Another topic's is passed over."""
+    store = large_store(tmp_path / "store")
+    at = store.log.offsets[500]
+    store.log.write(at + 4, b"\0\0\0\0")
+    report, full = ReadReport(), ReadReport()
+    found = offsets(store.log.root, report, topics=("rare",), on_corrupt=OnCorrupt.SKIP)
+    assert found == offsets(store.log.root, full, topics=("rare",), on_corrupt=OnCorrupt.SKIP, use_consume_queues=False)
+    assert len(found) == 19
+    assert report.corrupt == full.corrupt
+    assert [damage.start for damage in report.corrupt] == [at]
+    store.log.write(store.log.offsets[700] + 4, b"\0\0\0\0")
+    again = ReadReport()
+    assert offsets(store.log.root, again, topics=("rare",), on_corrupt=OnCorrupt.SKIP) == found
+    assert again.corrupt == report.corrupt
+
+
+@pytest.mark.usefixtures("_always")
+@pytest.mark.parametrize("name", ["basic", "v6", "odd", "burned", "trimmed", "slave/slave"])
+def test_stores_of_rocketmq(name: str, tmp_path: Path) -> None:
+    """Whose queues RocketMQ wrote: batches, transactions, delays."""
+    root = stores.unpack(name, tmp_path)
+    topics = Counter(message["topic"] for message in stores.expected_messages(name))
+    for topic, count in topics.items():
+        assert pruned(root, topic) == scanned(root, topic)
+        assert len(pruned(root, topic, 7919)) == count
+
+
+@pytest.mark.usefixtures("_always")
+def test_what_begins_within_a_record_is_not_passed_over(tmp_path: Path) -> None:
+    """A unit of nothing, behind which the log goes on; the records that it hides have lost theirs."""
+    store = Store(LogWriter(tmp_path / "store"))
+    for topic in ("orders", "rare", "rare", "orders"):
+        store.put(topic, 0, b"x" * 100)
+    store.dispatch()
+    root, (_, first, second, last) = store.log.root, store.log.offsets
+    shutil.rmtree(root / "consumequeue" / "rare")
+    write_units(root, "orders", 1, [(first + 10, last - first - 10)])
+    assert pruned(root, "rare") == [first, second]
