@@ -5,6 +5,7 @@ Source: spec: ha §9 (request 28), §12 (metadata every 10 s). RocketMQ's slaves
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -49,6 +50,19 @@ _INTERVAL_S: Final = 10.0
 _LOOKS_AGAIN_S: Final = 0.1
 HA_PORT_DISTANCE: Final = 1
 _TRANSACTION_KEYS: Final = tuple(topic + TOPIC_GROUP_SEPARATOR + CONSUMER_GROUP for topic in (HALF_TOPIC, OP_TOPIC))
+
+
+@dataclass(frozen=True, order=True)
+class TablesOrigin:
+    """Whose tables a broker of a DLedger group has; the greatest are the newest.
+
+    Attributes:
+        term: in which the master led whose they are; -1: they are what this process found on its disk, -2: none was.
+        was_master: whether this broker was that master: others have them some seconds later.
+    """
+
+    term: int = -2
+    was_master: bool = False
 
 
 class MasterLink:
@@ -141,13 +155,27 @@ class MasterLink:
 
     async def is_no_master_yet(self, address: str) -> bool:
         """Whether a broker of ours there says so. What cannot be learned here :meth:`synchronize` tells of."""
+        return (await self._ask_status(address) or {}).get("is_master") is False
+
+    async def ask_tables_origin(self, address: str) -> TablesOrigin | None:
+        """Whose tables a broker of the same DLedger group has; None if it does not answer, or is starting.
+
+        One of RocketMQ's does not say: it is one that a name server takes for the master.
+        """
+        status = await self._ask_status(address)
+        if status is None or "starting" in status:
+            return None
+        return _tables_origin(status.get("tables")) if status else TablesOrigin(0, was_master=True)
+
+    async def _ask_status(self, address: str) -> dict[str, Any] | None:
+        """What a broker of ours says of itself; empty of one of RocketMQ's, None if there is no answer to use."""
         try:
             async with open_link(self._network, address, credentials=self.credentials) as client:
                 table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
-            return STATUS_KEY in table and _status_of(table).get("is_master") is False
-        except (RemotingError, RemoteProtocolError, OSError, AttributeError, TypeError) as error:
+            return _status_of(table) if STATUS_KEY in table else {}
+        except (RemotingError, RemoteProtocolError, OSError, AttributeError, TypeError, ValueError) as error:
             logger.debug("master_link.no_answer", address=address, reason=str(error))
-            return False
+            return None
 
     async def run(
         self,
@@ -311,6 +339,12 @@ def _offset(text: str) -> int:
     if not -1 <= offset <= OFFSET_MAX:
         raise ValueError(f"no log begins or ends at {offset}")
     return offset
+
+
+def _tables_origin(value: Any) -> TablesOrigin:
+    """As the status has it; of a broker that does not say so, the least that it may be."""
+    term = value.get("term") if isinstance(value, dict) else None
+    return TablesOrigin(term, was_master=value.get("was_master") is True) if type(term) is int else TablesOrigin()
 
 
 def _check_serving(address: str, status: dict[str, Any]) -> None:

@@ -9,10 +9,12 @@ from rmqha.broker.dledger.dledger_tables import DLedgerTables
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient
 from rmqha.codec.codes import ResponseCode
+from rmqha.codec.dledger_properties import TermVote
 from rmqha.codec.route import MASTER_ID
 from rmqha.dledger.dledger_client import open_dledger_client
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.leader_elector import DLedgerLeaderElector
+from rmqha.dledger.term_file import TermFile
 from rmqha.store.message_store import DefaultMessageStore
 from tests.broker.dledger_brokers import BrokerGroup, Node
 from tests.broker.machines import send_request
@@ -375,3 +377,41 @@ async def test_who_was_master_has_the_newest_though_it_had_none_of_the_one_befor
             await node.start()
         await group.wait(lambda: late.is_master)
         assert (queues_of(late, "later"), queues_of(leader, "later")) == (3, 0)
+
+
+async def test_who_leads_right_after_its_start_has_the_tables_of_who_led_before(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had stood for the same term: it asks for votes before it has followed anybody, and its tables are old."""
+    async with group_of() as group:
+        leader, late = await group.wait_master(), (await followers_of(group))[0]
+        await group.send(b"0")
+        await group.wait_same()
+        await late.stop()
+        leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
+        leader.running.offsets.commit_offset("g", "made", 3, offset=5)
+        other = next(node for node in group.nodes.values() if node not in {leader, late})
+        assert queues_of(other, "made") == 0, "it asks every ten seconds"
+        term = ledger_of(leader).member_state.curr_term
+        monkeypatch.setattr(TermFile, "load", lambda _file, *, ledger_end_term: TermVote(term, late.name))
+        await late.start()
+        await group.wait(lambda: late.is_master, limit_s=2)
+        assert queues_of(late, "made") == 7
+        assert late.running.offsets.query_offset("g", "made", 3) == 5
+        await group.wait(lambda: queues_of(other, "made") == 7)
+
+
+async def test_a_group_that_was_started_anew_goes_on_with_what_its_disks_have(autojump_clock: MockClock) -> None:
+    """Nobody has newer tables; and who is away is not waited for."""
+    async with group_of() as group:
+        leader = await group.wait_master()
+        await group.send(b"0")
+        leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
+        await trio.sleep(20)
+        for node in group.nodes.values():
+            await node.stop()
+        for node in list(group.nodes.values())[:2]:
+            await node.start()
+        await group.wait(lambda: group.masters != [], limit_s=10)
+        assert queues_of(await group.wait_master(), "made") == 7
+        await group.send(b"1")

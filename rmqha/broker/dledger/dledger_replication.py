@@ -286,7 +286,7 @@ class DLedgerReplication:
         if not self._leads or self._state.curr_term != term:
             return
         self._store.role.become(RoleKind.MASTER, term=term)
-        self._tables.note_is_master()
+        self._tables.note_is_master(term)
         self._names.look_again()
         logger.info(
             "dledger_broker.master",
@@ -342,7 +342,7 @@ class DLedgerReplication:
             return
         self._store.role.become(RoleKind.SLAVE, master=address, term=self._state.curr_term)
         logger.info("dledger_broker.slave", leader=leader_id, master=address, term=self._state.curr_term)
-        await self._tables.follow(leader_id, address)
+        await self._tables.follow(leader_id, address, term=self._state.curr_term)
 
     def facts(self) -> dict[str, Any]:
         """What the status document says of the group and this member (rmqha/cli/dledger_verdict.py)."""
@@ -352,6 +352,7 @@ class DLedgerReplication:
             "broker_id": MASTER_ID if is_master else self._config.broker_id,
             "is_master": is_master,
             "not_learned": self._tables.not_learned() if state.is_follower else [],
+            "tables": asdict(self._tables.origin),
             "not_registered": self._names.not_registered(),
             "dledger": {"group": self._member.group, "id": state.self_id, "leader": state.leader_id}
             | {"peers": {peer: join_address(*address) for peer, address in self._member.peers.items()}}

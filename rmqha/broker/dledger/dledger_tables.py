@@ -12,7 +12,7 @@ import trio
 
 from rmqha.broker import options
 from rmqha.broker.group import ReplicationGroup
-from rmqha.broker.master_link import MasterLink
+from rmqha.broker.master_link import MasterLink, TablesOrigin
 from rmqha.broker.name_servers import NameServers
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient, not_learned
@@ -84,11 +84,11 @@ class DLedgerTables:
         """Which master was followed last, and how often tables had been taken over when that began; before there was
         one, any leader."""
         self._rounds_before = 0
-        self._has_led = False
+        self._followed_term = -2
+        self._origin = TablesOrigin()
+        """Of the tables before those of :attr:`_followed`."""
         self._has_no_broker = False
         """A leader is followed that does not say where its broker is."""
-        self._taking: Final = trio.Lock()
-        """Held by who takes tables over: those of one member, and none of another's over them."""
 
     @property
     def are_expected(self) -> bool:
@@ -126,12 +126,13 @@ class DLedgerTables:
         address = await self._names.find_master()
         return address if address and await self._link.is_member(address, leader_id, self._member.group) else ""
 
-    async def follow(self, leader_id: str, address: str) -> None:
-        """Keep the tables like those of the leader's broker at ``address``, until cancelled."""
+    async def follow(self, leader_id: str, address: str, *, term: int) -> None:
+        """Keep the tables like those of the leader's broker at ``address``, which leads ``term``, until cancelled."""
         self._link.failure = ""
         self._ends = ends = self._ends_client(address)
         await self._wait_master(address)
-        self._followed, self._rounds_before = leader_id, self._link.rounds
+        self._origin = self.origin
+        self._followed, self._followed_term, self._rounds_before = leader_id, term, self._link.rounds
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_ends, ends)
             nursery.start_soon(self._link.run, address)
@@ -176,29 +177,38 @@ class DLedgerTables:
     @property
     def _has_had_tables(self) -> bool:
         """Whether in this process's life they were once those of all."""
-        return self._has_led or self._link.rounds > 0
+        return self._origin.was_master or self._link.rounds > 0
+
+    @property
+    def origin(self) -> TablesOrigin:
+        """Whose tables these are: a leader that has just started takes the newest."""
+        has_taken = self._followed is not None and self._link.rounds > self._rounds_before
+        found = TablesOrigin(-1 if self._metadata.had_topics else -2)
+        return max(self._origin, found, TablesOrigin(self._followed_term) if has_taken else found)
 
     async def learn_as_leader(self) -> None:
         """Learn what a follower does, as a leader that is so new that it has not; for some seconds.
 
+        It may even lead before it has followed anybody: a member that had stood for the present term, and is started
+        again, asks for votes in the next at once, and others who hear of that follow their leader no more.
         Its tables may be as old as its last stop, and all others will have them. Without the ends of queues the places
         of messages that are deleted would be given again, to messages that consumers pass over.
         """
         if not self._has_tables and self._followed is not None:
             with trio.move_on_after(_OTHERS_S):
                 await self._take_tables(self._followed)
-            if not self._has_tables and not self._has_had_tables:  # else its own may be newer than the others'
-                await self._ask_others(self._take_tables, lambda: self._has_tables)
-            if not self._has_tables:
-                logger.warning("dledger_tables.not_taken_over", leader=self._followed, next=_NEXT_WITHOUT_TABLES)
+        if not self._has_had_tables:  # else its own may be newer than the others'
+            await self._take_newest()
+        if not self._has_tables:
+            logger.warning("dledger_tables.not_taken_over", leader=self._followed, next=_NEXT_WITHOUT_TABLES)
         if not self._knows_ends:
             await self._ask_others(self._learn_ends_of, lambda: self._knows_ends)
             if not self._knows_ends:
                 logger.warning("dledger_tables.ends_unknown", next=_NEXT_WITHOUT_ENDS)
 
-    def note_is_master(self) -> None:
-        """From now on nobody's tables are newer than those of this broker."""
-        self._has_led, self._followed = True, None
+    def note_is_master(self, term: int) -> None:
+        """From now on, in ``term``, nobody's tables are newer than those of this broker."""
+        self._origin, self._followed = TablesOrigin(term, was_master=True), None
 
     async def _ask_others(self, ask: Callable[[str], Awaitable[bool]], is_done: Callable[[], bool]) -> None:
         """Ask all, and again those who did not answer, until it is done; no longer than some seconds."""
@@ -217,13 +227,32 @@ class DLedgerTables:
                 if silent and not is_done():
                     await trio.sleep(_AGAIN_S)
 
-    async def _take_tables(self, peer: str) -> bool:
-        """Whether there is no use in asking it again."""
+    async def _take_tables(self, peer: str) -> None:
         if address := await self._ask(peer):
-            async with self._taking:
-                if not self._has_tables:
+            await self._link.synchronize(address)
+
+    async def _take_newest(self) -> None:
+        """Take the newest tables of those that others have had since they started, or were master with.
+
+        What others found on their disks is as old as what is here, where there is anything.
+        """
+        found, own, peers = dict[str, TablesOrigin](), self.origin, self._member.peers
+
+        async def look_at(peer: str) -> bool:
+            address = await self._ask(peer)
+            if address and (origin := await self._link.ask_tables_origin(address)):
+                found[address] = origin
+            return address == "" or address in found
+
+        def is_found() -> bool:
+            """A former master has the newest; without one all are asked, as long as that may take."""
+            return len(found) + 1 > len(peers) // 2 and max(found.values(), default=TablesOrigin()).was_master
+
+        await self._ask_others(look_at, is_found)
+        with trio.move_on_after(_OTHERS_S):
+            for address in sorted(found, key=lambda one: found[one], reverse=True):
+                if found[address] > own and not self._has_had_tables:
                     await self._link.synchronize(address)
-        return address == "" or self._has_tables
 
     async def _learn_ends_of(self, peer: str) -> bool:
         """Whether there is no use in asking it again."""

@@ -106,4 +106,5 @@ _planted("a crash leaves queues as they are", (Log, "_dispatched_before_crash", 
 _planted("of three messages one is not dispatched", (Log, "records", _forget_the_last))
 _planted("followers take no tables over", (Tables, "follow", nothing_async))
 _planted("a new leader asks nobody for tables", (Tables, "learn_as_leader", nothing_async))
+_planted("who leads before it has followed anybody asks nobody for tables", (Tables, "_take_newest", nothing_async))
 _planted("a broker that cannot dispatch leads", (Replication, "may_lead", property(always(True))))

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from rmqha.codec.dledger_properties import TERM_FILE, TermVote, encode_term_vote
 from tests.sim.dledger.handovers import Handovers
 from tests.sim.dledger_broker.machine import BrokerMachine
 from tests.sim.dledger_broker.streams import LATE, QUEUES
@@ -18,6 +19,7 @@ _MASTER_S: Final = 10.0
 _LOOK_S: Final = 0.25
 _MOMENT_S: Final = 0.001
 _RESTARTED: Final = 0.5
+_HAS_STOOD: Final = 0.5
 _DELIVERED_AGAIN_S: Final = 2.5
 """A new master would deliver again what it does not know to be delivered by then."""
 
@@ -45,8 +47,7 @@ class Tables:
             for consumer in world.consumers:
                 await consumer.advance()
             before = tables_of(master)
-            if not await self._restart(heir):
-                return
+            await self._restart(heir, has_stood=self._random.random() < _HAS_STOOD)
         await Handovers(world, is_taken=world.producers[0].send).hand_over(heir.name)
         new = await self._wait_master()
         if new is None or world.checker.violations:
@@ -59,9 +60,11 @@ class Tables:
         if (now := self._delivered()) != delivered:
             world.checker.violation("Q7", f"{new.name} delivers {now - delivered} delayed messages again")
 
-    async def _restart(self, machine: BrokerMachine) -> bool:
-        """Whether it follows then; one that leads before it has followed anybody has the tables of its last stop."""
+    async def _restart(self, machine: BrokerMachine, *, has_stood: bool) -> None:
+        """Return when it follows, or leads before it has followed anybody, as who ``has_stood`` for this term may."""
         machine.kill()
+        if has_stood:
+            self._let_stand(machine)
         machine.boot()
         with trio.move_on_after(_MASTER_S):
             while True:
@@ -69,7 +72,16 @@ class Tables:
                 if machine.leads or (life is not None and life.broker.role.master):
                     break
                 await trio.sleep(_MOMENT_S)
-        return not machine.leads
+
+    def _let_stand(self, machine: BrokerMachine) -> None:
+        """Have it on its disk that it asked for votes in the present term, too: a majority of the others was enough."""
+        vote, terms = (
+            TermVote(self._world.checker.terms[machine.name].curr_term, machine.name),
+            self._world.checker.terms,
+        )
+        terms[machine.name] = vote  # nobody takes it for a second vote
+        (path,) = [path for path in machine.disk.files if path.endswith(f"/{TERM_FILE}")]
+        machine.disk.mount().replace_bytes(path, encode_term_vote(vote))
 
     def _delivered(self) -> int:
         return sum(len(self._world.streams.queues[LATE, queue]) for queue in range(QUEUES))
