@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "doctor": ("rmqha.cli.doctor:doctor", "Look for what usually goes wrong here and among peers."),
     "promote": ("rmqha.cli.promote:promote", "Make a slave's configuration a master's."),
     "top": ("rmqha.cli.top:top", "Show rates and lag, again and again."),
+    "dashboard": ("rmqha.dashboard.command:dashboard", "Show brokers in the browser; read-only."),
     "topics": ("rmqha.cli.topics:topics", "List, show, make, change and delete topics."),
     "groups": ("rmqha.cli.groups:groups", "List, show, set back and delete groups of consumers."),
     "message": ("rmqha.cli.message:message", "Find a message by its id, its key or its place."),

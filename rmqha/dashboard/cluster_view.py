@@ -6,6 +6,7 @@ A node is a broker that is watched, or one that another tells of ("seen by": a s
 from collections.abc import Iterable
 from typing import Any, Final
 
+from rmqha.codec.host import host_of
 from rmqha.dashboard.collector import Collector, WatchedBroker
 
 Row = dict[str, Any]
@@ -121,9 +122,13 @@ def _seen(key: str, label: str, role: str, *, level: str, state: str) -> Row:
 def _replica_edges(master: Row, rows: list[Row], nodes: dict[str, Row]) -> list[Row]:
     """From a master to each slave that it knows."""
     edges, mine = dict[str, Row](), {f"{row['name']}/{row['id']}": row for row in rows if row["role"] == "SLAVE"}
-    for replica in master.get("replicas", ()):
+    replicas = master.get("replicas", ())
+    named = {replica["name"] for replica in replicas}
+    others = [row for name, row in mine.items() if name not in named]
+    for replica in replicas:
         name = replica["name"]
-        key = mine[name]["address"] if name in mine else f"seen {master['address']} {name or replica['peer']}"
+        watched = mine.get(name) or _nameless(replica, replicas, others)
+        key = watched["address"] if watched else f"seen {master['address']} {name or replica['peer']}"
         level = edge_level(replica["state"])
         if replica["gone"] and key in edges:
             continue  # it has come back since
@@ -139,6 +144,16 @@ def _replica_edges(master: Row, rows: list[Row], nodes: dict[str, Row]) -> list[
             "why": replica["reason"],
         }
     return list(edges.values())
+
+
+def _nameless(replica: Row, replicas: list[Row], others: list[Row]) -> Row | None:
+    """The slave that this must be, if it has not told its name yet: the only other one on its host."""
+    if replica["name"] or replica["gone"]:
+        return None
+    host = host_of(replica["peer"])
+    nameless = [one for one in replicas if not (one["name"] or one["gone"]) and host_of(one["peer"]) == host]
+    there = [row for row in others if host_of(row["address"]) == host]
+    return there[0] if len(nameless) == len(there) == 1 else None
 
 
 def _following(slave: Row, rows: list[Row], nodes: dict[str, Row]) -> Row:

@@ -8,7 +8,7 @@ from rmqha.dashboard.bounded import number
 
 SPAN_S: Final = 3600.0
 COLUMNS: Final = (
-    "timeMs", "putTps", "getTps", "bytesPerSecond", "putP99Ms", "replicaLagBytes", "replicaLagSeconds", "consumerLag",
+    "timeMs", "putTps", "getTps", "bytesPerSecond", "putP99Ms", "replicaLagSeconds", "consumerLag",
 )  # fmt: skip
 Point = tuple[float | None, ...]
 
@@ -29,7 +29,6 @@ class History:
             sample.get_tps,
             sample.bytes_per_s,
             sample.put_p99_ms,
-            sample.replica_lag_bytes,
             sample.replica_lag_s,
             sample.consumer_lag,
         )

@@ -1,12 +1,14 @@
 """The cluster as it is drawn: who follows whom, how far behind, and the worst of all verdicts."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.dashboard.broker_view import broker_view
 from rmqha.dashboard.cluster_view import cluster_view, edge_level, worst
 from tests.cli.facts import connection, master, member, slave, view
 from tests.dashboard.fakes import A, B, C, FakeAsker, pair, table
@@ -47,6 +49,16 @@ async def test_a_slave_that_is_lost_is_drawn_with_why(autojump_clock: MockClock)
     back = {"connections": [connection(name="a/1")], "refused": [], "departed": [gone]}
     told = await viewed(FakeAsker({A: table(master(ha=back))}), A)
     assert edges(told) == [(A, f"seen {A} a/1", "in-sync", "ok")]
+
+
+async def test_a_slave_that_has_not_told_its_name_is_the_only_one_on_its_host(autojump_clock: MockClock) -> None:
+    here = connection(name="", peer="10.0.0.2:5000")
+    for others, to in (((), [B]), ((connection(name="", peer="10.0.0.2:5001"),), None)):
+        tables = {A: table(master(here, *others)), B: table(slave("transfer"))}
+        drawn = edges(await viewed(FakeAsker(tables), A, B))
+        assert [edge[1] for edge in drawn] == to or (to is None and len(drawn) == 3)
+    elsewhere = {A: table(master(connection(name="", peer="10.0.0.7:5000"))), B: table(slave("transfer"))}
+    assert len(edges(await viewed(FakeAsker(elsewhere), A, B))) == 2
 
 
 async def test_a_slave_that_diverged_is_not_followed_by_its_masters_word(autojump_clock: MockClock) -> None:
@@ -105,3 +117,42 @@ def test_the_worst_counts() -> None:
     assert worst(["ok", "degraded", "failed", "unknown"]) == "failed"
     assert worst(["ok", "unknown"]) == "unknown"
     assert worst([]) == "unknown"
+
+
+NONSENSE: tuple[Any, ...] = ("x", "", None, -1, 1.5, True, [], {}, ["x"], {"x": 1}, 1 << 70, "[::1", ":", "a:b:c")
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The place of each value in a document, inner ones too."""
+    if path:
+        yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield from leaves(one, (*path, key))
+
+
+def changed(document: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    copy = json.loads(json.dumps(document))
+    place = copy
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return copy  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("kind", ["master", "slave", "member"])
+async def test_no_broker_can_break_the_drawing_of_the_others(kind: str, autojump_clock: MockClock) -> None:
+    gone = {"connections": [connection(name="a/1")], "refused": [], "departed": [GONE], "live_slaves": 1}
+    facts = {"master": master(ha=gone), "slave": slave("transfer"), "member": member()}[kind]
+    async with collecting(FakeAsker(pair()), A, B) as collector:
+        drawn = 0
+        for path in leaves(json.loads(json.dumps(facts))):
+            for nonsense in NONSENSE:
+                try:
+                    view = broker_view(changed(facts, path, nonsense))
+                except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+                    continue
+                collector.watched[A].view = view
+                json.dumps(cluster_view(collector), allow_nan=False)
+                drawn += 1
+        assert drawn > 100

@@ -8,6 +8,7 @@ import tarfile
 from configparser import ConfigParser
 from pathlib import Path
 from venv import EnvBuilder
+from zipfile import ZipFile
 
 import pytest
 
@@ -50,6 +51,13 @@ def test_the_source_archive_has_all_that_is_tracked(archives: tuple[Path, Path])
     with tarfile.open(archives[0]) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
     assert set(tracked()) - packed <= {".gitignore"}
+
+
+def test_the_wheel_has_the_files_of_the_dashboard(archives: tuple[Path, Path]) -> None:
+    with ZipFile(archives[1]) as wheel:
+        packed = {name for name in wheel.namelist() if name.startswith("rmqha/dashboard/static/")}
+    assert packed == {name for name in tracked() if name.startswith("rmqha/dashboard/static/")}
+    assert len(packed) > 4
 
 
 def test_the_extra_all_has_all_that_users_want() -> None:
